@@ -18,6 +18,7 @@ from policysched.kube.leader_election import LeaseSettings
 from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.write.bind import BindSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
+from policysched.lang.check.limits import POLICY_COST_MAX
 from policysched.metric_sources.source_kind import SettingProblem
 from policysched.scheduler.limits import SchedulerLimits
 
@@ -73,6 +74,8 @@ class Settings:
     extenders: Mapping[str, ExtenderEndpoint] = field(default_factory=dict)
     node_objects: tuple[NodeObjectKind, ...] = ()
     compile_timeout_s: float = 20.0
+    policy_timeout_s: float = 5.0
+    policy_cost_max: int = POLICY_COST_MAX
     stop_wait_s: float = 25.0
     samples: SamplesSettings = field(default_factory=SamplesSettings)
     configured: Mapping[str, Any] = field(default_factory=dict)
@@ -154,6 +157,8 @@ def _settings(given: Mapping[str, Any]) -> Settings:
             for kind, resource in sorted(given.get("node_objects", {}).items())
         ),
         compile_timeout_s=given.get("compile_timeout_s", 20.0),
+        policy_timeout_s=given.get("policy_timeout_s", 5.0),
+        policy_cost_max=given.get("policy_cost_max", POLICY_COST_MAX),
         stop_wait_s=given.get("stop_wait_s", 25.0),
         samples=samples_settings(given),
         configured=given,

@@ -58,7 +58,11 @@ async def _run(settings: ExtenderSettings) -> int:
     )
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(await connect(connection))
-        compiler = WorkerCompiler(timeout_s=settings.compile_timeout_s)
+        compiler = WorkerCompiler(
+            timeout_s=settings.compile_timeout_s,
+            text_timeout_s=settings.policy_timeout_s,
+            cost_max=settings.policy_cost_max,
+        )
         stack.push_async_callback(compiler.close)
 
         def random_stream(name: str) -> random.Random:

@@ -17,6 +17,7 @@ from policysched.data_files import expand_home
 from policysched.extender.handlers import ExtenderLimits
 from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
+from policysched.lang.check.limits import POLICY_COST_MAX
 
 SCHEDULER_NAMES_DEFAULT = ("default-scheduler",)
 
@@ -42,6 +43,8 @@ class ExtenderSettings:
     reporting: ReporterSettings = field(default_factory=ReporterSettings)
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     compile_timeout_s: float = 20.0
+    policy_timeout_s: float = 5.0
+    policy_cost_max: int = POLICY_COST_MAX
     configured: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -102,5 +105,7 @@ def _settings(given: Mapping[str, Any], *, from_files: bool) -> ExtenderSettings
         reporting=with_overrides(ReporterSettings, given.get("reporting", {})),
         params=given.get("params", {}),
         compile_timeout_s=given.get("compile_timeout_s", 20.0),
+        policy_timeout_s=given.get("policy_timeout_s", 5.0),
+        policy_cost_max=given.get("policy_cost_max", POLICY_COST_MAX),
         configured=given,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from policysched.lang.check.bundle import PolicyBundle
+from policysched.lang.check.limits import POLICY_COST_MAX
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.diagnostics.ignore_comments import apply_ignore_comments
 from policysched.lang.ir.program import Program
@@ -19,12 +20,16 @@ class LiveQueryFailed(Exception):
 
 
 def lint(
-    sets: Sequence[SourceSet], flags: Sequence[str] = (), settings_check: ProgramCheck | None = None
+    sets: Sequence[SourceSet],
+    flags: Sequence[str] = (),
+    settings_check: ProgramCheck | None = None,
+    cost_max: int = POLICY_COST_MAX,
 ) -> tuple[Diagnostic, ...]:
     """The diagnostics of the requested texts, without duplicates. `flags` are parameter values, `NAME=VALUE`; raises
-    UnusableFile for an invalid one. `settings_check` adds diagnostics that need the settings, and may raise."""
+    UnusableFile for an invalid one. `settings_check` adds diagnostics that need the settings, and may raise; `cost_max` is
+    the limit on a policy's cost."""
     diagnostics: dict[tuple[str, str, int, int, str], Diagnostic] = {}
-    bundles = [check_source_set(sources, flags) for sources in sets]
+    bundles = [check_source_set(sources, flags, cost_max) for sources in sets]
     reject_unused_parameters(flags, bundles)
     for sources, bundle in zip(sets, bundles, strict=True):
         for diagnostic in _lint_set(sources, bundle, settings_check):

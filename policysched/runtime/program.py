@@ -63,7 +63,11 @@ async def _run(settings: Settings) -> int:
     pulse, telemetry, clock = Heartbeat(stuck_after_s=STUCK_TIMEOUT_S), Telemetry(), NonDecreasingClock()
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(await connect(connection))
-        compiler = WorkerCompiler(timeout_s=settings.compile_timeout_s)
+        compiler = WorkerCompiler(
+            timeout_s=settings.compile_timeout_s,
+            text_timeout_s=settings.policy_timeout_s,
+            cost_max=settings.policy_cost_max,
+        )
         stack.push_async_callback(compiler.close)
         random_stream = partial(_random_stream, identity)
         runtime = Runtime(
