@@ -79,7 +79,8 @@ def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence
     multiple=True,
     callback=_codes,
     metavar="CODE|NAME",
-    help="Report only these diagnostics: codes, names or prefixes of codes, separated by commas.",
+    help="Report only these diagnostics: codes, names or prefixes of codes, separated by commas. PS6 (what a policy "
+    "trusts tenants with) is reported only if selected.",
 )
 @click.option(
     "--ignore",
@@ -139,9 +140,11 @@ def lint(
             return 2
         settings = _read_settings(config_path, live=live)
         diagnostics = (
-            lint_sets(sets, params)
+            lint_sets(sets, params, select=select)
             if settings is None
-            else lint_sets(sets, params, _settings_checks(settings, live=live), settings.policy_cost_max)
+            else lint_sets(
+                sets, params, _settings_checks(settings, live=live), select, settings.policy_cost_max
+            )
         )
     except (UnusableFile, LiveQueryFailed) as error:
         raise CommandError(str(error)) from None

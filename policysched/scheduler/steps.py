@@ -21,13 +21,3 @@ _OPERATIONS_PER_COST_UNIT = 500
 def evaluation_cost(node_count: int, operations: int = 0) -> int:
     """The cost of evaluating a pod on every node; `operations` is its `Evaluator.decision_cost`."""
     return 1 + max(node_count // _NODES_PER_COST_UNIT, operations // _OPERATIONS_PER_COST_UNIT)
-
-
-def run_to_completion(steps: Steps[Value]) -> Value:
-    """Run all steps at once. Returns the result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: Value = end.value
-            return result

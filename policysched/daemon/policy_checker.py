@@ -1,13 +1,14 @@
-"""Compiles the texts of a ConfigMap into a checked bundle, off the decision thread.
+"""Checks the texts of a ConfigMap, off the decision thread: syntax, names and types. `daemon.policy_feed` calls it.
 
 Checking a long policy takes tenths of a second, so it runs in a worker process with limits on time and memory. Each text
 has a limit of its own: one that exceeds it is rejected, and the others take effect. Texts that took too long the last time
 are checked last, so that they cannot use up the time of all others. Each worker does one job; a spare one has everything
-imported, so that an edit takes effect at once. A simulation compiles inline.
+imported, so that an edit takes effect at once.
 
 The time limits are on CPU time. A limit on wall time would reject good policies while the node is busy with other work,
 and at startup end the scheduler; it only catches workers that hang. The result is unpickled on a thread, beside the
-decisions: it has tens of thousands of objects for a policy near the limits.
+decisions: it has tens of thousands of objects for a policy near the limits. The scheduler makes a `Plan` of a checked
+program later, in slices: `scheduler.policy_reload`.
 """
 
 import asyncio
@@ -39,8 +40,8 @@ log = logging.getLogger(__name__)
 POLICY_SUFFIX = ".policy"
 PolicyTexts = Mapping[str, str]
 """By key. An invalid UTF-8 byte is a lone surrogate (`decode_text`), which no text from the API server contains."""
-Compile = Callable[[PolicyTexts, str], Awaitable[PolicyBundle]]
-"""Compiles texts by key and their location (`ConfigMap kube-system/policies`). Never raises because of its input."""
+CheckTexts = Callable[[PolicyTexts, str], Awaitable[PolicyBundle]]
+"""Checks texts by key and their location (`ConfigMap kube-system/policies`). Never raises because of its input."""
 
 
 def policy_texts(data: PolicyTexts) -> dict[str, str]:
@@ -52,7 +53,7 @@ def decode_text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def compile_sync(
+def check_texts(
     texts: PolicyTexts,
     place: str,
     cost_max: int = POLICY_COST_MAX,
@@ -68,11 +69,6 @@ def compile_sync(
         check_last,
     )
     return _with_missing_texts(bundle.sources, texts, place)
-
-
-async def compile_inline(texts: PolicyTexts, place: str) -> PolicyBundle:
-    """Compiles on the calling thread, for simulations: their clock does not advance meanwhile."""
-    return compile_sync(texts, place)
 
 
 def _sources(texts: PolicyTexts, place: str) -> dict[str, Source]:
@@ -114,7 +110,7 @@ def _parameter_sources(texts: PolicyTexts, place: str) -> dict[str, Source]:
 
 @dataclass(frozen=True, slots=True)
 class CheckJob:
-    """A job of a worker: see `compile_sync`. The times are CPU time: of all texts, of each text, and of the process, which
+    """A job of a worker: see `check_texts`. The times are CPU time: of all texts, of each text, and of the process, which
     is killed after it."""
 
     texts: PolicyTexts
@@ -139,9 +135,9 @@ class WorkerFailed(Exception):
 SPAWN_RETRY_DELAY_MAX_S = 30.0
 
 
-class WorkerCompiler:
-    """A `Compile` with a spare worker process; `close` ends it. `timeout_s`, for all texts, and `text_timeout_s`, for each,
-    are CPU time. A policy may cost `cost_max` operations.
+class WorkerChecker:
+    """A `CheckTexts` with a spare worker process; `close` ends it. `timeout_s`, for all texts, and `text_timeout_s`, for
+    each, are CPU time. A policy may cost `cost_max` operations.
 
     Where no process can be started (no memory, no file descriptors, too many processes) a check waits until one can:
     the texts are not at fault, and the active policies decide meanwhile. `report_delay` gets the reason, once for each
@@ -162,7 +158,7 @@ class WorkerCompiler:
     async def __call__(self, texts: PolicyTexts, place: str) -> PolicyBundle:
         async with self._lock:
             try:
-                return await self._compile_in_worker(texts, place)
+                return await self._check_in_worker(texts, place)
             except WorkerFailed as error:
                 log.warning(
                     "could not check the policies; the active ones are unchanged",
@@ -184,7 +180,7 @@ class WorkerCompiler:
                 await _terminate(self._spare_worker)
                 self._spare_worker = None
 
-    async def _compile_in_worker(self, texts: PolicyTexts, place: str) -> PolicyBundle:
+    async def _check_in_worker(self, texts: PolicyTexts, place: str) -> PolicyBundle:
         worker, self._spare_worker = self._spare_worker, None
         if worker is None or worker.returncode is not None:
             worker = await self._start_when_possible()
@@ -241,7 +237,7 @@ class WorkerCompiler:
     async def _start(self) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "policysched.daemon.compile_worker"),
+            *("-m", "policysched.daemon.check_worker"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

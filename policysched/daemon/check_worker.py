@@ -1,6 +1,6 @@
 """The worker process that checks policies: reads one pickled job on stdin, writes one pickled bundle to stdout.
 
-`daemon.policy_compiler` starts it, and says why the job has limits on time.
+`daemon.policy_checker` starts it, and says why the job has limits on time.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 import policysched.lang.check  # noqa: F401 - imported before the job arrives, so that a spare worker is warm
-from policysched.daemon.policy_compiler import CheckJob, compile_sync
+from policysched.daemon.policy_checker import CheckJob, check_texts
 from policysched.lang.check.limits import TextLimitExceeded
 
 MEMORY_MAX_BYTES = 2**30
@@ -67,7 +67,7 @@ def main() -> None:
     assert isinstance(job, CheckJob), f"the job is {type(job)}"
     signal.setitimer(signal.ITIMER_PROF, job.kill_timeout_s)
     guard = CpuTimeGuard(timeout_s=job.timeout_s, text_timeout_s=job.text_timeout_s)
-    bundle = compile_sync(job.texts, job.place, job.cost_max, guard, job.check_last)
+    bundle = check_texts(job.texts, job.place, job.cost_max, guard, job.check_last)
     sys.stdout.buffer.write(pickle.dumps(bundle))
 
 
