@@ -94,6 +94,15 @@ def test_errors_are_shown_before_warnings_and_warnings_left_out_reject_nothing()
     assert [d.code for d in broken.diagnostics if d.severity is Severity.ERROR] == ["PS229"] * 3
 
 
+def test_a_message_with_thousands_of_values_is_rejected() -> None:
+    text = HEADER + 'filter f require node.pods < 3 else "' + "{node.pods} " * 101 + '"\n'
+
+    (error,) = check_text(text).diagnostics
+
+    assert (error.code, error.message) == ("PS126", "the message has 101 values, the limit is 100")
+    assert check_text(text.replace("{node.pods} ", "", 1)).program is not None
+
+
 # ── time and memory ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
