@@ -274,22 +274,32 @@ class OracleChecker:
             self._fail(f"{prefix}, and does not fit there without its victims")
         if ending or any(uid != pod.uid for uid in core.cache.nominated):
             return  # overlapping preemptions are not judged
-        for victim in sorted(victims):
-            if evict.node in self._feasible(pod, self._cache_without(victims - {victim})):
-                self._fail(f"{prefix}, of which {core.cache.pods[victim].pod.full_name} is not needed")
+        for group in self._evicted_together(victims):
+            if evict.node in self._feasible(pod, self._cache_without(victims - group)):
+                names = ", ".join(core.cache.pods[uid].pod.full_name for uid in sorted(group))
+                self._fail(f"{prefix}, of which {names} is not needed")
         if any(self._is_counted_by_budget(core.cache.pods[uid].pod, allowed=0) for uid in victims):
             harmless = [node for node in core.cache.nodes if self._is_feasible_within_budgets(pod, node)]
             if harmless:
                 self._fail(f"{prefix}, which violates a budget, and {harmless} would violate none")
 
+    def _evicted_together(self, victims: set[PodUid]) -> list[set[PodUid]]:
+        """The victims, those of each gang together: a gang goes whole or keeps its minimum."""
+        groups: dict[Any, set[PodUid]] = {}
+        for uid in sorted(victims):
+            gang = self._core.gangs.gang_of(uid)
+            groups.setdefault(uid if gang is None else gang.id, set()).add(uid)
+        return list(groups.values())
+
     def _is_feasible_within_budgets(self, pod: Pod, node: NodeName) -> bool:
-        """Whether the pod fits without the possible victims that no budget covers."""
+        """Whether the pod fits without the possible victims that no budget covers and that are in no gang."""
         core = self._core
         may_go = {
             other.uid
             for other in core.cache.ledger.usage(node).pods.values()
             if other.scheduler == pod.scheduler and other.priority < pod.priority
             if PROTECTED_LABEL not in other.labels and not self._is_counted_by_budget(other)
+            if core.gangs.gang_of(other.uid) is None
         }
         return bool(may_go) and node in self._feasible(pod, self._cache_without(may_go))
 

@@ -48,6 +48,7 @@ from policysched.scheduler.preemption.gang_candidates import (
     NoGangPlacement,
 )
 from policysched.scheduler.preemption.nominations import nominated_overlay
+from policysched.scheduler.preemption.running_gangs import RunningGangs
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.steps import Steps, evaluation_cost
@@ -116,6 +117,7 @@ class _GangSearch:
     placements: list[MemberPlacement] = field(init=False, default_factory=list)
     budgets: list[DisruptionBudget] = field(init=False)
     removed_uids: set[PodUid] = field(init=False, default_factory=set)
+    changed_nodes: list[set[NodeName]] = field(init=False, default_factory=list)  # by placement
     first_message: str | None = field(init=False, default=None)
     candidate_cache: dict[Hashable, _CachedCandidates] = field(init=False, default_factory=dict)
 
@@ -170,6 +172,7 @@ class _GangSearch:
         return evaluation_cost(len(self.core.cache.nodes), self.core.evaluator.decision_cost(pod.pod))
 
     def _apply_placement(self, placement: MemberPlacement) -> None:
+        self.changed_nodes.append(self._nodes_changed_by(placement))
         for victim in placement.candidate.victims:
             self.overlay.remove_pod(victim.uid)
             self.removed_uids.add(victim.uid)
@@ -179,6 +182,18 @@ class _GangSearch:
             self.candidate_cache.clear()  # evictions may violate budgets now that had room before
         self.context.add_to_overlay(placement.pod, placement.node, self.overlay)
         self.placements.append(placement)
+
+    def _nodes_changed_by(self, placement: MemberPlacement) -> set[NodeName]:
+        """The node, those of its victims, and those where gangs of victims run that have less to spare now."""
+        victims = {victim.uid for victim in placement.candidate.victims}
+        for uid in list(victims):
+            gang = self.core.gangs.gang_of(uid)
+            victims.update(() if gang is None else gang.placed_members)
+        placements = (self.core.cache.ledger.placement(uid) for uid in victims)
+        return {placement.node, *(found.node for found in placements if found is not None)}
+
+    def _is_leaving(self, uid: PodUid) -> bool:
+        return uid in self.removed_uids or self.context.is_terminating(uid)
 
     # ── one member ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -236,14 +251,18 @@ class _GangSearch:
             return victim.uid not in members and allowed(victim) and not self.context.eviction_blocked(victim)
 
         node_count = len(self.core.cache.nodes)
-        cluster = PreemptionInputs(self._pods_on, self.context.started_ns, self.budgets, node_count)
+        cluster = PreemptionInputs(
+            self._pods_on,
+            self.context.started_ns,
+            self.budgets,
+            node_count,
+            RunningGangs(self.core, self._is_leaving),
+        )
         equivalence_key, placed_count = self.context.equivalence_keys[pod.uid], len(self.placements)
         cached = self.candidate_cache.get(equivalence_key)
-        changed = (
-            set()
-            if cached is None
-            else {placement.node for placement in self.placements[cached.placed_count :]}
-        )
+        changed = set[NodeName]()
+        if cached is not None:
+            changed.update(*self.changed_nodes[cached.placed_count :])
         previous = None if cached is None else cached.candidates
         if dry_run.node_local:
             if isinstance(previous, BestFirstSearch):
