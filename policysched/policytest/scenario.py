@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from policysched.cluster.samples import ALL_NODES, MetricSamples, Sample
-from policysched.harness.cluster_files import ClusterFiles, read_objects
-from policysched.harness.state_values import BadStateValues, parse_state_entries
+from policysched.from_files.cluster_files import ClusterFiles, read_objects
+from policysched.from_files.state_values import BadStateValues, parse_state_entries
 from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.extender.client import ExtenderEndpoint
@@ -60,7 +60,7 @@ class ScenarioPoll:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Times in ns since 1970. Pending pods arrive at `default_arrival_ns` by default; the run ends at `until_ns`.
+    """Times in ns since 1970; the run ends at `until_ns`.
     `cluster_events` has all other objects: budgets, services, volumes, custom resources. `polls` are ordered by time.
     `state_values` are the initial values of the policy's states in their saved form; `extenders` the stubs."""
 
@@ -72,7 +72,6 @@ class Scenario:
     state_values: str | None
     extenders: Mapping[str, StubExtender]
     start_ns: int
-    default_arrival_ns: int
     until_ns: int
 
 
@@ -135,7 +134,6 @@ class _ScenarioReader:
             state_values,
             extenders,
             self._start_ns,
-            at_ns,
             max(until_ns, last_arrival_ns),
         )
 

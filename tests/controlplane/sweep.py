@@ -11,6 +11,7 @@ from collections.abc import Iterator, Set
 from tests.controlplane.api import Api, ApiError, Json
 
 CLUSTER_SCOPED = (
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
     "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
     "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
     "/api/v1/nodes",

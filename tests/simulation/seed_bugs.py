@@ -10,58 +10,65 @@ from random import Random
 from typing import Any
 
 from policysched.sandbox.faults import FaultRates
-from tests.simulation.bugs import (
+from tests.simulation.bugs_of_cluster_state import (
     a_bind_omits_the_uid,
     a_broken_policy_is_activated,
     a_condition_patch_omits_the_resource_version,
     a_deleted_node_stays_in_the_cache,
     a_deleted_pod_requeues_nothing,
-    a_fair_share_queue_is_not_reordered,
-    a_gang_times_out_too_early,
-    a_leader_that_lost_the_lease_keeps_deciding,
     a_pod_is_bound_before_its_claims,
-    a_pod_overtakes_others_in_backoff,
-    a_preemptor_is_not_requeued_after_its_evictions,
     a_reserved_device_is_reserved_again,
     a_reserved_volume_is_reserved_again,
-    a_restart_forgets_the_policy_state,
-    a_restart_ignores_the_last_known_good_policies,
     a_watch_skips_changes_after_410_gone,
     an_unanswered_bind_is_withdrawn,
-    assumed_load_is_not_counted,
     capacity_holds_never_expire,
     columns_miss_a_cordon,
     device_node_selection_is_ignored,
     devices_are_released_before_their_writes_are_answered,
-    disruption_budgets_are_ignored,
-    each_pod_update_counts_the_run_again,
-    each_retry_of_an_event_creates_another,
-    extender_rejections_are_ignored,
-    gang_preemption_ignores_earlier_members,
-    gang_topology_is_ignored,
     gangs_are_placed_partially,
     host_ports_are_not_checked,
-    missing_metrics_are_not_awaited,
-    more_pods_are_evicted_than_needed,
     nominations_are_never_cleared,
-    placed_gang_members_are_overlooked,
-    pods_of_equal_priority_are_evicted,
-    pods_of_unknown_schedulers_are_scheduled,
-    pods_of_unknown_schedulers_get_conditions,
-    pods_of_unknown_schedulers_get_events,
     policy_updates_are_ignored,
-    preemption_places_a_gang_partially,
     read_write_once_pod_claims_are_shared,
-    recovery_conditions_are_ignored,
-    scheduled_events_are_not_recorded,
     the_ledger_does_not_count_assumed_pods,
     the_ledger_does_not_subtract_removed_pods,
     the_overlay_omits_earlier_gang_members,
-    the_pod_index_keeps_deleted_pods,
-    the_victims_condition_of_a_policy_is_ignored,
     volume_node_affinity_is_ignored,
 )
+from tests.simulation.bugs_of_decisions import (
+    a_fair_share_queue_is_not_reordered,
+    a_gang_times_out_too_early,
+    a_pod_overtakes_others_in_backoff,
+    a_preemptor_is_not_requeued_after_its_evictions,
+    assumed_load_is_not_counted,
+    disruption_budgets_are_ignored,
+    extender_rejections_are_ignored,
+    gang_preemption_ignores_earlier_members,
+    gang_topology_is_ignored,
+    missing_metrics_are_not_awaited,
+    more_pods_are_evicted_than_needed,
+    placed_gang_members_are_overlooked,
+    pods_of_equal_priority_are_evicted,
+    preemption_places_a_gang_partially,
+    recovery_conditions_are_ignored,
+    the_pod_index_keeps_deleted_pods,
+    the_victims_condition_of_a_policy_is_ignored,
+)
+from tests.simulation.bugs_of_writes import (
+    a_bind_outlives_a_stall_of_its_process,
+    a_leader_that_lost_the_lease_keeps_deciding,
+    a_restart_forgets_the_policy_state,
+    a_restart_ignores_the_last_known_good_policies,
+    each_pod_update_counts_the_run_again,
+    each_retry_of_an_event_creates_another,
+    leadership_is_not_checked_at_the_write,
+    pods_of_unknown_schedulers_are_scheduled,
+    pods_of_unknown_schedulers_get_conditions,
+    pods_of_unknown_schedulers_get_events,
+    scheduled_events_are_not_recorded,
+)
 from tests.simulation.fault_profile import FaultProfile, draw_fault_profile
+from tests.simulation.server_faults import HostileProfile
 from tests.simulation.world import run_seed
 
 
@@ -220,6 +227,28 @@ def _responses_are_lost(profile: FaultProfile) -> FaultProfile:
     )
 
 
+def _leaders_stand_still(profile: FaultProfile) -> FaultProfile:
+    """Often for longer than `STALL_S` and less than the Lease lives, while binds wait for a connection."""
+    freezes = HostileProfile(
+        failing_objects_share=0.0,
+        connect_wait_share=1.0,
+        connect_wait_s=8.0,
+        action_weights={"freeze a scheduler": 1.0},
+        action_interval_s=6.0,
+    )
+    return replace(
+        profile,
+        network_faults=FaultRates(),
+        action_weights={"create a pod": 6.0, "delete a pod": 4.0},
+        replicas=2,
+        second_replica_from_s=0.0,
+        second_replica_until_s=90.0,
+        lease_duration_s=15.0,
+        lease_connection_reliable=True,
+        hostile=freezes,
+    )
+
+
 PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(
         an_unanswered_bind_is_withdrawn, r"in our pods and has", seed=3, profile=_binds_are_unanswered
@@ -275,6 +304,18 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(scheduled_events_are_not_recorded, r"was bound and has 0 Scheduled events", seed=0),
     PlantedBug(
         a_leader_that_lost_the_lease_keeps_deciding, r"decides, and the holder of the Lease is", seed=19
+    ),
+    PlantedBug(
+        leadership_is_not_checked_at_the_write,
+        r"sends .* while .* leads",
+        seed=10,
+        profile=_leaders_stand_still,
+    ),
+    PlantedBug(
+        a_bind_outlives_a_stall_of_its_process,
+        r"decided before it stood still",
+        seed=6,
+        profile=_leaders_stand_still,
     ),
     PlantedBug(
         a_restart_ignores_the_last_known_good_policies, r"decides without .*, which were saved", seed=8
