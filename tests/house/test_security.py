@@ -17,7 +17,9 @@ from tests.house.docs import ROOT
 Permission = tuple[str, str, str]
 """The verb, the resource, and where: `all`, `NAMESPACE/NAME`, or `all, FILE` outside rbac.yaml."""
 
-ROW = re.compile(r"^\|((?: `[a-z]+`)+) \|((?: `[a-z/]+`)+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+ROW = re.compile(
+    r"^\|((?: `[a-z]+`)+) \|((?: `[a-z/]+`)+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE
+)
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
@@ -90,10 +92,28 @@ def test_the_threat_model_names_existing_tests() -> None:
 
 def test_each_threat_has_a_bound_and_a_test_or_is_accepted() -> None:
     page = (ROOT / "docs" / "threat-model.md").read_text()
-    rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| what")]
+    threats, _admission = page.split("\n## Admission\n")
+    rows = [line for line in threats.splitlines() if line.startswith("| ") and not line.startswith("| what")]
 
     assert len(rows) > 20
     assert [row for row in rows if not TEST.search(row) and "accepted" not in row] == []
+
+
+@pytest.mark.parametrize("folder", ["deploy", "deploy/extender"])
+def test_the_network_policy_and_the_disruption_budget_are_of_the_deployed_pods(folder: str) -> None:
+    names = ("deployment", "networkpolicy", "poddisruptionbudget")
+    deployment, network, budget = (
+        yaml.safe_load((ROOT / folder / f"{name}.yaml").read_text()) for name in names
+    )
+    template = deployment["spec"]["template"]
+    ports = {port["name"] for container in template["spec"]["containers"] for port in container["ports"]}
+
+    for selector in (network["spec"]["podSelector"], budget["spec"]["selector"]):
+        assert selector["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert {port["port"] for rule in network["spec"]["ingress"] for port in rule["ports"]} == ports
+    assert budget["spec"]["maxUnavailable"] < deployment["spec"]["replicas"]
+    kustomization = yaml.safe_load((ROOT / folder / "kustomization.yaml").read_text())
+    assert {f"{name}.yaml" for name in names} <= set(kustomization["resources"])
 
 
 def trusted_keys() -> set[str]:
@@ -116,7 +136,9 @@ def test_the_admission_component_lists_what_the_shipped_policies_trust() -> None
 
 @pytest.mark.parametrize("name", ["congestion", "safe", "yoda", "bandwidth-first"])
 def test_the_admission_component_lists_the_node_annotations_of_the_shipped_policies(name: str) -> None:
-    read = set(re.findall(r'node\.annotations\["([^"]+)"\]', Path(ROOT / f"policies/{name}.policy").read_text()))
+    read = set(
+        re.findall(r'node\.annotations\["([^"]+)"\]', Path(ROOT / f"policies/{name}.policy").read_text())
+    )
     text = (ROOT / "deploy/admission/node-metrics/policy.yaml").read_text()
 
     assert read
