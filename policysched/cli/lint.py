@@ -93,7 +93,7 @@ def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence
     "--config",
     "config_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The scheduler's settings file. Also report metrics and extenders that it does not define.",
+    help="The scheduler's settings file. Also report metrics and extenders that it does not define, and names that it does not allow.",
 )
 @click.option(
     "--live",
