@@ -19,6 +19,7 @@ from policysched.kube.leader_election import LeaseSettings
 from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.write.bind import BindSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
+from policysched.lang.check.limits import POLICY_COST_MAX
 from policysched.metric_sources.source_kind import SettingProblem
 from policysched.scheduler.authority import Authority
 from policysched.scheduler.limits import SchedulerLimits
@@ -72,6 +73,8 @@ class DaemonSettings:
     authority: Authority = field(default_factory=Authority)
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     compile_timeout_s: float = 20.0
+    policy_timeout_s: float = 5.0
+    policy_cost_max: int = POLICY_COST_MAX
     samples: SamplesSettings = field(default_factory=SamplesSettings)
     configured: Mapping[str, Any] = field(default_factory=dict)
 
@@ -169,6 +172,8 @@ def shared_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         "authority": authority_settings(given),
         "params": given.get("params", {}),
         "compile_timeout_s": given.get("compile_timeout_s", 20.0),
+        "policy_timeout_s": given.get("policy_timeout_s", 5.0),
+        "policy_cost_max": given.get("policy_cost_max", POLICY_COST_MAX),
         "samples": samples_settings(given),
         "configured": given,
     }

@@ -135,7 +135,7 @@ class _GangSearch:
                 break
             if self.context.equivalence_keys[pod.uid] in failed:
                 continue
-            yield evaluation_cost(len(self.core.cache.nodes))
+            yield self._evaluation_cost(pod)
             outcome = yield from self._place_member(pod)
             if isinstance(outcome, MemberPlacement):
                 self._apply_placement(outcome)
@@ -157,7 +157,7 @@ class _GangSearch:
             if len(self.placements) >= needed or self.context.equivalence_keys[pod.uid] in failed:
                 remaining.append(pod)
                 continue
-            yield evaluation_cost(len(self.core.cache.nodes))
+            yield self._evaluation_cost(pod)
             result = self.context.evaluate(pod, self.overlay, self.domain)
             if isinstance(result, AttemptSuccess):
                 self._apply_placement(MemberPlacement(pod, _without_victims(result.node)))
@@ -165,6 +165,9 @@ class _GangSearch:
                 failed.add(self.context.equivalence_keys[pod.uid])
                 remaining.append(pod)
         return remaining
+
+    def _evaluation_cost(self, pod: PendingPod) -> int:
+        return evaluation_cost(len(self.core.cache.nodes), self.core.evaluator.decision_cost(pod.pod))
 
     def _apply_placement(self, placement: MemberPlacement) -> None:
         for victim in placement.candidate.victims:
