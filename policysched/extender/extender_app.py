@@ -18,9 +18,10 @@ from typing import Any, Literal
 
 from policysched.config.logs import write_log
 from policysched.config.settings import NamespacedName
+from policysched.daemon.last_good_store import LastGoodStore
 from policysched.daemon.metric_monitor import FIRST_SAMPLES_TIMEOUT_S, MetricMonitor
 from policysched.daemon.policy_compiler import Compile
-from policysched.daemon.policy_feed import LastGoodStore, PolicyFeed
+from policysched.daemon.policy_feed import PolicyFeed
 from policysched.daemon.reflectors import ReflectorSet
 from policysched.extender.settings import ExtenderSettings
 from policysched.kube.client.api import ApiClient
@@ -92,12 +93,16 @@ class ExtenderApp:
             unbound_version=lambda _: None,  # kube-scheduler writes the conditions of pods
             settings=settings.reporting,
         )
-        self._last_good: LastGoodStore | None = None
+        self.last_good: LastGoodStore | None = None
         self._folder: PolicyFolder | None = None
         if isinstance(settings.source, NamespacedName):
             assert settings.last_good is not None, "a ConfigMap source needs a last known good ConfigMap"
-            self._last_good = LastGoodStore(
-                api, settings.last_good, random=runtime.random("last good"), connectivity=self.connectivity
+            self.last_good = LastGoodStore(
+                api,
+                settings.last_good,
+                random=runtime.random("last good"),
+                connectivity=self.connectivity,
+                report=lambda command: self._dispatch([command]),
             )
         self.policy_feed = PolicyFeed(
             settings.source_name,
@@ -147,8 +152,8 @@ class ExtenderApp:
                 watched, self.policy_feed.on_config_map, self.policy_feed.on_listed
             )
             parts["reporter"] = self.reporter.run()
-        if self._last_good is not None:
-            parts["last good"] = self._last_good.run()
+        if self.last_good is not None:
+            parts["last good"] = self.last_good.run()
         if self._folder is not None:
             parts["files"] = self._folder.run()
         parts["policies"] = self.policy_feed.run()
@@ -157,11 +162,11 @@ class ExtenderApp:
         return parts
 
     async def _read_last_good(self) -> Mapping[str, str]:
-        if self._last_good is None:
+        if self.last_good is None:
             return {}
-        texts = await self._last_good.read()
-        if self._last_good.states:
-            self.post(SavedPolicyStatesLoaded(self._last_good.states))
+        texts = await self.last_good.read()
+        if self.last_good.states:
+            self.post(SavedPolicyStatesLoaded(self.last_good.states))
         return texts
 
     async def _process_events(self) -> None:
@@ -193,11 +198,11 @@ class ExtenderApp:
                     log.log(level, message, extra={"reason": reason, "place": self.settings.source_name})
                     self._report(event_type, reason, message)
                 case c.SavePolicyTexts(texts):
-                    if self._last_good is not None:
-                        self._last_good.save_policies(texts)
+                    if self.last_good is not None:
+                        self.last_good.save_policies(texts)
                 case c.SavePolicyStates(texts):
-                    if self._last_good is not None:
-                        self._last_good.save_states(texts)
+                    if self.last_good is not None:
+                        self.last_good.save_states(texts)
                 case _:
                     raise AssertionError(f"the extender cannot execute {command}")
 

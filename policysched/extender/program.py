@@ -142,6 +142,7 @@ async def _serve(
         limits=settings.limits,
     )
     stack.push_async_callback(handlers.close)
+    last_good = app.last_good
     health = Health(
         live={"loop": pulse.check},
         ready={
@@ -150,6 +151,7 @@ async def _serve(
             "policies": lambda: "" if app.extender_server.programs() else "no policy is active",
             "api": lambda: app.connectivity.problem,
         },
+        warnings={} if last_good is None else {"last-good": lambda: last_good.problem},
     )
     place = str(settings.source) if isinstance(settings.source, NamespacedName) else settings.source_name
     pages = StatusEndpoints(

@@ -176,7 +176,11 @@ def _start_http(
 ) -> None:
     if settings.http is None:
         return
-    health = Health(live={"loop": pulse.check}, ready=_ready_checks(app))
+    health = Health(
+        live={"loop": pulse.check},
+        ready=_ready_checks(app),
+        warnings={"last-good": lambda: app.last_good.problem},
+    )
     pages = StatusEndpoints(
         metrics=telemetry.registry.render,
         policy=lambda: policy_page(

@@ -21,9 +21,10 @@ from typing import Any
 
 from policysched.config.settings import Settings
 from policysched.daemon.extender_caller import ExtenderCaller, extender_capabilities
+from policysched.daemon.last_good_store import LastGoodStore
 from policysched.daemon.metric_monitor import FIRST_SAMPLES_TIMEOUT_S, MetricMonitor
 from policysched.daemon.policy_compiler import Compile
-from policysched.daemon.policy_feed import LastGoodStore, PolicyFeed
+from policysched.daemon.policy_feed import PolicyFeed
 from policysched.daemon.reflectors import ReflectorSet
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
@@ -182,7 +183,11 @@ class SchedulerApp:
         """The source of policies and the store of the last known good ones."""
         settings, runtime = self.settings, self.runtime
         last_good = LastGoodStore(
-            api, settings.last_good, random=runtime.random("last good"), connectivity=self.connectivity
+            api,
+            settings.last_good,
+            random=runtime.random("last good"),
+            connectivity=self.connectivity,
+            report=lambda command: self._dispatcher.dispatch([command]),
         )
         feed = PolicyFeed(
             f"ConfigMap {settings.policies}",

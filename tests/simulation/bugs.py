@@ -19,7 +19,7 @@ from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.ledger import Ledger, PlacementState
 from policysched.cluster.pod_index import PodIndex
 from policysched.cluster.volumes.volume_cache import VolumeCache
-from policysched.daemon.policy_feed import LastGoodStore
+from policysched.daemon.last_good_store import LastGoodStore
 from policysched.evaluate.columns.gang_members import GangMembers
 from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.evaluation import Evaluation

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from policysched.daemon.policy_feed import LastGoodStore
+from policysched.daemon.last_good_store import LastGoodStore
 from policysched.runtime.leadership import NoLeaderElection
 from policysched.runtime.scheduler_app import ExitReason, SchedulerApp
 from policysched.sandbox.faults import NO_FAULTS, FaultInjector
