@@ -38,3 +38,6 @@ class SourceSet:
 POLICY_SUFFIX = ".policy"
 
 PARAMETERS_SUFFIX = ".params.yaml"
+
+REMOVED_SUFFIX = ".removed"
+"""A key `NAME.removed` removes the policy NAME. Its value is the reason, which may be empty."""

@@ -358,7 +358,7 @@ class ExtenderServer:
         return len(self._in_flight_binds)
 
     def programs(self) -> dict[str, Program]:
-        return {name: running.program for name, running in self._core.policies.running.items()}
+        return self._core.policies.programs()
 
     def metrics(self) -> dict[str, Mapping[str, Metric]]:
         """Metrics to poll, by policy and name."""
@@ -393,8 +393,10 @@ class ExtenderServer:
         if not self._core.policies.running:
             raise ExtenderServerError("no policy is active yet", ready=False)
         if running is None:
-            active = ", ".join(sorted(self._core.policies.running))
+            active = ", ".join(sorted(self.programs()))
             raise ExtenderServerError(f"unknown policy `{policy}` (active: {active})", ready=True)
+        if running.program.removed:
+            raise ExtenderServerError(running.program.removed, ready=True)
         if policy in self._core.samples.first_samples.held_policies:
             raise ExtenderServerError(
                 f"policy `{policy}` {self._core.samples.first_samples.message(policy)}", ready=False
