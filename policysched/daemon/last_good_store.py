@@ -14,7 +14,6 @@ from random import Random
 from typing import Any, Literal
 
 from policysched.config.settings import NamespacedName
-from policysched.daemon.last_good_format import STATE_SUFFIX, UnreadableArchive, pack_texts, unpack_texts
 from policysched.daemon.policy_compiler import policy_texts
 from policysched.kube.client.api import (
     JSON_PATCH,
@@ -33,6 +32,13 @@ from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import RequestNotSent
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.watch.resources import decode_config_map
+from policysched.policy_files.last_good_format import (
+    PLAIN_BYTES_MAX,
+    STATE_SUFFIX,
+    UnreadableArchive,
+    pack_texts,
+    unpack_texts,
+)
 from policysched.policy_files.source_set import POLICY_SUFFIX
 from policysched.scheduler.commands import ReportPolicyEvent
 
@@ -71,6 +77,7 @@ class LastGoodStore:
         self._texts: Mapping[str, str] = {}
         self._stored: Mapping[str, str] = {}  # as last read or written
         self._version: str | None = None  # None: not known
+        self._plain_bytes_max = PLAIN_BYTES_MAX
         self._failing_since_s: float | None = None
         self._reported: tuple[str, tuple[str, ...]] | None = None
         self._reported_s = float("-inf")
@@ -144,6 +151,10 @@ class LastGoodStore:
                 await asyncio.sleep(backoff.next_delay_s())
                 self._changed.set()
             except ApiErrors as error:
+                if self._plain_bytes_max and isinstance(error, ApiStatusError) and error.status in (413, 422):
+                    self._plain_bytes_max = 0  # this server's limit is lower, or ours is wrong
+                    self._changed.set()
+                    continue
                 self._note_failure(wanted, error)
                 await self._wait_for_change(backoff.next_delay_s(error))
                 self._changed.set()
@@ -165,7 +176,7 @@ class LastGoodStore:
         """Replaces all data of the last known version, which is read again after any error; returns the keys that did not
         fit. Creates the ConfigMap only where the manifests did not: RBAC cannot limit `create` by name, so the shipped
         role does not allow it."""
-        packed = await pack_texts(texts)
+        packed = await pack_texts(texts, self._plain_bytes_max)
         path = f"{self._path}/{self._place.name}"
         version, self._version = self._version, None
         try:

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import logging
 import pickle
-import re
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -28,14 +27,13 @@ from policysched.policy_files.parameter_values import (
     policy_name_in,
     read_parameter_values,
 )
-from policysched.policy_files.source_set import PARAMETERS_SUFFIX, POLICY_SUFFIX, REMOVED_SUFFIX
+from policysched.policy_files.source_set import PARAMETERS_SUFFIX, POLICY_SUFFIX, removed_name
 from policysched.text import Diagnostic, Source, Span
 from policysched.text.sanitize import sanitize_line
 
 log = logging.getLogger(__name__)
 
 REMOVAL_REASON_CHARS_MAX = 200
-_POLICY_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?")
 
 PolicyTexts = Mapping[str, str]
 """By key. An invalid UTF-8 byte is a lone surrogate (`decode_text`), which no text from the API server contains."""
@@ -50,12 +48,6 @@ def policy_texts(data: PolicyTexts) -> dict[str, str]:
         for key in sorted(data)
         if key.endswith((POLICY_SUFFIX, PARAMETERS_SUFFIX)) or removed_name(key) is not None
     }
-
-
-def removed_name(key: str) -> str | None:
-    """The policy that a key `NAME.removed` removes; None for other keys."""
-    name = key.removesuffix(REMOVED_SUFFIX)
-    return name if name != key and _POLICY_NAME.fullmatch(name) else None
 
 
 def decode_text(raw: bytes) -> str:

@@ -5,20 +5,27 @@ import base64
 import lzma
 from collections.abc import Awaitable, Callable
 from random import Random
-from unittest.mock import patch
+from unittest.mock import AsyncMock, patch
 
 import orjson
 import pytest
 
 from policysched.config.settings import NamespacedName
-from policysched.daemon import last_good_format
-from policysched.daemon.last_good_format import ARCHIVE_KEY, UnreadableArchive, pack_texts, unpack_texts
+from policysched.daemon import last_good_store
 from policysched.daemon.last_good_store import LastGoodStore
 from policysched.daemon.metric_families import last_good_families
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import ApiRequest, ApiResponse
 from policysched.kube.watch.resources import ConfigMapUpdated, decode_config_map
+from policysched.policy_files import last_good_format
+from policysched.policy_files.last_good_format import (
+    ARCHIVE_KEY,
+    PackedTexts,
+    UnreadableArchive,
+    pack_texts,
+    unpack_texts,
+)
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.local_client import LocalClient
 from policysched.sandbox.transport import MemoryTransport
@@ -46,6 +53,7 @@ class _Server:
         self.server = ApiServer(now=loop.time, seed=1)
         self.local = LocalClient(self.server)
         self.refusal: ApiResponse | None = None
+        self.config_map_bytes_max = 2**30
         self.writes = 0
         self._inner = MemoryTransport(self.server)
         self.reports: list[ReportPolicyEvent] = []
@@ -53,6 +61,10 @@ class _Server:
     async def request(self, request: ApiRequest) -> ApiResponse:
         if request.method != "GET":
             self.writes += 1
+            if len(request.body) > self.config_map_bytes_max:
+                self.refuse(413, "Request entity too large")
+            elif self.config_map_bytes_max < 2**30:
+                self.refusal = None
             if self.refusal is not None:
                 return self.refusal
         return await self._inner.request(request)
@@ -125,7 +137,10 @@ def test_sixty_policies_with_a_library_are_kept() -> None:
 
 
 def test_a_planted_bug_that_never_compresses_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(last_good_format, "PLAIN_BYTES_MAX", 2**40)
+    def plain(texts: dict[str, str], _bytes_max: int) -> PackedTexts:
+        return PackedTexts(texts, {})
+
+    monkeypatch.setattr(last_good_store, "pack_texts", AsyncMock(side_effect=plain))
 
     with pytest.raises(AssertionError):
         sixty_policies_with_a_library_are_kept()
@@ -247,7 +262,19 @@ def a_refused_save_is_reported(status: int) -> None:
     server = play(script)
 
     assert server.reasons() == [("Warning", "LastGoodNotSaved"), ("Normal", "LastGoodSaved")]
-    assert server.config_map().data.keys() == {"b.policy", "c.policy"}
+    assert unpack_texts(server.config_map()).keys() == {"b.policy", "c.policy"}
+
+
+def test_what_a_lower_limit_refuses_is_compressed() -> None:
+    async def script(server: _Server, store: LastGoodStore) -> None:
+        server.config_map_bytes_max = 20_000
+        store.save_policies({"a": library_text("a", 100)})
+        await asyncio.sleep(5.0)
+        assert store.problem == ""
+
+    server = play(script)
+
+    assert (server.reports, set(server.config_map().binary)) == ([], {ARCHIVE_KEY})
 
 
 @pytest.mark.parametrize("status", [403, 413, 422])

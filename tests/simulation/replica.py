@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 from policysched.config.settings import NamespacedName, Settings
 from policysched.daemon.clock import NonDecreasingClock, wait_until_stepped
-from policysched.daemon.policy_compiler import POLICY_SUFFIX
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import (
     ApiRequest,
@@ -27,9 +26,12 @@ from policysched.kube.client.transport import (
     TransportError,
 )
 from policysched.kube.leader_election import LeaderElector, LeadershipStatus, LeaseSettings
+from policysched.kube.watch.resources import decode_config_map
 from policysched.kube.write.bind import BindSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.lang.check.bundle import PolicyBundle
+from policysched.policy_files.last_good_format import unpack_texts
+from policysched.policy_files.source_set import POLICY_SUFFIX
 from policysched.runtime.leadership import EventLoopLeaderElection
 from policysched.runtime.scheduler_app import ExitReason, Runtime, SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer
@@ -326,7 +328,7 @@ class Replica:
         saved = store.get(
             self._world.server.kind("configmaps").stored_as, (LAST_GOOD.namespace, LAST_GOOD.name)
         )
-        keys = [] if saved is None else sorted(saved.obj.get("data") or {})
+        keys = [] if saved is None else sorted(unpack_texts(decode_config_map(saved.obj)))
         return [key.removesuffix(POLICY_SUFFIX) for key in keys if key.endswith(POLICY_SUFFIX)]
 
     def _mark_gangs_disturbed(self, app: SchedulerApp) -> None:

@@ -42,9 +42,9 @@ class PackedTexts:
     omitted: tuple[str, ...] = ()
 
 
-async def pack_texts(texts: Mapping[str, str]) -> PackedTexts:
+async def pack_texts(texts: Mapping[str, str], plain_bytes_max: int = PLAIN_BYTES_MAX) -> PackedTexts:
     """Texts that do not fit even compressed are omitted: states before policies, large ones before small ones."""
-    if sum(len(text.encode()) for text in texts.values()) <= PLAIN_BYTES_MAX:
+    if sum(len(text.encode()) for text in texts.values()) <= plain_bytes_max:
         return PackedTexts(dict(texts), {})
     sizes = {key: len(orjson.dumps(text)) for key, text in texts.items()}
     kept = _smallest(sizes, UNPACKED_BYTES_MAX - 2**20)  # the keys need room too
