@@ -151,10 +151,12 @@ class LastGoodStore:
                 await asyncio.sleep(backoff.next_delay_s())
                 self._changed.set()
             except ApiErrors as error:
-                if self._plain_bytes_max and isinstance(error, ApiStatusError) and error.status in (413, 422):
-                    self._plain_bytes_max = 0  # this server's limit is lower, or ours is wrong
-                    self._changed.set()
-                    continue
+                if isinstance(error, ApiStatusError) and error.status in (413, 422):
+                    # This server's limit may be lower: try it compressed, then again as it was.
+                    self._plain_bytes_max = 0 if self._plain_bytes_max else PLAIN_BYTES_MAX
+                    if not self._plain_bytes_max:
+                        self._changed.set()
+                        continue
                 self._note_failure(wanted, error)
                 await self._wait_for_change(backoff.next_delay_s(error))
                 self._changed.set()
