@@ -69,7 +69,10 @@ def policy_families(source: PolicyProvider) -> Iterator[MetricFamily]:
     )
 
 
-def last_good_families(store: LastGoodStore) -> Iterator[MetricFamily]:
+def last_good_families(store: LastGoodStore | None) -> Iterator[MetricFamily]:
+    """Nothing without a store: the policies are files."""
+    if store is None:
+        return
     yield counter_family(
         "policysched_last_good_saves_total",
         "Writes of the last known good policies by result: ok, too_large (some do not fit), refused, unanswered.",

@@ -53,8 +53,7 @@ class ExtenderTelemetry:
 
 def _collect(app: ExtenderApp, now_ns: int) -> Iterator[MetricFamily]:
     yield from policy_families(app.extender_server)
-    if app.last_good is not None:
-        yield from last_good_families(app.last_good)
+    yield from last_good_families(app.last_good)
     yield from sample_families(app.metric_monitor)
     yield gauge_family(
         "policysched_extender_nodes", "Nodes in the cache.", {(): app.extender_server.node_count()}
@@ -64,7 +63,5 @@ def _collect(app: ExtenderApp, now_ns: int) -> Iterator[MetricFamily]:
         "Binds whose outcome is not known yet.",
         {(): app.extender_server.binds_in_flight},
     )
-    yield from api_connection_families(
-        app.connectivity, app.reflector_set.reflectors, app.reflector_set.malformed
-    )
+    yield from api_connection_families(app.connectivity, app.reflectors, app.malformed)
     yield from process_families(now_ns)

@@ -41,7 +41,7 @@ class ObservedApp(Protocol):
     evictor: Evictor
     reporter: Reporter
     extender_caller: ExtenderCaller
-    last_good: LastGoodStore
+    last_good: LastGoodStore | None
     connectivity: Connectivity
     malformed: dict[str, int]
 
