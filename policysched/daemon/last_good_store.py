@@ -14,7 +14,6 @@ from random import Random
 from typing import Any, Literal
 
 from policysched.config.settings import NamespacedName
-from policysched.daemon.policy_compiler import policy_texts
 from policysched.kube.client.api import (
     JSON_PATCH,
     ApiClient,
@@ -88,6 +87,11 @@ class LastGoodStore:
         self.saves: dict[SaveResult, int] = {}
 
     @property
+    def policies(self) -> list[str]:
+        """The names of the policies whose texts are to be kept."""
+        return [_policy_of(key) for key in self._texts]
+
+    @property
     def has_pending_write(self) -> bool:
         """Whether a stop should wait: a write that was refused is not worth waiting for."""
         return self._pending is not None and not self.problem
@@ -113,7 +117,7 @@ class LastGoodStore:
             else:
                 self._connectivity.record_success(activity)
                 self._stored, self._version = texts, config_map.resource_version or None
-                self._texts = policy_texts(texts)
+                self._texts = {key: text for key, text in texts.items() if key.endswith(POLICY_SUFFIX)}
                 self.states = {
                     key.removesuffix(STATE_SUFFIX): text
                     for key, text in texts.items()
@@ -233,7 +237,9 @@ class LastGoodStore:
     def _report_unsaved(self, wanted: Mapping[str, str], cause: str, why: str) -> None:
         changed = [key for key in wanted if self._stored.get(key) != wanted[key]]
         self.unsaved = tuple(sorted({_policy_of(key) for key in changed}))
-        removed = sorted(_policy_of(key) for key in policy_texts(self._stored) if key not in wanted)
+        removed = sorted(
+            _policy_of(key) for key in self._stored if key.endswith(POLICY_SUFFIX) and key not in wanted
+        )
         effects = []
         if changed:
             names = _short_list(

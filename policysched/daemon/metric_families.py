@@ -80,8 +80,11 @@ def last_good_families(store: LastGoodStore | None) -> Iterator[MetricFamily]:
     )
     yield gauge_family(
         "policysched_last_good_unsaved",
-        "1: the last known good text or a state of the policy is not kept; a restart would not find it.",
-        {(("policy", policy),): 1.0 for policy in store.unsaved},
+        "1: the last known good text or a state of the policy is not saved; a restart would not find it.",
+        {
+            (("policy", policy),): float(policy in store.unsaved)
+            for policy in sorted({*store.policies, *store.unsaved})
+        },
     )
 
 
