@@ -16,7 +16,7 @@ SEARCHES = {
     "cli/test_demo.py",
     "cli/test_grammar_cache.py",
     "cli/test_kubectl.py",
-    "daemon/test_compiling.py",
+    "daemon/test_policy_checker.py",
     "evaluate/test_devices_property.py",
     "evaluate/test_invariants.py",
     "evaluate/test_reference_property.py",

@@ -14,8 +14,8 @@ from policysched.cli.offline_options import (
     print_notes,
     report_unusable_files,
 )
-from policysched.harness.inputs import load_samples
-from policysched.harness.state_values import load_state_values
+from policysched.from_files.inputs import load_samples
+from policysched.from_files.state_values import load_state_values
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.types.units import format_value
 from policysched.offline.pod_explanation import ExplainResult, explain_pod

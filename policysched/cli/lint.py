@@ -78,7 +78,8 @@ def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence
     multiple=True,
     callback=_codes,
     metavar="CODE|NAME",
-    help="Report only these diagnostics: codes, names or prefixes of codes, separated by commas.",
+    help="Report only these diagnostics: codes, names or prefixes of codes, separated by commas. PS6 (what a policy "
+    "trusts tenants with) is reported only if selected.",
 )
 @click.option(
     "--ignore",
@@ -136,7 +137,7 @@ def lint(
             click.echo(f"policysched: {unusable}", err=True)
         if unusable_files and not sets:
             return 2
-        diagnostics = lint_sets(sets, params, _settings_checks(config_path, live=live))
+        diagnostics = lint_sets(sets, params, _settings_checks(config_path, live=live), select)
     except (UnusableFile, LiveQueryFailed) as error:
         raise CommandError(str(error)) from None
     findings = tuple(_selected_findings(diagnostics, select, ignore))

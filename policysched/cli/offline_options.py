@@ -12,8 +12,8 @@ import click
 from policysched.cli import CommandError
 from policysched.cli.policy_options import name_option, output_format_option, param_option
 from policysched.files import STANDARD_INPUT
-from policysched.harness.cluster_files import ClusterFiles, read_cluster_files
-from policysched.harness.inputs import PolicyHasErrors, choose_policy
+from policysched.from_files.cluster_files import ClusterFiles, read_cluster_files
+from policysched.from_files.inputs import PolicyHasErrors, choose_policy
 from policysched.lang.ir.program import Program
 from policysched.metric_sources.file import BadSamplesFile
 from policysched.policy_files.source_set import UnusableFile

@@ -16,10 +16,10 @@ from policysched.cli.offline_options import (
     print_notes,
     report_unusable_files,
 )
-from policysched.harness.inputs import load_samples
-from policysched.harness.simulate import SimulationResult, choose_scope
-from policysched.harness.simulate import simulate as simulate_cluster
-from policysched.harness.state_values import load_state_values
+from policysched.from_files.inputs import load_samples
+from policysched.from_files.simulate import SimulationResult, choose_scope
+from policysched.from_files.simulate import simulate as simulate_cluster
+from policysched.from_files.state_values import load_state_values
 from policysched.offline.pod_explanation import missing_inputs_note
 
 

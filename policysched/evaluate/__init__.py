@@ -1,7 +1,7 @@
 """Vectorized evaluation: policies lowered to steps, nodes as columns, one pod against all nodes at
 once.
 
-    compile(program)             -> Plan, immutable: queue order, gangs, admission, read set
+    compile(program)             -> Plan, immutable: queue order, gangs, PreEnqueue, read set
     Evaluator(cache)             owns the columns of all policies
         .evaluate(plan, pod, ...)         -> Verdict
         .explain(plan, pod, ...)          -> PlacementExplanation, equal to the reference's

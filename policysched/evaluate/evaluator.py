@@ -366,7 +366,7 @@ class Evaluator:
     # ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _admission_rejection(self, plan: Plan, pod: Pod) -> str | None:
-        return plan.admission(pod, self._cache.namespaces.get(pod.namespace))
+        return plan.pre_enqueue_message(pod, self._cache.namespaces.get(pod.namespace))
 
     def _rejected_verdict(
         self,

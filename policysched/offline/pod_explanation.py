@@ -7,9 +7,9 @@ from difflib import get_close_matches
 from policysched.cluster.samples import MetricSamples, PairEndpoint
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_plan
-from policysched.harness.cluster_files import ClusterFiles
-from policysched.harness.simulate import simulate
-from policysched.harness.state_values import state_tables
+from policysched.from_files.cluster_files import ClusterFiles
+from policysched.from_files.simulate import simulate
+from policysched.from_files.state_values import state_tables
 from policysched.lang.ir.program import Program, rules_for
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.pod_status import ObservedPod

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from policysched.daemon.extender_caller import extender_capabilities
-from policysched.harness.simulate import pending_message
-from policysched.harness.simulated_prebind import simulate_prebind, simulate_unreserve
+from policysched.from_files.simulate import pending_message
+from policysched.from_files.simulated_prebind import simulate_prebind, simulate_unreserve
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.ir.extender_results import ExtenderResults, nodes_passing_extenders
 from policysched.lang.ir.program import Program

@@ -27,9 +27,10 @@ from policysched.evaluate import Overlay, PrebindRequirements, TopologyDomain, V
 from policysched.lang.ir.program import Extender, Program
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.scheduler.admission import QueueAdmission
 from policysched.scheduler.commands import Deallocate, DeleteExtendedClaim
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.decision_records import Decision, decision_samples
+from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.extenders.calls import ExtenderCalls
 from policysched.scheduler.in_flight_binds import InFlightBind
 from policysched.scheduler.outcome import (
@@ -53,7 +54,6 @@ from policysched.scheduler.preemption.post_filter_messages import (
 )
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
-from policysched.scheduler.records import Decision, decision_samples
 from policysched.scheduler.steps import Steps
 from policysched.scheduler.unschedulable_message import pod_rejected_message, unavailable_message
 
@@ -77,13 +77,13 @@ class PodAttempts:
     def __init__(
         self,
         core: SchedulerCore,
-        admission: QueueAdmission,
+        enqueuer: PodEnqueuer,
         preemption: DefaultPreemption,
         extender_calls: ExtenderCalls,
         prebinder: Prebinder,
     ) -> None:
         self._core = core
-        self._admission = admission
+        self._enqueuer = enqueuer
         self._preemption = preemption
         self._extender_calls = extender_calls
         self._prebinder = prebinder
@@ -130,7 +130,7 @@ class PodAttempts:
             result = replace(result, prebind_work=self.prebind_work(pod, result.node, None, now_ns))
             self.assume(pod, result, now_ns)
             if gang is not None:
-                self._admission.refresh_gang(gang, now_ns, "GangScheduled")
+                self._enqueuer.refresh_gang(gang, now_ns, "GangScheduled")
             return
         claims = self._post_filter_claims(pod, result, now_ns, in_gang=gang is not None)
         if result.node_count and not extenders:
@@ -141,7 +141,7 @@ class PodAttempts:
                 result = _with_preemption_skipped(result, extenders)
         self.record_failure(pod, result, now_ns)
         core.queue.apply_backoff(pod, now_ns)
-        self._admission.rekey(pod, now_ns)
+        self._enqueuer.rekey(pod, now_ns)
         core.queue.park(
             pod,
             equivalence_key if gang_full is not None or by_extenders else self.equivalence_key(pod),
@@ -322,7 +322,7 @@ class PodAttempts:
         core.samples.update_assumed_load(pod.uid, None, now_ns)
         pod.state, pod.node, pod.pending_message = QueueState.BINDING, success.node, ""
         bind = core.binds.in_flight[pod.uid] = InFlightBind(pod, success.node, program.sha256, now_ns)
-        self._admission.stop_rekeying(pod)
+        self._enqueuer.stop_rekeying(pod)
         core.reports.cancel_deferred(pod.uid)
         core.queue.mark_placed(pod, now_ns)
         core.queue.requeue(events, now_ns)

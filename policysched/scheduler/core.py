@@ -1,4 +1,4 @@
-"""The state of the scheduler, shared by the parts that change it: admission, attempts, binding and reloading."""
+"""The state of the scheduler, shared by the parts that change it: the way into the queue, attempts, binding and reloading."""
 
 from collections.abc import Mapping
 from operator import attrgetter
@@ -20,18 +20,18 @@ from policysched.scheduler.commands import (
     PendingReason,
     SavePolicyStates,
 )
+from policysched.scheduler.decision_records import DecisionRecords
 from policysched.scheduler.in_flight_binds import InFlightBinds
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.pending_reports import PendingReports
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName
 from policysched.scheduler.policies.first_samples import SourceNameOf
+from policysched.scheduler.policies.policy_samples import PolicySamples
 from policysched.scheduler.policies.registry import PolicyRegistry
-from policysched.scheduler.policies.sample_state import SampleState
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.queue.gangs import GangRegistry
 from policysched.scheduler.queue.ordered_queue import FairShareQueue, OrderedQueue, SortKeyQueue
 from policysched.scheduler.queue.queue import SchedulingQueue
-from policysched.scheduler.records import DecisionRecords
 
 
 class EvaluationInputs(TypedDict):
@@ -66,7 +66,7 @@ class SchedulerCore:
         self.cache = ClusterCache()
         self.evaluator = Evaluator(self.cache, limits.decision_budget)
         self.policies = PolicyRegistry(extenders or {})
-        self.samples = SampleState(self.cache, first_samples_s, source_name_of)
+        self.samples = PolicySamples(self.cache, first_samples_s, source_name_of)
         self.pods: dict[PodUid, PendingPod] = {}
         self.queue = SchedulingQueue(limits, self._new_policy_queue, self.samples.first_samples.held_policies)
         self.gangs = GangRegistry()

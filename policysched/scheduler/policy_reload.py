@@ -28,7 +28,7 @@ class PolicyPods(Protocol):
     def precompute_pre_enqueue(
         self, program: Program, plan: Plan, now_ns: int
     ) -> Iterator[dict[PodUid, PreEnqueueResult]]: ...
-    def readmit_pods(
+    def enqueue_pods_again(
         self, policy: str, now_ns: int, precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS
     ) -> None: ...
 
@@ -196,4 +196,4 @@ class PolicyReload:
         }
         core.samples.activate_states(program, now_ns)
         if synced:
-            self._membership.readmit_pods(program.name, now_ns, precomputed)
+            self._membership.enqueue_pods_again(program.name, now_ns, precomputed)

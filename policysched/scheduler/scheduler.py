@@ -29,11 +29,12 @@ from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.nodes import Node
 from policysched.scheduler import events as e
-from policysched.scheduler.admission import QueueAdmission
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.bind_tracker import BindTracker
 from policysched.scheduler.commands import Command, SetTimer
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.decision_records import Decision, SchedulerCounters
+from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.extenders.calls import ExtenderCalls
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from policysched.scheduler.invariants import check_invariants
@@ -56,7 +57,6 @@ from policysched.scheduler.prebind import Prebinder
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
-from policysched.scheduler.records import Decision, SchedulerCounters
 from policysched.scheduler.sample_events import SampleEvents
 from policysched.scheduler.sample_wait_reports import SampleWaitReports
 from policysched.scheduler.steps import Steps
@@ -97,9 +97,9 @@ class Scheduler:
             first_samples_s=first_samples_s,
             source_name_of=source_name_of,
         )
-        admission = QueueAdmission(core)
-        self._bind_tracker = BindTracker(core, admission)
-        self._membership = PolicyMembership(core, admission)
+        enqueuer = PodEnqueuer(core)
+        self._bind_tracker = BindTracker(core, enqueuer)
+        self._membership = PolicyMembership(core, enqueuer)
         self._preemption = DefaultPreemption(core)
         self._extender_calls = ExtenderCalls(core)
         self._prebinder = Prebinder(core, self._bind_tracker)
@@ -118,13 +118,13 @@ class Scheduler:
             self._kubelet_rejections,
         )
         self._pod_attempts = PodAttempts(
-            core, admission, self._preemption, self._extender_calls, self._prebinder
+            core, enqueuer, self._preemption, self._extender_calls, self._prebinder
         )
-        self._gang_attempts = GangAttempts(core, self._pod_attempts, admission, self._preemption)
+        self._gang_attempts = GangAttempts(core, self._pod_attempts, enqueuer, self._preemption)
         self._timers = Timers(
             (
                 core.queue,
-                admission,
+                enqueuer,
                 self._outages,
                 FirstSampleTimeouts(core),
                 SampleWaitReports(core),
@@ -225,7 +225,7 @@ class Scheduler:
             return
         self._synced = True
         for name in list(self._core.policies.running):
-            self._membership.readmit_pods(name, now_ns)
+            self._membership.enqueue_pods_again(name, now_ns)
 
     def _node_updated(self, node: Node, now_ns: int) -> None:
         self._kubelet_rejections.node_updated(node, now_ns)

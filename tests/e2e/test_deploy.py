@@ -258,7 +258,7 @@ def shipped(world: World, road: Transport, lease_road: Transport) -> SchedulerAp
         settings,
         Runtime(
             transport=road,
-            compile_texts=check_inline,
+            check_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=Random,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from policysched.daemon.policy_compiler import compile_sync
+from policysched.daemon.policy_checker import check_texts
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
@@ -37,7 +37,7 @@ Kind = TypeVar("Kind")
 
 def bundle(texts: Mapping[str, str]) -> PolicyBundle:
     """Compile a ConfigMap with these keys, as the runtime does."""
-    return compile_sync(texts, "ConfigMap ns/policies")
+    return check_texts(texts, "ConfigMap ns/policies")
 
 
 class Rig:

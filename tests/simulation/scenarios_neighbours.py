@@ -12,12 +12,12 @@ from policysched.kube.client.backoff import Backoff
 from policysched.kube.write.bind import Binder, BindOutcome, RetryLater
 from policysched.kube.write.bind_queue import BindQueue, PendingBind
 from policysched.sandbox.faults import NO_FAULTS, FaultInjector, FaultRates
-from tests.simulation.bugs import (
+from tests.simulation.bugs_of_writes import (
     a_bind_outlives_a_stall_of_its_process,
-    all_patches,
     leadership_is_not_checked_at_the_write,
 )
 from tests.simulation.churn import OTHER_SCHEDULER
+from tests.simulation.planted import all_patches
 from tests.simulation.scenario import BETA, Scenario, ScenarioBug
 from tests.simulation.server_faults import WebhookFault
 

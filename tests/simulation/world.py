@@ -9,7 +9,7 @@ from hashlib import blake2b
 from random import Random
 from typing import Any
 
-from policysched.daemon.policy_compiler import compile_sync
+from policysched.daemon.policy_checker import check_texts
 from policysched.kube.client.api import Json
 from policysched.kube.client.transport import ApiRequest
 from policysched.lang.check.bundle import PolicyBundle
@@ -158,7 +158,7 @@ class World:
     def log(self, words: str) -> None:
         self.trace.append(f"{self.loop.time():10.6f} {words}")
 
-    async def compile_texts(self, texts: Mapping[str, str], place: str) -> PolicyBundle:
+    async def check_texts(self, texts: Mapping[str, str], place: str) -> PolicyBundle:
         return compiled(texts)
 
     def samples(self, now_ns: Callable[[], int]) -> SampleSourceRouter:
@@ -472,7 +472,7 @@ def compiled(texts: Mapping[str, str]) -> PolicyBundle:
     key = tuple(sorted(texts.items()))
     bundle = _bundles.get(key)
     if bundle is None:
-        bundle = _bundles[key] = compile_sync(dict(key), "ConfigMap of the simulation")
+        bundle = _bundles[key] = check_texts(dict(key), "ConfigMap of the simulation")
     return bundle
 
 

@@ -61,7 +61,7 @@ class _NoPendingPods:
         del program, plan, now_ns
         return iter(())
 
-    def readmit_pods(self, policy: str, now_ns: int, precomputed: object = None) -> None:
+    def enqueue_pods_again(self, policy: str, now_ns: int, precomputed: object = None) -> None:
         del policy, now_ns, precomputed
 
 
@@ -250,7 +250,7 @@ class ExtenderServer:
         core, plan = self._core, self._plan(policy)
         pod = _without_delegated_features(pod, plan, AvailableDevices(core.cache.devices))
         space, facts = core.namespace_of(pod), _facts(pod, now_ns)
-        if plan.admission(pod, space) is not None:
+        if plan.pre_enqueue_message(pod, space) is not None:
             return ()
         may_evict = plan.may_evict(pod, space, facts, now_ns)
         dry_run = core.evaluator.dry_run(
@@ -319,7 +319,7 @@ class ExtenderServer:
                 ready=True,
             )
         pod = _without_delegated_features(observed.pod, plan, AvailableDevices(core.cache.devices))
-        refusal = plan.admission(pod, core.namespace_of(pod))
+        refusal = plan.pre_enqueue_message(pod, core.namespace_of(pod))
         if refusal is not None:
             raise ExtenderServerError(f"the policy rejects the pod: {refusal}", ready=True)
 

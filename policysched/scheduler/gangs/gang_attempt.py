@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 
 from policysched.evaluate import TopologyDomain
 from policysched.model.cluster_events import ClusterEvent
-from policysched.scheduler.admission import QueueAdmission
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.gangs.gang_domains import candidate_domains
 from policysched.scheduler.gangs.gang_preemption import (
     find_gang_placement,
@@ -58,12 +58,12 @@ class GangAttempts:
         self,
         core: SchedulerCore,
         pod_attempts: PodAttempts,
-        admission: QueueAdmission,
+        enqueuer: PodEnqueuer,
         preemption: DefaultPreemption,
     ) -> None:
         self._core = core
         self._pod_attempts = pod_attempts
-        self._admission = admission
+        self._enqueuer = enqueuer
         self._preemption = preemption
 
     def attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
@@ -85,11 +85,11 @@ class GangAttempts:
         if placed:
             gang.attempts, gang.overdue = 0, False
         if not gang.pending_members:
-            self._admission.refresh_gang(gang, now_ns, "GangScheduled")
+            self._enqueuer.refresh_gang(gang, now_ns, "GangScheduled")
             return
         if gang.overdue:
             self._preemption.clear_gang_nominations(gang, now_ns)
-            self._admission.gang_timed_out(gang, now_ns)
+            self._enqueuer.gang_timed_out(gang, now_ns)
             return
         preemption: PreemptionStarted | NoPreemption | None = None
         if needed and not placed:
@@ -235,7 +235,7 @@ class GangAttempts:
             preemption.message if isinstance(preemption, NoPreemption) else "",
         )
         for pod in gang.pending_members.values():
-            self._admission.rekey(pod, now_ns)
+            self._enqueuer.rekey(pod, now_ns)
             gang.reorder_member(pod)
         gang.update_order_key()
         core.queue.apply_backoff(gang, now_ns)

@@ -384,7 +384,7 @@ class DefaultPreemption:
     def _requeue(self, uid: PodUid, now_ns: int, *, failing: bool) -> None:
         """Requeue the pod, or its gang, if parked; in any other state it is on its way already.
 
-        A pod that admission rejected (for example, because its gang failed meanwhile) is left alone.
+        A pod that PreEnqueue rejected (for example, because its gang failed meanwhile) is left alone.
         """
         pod = self._core.pods.get(uid)
         if pod is not None and pod.admission_rejected:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from policysched.harness.state_values import parse_state_entries
+from policysched.from_files.state_values import parse_state_entries
 from policysched.kube.decode import core_objects as wire
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation

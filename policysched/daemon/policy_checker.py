@@ -1,11 +1,12 @@
-"""Compiles the texts of a ConfigMap into a checked bundle, off the decision thread.
+"""Checks the texts of a ConfigMap, off the decision thread: syntax, names and types. `daemon.policy_feed` calls it.
 
 Checking a long policy takes tenths of a second, so it runs in a worker process with limits on time and memory. A text
 that exceeds them costs its worker, not the scheduler. Each worker does one job; a spare one has everything imported, so
 that an edit takes effect at once.
 
 The time limit is on CPU time. A limit on wall time would reject good policies while the node is busy with other work,
-and at startup end the scheduler; it only catches workers that hang.
+and at startup end the scheduler; it only catches workers that hang. The scheduler makes a `Plan` of a checked program
+later, in slices: `scheduler.policy_reload`.
 """
 
 import asyncio
@@ -37,8 +38,8 @@ REMOVAL_REASON_CHARS_MAX = 200
 
 PolicyTexts = Mapping[str, str]
 """By key. An invalid UTF-8 byte is a lone surrogate (`decode_text`), which no text from the API server contains."""
-Compile = Callable[[PolicyTexts, str], Awaitable[PolicyBundle]]
-"""Compiles texts by key and their location (`ConfigMap kube-system/policies`). Never raises because of its input."""
+CheckTexts = Callable[[PolicyTexts, str], Awaitable[PolicyBundle]]
+"""Checks texts by key and their location (`ConfigMap kube-system/policies`). Never raises because of its input."""
 
 
 def policy_texts(data: PolicyTexts) -> dict[str, str]:
@@ -54,7 +55,7 @@ def decode_text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def compile_sync(texts: PolicyTexts, place: str) -> PolicyBundle:
+def check_texts(texts: PolicyTexts, place: str) -> PolicyBundle:
     bundle = check_sources(_sources(texts, place), read_parameter_values(_parameter_sources(texts, place)))
     return _with_removals(_with_missing_texts(bundle.sources, texts, place), texts, place)
 
@@ -131,8 +132,8 @@ class WorkerFailed(Exception):
 SPAWN_RETRY_DELAY_MAX_S = 30.0
 
 
-class WorkerCompiler:
-    """A `Compile` with a spare worker process; `close` ends it. `timeout_s` is CPU time.
+class WorkerChecker:
+    """A `CheckTexts` with a spare worker process; `close` ends it. `timeout_s` is CPU time.
 
     Where no process can be started (no memory, no file descriptors, too many processes) a check waits until one can:
     the texts are not at fault, and the active policies decide meanwhile. `report_delay` gets the reason, once for each
@@ -148,7 +149,7 @@ class WorkerCompiler:
     async def __call__(self, texts: PolicyTexts, place: str) -> PolicyBundle:
         async with self._lock:
             try:
-                return await self._compile_in_worker(texts, place)
+                return await self._check_in_worker(texts, place)
             except WorkerFailed as error:
                 log.warning(
                     "could not check the policies; the active ones are unchanged",
@@ -170,7 +171,7 @@ class WorkerCompiler:
                 await _terminate(self._spare_worker)
                 self._spare_worker = None
 
-    async def _compile_in_worker(self, texts: PolicyTexts, place: str) -> PolicyBundle:
+    async def _check_in_worker(self, texts: PolicyTexts, place: str) -> PolicyBundle:
         worker, self._spare_worker = self._spare_worker, None
         if worker is None or worker.returncode is not None:
             worker = await self._start_when_possible()
@@ -214,7 +215,7 @@ class WorkerCompiler:
     async def _start(self) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "policysched.daemon.compile_worker"),
+            *("-m", "policysched.daemon.check_worker"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

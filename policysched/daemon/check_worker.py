@@ -1,6 +1,6 @@
 """The worker process that checks policies: reads one pickled job on stdin, writes one pickled bundle to stdout.
 
-`daemon.policy_compiler` starts it, and says why the job has a time limit (`compile_timeout_s` in the settings).
+`daemon.policy_checker` starts it, and says why the job has a time limit (`compile_timeout_s` in the settings).
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import signal
 import sys
 
 import policysched.lang.check  # noqa: F401 - imported before the job arrives, so that a spare worker is warm
-from policysched.daemon.policy_compiler import compile_sync
+from policysched.daemon.policy_checker import check_texts
 
 MEMORY_MAX_BYTES = 2**30
 
@@ -25,7 +25,7 @@ def main() -> None:
         return
     texts, place, timeout_s = pickle.loads(job)
     signal.setitimer(signal.ITIMER_PROF, timeout_s)
-    sys.stdout.buffer.write(pickle.dumps(compile_sync(texts, place)))
+    sys.stdout.buffer.write(pickle.dumps(check_texts(texts, place)))
 
 
 if __name__ == "__main__":

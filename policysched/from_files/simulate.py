@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from policysched.cluster.samples import MetricSamples
-from policysched.harness.cluster_files import ClusterFiles
-from policysched.harness.simulated_prebind import simulate_prebind
+from policysched.from_files.cluster_files import ClusterFiles
+from policysched.from_files.simulated_prebind import simulate_prebind
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import PodUid

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from unittest.mock import patch
 
-from policysched.daemon import policy_compiler
-from policysched.daemon.policy_compiler import (
-    WorkerCompiler,
-    compile_sync,
+from policysched.daemon import policy_checker
+from policysched.daemon.policy_checker import (
+    WorkerChecker,
+    check_texts,
     decode_text,
     policy_texts,
 )
@@ -21,17 +21,17 @@ TEXTS = {
 }
 
 
-async def compile_once(compiler: WorkerCompiler) -> policy_compiler.PolicyBundle:
+async def check_once(checker: WorkerChecker) -> policy_checker.PolicyBundle:
     try:
-        return await compiler(TEXTS, "ConfigMap a/b")
+        return await checker(TEXTS, "ConfigMap a/b")
     finally:
-        await compiler.close()
+        await checker.close()
 
 
 def test_a_worker_reports_the_diagnostics_of_an_inline_check() -> None:
-    there = asyncio.run(compile_once(WorkerCompiler(timeout_s=30)))
+    there = asyncio.run(check_once(WorkerChecker(timeout_s=30)))
 
-    here = compile_sync(TEXTS, "ConfigMap a/b")
+    here = check_texts(TEXTS, "ConfigMap a/b")
     assert list(there.sources) == list(here.sources)
     for key, source in here.sources.items():
         other = there.sources[key]
@@ -46,11 +46,11 @@ def test_a_worker_reports_the_diagnostics_of_an_inline_check() -> None:
 
 
 def test_a_check_that_takes_too_long_is_a_diagnostic_and_the_next_check_works() -> None:
-    async def scenario() -> tuple[policy_compiler.PolicyBundle, policy_compiler.PolicyBundle]:
-        compiler = WorkerCompiler(timeout_s=0.0001)
-        slow = await compiler(TEXTS, "ConfigMap a/b")
-        compiler._timeout_s = 30
-        good = await compile_once(compiler)
+    async def scenario() -> tuple[policy_checker.PolicyBundle, policy_checker.PolicyBundle]:
+        checker = WorkerChecker(timeout_s=0.0001)
+        slow = await checker(TEXTS, "ConfigMap a/b")
+        checker._timeout_s = 30
+        good = await check_once(checker)
         return slow, good
 
     slow, good = asyncio.run(scenario())
@@ -63,13 +63,13 @@ def test_a_check_that_takes_too_long_is_a_diagnostic_and_the_next_check_works() 
 def test_a_worker_that_gets_no_processor_for_longer_than_its_limit_is_waited_for() -> None:
     """Found by the chaos seeds on a busy machine: good policies were refused, and the scheduler ended at its start."""
 
-    async def scenario() -> policy_compiler.PolicyBundle:
-        compiler = WorkerCompiler(timeout_s=1.5)
-        await compiler.warm_up()
-        assert compiler._spare_worker is not None
-        compiler._spare_worker.send_signal(signal.SIGSTOP)
-        asyncio.get_running_loop().call_later(2.0, compiler._spare_worker.send_signal, signal.SIGCONT)
-        return await compile_once(compiler)
+    async def scenario() -> policy_checker.PolicyBundle:
+        checker = WorkerChecker(timeout_s=1.5)
+        await checker.warm_up()
+        assert checker._spare_worker is not None
+        checker._spare_worker.send_signal(signal.SIGSTOP)
+        asyncio.get_running_loop().call_later(2.0, checker._spare_worker.send_signal, signal.SIGCONT)
+        return await check_once(checker)
 
     assert asyncio.run(scenario()).sources["main.policy"].program is not None
 
@@ -79,12 +79,12 @@ def test_a_worker_that_hangs_is_a_finding(tmp_path: Path) -> None:
     hangs.write_text("#!/bin/sh\nexec sleep 600\n")
     hangs.chmod(0o755)
 
-    async def scenario() -> policy_compiler.PolicyBundle:
+    async def scenario() -> policy_checker.PolicyBundle:
         with (
             patch.object(sys, "executable", str(hangs)),
-            patch.object(policy_compiler, "HANG_TIMEOUT_MIN_S", 0.1),
+            patch.object(policy_checker, "HANG_TIMEOUT_MIN_S", 0.1),
         ):
-            return await compile_once(WorkerCompiler(timeout_s=0.001))
+            return await check_once(WorkerChecker(timeout_s=0.001))
 
     bundle = asyncio.run(scenario())
 
@@ -92,21 +92,21 @@ def test_a_worker_that_hangs_is_a_finding(tmp_path: Path) -> None:
 
 
 def test_a_spare_that_died_while_it_waited_is_replaced() -> None:
-    async def scenario() -> policy_compiler.PolicyBundle:
-        compiler = WorkerCompiler(timeout_s=30)
-        await compiler.warm_up()
-        assert compiler._spare_worker is not None
-        compiler._spare_worker.kill()
-        await compiler._spare_worker.wait()
-        return await compile_once(compiler)
+    async def scenario() -> policy_checker.PolicyBundle:
+        checker = WorkerChecker(timeout_s=30)
+        await checker.warm_up()
+        assert checker._spare_worker is not None
+        checker._spare_worker.kill()
+        await checker._spare_worker.wait()
+        return await check_once(checker)
 
     assert asyncio.run(scenario()).sources["main.policy"].program is not None
 
 
 def test_a_worker_that_crashes_is_a_diagnostic_with_its_last_output() -> None:
-    async def scenario() -> policy_compiler.PolicyBundle:
+    async def scenario() -> policy_checker.PolicyBundle:
         with patch.object(sys, "executable", "/bin/false"):
-            return await compile_once(WorkerCompiler(timeout_s=30))
+            return await check_once(WorkerChecker(timeout_s=30))
 
     bundle = asyncio.run(scenario())
 
@@ -120,16 +120,16 @@ def test_only_keys_of_policies_are_read() -> None:
     }
 
 
-def test_a_binary_key_is_rejected_in_the_worker_and_the_others_are_compiled() -> None:
+def test_a_binary_key_is_rejected_in_the_worker_and_the_others_are_checked() -> None:
     latin = decode_text("policy latin version 1\n# Zürich\n".encode("latin-1"))
     texts = {**TEXTS, "latin.policy": latin}
 
-    async def scenario() -> policy_compiler.PolicyBundle:
-        compiler = WorkerCompiler(timeout_s=30)
+    async def scenario() -> policy_checker.PolicyBundle:
+        checker = WorkerChecker(timeout_s=30)
         try:
-            return await compiler(texts, "ConfigMap a/b")
+            return await checker(texts, "ConfigMap a/b")
         finally:
-            await compiler.close()
+            await checker.close()
 
     checked = asyncio.run(scenario()).sources
     (finding,) = checked["latin.policy"].diagnostics
@@ -145,7 +145,7 @@ def test_parameters_that_are_no_text_refuse_their_policy() -> None:
         "a.params.yaml": decode_text("# Größe\ncrowd: 4\n".encode("latin-1")),
     }
 
-    checked = compile_sync(texts, "ConfigMap a/b").sources
+    checked = check_texts(texts, "ConfigMap a/b").sources
 
     messages = [
         diagnostic.message for diagnostic in checked["a.policy"].diagnostics if diagnostic.code == "PS262"
@@ -157,9 +157,9 @@ def test_parameters_that_are_no_text_refuse_their_policy() -> None:
 def test_windows_line_ends_in_a_configmap_are_read_as_lint_reads_them() -> None:
     text = "\ufeffpolicy win version 1\r\ninclude kube_default\r\nfilter few require node.pods < 3\r\n"
 
-    taken = compile_sync({"win.policy": text}, "here").sources["win.policy"]
+    taken = check_texts({"win.policy": text}, "here").sources["win.policy"]
 
-    clean = compile_sync({"win.policy": text[1:].replace("\r", "")}, "here").sources["win.policy"]
+    clean = check_texts({"win.policy": text[1:].replace("\r", "")}, "here").sources["win.policy"]
     assert taken.diagnostics == ()
     assert taken.program is not None and clean.program is not None
     assert taken.program.sha256 == clean.program.sha256
@@ -170,17 +170,17 @@ def test_where_no_worker_can_be_started_the_check_waits_and_says_why(tmp_path: P
     delays: list[str] = []
     worker = sys.executable
 
-    async def scenario() -> policy_compiler.PolicyBundle:
-        compiler = WorkerCompiler(timeout_s=30)
-        compiler.report_delay = delays.append
+    async def scenario() -> policy_checker.PolicyBundle:
+        checker = WorkerChecker(timeout_s=30)
+        checker.report_delay = delays.append
         with patch.object(sys, "executable", str(tmp_path / "missing")):
-            await compiler.warm_up()
-            check = asyncio.create_task(compiler(TEXTS, "ConfigMap a/b"))
+            await checker.warm_up()
+            check = asyncio.create_task(checker(TEXTS, "ConfigMap a/b"))
             while not delays:
                 await asyncio.sleep(0.01)
         assert sys.executable == worker
         bundle = await check
-        await compiler.close()
+        await checker.close()
         return bundle
 
     bundle = asyncio.run(scenario())
