@@ -15,7 +15,7 @@ from policysched.lang.ir.declarations import Input, Metric, OutageSpec, Paramete
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.layers import Layer, apply_layer
 from policysched.lang.ir.rules import BuiltinFilter, RuleSet
-from policysched.text import Span
+from policysched.text import Source, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,7 @@ class Program:
     """
 
     name: str
+    name_span: Span = field(compare=False)
     version: int
     sha256: str
     text: str
@@ -108,6 +109,7 @@ def removed_program(name: str, message: str) -> Program:
     """What runs under the name of a removed policy: no rules, and every pod gets the message."""
     return Program(
         name=name,
+        name_span=Span(Source(name, name), 0, len(name)),
         version=0,
         sha256=hashlib.sha256(f"{name} is removed: {message}".encode()).hexdigest(),
         text="",
