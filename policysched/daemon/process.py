@@ -79,7 +79,11 @@ async def open_process(settings: DaemonSettings, *, user_agent: str) -> AsyncIte
     heartbeat, clock = Heartbeat(stuck_after_s=STUCK_TIMEOUT_S), NonDecreasingClock()
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(await connect(connection))
-        checker = WorkerChecker(timeout_s=settings.compile_timeout_s)
+        checker = WorkerChecker(
+            timeout_s=settings.compile_timeout_s,
+            text_timeout_s=settings.policy_timeout_s,
+            cost_max=settings.policy_cost_max,
+        )
         stack.push_async_callback(checker.close)
         samples = make_sources(
             settings.samples, settings.metrics, session, now_ns=clock.now_ns, random=random_stream

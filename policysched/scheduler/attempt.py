@@ -206,10 +206,11 @@ class PodAttempts:
     def warm_up(self, pod: PendingPod, now_ns: int) -> Steps[None]:
         """What a long evaluation needs, rule by rule. Each rule ends the time slice."""
         core = self._core
-        if core.evaluator.is_short_decision(pod.pod):
+        plan = core.plan(pod.policy)
+        if core.evaluator.is_short_decision(pod.pod) and not plan.program.layers and not plan.is_long:
             return
         inputs = core.evaluation_inputs(pod, now_ns)
-        for _ in core.evaluator.warm_up(core.plan(pod.policy), pod.pod, **inputs):
+        for _ in core.evaluator.warm_up(plan, pod.pod, **inputs):
             yield core.limits.attempt_step_cost_max
 
     def evaluate(

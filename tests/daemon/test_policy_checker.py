@@ -49,15 +49,92 @@ def test_a_check_that_takes_too_long_is_a_diagnostic_and_the_next_check_works() 
     async def scenario() -> tuple[policy_checker.PolicyBundle, policy_checker.PolicyBundle]:
         checker = WorkerChecker(timeout_s=0.0001)
         slow = await checker(TEXTS, "ConfigMap a/b")
-        checker._timeout_s = 30
+        checker._timeout_s = checker._text_timeout_s = 30
         good = await check_once(checker)
         return slow, good
 
     slow, good = asyncio.run(scenario())
 
-    assert [source.diagnostics[0].code for source in slow.sources.values()] == ["PS901"] * 3
-    assert "longer than" in slow.sources["main.policy"].diagnostics[0].message
+    assert [source.diagnostics[0].code for source in slow.sources.values()] == ["PS909"] * 3
+    assert "longer than 0.0001 s" in slow.sources["main.policy"].diagnostics[0].message
     assert good.sources["main.policy"].program is not None
+
+
+def test_a_worker_that_does_not_notice_its_limit_is_killed() -> None:
+    with patch.object(policy_checker, "KILL_TIMEOUT_FACTOR", 1e-6):
+        killed = asyncio.run(check_once(WorkerChecker(timeout_s=30)))
+
+    assert [source.diagnostics[0].code for source in killed.sources.values()] == ["PS901"] * 3
+    assert "longer than 3.5e-05 s" in killed.sources["main.policy"].diagnostics[0].message
+
+
+def test_a_text_that_takes_too_long_is_rejected_alone_and_checked_last_the_next_time() -> None:
+    lets = "".join(f"let a{index}: int = {index}\n" for index in range(10_000))
+    texts = {
+        "a-slow.policy": "policy slow version 1\n" + lets,
+        "library.policy": "library slow-too version 1\n" + lets,
+        "main.policy": "policy main version 1\ninclude kube_default\n",
+        "user.policy": 'policy user version 1\ninclude "library.policy"\n',
+    }
+
+    async def scenario() -> tuple[policy_checker.PolicyBundle, WorkerChecker]:
+        checker = WorkerChecker(timeout_s=60, text_timeout_s=0.5)
+        try:
+            return await checker(texts, "ConfigMap a/b"), checker
+        finally:
+            await checker.close()
+
+    bundle, checker = asyncio.run(scenario())
+
+    codes = {key: [d.code for d in source.diagnostics] for key, source in bundle.sources.items()}
+    assert codes == {
+        "a-slow.policy": ["PS909"],
+        "library.policy": ["PS909"],
+        "main.policy": [],
+        "user.policy": ["PS227"],
+    }
+    (finding,) = bundle.sources["a-slow.policy"].diagnostics
+    assert finding.message == "checking this text took longer than 0.5 s"
+    assert bundle.sources["main.policy"].program is not None
+    assert checker._too_slow == {"a-slow.policy", "library.policy"}
+
+
+def test_texts_that_are_not_reached_in_the_time_of_all_are_rejected_and_the_others_are_not() -> None:
+    lets = "".join(f"let a{index}: int = {index}\n" for index in range(10_000))
+    texts = {
+        "a.policy": "policy a version 1\ninclude kube_default\n",
+        "slow.policy": "policy slow version 1\n" + lets,
+        "slower.policy": "policy slower version 1\n" + lets,
+        "z.policy": "policy z version 1\ninclude kube_default\n",
+    }
+
+    async def scenario() -> policy_checker.PolicyBundle:
+        checker = WorkerChecker(timeout_s=1.0)
+        try:
+            return await checker(texts, "ConfigMap a/b")
+        finally:
+            await checker.close()
+
+    checked = asyncio.run(scenario()).sources
+
+    assert checked["a.policy"].program is not None
+    (finding,) = checked["z.policy"].diagnostics
+    assert finding.message == "checking the texts of this ConfigMap took longer than 1 s"
+
+
+def test_the_operators_limit_on_the_cost_is_that_of_the_worker() -> None:
+    texts = {"main.policy": "policy main version 1\ninclude kube_default\n"}
+
+    async def scenario() -> policy_checker.PolicyBundle:
+        checker = WorkerChecker(timeout_s=30, cost_max=100)
+        try:
+            return await checker(texts, "ConfigMap a/b")
+        finally:
+            await checker.close()
+
+    (finding,) = asyncio.run(scenario()).sources["main.policy"].diagnostics
+    assert finding.code == "PS501"
+    assert "the limit is 100" in finding.message
 
 
 def test_a_worker_that_gets_no_processor_for_longer_than_its_limit_is_waited_for() -> None:

@@ -2,14 +2,14 @@
 Evaluator its rules.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from functools import cached_property
 
 from policysched.cluster.samples import PairEndpoint
 from policysched.cluster.shares import ShareLookup
 from policysched.evaluate.plan.assume_clauses import CompiledAssume
 from policysched.evaluate.plan.gang_terms import CompiledGang, GangTerms
-from policysched.evaluate.plan.lower import AnyRule, LoweringOptions, Variant, lower
+from policysched.evaluate.plan.lower import AnyRule, LoweringOptions, Variant, lower_in_steps
 from policysched.evaluate.plan.queue_order import CompiledQueueOrder, QueueSortKey
 from policysched.evaluate.plan.read_set import ReadSet, read_set, unknown_namespace
 from policysched.evaluate.plan.victims import CompiledVictims, VictimPredicate
@@ -17,6 +17,7 @@ from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.evaluate.scalar.leaves import input_text
 from policysched.lang.ir.arithmetic import Number
+from policysched.lang.ir.cost import policy_cost
 from policysched.lang.ir.declarations import Input, PairJoinSpec
 from policysched.lang.ir.expr import VOLATILE_STAGES, Stage
 from policysched.lang.ir.expr_analysis import stage_of
@@ -39,10 +40,13 @@ from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.text.sanitize import sanitize_line
 
+LONG_POLICY = 2_000
+"""The evaluation of a policy that costs more operations (`lang.ir.cost`) runs in steps. It is twice the largest shipped one."""
+
 
 class Plan:
     """Made by `compile_program`. Its answers depend on their arguments alone. Variants for sets of
-    layers are lowered on first use and cached.
+    layers are lowered on first use, or before it in steps, and cached.
     """
 
     def __init__(self, program: Program, lowering: LoweringOptions) -> None:
@@ -76,7 +80,7 @@ class Plan:
         )
         self._equivalence_read_sets: dict[tuple[int, ...], ReadSet] = {}
         self.layer_requeue_events = _layer_requeue_events(program)
-        self.variant(())
+        self.is_long = policy_cost(program.rules, program.layers).total > LONG_POLICY
 
     def order_key(
         self, pod: Pod, namespace: Namespace | None, facts: QueuedPodInfo, now_ns: int
@@ -169,10 +173,18 @@ class Plan:
         return tuple([index for index, holds in enumerate(self._layer_conditions) if holds(context) is True])
 
     def variant(self, active: tuple[int, ...]) -> Variant:
-        variant = self._variants.get(active)
-        if variant is None:
-            variant = self._variants[active] = lower(self.program, active, self._lowering)
-        return variant
+        if active not in self._variants:
+            for _ in self.lower_in_steps(active):
+                pass
+        return self._variants[active]
+
+    def is_lowered(self, active: tuple[int, ...]) -> bool:
+        return active in self._variants
+
+    def lower_in_steps(self, active: tuple[int, ...]) -> Iterator[None]:
+        """Prepare the variant for these layers, one rule after the other."""
+        if active not in self._variants:
+            self._variants[active] = yield from lower_in_steps(self.program, active, self._lowering)
 
     def _equivalence_read_set(self, active: tuple[int, ...]) -> ReadSet:
         """Everything the plan may read of pods with these layers, whichever dynamic layers
@@ -210,8 +222,15 @@ def _layer_requeue_events(program: Program) -> frozenset[ClusterEvent]:
 
 
 def compile_program(program: Program, lowering: LoweringOptions | None = None) -> Plan:
-    """Lower a checked program. Deterministic; takes milliseconds for hundreds of rules."""
-    return Plan(program, lowering or LoweringOptions())
+    """Lower a checked program. Deterministic. Takes milliseconds, and up to a second near the limits of a policy."""
+    plan = Plan(program, lowering or LoweringOptions())
+    plan.variant(())
+    return plan
+
+
+def compile_lazily(program: Program) -> Plan:
+    """As `compile_program`; the rules are lowered by `Plan.lower_in_steps`, or on first use."""
+    return Plan(program, LoweringOptions())
 
 
 class CompiledPreEnqueue:
