@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from policysched.cli.offline_options import (
+    load_authority,
     load_inputs,
     now_ns,
     offline_options,
@@ -46,6 +47,7 @@ def explain(
     cluster_paths: tuple[str, ...],
     metrics_path: Path | None,
     state_path: Path | None,
+    config_path: Path | None,
     output_format: str,
     all_nodes: bool,
 ) -> None:
@@ -66,7 +68,15 @@ def explain(
         samples, notes = load_samples(metrics_path, program, files.node_names(), now_ns=at_ns)
         states, state_notes = load_state_values(state_path, program, files.node_names(), now_ns=at_ns)
         notes += state_notes
-        result = explain_pod(program, files, pod, samples=samples, saved_states=states, now_ns=at_ns)
+        result = explain_pod(
+            program,
+            files,
+            pod,
+            samples=samples,
+            saved_states=states,
+            authority=load_authority(config_path, program),
+            now_ns=at_ns,
+        )
     notes = [*result.notes, *notes]
     if output_format == "json":
         record = explain_record(

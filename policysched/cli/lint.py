@@ -94,7 +94,8 @@ def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence
     "--config",
     "config_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The scheduler's settings file. Also report metrics and extenders that it does not define; use its limit on the cost of a policy.",
+    help="The scheduler's settings file. Also report metrics and extenders that it does not define, "
+    "and names that it does not allow; use its limit on the cost of a policy.",
 )
 @click.option(
     "--live",

@@ -212,7 +212,7 @@ class WorkerChecker:
         self._too_slow = frozenset(
             key
             for key, source in bundle.sources.items()
-            if any(diagnostic.code == "PS908" for diagnostic in source.diagnostics)
+            if any(diagnostic.code == "PS909" for diagnostic in source.diagnostics)
         )
         return bundle
 

@@ -21,6 +21,7 @@ from policysched.policytest.scenario import Scenario
 from policysched.policytest.stub_extenders import apply_extender_answers, call_stub_extenders
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler.authority import ANY_POLICY_NAME
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.scheduler import Scheduler
 
@@ -65,7 +66,7 @@ class ScenarioRunner:
         )
         limits = SchedulerLimits(binds_in_flight_max=2**31, decisions_kept=_DECISIONS_KEPT_MAX)
         terms = extender_capabilities({name: stub.endpoint for name, stub in scenario.extenders.items()})
-        self._scheduler = Scheduler(limits, terms)
+        self._scheduler = Scheduler(limits, terms, authority=ANY_POLICY_NAME)
         self._extender_answers: dict[PodUid, tuple[tuple[NodeName, ...], ExtenderResults]] = {}
         self._pending: dict[PodUid, ObservedPod] = {}
         self._names: dict[PodUid, str] = {}

@@ -24,6 +24,7 @@ from policysched.sandbox.apiserver.store import StoreChange
 from policysched.sandbox.apiserver.timestamps import timestamp
 from policysched.sandbox.local_client import LocalClient
 from policysched.sandbox.nodes import ready_node
+from policysched.scheduler.authority import MIRROR_POD_ANNOTATION
 
 Json = dict[str, Any]
 
@@ -63,9 +64,12 @@ class Kubelet:
         if self._local.get("nodes", "", node) is None:
             return
         space = manifest["metadata"]["namespace"]
-        pod = self._local.create(
-            "pods", space, {**manifest, "spec": {**manifest["spec"], "nodeName": node}, "status": {}}
-        )
+        mirror = {
+            "metadata": {**manifest["metadata"], "annotations": {MIRROR_POD_ANNOTATION: "1"}},
+            "spec": {**manifest["spec"], "nodeName": node},
+            "status": {},
+        }
+        pod = self._local.create("pods", space, mirror)
         self._start(pod)
 
     def _running_requests(self, node: str) -> Iterator[Mapping[str, int]]:

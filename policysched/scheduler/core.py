@@ -12,6 +12,7 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
+from policysched.scheduler.authority import Authority
 from policysched.scheduler.commands import (
     ClearNomination,
     Command,
@@ -45,6 +46,7 @@ class EvaluationInputs(TypedDict):
 class SchedulerCore:
     """The parts of the state, and the few operations that touch several of them.
 
+    authority: what the settings allow policies to do.
     cache: the cluster as observed, with assumed pods; evaluator: filters and scores on it.
     policies: which policies run; samples: what their rules read as samples.
     pods: the pending pods of running policies by UID, until their bind is confirmed.
@@ -59,13 +61,15 @@ class SchedulerCore:
         limits: SchedulerLimits,
         extenders: ExtendersByName | None = None,
         *,
+        authority: Authority | None = None,
         first_samples_s: float = 0.0,
         source_name_of: SourceNameOf = attrgetter("source"),
     ) -> None:
         self.limits = limits
+        self.authority = authority or Authority()
         self.cache = ClusterCache()
         self.evaluator = Evaluator(self.cache, limits.decision_budget)
-        self.policies = PolicyRegistry(extenders or {})
+        self.policies = PolicyRegistry(extenders or {}, self.authority)
         self.samples = PolicySamples(self.cache, first_samples_s, source_name_of)
         self.pods: dict[PodUid, PendingPod] = {}
         self.queue = SchedulingQueue(limits, self._new_policy_queue, self.samples.first_samples.held_policies)
@@ -81,6 +85,15 @@ class SchedulerCore:
 
     def namespace_of(self, pod: Pod) -> Namespace | None:
         return self.cache.namespaces.get(pod.namespace)
+
+    def namespace_rejection(self, policy: str, pod: Pod) -> str | None:
+        """Why the settings do not let the policy schedule pods of this pod's namespace."""
+        return self.authority.namespace_rejection(policy, pod.namespace, self.namespace_of(pod))
+
+    def pre_enqueue_rejection(self, policy: str, pod: Pod) -> str | None:
+        """Why the policy takes the pod on no node, by its namespace or by what the policy reads of the pod alone."""
+        rejection = self.namespace_rejection(policy, pod)
+        return rejection or self.plan(policy).pre_enqueue_message(pod, self.namespace_of(pod))
 
     def evaluation_inputs(self, pod: PendingPod, now_ns: int) -> EvaluationInputs:
         return {"now_ns": now_ns, "facts": pod.facts, "samples": self.samples.of_policy(pod.policy)}

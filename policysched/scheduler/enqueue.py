@@ -1,8 +1,9 @@
 """How a pending pod gets into the queue, alone or with its gang, and how it leaves.
 
 A pod is enqueued again whenever something changes that its pre-enqueue result depends on: the pod itself, its namespace
-or its policy. A pod that its policy rejects without looking at nodes (a required label is missing, or a feature that
-no built-in covers) is parked with that message until one of the three changes.
+or its policy. A pod that its policy rejects without looking at nodes (a required label is missing, a feature that
+no built-in covers, or a namespace that the policy does not serve) is parked with that message until one of the
+three changes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -133,7 +134,13 @@ class PodEnqueuer:
             return result
         running = core.policies.running[pod.policy]
         return evaluate_pre_enqueue(
-            running.plan, pod.pod, namespace, pod.facts, now_ns, reads_queue=running.reads_queue
+            running.plan,
+            pod.pod,
+            namespace,
+            pod.facts,
+            now_ns,
+            reads_queue=running.reads_queue,
+            namespace_rejection=core.namespace_rejection(pod.policy, pod.pod),
         )
 
     def _apply_pre_enqueue(self, pod: PendingPod, result: PreEnqueueResult) -> None:

@@ -78,7 +78,13 @@ class PolicyMembership:
             facts = QueuedPodInfo(now_ns, 0) if pod is None else pod.facts
             namespace = core.namespace_of(observed.pod)
             results[uid] = evaluate_pre_enqueue(
-                plan, observed.pod, namespace, facts, now_ns, reads_queue=reads_queue
+                plan,
+                observed.pod,
+                namespace,
+                facts,
+                now_ns,
+                reads_queue=reads_queue,
+                namespace_rejection=core.namespace_rejection(program.name, observed.pod),
             )
             if len(results) % core.limits.rekey_pods_max == 0:
                 yield results

@@ -30,6 +30,7 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.nodes import Node
 from policysched.scheduler import events as e
 from policysched.scheduler.attempt import PodAttempts
+from policysched.scheduler.authority import Authority
 from policysched.scheduler.bind_tracker import BindTracker
 from policysched.scheduler.commands import Command, SetTimer
 from policysched.scheduler.core import SchedulerCore
@@ -85,15 +86,17 @@ class Scheduler:
         limits: SchedulerLimits | None = None,
         extenders: ExtendersByName | None = None,
         *,
+        authority: Authority | None = None,
         first_samples_s: float = 0.0,
         source_name_of: SourceNameOf = attrgetter("source"),
     ) -> None:
-        """`extenders`: those that policies may call, by name. `first_samples_s`: how long a policy waits at most for
+        """`extenders`: those that policies may call, by name. `authority`: what policies may do. `first_samples_s`: how long a policy waits at most for
         the first poll of each of its metrics (0: not at all, and `SamplesFailed` events are not needed).
         `source_name_of`: the name of a metric's source, for messages."""
         self._core = core = SchedulerCore(
             limits or SchedulerLimits(),
             extenders,
+            authority=authority,
             first_samples_s=first_samples_s,
             source_name_of=source_name_of,
         )

@@ -55,7 +55,7 @@ def test_a_check_that_takes_too_long_is_a_diagnostic_and_the_next_check_works() 
 
     slow, good = asyncio.run(scenario())
 
-    assert [source.diagnostics[0].code for source in slow.sources.values()] == ["PS908"] * 3
+    assert [source.diagnostics[0].code for source in slow.sources.values()] == ["PS909"] * 3
     assert "longer than 0.0001 s" in slow.sources["main.policy"].diagnostics[0].message
     assert good.sources["main.policy"].program is not None
 
@@ -88,8 +88,8 @@ def test_a_text_that_takes_too_long_is_rejected_alone_and_checked_last_the_next_
 
     codes = {key: [d.code for d in source.diagnostics] for key, source in bundle.sources.items()}
     assert codes == {
-        "a-slow.policy": ["PS908"],
-        "library.policy": ["PS908"],
+        "a-slow.policy": ["PS909"],
+        "library.policy": ["PS909"],
         "main.policy": [],
         "user.policy": ["PS227"],
     }

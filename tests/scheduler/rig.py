@@ -12,6 +12,7 @@ from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler.authority import Authority
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName
 from policysched.scheduler.scheduler import Scheduler
@@ -49,6 +50,7 @@ class Rig:
         *things: ObservedPod | Pod | Node | Namespace,
         limits: SchedulerLimits | None = None,
         extenders: ExtendersByName | None = None,
+        authority: Authority | None = None,
         synced: bool = True,
         first_samples_s: float = 0.0,
         source: str | None = None,
@@ -56,6 +58,7 @@ class Rig:
         self.scheduler = Scheduler(
             limits or SchedulerLimits(),
             extenders,
+            authority=authority,
             first_samples_s=first_samples_s,
             source_name_of=lambda _: source,
         )

@@ -13,6 +13,7 @@ from policysched.evaluate.columns.gang_members import GangMembers
 from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.plan.victims import CompiledVictims
 from policysched.model.identifiers import PodUid
+from policysched.scheduler.authority import Authority, VictimCeiling
 from policysched.scheduler.extenders import calls
 from policysched.scheduler.gangs import gang_preemption as gang_room
 from policysched.scheduler.policies.assumed_load_tracker import AssumedLoadTracker
@@ -40,6 +41,14 @@ def the_victims_condition_of_a_policy_is_ignored() -> AbstractContextManager[Any
         "predicate",
         lambda _, observed: lambda victim: victim.priority < observed.pod.priority,
     )
+
+
+def every_namespace_is_served() -> AbstractContextManager[Any]:
+    return patch.object(Authority, "namespace_rejection", lambda *_: None)
+
+
+def the_settings_protect_nobody() -> AbstractContextManager[Any]:
+    return patch.object(VictimCeiling, "protects", lambda *_: False)
 
 
 def pods_of_equal_priority_are_evicted() -> AbstractContextManager[Any]:

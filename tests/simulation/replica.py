@@ -312,6 +312,7 @@ class Replica:
             binding=BindSettings(binders=8),
             reporting=ReporterSettings(writers=3),
             extenders={PEER.name: PEER},
+            authority=world.authority,
             limits=SchedulerLimits(rejection_hold_s=10.0, rejection_hold_max_s=40.0),
         )
         runtime = Runtime(

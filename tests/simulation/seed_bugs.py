@@ -52,6 +52,7 @@ from tests.simulation.bugs_of_decisions import (
     preemption_places_a_gang_partially,
     recovery_conditions_are_ignored,
     the_pod_index_keeps_deleted_pods,
+    the_settings_protect_nobody,
     the_victims_condition_of_a_policy_is_ignored,
 )
 from tests.simulation.bugs_of_writes import (
@@ -325,6 +326,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
         each_pod_update_counts_the_run_again, r"counts .* runs, and", seed=1, profile=_many_pods_finish
     ),
     PlantedBug(the_victims_condition_of_a_policy_is_ignored, r"its label .* protects it", seed=3),
+    PlantedBug(the_settings_protect_nobody, r", which the settings protect", seed=5),
     PlantedBug(pods_of_equal_priority_are_evicted, r"whose priority is not higher", seed=0),
     PlantedBug(
         disruption_budgets_are_ignored, r"which violates a budget", seed=13, profile=_preemptions_with_budgets

@@ -19,6 +19,7 @@ from policysched.sandbox.apiserver.store import StoreChange
 from policysched.sandbox.faults import FaultInjector
 from policysched.sandbox.kubelet import Kubelet
 from policysched.sandbox.local_client import LocalClient
+from policysched.scheduler.authority import Authority
 from policysched.scheduler.commands import Bind, Prebind
 from policysched.scheduler.scheduler import Scheduler
 from tests.simulation.churn import NAMESPACES, Churn
@@ -92,6 +93,7 @@ class World:
             hostile=draw_hostile_profile(self.random_stream("hostile")),
         )
         self.server_faults = ServerFaults()
+        self.authority = Authority()
         self.problems: list[str] = []
         self.trace: list[str] = []
         self._failed = asyncio.Event()

@@ -12,7 +12,7 @@ from policysched.builtins.registry import BUILTINS
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import ScalarFunction
 from policysched.evaluate.scalar.next_change import slope_difference, time_dependent_parts
-from policysched.evaluate.vector.machine import VectorMachine, is_leaf
+from policysched.evaluate.vector.machine import VectorMachine
 from policysched.evaluate.vector.step_builders import build_machine as machine_of
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants
@@ -213,7 +213,7 @@ def _lower_filter(written: AnyRule, rule: AnyRule, machine: VectorMachine) -> Lo
         metrics_read([written.condition]),
         resolvable=evicting_could_help(written.condition),
         template=tuple(_lower_message_part(part, machine.program) for part in parts),
-        varies_by_node=any(not isinstance(part, str) and not is_leaf(part) for part in parts),
+        varies_by_node=any(not isinstance(part, str) and not machine.is_leaf(part) for part in parts),
         requeue_events=requeue_events,
         reads_claims=False,
     )
@@ -231,7 +231,7 @@ def _lower_when(when: e.Expr | None, machine: VectorMachine) -> tuple[ScalarFunc
     """As a function for the pod, or as a step for the nodes."""
     if when is None:
         return None, None
-    if is_leaf(when):
+    if machine.is_leaf(when):
         number = machine.leaf_index(
             when
         )  # as a leaf, so that a condition on the clock is part of the cache key

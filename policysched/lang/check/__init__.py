@@ -24,7 +24,7 @@ from policysched.text import Diagnostic, Label, Severity, Source, Span
 __all__ = ["check_sources", "check_text"]
 
 T = TypeVar("T")
-_EXCEEDED_CODE = "PS908"
+_EXCEEDED_CODE = "PS909"
 
 
 def check_text(

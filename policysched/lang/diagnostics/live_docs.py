@@ -94,6 +94,20 @@ LIVE_DOCS = (
     ),
     DiagnosticDoc(
         "PS908",
+        "policy-name-not-allowed",
+        Severity.ERROR,
+        "the settings do not allow a policy of this name",
+        "Pods select a policy by its name, so the name decides whose pods it takes. The operator's "
+        "settings list the allowed names (`authority.policies_allowed`), and this check needs them: "
+        "`policysched lint --config settings.yaml my.policy`. Without a list every name is allowed "
+        "except `default-scheduler`, which every pod has that names no scheduler; no pattern allows "
+        "it, only an entry of this name. The scheduler does not activate such a policy; another "
+        "policy that its key had before stays active.",
+        bad_example="",
+        good_example="",
+    ),
+    DiagnosticDoc(
+        "PS909",
         "text-exceeds-limits",
         Severity.ERROR,
         "the check of one text takes too much time or memory",

@@ -128,7 +128,7 @@ def test_a_text_that_exceeds_its_limits_is_rejected_and_the_others_are_not(error
     checked = check_sources(texts, guard=Guard("slow.policy", error)).sources
 
     assert [checked[key].program is not None for key in texts] == [True, False, True]
-    assert [d.code for d in checked["slow.policy"].diagnostics] == ["PS908"]
+    assert [d.code for d in checked["slow.policy"].diagnostics] == ["PS909"]
 
 
 def test_a_library_that_exceeds_its_limits_is_not_charged_to_the_policy_that_includes_it() -> None:
@@ -137,7 +137,7 @@ def test_a_library_that_exceeds_its_limits_is_not_charged_to_the_policy_that_inc
     checked = check_sources(texts, guard=Guard("slow.policy", TextLimitExceeded("too long"))).sources
 
     assert [d.code for d in checked["a.policy"].diagnostics] == ["PS227"]
-    assert [d.code for d in checked["slow.policy"].diagnostics] == ["PS908"]
+    assert [d.code for d in checked["slow.policy"].diagnostics] == ["PS909"]
 
 
 def test_texts_to_check_last_are_checked_last_and_the_result_is_the_same() -> None:
