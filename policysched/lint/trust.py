@@ -1,14 +1,16 @@
 """Where a policy trusts what a tenant writes: labels and annotations of pods that decide an order, a gang, an exemption
-from a filter or who is evicted.
+from a filter, a quota or who is evicted.
 
-Scores and conditions of filters are left out: with them a pod chooses among nodes for itself, as with a nodeSelector.
+Scores and what else a filter requires are left out: with them a pod chooses among nodes for itself, as with a
+nodeSelector. A filter that counts pods by their labels is a quota, though, which a tenant evades with another label.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir.declarations import Input
-from policysched.lang.ir.expr import Attr, Expr, InputRef
+from policysched.lang.ir.expr import Attr, CountPodsInCluster, CountPodsOnNode, Expr, InputRef
 from policysched.lang.ir.expr_analysis import walk
 from policysched.lang.ir.layers import AmendRule, SetRule
 from policysched.lang.ir.program import Program
@@ -39,21 +41,30 @@ def _trusting_expressions(program: Program) -> Iterator[tuple[str, str, Expr]]:
             if expr is not None:
                 yield "gang", "the gang", expr
     for rule in program.rules.filters:
-        if isinstance(rule, FilterRule) and rule.when is not None:
-            yield "exemption", f"whether the filter `{rule.name}` applies", rule.when
+        if isinstance(rule, FilterRule):
+            yield from _trusting_parts(rule.name, rule.when, rule.condition)
     for layer in program.layers:
         yield "exemption", f"whether the layer `{layer.name}` applies", layer.condition
         for change in layer.changes:
             match change:
-                case SetRule(rule=FilterRule(name=name, when=when)) if when is not None:
-                    yield "exemption", f"whether the filter `{name}` applies", when
-                case AmendRule(name=name, kind="filter", changes=changes) if dict(changes).get("when"):
-                    amended: Expr = dict(changes)["when"]  # type: ignore[assignment]
-                    yield "exemption", f"whether the filter `{name}` applies", amended
+                case SetRule(rule=FilterRule(name=name, when=when, condition=condition)):
+                    yield from _trusting_parts(name, when, condition)
+                case AmendRule(name=name, kind="filter", changes=changes):
+                    new: dict[str, Any] = dict(changes)
+                    yield from _trusting_parts(name, new.get("when"), new.get("condition"))
                 case _:
                     pass
     if program.preemption.victims is not None:
         yield "exemption", "which pods may be evicted", program.preemption.victims
+
+
+def _trusting_parts(name: str, when: Expr | None, condition: Expr | None) -> Iterator[tuple[str, str, Expr]]:
+    """Those of a filter."""
+    if when is not None:
+        yield "exemption", f"whether the filter `{name}` applies", when
+    for part in () if condition is None else walk(condition):
+        if isinstance(part, CountPodsInCluster | CountPodsOnNode) and part.where is not None:
+            yield "quota", f"what the filter `{name}` counts", part.where
 
 
 def _keys_of_pods(expr: Expr, inputs: Mapping[str, Input]) -> Iterator[tuple[str, str, Span]]:

@@ -1,5 +1,6 @@
 """The components of `deploy/admission` on a real API server: what is allowed and what is refused, with the messages."""
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -172,7 +173,9 @@ def test_deploy_builds_with_all_components(tmp_path: Path) -> None:
     text = (
         path.read_text().replace("# components:", "components:").replace("#   - admission/", "  - admission/")
     )
-    path.write_text(text)
+    page = (DEPLOY.parent / "docs" / "threat-model.md").read_text()
+    (patches,) = re.findall(r"```yaml\n(patches:\n.*?)```", page, re.DOTALL)  # the documentation's example
+    path.write_text(text + patches)
 
     built = manifests(folder)
 
@@ -182,4 +185,11 @@ def test_deploy_builds_with_all_components(tmp_path: Path) -> None:
             ("ValidatingAdmissionPolicy", f"policysched-{name}"),
             ("ValidatingAdmissionPolicyBinding", f"policysched-{name}"),
         } <= kinds
+    names = next(
+        manifest["spec"]["variables"][0]
+        for manifest in built
+        if manifest["kind"] == "ValidatingAdmissionPolicy"
+        and manifest["metadata"]["name"] == "policysched-scheduler-names"
+    )
+    assert names == {"name": "open", "expression": "['default-scheduler', 'kube-default']"}
     assert not any(manifest["kind"].startswith("Validating") for manifest in manifests()), "opt-in"

@@ -9,9 +9,9 @@ TRUST_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS601",
         "trusts-tenant",
         Severity.HINT,
-        "an order, a gang, an exemption or a choice of victims depends on a label or annotation of pods",
+        "an order, a gang, an exemption, a quota or a choice of victims depends on a label or annotation of pods",
         "Whoever creates a pod writes its labels and annotations: a tenant can go first, wait as a gang that never "
-        "completes, pass a filter or protect its pods. Read `namespace.labels` or `pod.priority` (which a quota can "
+        "completes, pass a filter, evade a count or protect its pods. Read `namespace.labels` or `pod.priority` (which a quota can "
         "limit) instead, or limit who may write the key with `deploy/admission/trusted-metadata`. Reported only with "
         "`--select PS6`.",
         'policy example version 1\ninclude kube_default\nqueue by pod.labels["rank"], pod.queued\n',
