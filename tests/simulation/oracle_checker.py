@@ -161,6 +161,8 @@ class OracleChecker:
         self.comparisons += 1
         if core.policies.running[pod.scheduler].program.extenders and node in explanation.feasible:
             return  # extenders take part in the selection
+        if self._has_unequal_members(pod) and node in explanation.feasible:
+            return  # backtracking may take a worse node
         explanation = self._prefer_nominated_node(pod, self._restrict_to_domain(pod, node, explanation))
         if explanation.selected != node:
             why = (
@@ -171,6 +173,11 @@ class OracleChecker:
             self._fail(
                 f"{pod.full_name} is assumed on {node}, the reference selects {explanation.selected} ({node}: {why})"
             )
+
+    def _has_unequal_members(self, pod: Pod) -> bool:
+        gang, pods = self._core.gangs.gang_of(pod.uid), self._core.cache.pods
+        assert gang is not None, f"{pod.full_name} is in no gang"
+        return any(pods[uid].pod.requests != pod.requests for uid in gang.terms)
 
     # ── preemption for gangs ────────────────────────────────────────────────────────────────────────────────────────────
 

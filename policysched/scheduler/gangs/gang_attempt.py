@@ -3,11 +3,12 @@
 Members are evaluated one after the other on an overlay that holds the earlier ones. Pods are
 assumed only if enough members fit, and then all in the same step. Otherwise preemption is tried for
 the members that are needed. Members of one equivalence class fail together: once one of them fits
-nowhere the others are skipped, and the attempt ends as soon as too few members remain.
+nowhere the others are skipped, and the attempt ends as soon as too few members remain. Unequal
+members that do not fit in queue order are tried largest first (`backtracking`).
 """
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from policysched.evaluate import TopologyDomain
@@ -16,12 +17,13 @@ from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.enqueue import PodEnqueuer
+from policysched.scheduler.gangs.backtracking import BacktrackBudget, BacktrackingSearch, Fits
 from policysched.scheduler.gangs.gang_domains import candidate_domains
 from policysched.scheduler.gangs.gang_preemption import (
     find_gang_placement,
     gang_overlay,
-    members_in_attempt_order,
 )
+from policysched.scheduler.gangs.member_order import largest_first, members_in_attempt_order
 from policysched.scheduler.outcome import (
     PLACED_POD_EVENTS,
     AttemptFailure,
@@ -55,6 +57,7 @@ class _GangSearchResult:
     operations: int = 0  # of the members that were evaluated
     evaluations: int = 0
     domains_tried: int | None = None  # None: all
+    backtracks_exceeded: bool = False
 
 
 class GangAttempts:
@@ -125,7 +128,8 @@ class GangAttempts:
             self._core.records.counters.count_over_budget(gang.policy)
             return _GangSearchResult(failures={"over budget": reject_over_budget(over_budget)})
         if gang.topology is None:
-            return (yield from self._search_domain(gang, None, now_ns))
+            search = yield from self._search_domain(gang, None, now_ns)
+            return (yield from self._with_backtracking(gang, [search], now_ns)) or search
         searches: list[_GangSearchResult] = []
         left_out = False
         equivalence_keys = self._pod_attempts.gang_equivalence_keys(gang.members_in_order())
@@ -138,10 +142,12 @@ class GangAttempts:
                 self._core.records.counters.count_over_budget(gang.policy)
                 left_out = True
                 break
+        backtracked = yield from self._with_backtracking(gang, searches, now_ns)
+        if backtracked is not None:
+            return backtracked
         if not searches:
-            searches.append(
-                (yield from self._search_domain(gang, TopologyDomain(gang.topology, None), now_ns))
-            )
+            no_domain = TopologyDomain(gang.topology, None)
+            searches.append((yield from self._search_domain(gang, no_domain, now_ns)))
         best = max(searches, key=lambda search: len(search.fits))
         best.domains_tried = len(searches) if left_out else None
         best.other_domain_failures = [
@@ -171,6 +177,49 @@ class GangAttempts:
             operations > self._core.evaluator.gang_budget(len(gang.pending_members))
             or evaluations > GANG_EVALUATIONS_MAX
         )
+
+    def _with_backtracking(
+        self, gang: QueuedGang, searches: Sequence[_GangSearchResult], now_ns: int
+    ) -> Steps[_GangSearchResult | None]:
+        """Search again, the largest member first, in the domains of searches that found too few nodes. None: members
+        are equal, or there is no placement."""
+        members = largest_first(self._core, gang)
+        if members is None or any(len(search.fits) >= gang.needed_count for search in searches):
+            return None
+        budget = BacktrackBudget(self._core.limits.gang_backtracks_max)
+        for search in searches:
+            fits = yield from self._backtrack(gang, members, search, budget, now_ns)
+            search.backtracks_exceeded = budget.exceeded
+            if fits is not None:
+                return replace(search, fits=fits)  # the failures end when members that are left out fit
+        return None
+
+    def _backtrack(
+        self,
+        gang: QueuedGang,
+        members: list[PendingPod],
+        search: _GangSearchResult,
+        budget: BacktrackBudget,
+        now_ns: int,
+    ) -> Steps[Fits | None]:
+        attempts = self._pod_attempts
+        backtracking = BacktrackingSearch(
+            members,
+            attempts.gang_equivalence_keys(members),
+            gang.needed_count,
+            gang.vacancies,
+            search.domain,
+            budget,
+            new_overlay=lambda: gang_overlay(self._core, gang),
+            evaluate=lambda pod, overlay, nodes: attempts.evaluate(pod, overlay, now_ns, nodes),
+            add_to_overlay=lambda pod, success, overlay: replace(
+                success, prebind_work=attempts.add_to_overlay(pod, success.node, overlay, now_ns)
+            ),
+            cost=lambda pod: evaluation_cost(
+                len(self._core.cache.nodes), self._core.evaluator.decision_cost(pod.pod)
+            ),
+        )
+        return (yield from backtracking.run())
 
     def _search_domain(
         self, gang: QueuedGang, domain: TopologyDomain | None, now_ns: int
@@ -305,6 +354,8 @@ def _gang_message(
         domain = f" in {search.domain.key}={search.domain.value}"
     if search.domains_tried is not None:
         domain += f" (only {search.domains_tried} domains were tried, which took the budget of the gang)"
+    if search.backtracks_exceeded:
+        domain += " (not all placements were tried; settings: scheduling.gang_backtracks_max)"
     return (
         first.reason,
         f"gang {gang.name}: {count} of {gang.minimum} members fit now{domain}: {message}",

@@ -22,6 +22,7 @@ from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_domains import preemption_domains
+from policysched.scheduler.gangs.member_order import largest_first, members_in_attempt_order
 from policysched.scheduler.outcome import AttemptSuccess
 from policysched.scheduler.preemption.best_first_search import (
     BestFirstSearch,
@@ -58,11 +59,6 @@ _DOMAINS_MAX, _DOMAINS_SUFFICIENT = 16, 4
 """Limits of the search over domains: how many are tried at most, and how many placements suffice."""
 
 
-def members_in_attempt_order(core: SchedulerCore, gang: QueuedGang) -> list[PendingPod]:
-    """Nominated members first, then queue order."""
-    return sorted(gang.members_in_order(), key=lambda pod: pod.uid not in core.cache.nominated)
-
-
 def gang_overlay(core: SchedulerCore, gang: QueuedGang) -> Overlay:
     """The cluster with all nominated pods added, except the members of this gang."""
     return (
@@ -76,11 +72,11 @@ def find_gang_placement(
 ) -> Steps[GangPlacement | NoGangPlacement]:
     """Search with preemption, for as many members as are needed. The gang does not fit as it is."""
     if gang.topology is None:
-        return (yield from _GangSearch(core, gang, None, context, now_ns).run())
+        return (yield from _search_domain(core, gang, None, context, now_ns))
     outcomes: list[GangPlacement | NoGangPlacement] = []
     placements: list[GangPlacement] = []
     for domain in preemption_domains(core, gang, gang.topology, now_ns)[:_DOMAINS_MAX]:
-        outcome = yield from _GangSearch(core, gang, domain, context, now_ns).run()
+        outcome = yield from _search_domain(core, gang, domain, context, now_ns)
         if isinstance(outcome, GangPlacement):
             placements.append(outcome)
         elif outcome.victims_terminating:
@@ -89,10 +85,26 @@ def find_gang_placement(
         if len(placements) == _DOMAINS_SUFFICIENT:
             break
     if not outcomes:
-        outcomes.append(
-            (yield from _GangSearch(core, gang, TopologyDomain(gang.topology, None), context, now_ns).run())
-        )
+        no_domain = TopologyDomain(gang.topology, None)
+        outcomes.append((yield from _search_domain(core, gang, no_domain, context, now_ns)))
     return min(placements, key=lambda placement: placement.disruption) if placements else outcomes[0]
+
+
+def _search_domain(
+    core: SchedulerCore,
+    gang: QueuedGang,
+    domain: TopologyDomain | None,
+    context: GangSearchContext,
+    now_ns: int,
+) -> Steps[GangPlacement | NoGangPlacement]:
+    """Members in queue order; without a placement, the largest first."""
+    members = members_in_attempt_order(core, gang)
+    outcome = yield from _GangSearch(core, gang, members, domain, context, now_ns).run()
+    by_size = largest_first(core, gang)
+    if by_size is None or isinstance(outcome, GangPlacement) or outcome.victims_terminating:
+        return outcome
+    second = yield from _GangSearch(core, gang, by_size, domain, context, now_ns).run()
+    return second if isinstance(second, GangPlacement) or second.victims_terminating else outcome
 
 
 @dataclass(slots=True)
@@ -110,6 +122,7 @@ class _CachedCandidates:
 class _GangSearch:
     core: SchedulerCore
     gang: QueuedGang
+    members: list[PendingPod]
     domain: TopologyDomain | None
     context: GangSearchContext
     now_ns: int
@@ -155,7 +168,7 @@ class _GangSearch:
     def _place_fitting_members(self, needed: int) -> Steps[list[PendingPod]]:
         """Add the members that fit without evictions; return the others, in order."""
         remaining, failed = [], set[Hashable]()
-        for pod in members_in_attempt_order(self.core, self.gang):
+        for pod in self.members:
             if len(self.placements) >= needed or self.context.equivalence_keys[pod.uid] in failed:
                 remaining.append(pod)
                 continue
