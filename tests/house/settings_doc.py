@@ -56,7 +56,6 @@ SAID: Mapping[str, str] = {
     "scheduling.backoff_initial_s": "Backoff after the first failed attempt of a pod; doubled with each further one.",
     "scheduling.backoff_max_s": "Maximum backoff.",
     "scheduling.binds_in_flight_max": "Decisions pause while more binds than this are in flight.",
-    "scheduling.gang_backtracks_max": "How often one attempt of a gang with unequal members takes back the node of a member.",
     "scheduling.gang_report_delay_s": "Delay before a gang with missing members reports it.",
     "scheduling.decisions_kept": "Number of decision records that `/decisions` keeps.",
     "compile_timeout_s": "Processor time for the check of all texts; texts that are not checked by then are rejected.",

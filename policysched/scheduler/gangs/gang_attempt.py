@@ -18,7 +18,7 @@ from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.gangs.backtracking import BacktrackBudget, BacktrackingSearch, Fits
-from policysched.scheduler.gangs.gang_domains import candidate_domains
+from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain
 from policysched.scheduler.gangs.gang_preemption import (
     find_gang_placement,
     gang_overlay,
@@ -121,7 +121,7 @@ class GangAttempts:
         """Find nodes for the members.
 
         A gang with a topology key gets the first domain that fits enough members, or else the
-        result of the domain that fits most.
+        result of the domain that fits most, also of those that are too small for the gang.
         """
         over_budget = self._over_budget_message(gang)
         if over_budget is not None:
@@ -145,6 +145,10 @@ class GangAttempts:
         backtracked = yield from self._with_backtracking(gang, searches, now_ns)
         if backtracked is not None:
             return backtracked
+        if not left_out:
+            closest = closest_domain(self._core, gang, gang.topology, now_ns)
+            if closest is not None and all(search.domain != closest for search in searches):
+                searches.append((yield from self._search_domain(gang, closest, now_ns)))
         if not searches:
             no_domain = TopologyDomain(gang.topology, None)
             searches.append((yield from self._search_domain(gang, no_domain, now_ns)))
