@@ -63,24 +63,25 @@ def check_attribute(scope: Scope, node: s.AttributeExpr, context: ExpressionCont
             )
             return None
         if container.key_kind == "resources":
-            _warn_unknown_resource(scope, node, last)
+            example = f'{node.owner}.{node.path[0].text}["nvidia.com/gpu"]'
+            warn_unknown_resource(scope, last.text, last.span, label="always 0", example=example)
         return e.Attr(owner, words, value_type(container, last.text), node.span)
     _report_unknown_path(scope, node, owner, words)
     return None
 
 
-def _warn_unknown_resource(scope: Scope, node: s.AttributeExpr, key: s.PathPart) -> None:
+def warn_unknown_resource(
+    scope: Scope, name: str, span: Span, *, label: str, example: str = '"nvidia.com/gpu"'
+) -> None:
     """The API server accepts resource names without a domain only for native resources."""
-    name = key.text
     if "/" in name or name in _KUBERNETES_RESOURCES or name.startswith(_KUBERNETES_PREFIXES):
         return
     near = "" if "gpu" in name else did_you_mean(name, _KUBERNETES_RESOURCES)
-    example = f'{node.owner}.{node.path[0].text}["nvidia.com/gpu"]'
     scope.report(
         "PS414",
         f"unknown resource `{name}`",
-        key.span,
-        label="always 0",
+        span,
+        label=label,
         help=near
         or f"device resources have a domain, for example `{example}`; declare your own with `resource {name} {{ ... }}`",
     )

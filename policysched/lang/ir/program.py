@@ -13,6 +13,7 @@ from typing import Literal
 from policysched.lang.ir.declarations import Input, Metric, OutageSpec, Parameter, ResourceSpec, StateSpec
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.layers import Layer, apply_layer
+from policysched.lang.ir.quotas import QuotaSpec
 from policysched.lang.ir.rules import BuiltinFilter, RuleSet
 from policysched.text import Span
 
@@ -99,6 +100,7 @@ class Program:
     resources: Mapping[str, ResourceSpec] = field(default_factory=dict)
     extenders: tuple[Extender, ...] = ()
     states: Mapping[str, StateSpec] = field(default_factory=dict)
+    quotas: Mapping[str, QuotaSpec] = field(default_factory=dict)
 
 
 def handles_volume_claims(program: Program) -> bool:

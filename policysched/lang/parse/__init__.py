@@ -27,7 +27,7 @@ TEXT_BYTES_MAX = 256 * 1024
 _RULE_KEYWORDS = frozenset({"filter", "score", "amend", "replace", "locked"})
 _DECLARED_NAME = re.compile(r"(?:locked\s+)?\w+\s+([A-Za-z_][A-Za-z0-9_]*)")
 _DECLARING_KEYWORDS = frozenset(
-    {"param", "let", "record", "input", "metric", "state", "resource", "filter", "score", "locked"}
+    {"param", "let", "record", "input", "metric", "state", "resource", "quota", "filter", "score", "locked"}
 )
 
 

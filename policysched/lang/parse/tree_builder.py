@@ -8,6 +8,7 @@ in `parse_context`, because the parser is shared by the whole process.
 import re
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from lark import Token, Transformer
@@ -97,6 +98,12 @@ class _UnitClause:
 @dataclass(frozen=True, slots=True)
 class _PathClause:
     path: s.StringLit
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class _QuotaAmounts:
+    amounts: tuple[s.QuotaAmount, ...]
     span: Span
 
 
@@ -243,6 +250,38 @@ class TreeBuilder(Transformer[Token, Any]):
     def gang(self, children: Children) -> s.GangDecl:
         return s.GangDecl(
             children[0], children[1].params if len(children) > 1 else (), self._statement_span()
+        )
+
+    def quota(self, children: Children) -> s.QuotaDecl:
+        rows = tuple(child for child in children if isinstance(child, s.QuotaRow))
+        parents = [
+            _name(after)
+            for token, after in pairwise(children)
+            if isinstance(token, Token) and token.type == "WITHIN"
+        ]
+        return s.QuotaDecl(
+            _name(children[0]), children[1], parents[0] if parents else None, rows, self._statement_span()
+        )
+
+    def quota_row(self, children: Children) -> s.QuotaRow:
+        path = tuple(
+            _string(child) for child in children if isinstance(child, Token) and child.type == "STRING"
+        )
+        block = _first_of_type(children, _QuotaAmounts)
+        return s.QuotaRow(path, None if block is None else block.amounts, _span(children))
+
+    def quota_amounts(self, children: Children) -> _QuotaAmounts:
+        return _QuotaAmounts(
+            tuple(child for child in children if isinstance(child, s.QuotaAmount)), _span(children)
+        )
+
+    def quota_amount(self, children: Children) -> s.QuotaAmount:
+        resource, _equal, amount, *borrow = children
+        return s.QuotaAmount(
+            _string(resource) if resource.type == "STRING" else _name(resource),
+            amount,
+            borrow[1] if borrow else None,
+            _span(children),
         )
 
     def outage(self, children: Children) -> s.OutageDecl:
