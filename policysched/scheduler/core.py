@@ -31,6 +31,7 @@ from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.queue.gangs import GangRegistry
 from policysched.scheduler.queue.ordered_queue import FairShareQueue, OrderedQueue, SortKeyQueue
 from policysched.scheduler.queue.queue import SchedulingQueue
+from policysched.scheduler.quotas.quota_books import QuotaBooks
 from policysched.scheduler.records import DecisionRecords
 
 
@@ -48,6 +49,7 @@ class SchedulerCore:
     cache: the cluster as observed, with assumed pods; evaluator: filters and scores on it.
     policies: which policies run; samples: what their rules read as samples.
     pods: the pending pods of running policies by UID, until their bind is confirmed.
+    quotas: what the pods of each policy use of its quotas, and who waits for them.
     queue, gangs: the order in which they are tried; binds: the binds without an answer.
     reports: the last event of each pending pod; records: decisions and counters.
     capacity_holds: capacity that is held back after kubelets rejected pods, by node, as pods that would use it.
@@ -70,6 +72,7 @@ class SchedulerCore:
         self.pods: dict[PodUid, PendingPod] = {}
         self.queue = SchedulingQueue(limits, self._new_policy_queue, self.samples.first_samples.held_policies)
         self.gangs = GangRegistry()
+        self.quotas = QuotaBooks(self.cache)
         self.binds = InFlightBinds()
         self.reports = PendingReports(limits)
         self.records = DecisionRecords(limits.decisions_kept)
@@ -111,7 +114,13 @@ class SchedulerCore:
         if nominated is None:
             return
         self.queue.requeue(self.cache.nominate(uid, None), now_ns)
+        self.quotas.reservation_released(nominated.pod)
         self.commands.append(ClearNomination(uid, nominated.pod.namespace, nominated.pod.name))
+
+    def requeue_released(self, now_ns: int) -> None:
+        """Requeue the pods and gangs that quotas admit after what was released since the last call."""
+        for key in self.quotas.take_released():
+            self.queue.open_group(key, now_ns, ClusterEvent.QUOTA)
 
     def delete_unseen_claims(self, uid: PodUid) -> None:
         """Delete the claims of a deleted pod that the watch has not shown: it may never show their deletion either."""

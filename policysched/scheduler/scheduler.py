@@ -218,6 +218,7 @@ class Scheduler:
                 self._extender_calls.on_answered(number, answers, failure, now_ns)
             case _:
                 assert_never(event)
+        self._core.requeue_released(now_ns)
         return self._take_commands()
 
     def _sync(self, now_ns: int) -> None:
@@ -238,6 +239,8 @@ class Scheduler:
         self._prebinder.recheck(now_ns, node=name)
 
     def _namespace_changed(self, name: str, events: frozenset[ClusterEvent], now_ns: int) -> None:
+        if events:
+            self._core.quotas.namespace_changed(name)
         if events and self._synced:
             self._membership.namespace_changed(name, now_ns)
         # Terms of pods in other namespaces may select this one by its labels.
@@ -269,6 +272,7 @@ class Scheduler:
             self._timers.advance(now_ns)
             self._reload.step(now_ns)
             self._attempt_next(cost_max, now_ns)
+        self._core.requeue_released(now_ns)
         return self._take_commands()
 
     def _continue_attempt(self, cost_max: int | None, now_ns: int) -> None:

@@ -12,6 +12,7 @@ from policysched.evaluate.plan.assumed_load import CompiledAssume
 from policysched.evaluate.plan.gang_terms import CompiledGang, GangTerms
 from policysched.evaluate.plan.lower import AnyRule, LoweringOptions, Variant, lower
 from policysched.evaluate.plan.queue_order import CompiledQueueOrder, QueueSortKey
+from policysched.evaluate.plan.quotas import CompiledQuotas, QuotaCharge
 from policysched.evaluate.plan.read_set import ReadSet, read_set, unknown_namespace
 from policysched.evaluate.plan.victims import CompiledVictims, VictimPredicate
 from policysched.evaluate.scalar.compiler import compile_scalar
@@ -50,6 +51,7 @@ class Plan:
             program, covers_claims=self.covers_claims, covers_devices=self.covers_devices
         )
         self._victims = CompiledVictims(program)
+        self.quotas = CompiledQuotas(program)
         self.assume = CompiledAssume(program)
         self._peer_key_functions = {
             name: compile_scalar(metric.join.pod_key, program)
@@ -97,6 +99,10 @@ class Plan:
 
     def gang(self, pod: Pod, namespace: Namespace | None) -> GangTerms | None:
         return self._gangs.terms(EvalContext(pod, namespace or unknown_namespace(pod)))
+
+    def quota_charge(self, pod: Pod, namespace: Namespace | None) -> QuotaCharge:
+        """What the pod uses of the quotas while it is placed."""
+        return self.quotas.charge(EvalContext(pod, namespace or unknown_namespace(pod)))
 
     def admission(self, pod: Pod, namespace: Namespace | None) -> str | None:
         """The message for which the pod stays pending on any nodes; None: admitted."""

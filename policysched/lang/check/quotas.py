@@ -305,9 +305,7 @@ def _check_borrow(scope: Scope, node: s.Expression | None, type_: Type, name: st
             return -1 if amount is None else amount
 
 
-def _warn_above_parent(
-    scope: Scope, spec: QuotaSpec, parent: QuotaSpec, rows: Sequence[_CheckedRow]
-) -> None:
+def _warn_above_parent(scope: Scope, spec: QuotaSpec, parent: QuotaSpec, rows: Sequence[_CheckedRow]) -> None:
     """Amounts that sum to more than the parent has cannot all be had at once."""
     by_parent: dict[EntityPath, list[_CheckedRow]] = {}
     for checked in rows:

@@ -26,7 +26,7 @@ QUOTA_DOCS: tuple[DiagnosticDoc, ...] = (
         "a quota is within itself, or within a quota that is not declared above it",
         "`within` nests quotas: what a team uses counts towards its organisation too. The outermost "
         "quota is declared first.",
-        bad='quota org by pod.namespace within team { others { cpu = 4 } }\n'
+        bad="quota org by pod.namespace within team { others { cpu = 4 } }\n"
         "quota team by pod.owner.name within org { others { cpu = 4 } }",
         good="quota org by pod.namespace { others { cpu = 4 } }\n"
         "quota team by pod.owner.name within org { others { cpu = 4 } }",

@@ -210,9 +210,7 @@ def _quota_layout(statement: s.QuotaDecl) -> StatementLayout:
         head += f" within {parent.text}"
     end = statement.key.span.end if parent is None else parent.span.end
     rows = [_quota_row_segment(row) for row in statement.rows]
-    return StatementLayout(
-        _segment(head, statement.span, end=end), rows, is_block=True, one_per_line=True
-    )
+    return StatementLayout(_segment(head, statement.span, end=end), rows, is_block=True, one_per_line=True)
 
 
 def _quota_row_segment(row: s.QuotaRow) -> LayoutSegment:

@@ -26,6 +26,7 @@ from policysched.scheduler.outcome import (
     PLACED_POD_EVENTS,
     AttemptFailure,
     AttemptSuccess,
+    reject_for_quota,
     reject_over_budget,
 )
 from policysched.scheduler.preemption.default_preemption import (
@@ -35,6 +36,7 @@ from policysched.scheduler.preemption.default_preemption import (
 )
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.quotas.quota_books import QuotaRefusal
 from policysched.scheduler.steps import Steps, evaluation_cost
 from policysched.scheduler.unschedulable_message import unavailable_message
 
@@ -46,6 +48,8 @@ class _GangSearchResult:
     fits: list[tuple[PendingPod, AttemptSuccess]] = field(default_factory=list)
     failures: dict[Hashable, AttemptFailure] = field(default_factory=dict)
     domain: TopologyDomain | None = None  # the topology domain that was searched
+    refusal: QuotaRefusal | None = None  # the first one of a member by a quota
+    admitted_count: int | None = None  # members that the quotas admit, if those are too few
     other_domain_failures: list[AttemptFailure] = field(
         default_factory=list
     )  # from the other domains that were tried
@@ -118,6 +122,9 @@ class GangAttempts:
         if over_budget is not None:
             self._core.records.counters.count_over_budget(gang.policy)
             return _GangSearchResult(failures={"over budget": reject_over_budget(over_budget)})
+        refused = self._refused_by_quotas(gang)
+        if refused is not None:
+            return refused
         if gang.topology is None:
             return (yield from self._search_domain(gang, None, now_ns))
         searches = []
@@ -136,6 +143,26 @@ class GangAttempts:
             failure for search in searches if search is not best for failure in search.failures.values()
         ]
         return best
+
+    def _refused_by_quotas(self, gang: QueuedGang) -> _GangSearchResult | None:
+        """The result if the quotas admit too few members together; None: enough. No member is evaluated for it."""
+        core = self._core
+        trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
+        if trial is None:
+            return None
+        first, admitted = None, 0
+        for pod in members_in_attempt_order(core, gang):
+            refusal = core.quotas.refusal(pod.pod, trial)
+            if refusal is None:
+                trial.add(core.quotas.charge_of(pod.pod))
+                admitted += 1
+            first = first or refusal
+            if admitted >= max(1, gang.needed_count):
+                return None
+        if first is None:
+            return None
+        failure = reject_for_quota(first.message)
+        return _GangSearchResult(failures={"quota": failure}, refusal=first, admitted_count=admitted)
 
     def _over_budget_message(self, gang: QueuedGang) -> str | None:
         """Why the members together are too expensive to decide about: those whose own decisions are long."""
@@ -157,6 +184,7 @@ class GangAttempts:
         pending_by_class = Counter(equivalence_keys.values())
         possible = len(members)
         overlay = gang_overlay(core, gang)
+        trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
         for pod in members:
             if vacancies is not None and len(search.fits) >= vacancies:
                 break  # the maximum is reached
@@ -164,10 +192,18 @@ class GangAttempts:
                 break
             if equivalence_keys[pod.uid] in search.failures:
                 continue
+            refusal = None if trial is None else core.quotas.refusal(pod.pod, trial)
+            if refusal is not None:
+                search.refusal = search.refusal or refusal
+                search.failures[equivalence_keys[pod.uid]] = reject_for_quota(refusal.message)
+                possible -= pending_by_class[equivalence_keys[pod.uid]]
+                continue
             yield evaluation_cost(len(core.cache.nodes))
             yield from self._pod_attempts.warm_up(pod, now_ns)
             result = self._pod_attempts.evaluate(pod, overlay, now_ns, domain)
             if isinstance(result, AttemptSuccess):
+                if trial is not None:
+                    trial.add(core.quotas.charge_of(pod.pod))
                 result = replace(
                     result, prebind_work=self._pod_attempts.add_to_overlay(pod, result.node, overlay, now_ns)
                 )
@@ -248,6 +284,8 @@ class GangAttempts:
             reason=reason,
             message=message,
         )
+        if search.refusal is not None:
+            core.quotas.wait(gang.id, gang.policy, search.refusal, any_release=True)
         failure = AttemptFailure(reason, message, 0, {}, frozenset(), None)
         if failures:
             failure = AttemptFailure(
@@ -273,6 +311,9 @@ def _gang_message(
         message = unavailable_message(first.node_count, first.counts, preemption)
     if some_placed or needed == 0:
         return first.reason, f"gang {gang.name}: {message}"
+    if search.admitted_count is not None:
+        admitted = search.admitted_count + len(gang.placed_members)
+        return first.reason, f"gang {gang.name}: quotas admit {admitted} of {gang.minimum} members: {message}"
     count, domain = len(search.fits) + len(gang.placed_members), ""
     if search.domain is not None and search.domain.value is not None:
         domain = f" in {search.domain.key}={search.domain.value}"
