@@ -52,6 +52,7 @@ from policysched.scheduler.preemption.post_filter_messages import (
     claim_message,
     message_after_rejection,
 )
+from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.records import Decision, decision_samples
 from policysched.scheduler.steps import Steps
@@ -85,6 +86,7 @@ class PodAttempts:
         self._core = core
         self._admission = admission
         self._preemption = preemption
+        self._quota_preemption = QuotaPreemption(core, preemption)
         self._extender_calls = extender_calls
         self._prebinder = prebinder
 
@@ -98,7 +100,7 @@ class PodAttempts:
             return
         answered = self._extender_calls.take_answer(pod.uid)
         gang = core.gangs.gang_of(pod.uid)
-        refusal = core.quotas.refusal(pod.pod)
+        refusal = None if gang is not None and gang.vacancies == 0 else core.quotas.refusal(pod.pod)
         early = rejected_early(pod.policy, gang, refusal, lambda: self.equivalence_key(pod))
         equivalence_key = self.equivalence_key(pod) if early is None else early[0]
         group = core.queue.blocked_group(equivalence_key)
@@ -132,7 +134,15 @@ class PodAttempts:
                 self._admission.refresh_gang(gang, now_ns, "GangScheduled")
             return
         claims = self._post_filter_claims(pod, result, now_ns, in_gang=gang is not None)
-        if result.node_count and not extenders:
+        if refusal is not None and not extenders:
+            result = yield from self._quota_preemption.reclaim_for_pod(
+                pod,
+                refusal,
+                result,
+                lambda waiting, overlay: self.evaluate(waiting, overlay, now_ns),
+                now_ns,
+            )
+        elif result.node_count and not extenders:
             result = yield from self._preempt(pod, result, now_ns, claims)
         else:  # no pod is evicted for this one, so a nomination of an earlier attempt ends
             core.clear_nomination(pod.uid, now_ns)

@@ -150,6 +150,12 @@ class Plan:
         """Which pods may be evicted for this one."""
         return self._victims.predicate(self.eval_context(pod, namespace, facts, now_ns))
 
+    def may_reclaim(
+        self, pod: Pod, namespace: Namespace | None, facts: QueuedPodInfo, now_ns: int
+    ) -> VictimPredicate:
+        """Which pods may be evicted for this one to take back what they borrow of a quota."""
+        return self._victims.reclaim_predicate(self.eval_context(pod, namespace, facts, now_ns))
+
     def victims_key(self, pod: Pod, namespace: Namespace | None) -> Hashable:
         """Pods with equal keys may evict the same pods, unless the clause reads queue facts
         (attempts, waiting time).

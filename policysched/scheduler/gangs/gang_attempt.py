@@ -7,11 +7,12 @@ nowhere the others are skipped, and the attempt ends as soon as too few members 
 """
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from policysched.evaluate import TopologyDomain
 from policysched.model.cluster_events import ClusterEvent
+from policysched.model.pods import Pod
 from policysched.scheduler.admission import QueueAdmission
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.commands import PendingReason
@@ -34,9 +35,11 @@ from policysched.scheduler.preemption.default_preemption import (
     NoPreemption,
     PreemptionStarted,
 )
+from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.quotas.quota_books import QuotaRefusal
+from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import Steps, evaluation_cost
 from policysched.scheduler.unschedulable_message import unavailable_message
 
@@ -69,6 +72,7 @@ class GangAttempts:
         self._pod_attempts = pod_attempts
         self._admission = admission
         self._preemption = preemption
+        self._quota_preemption = QuotaPreemption(core, preemption)
 
     def attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
         """Attempt a gang that was just popped, then park or requeue the members that are left."""
@@ -96,9 +100,12 @@ class GangAttempts:
             self._admission.gang_timed_out(gang, now_ns)
             return
         preemption: PreemptionStarted | NoPreemption | None = None
-        if needed and not placed:
+        reclaiming = False
+        if needed and not placed and search.admitted_count is not None:
+            reclaiming = yield from self._reclaim_for_gang(gang, search, now_ns)
+        elif needed and not placed:
             preemption = yield from self._preempt_for_gang(gang, search, now_ns)
-        if preemption is None:
+        if preemption is None and not reclaiming:
             self._preemption.clear_gang_nominations(gang, now_ns)
         self._park_gang(gang, search, placed, needed, preemption, now_ns)
 
@@ -125,19 +132,29 @@ class GangAttempts:
         refused = self._refused_by_quotas(gang)
         if refused is not None:
             return refused
+        return (yield from self._search_nodes(gang, now_ns))
+
+    def _search_nodes(
+        self,
+        gang: QueuedGang,
+        now_ns: int,
+        removed: Sequence[Pod] = (),
+        usage: QuotaUsage | None = None,
+    ) -> Steps[_GangSearchResult]:
+        """Find nodes for members that the quotas admit. `removed`: pods that would be evicted; `usage`: of the quotas
+        without them."""
         if gang.topology is None:
-            return (yield from self._search_domain(gang, None, now_ns))
+            return (yield from self._search_domain(gang, None, now_ns, removed, usage))
         searches = []
         equivalence_keys = self._pod_attempts.gang_equivalence_keys(gang.members_in_order())
         for domain in candidate_domains(self._core, gang, gang.topology, equivalence_keys, now_ns):
-            search = yield from self._search_domain(gang, domain, now_ns)
+            search = yield from self._search_domain(gang, domain, now_ns, removed, usage)
             if search.fits and len(search.fits) >= gang.needed_count:
                 return search
             searches.append(search)
         if not searches:
-            searches.append(
-                (yield from self._search_domain(gang, TopologyDomain(gang.topology, None), now_ns))
-            )
+            no_domain = TopologyDomain(gang.topology, None)
+            searches.append((yield from self._search_domain(gang, no_domain, now_ns, removed, usage)))
         best = max(searches, key=lambda search: len(search.fits))
         best.other_domain_failures = [
             failure for search in searches if search is not best for failure in search.failures.values()
@@ -176,7 +193,12 @@ class GangAttempts:
         )
 
     def _search_domain(
-        self, gang: QueuedGang, domain: TopologyDomain | None, now_ns: int
+        self,
+        gang: QueuedGang,
+        domain: TopologyDomain | None,
+        now_ns: int,
+        removed: Sequence[Pod],
+        usage: QuotaUsage | None,
     ) -> Steps[_GangSearchResult]:
         core, search = self._core, _GangSearchResult(domain=domain)
         members, vacancies, needed = members_in_attempt_order(core, gang), gang.vacancies, gang.needed_count
@@ -184,7 +206,11 @@ class GangAttempts:
         pending_by_class = Counter(equivalence_keys.values())
         possible = len(members)
         overlay = gang_overlay(core, gang)
+        for victim in removed:
+            overlay.remove_pod(victim.uid)
         trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
+        if usage is not None:
+            trial = usage.trial()
         for pod in members:
             if vacancies is not None and len(search.fits) >= vacancies:
                 break  # the maximum is reached
@@ -213,6 +239,21 @@ class GangAttempts:
                 search.failures[equivalence_keys[pod.uid]] = result
                 possible -= pending_by_class[equivalence_keys[pod.uid]]
         return search
+
+    def _reclaim_for_gang(self, gang: QueuedGang, search: _GangSearchResult, now_ns: int) -> Steps[bool]:
+        """Take back quota that others borrow from the gang. Returns whether pods are leaving for it."""
+        assert search.refusal is not None, f"{gang} is not refused by a quota"
+
+        def place(
+            victims: Sequence[Pod], usage: QuotaUsage
+        ) -> Steps[list[tuple[PendingPod, AttemptSuccess]]]:
+            found = yield from self._search_nodes(gang, now_ns, victims, usage)
+            return found.fits
+
+        members = members_in_attempt_order(self._core, gang)[: gang.needed_count]
+        return (
+            yield from self._quota_preemption.reclaim_for_gang(gang, search.refusal, members, place, now_ns)
+        )
 
     def _preempt_for_gang(
         self, gang: QueuedGang, search: _GangSearchResult, now_ns: int

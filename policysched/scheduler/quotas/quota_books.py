@@ -99,7 +99,7 @@ class QuotaBooks:
         book = self.books.get(pod.scheduler)
         if book is None:
             return None
-        trial, nominated = QuotaUsage(book.limits, book.usage), self._cache.nominated
+        trial, nominated = book.usage.trial(), self._cache.nominated
         if not nominated:
             return trial
         excluded = {pod.uid, *excluding}

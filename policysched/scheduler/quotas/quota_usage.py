@@ -45,6 +45,10 @@ class QuotaUsage:
             return own
         return self._none_used if self._base is None else self._base.used(node)
 
+    def trial(self) -> "QuotaUsage":
+        """The same usage, to be changed hypothetically."""
+        return QuotaUsage(self._limits, self)
+
     @property
     def nodes(self) -> Iterable[QuotaNode]:
         """Entities and pools that use something."""
