@@ -100,11 +100,6 @@ class Ledger:
         """The lowest priority of a placed pod; None if no pod is placed."""
         return min(self._priorities, default=None)
 
-    @property
-    def used_claims(self) -> Iterable[VolumeClaimKey]:
-        """The claims of placed pods."""
-        return self._claims.keys()
-
     def claim_uses(self, claim: VolumeClaimKey) -> int:
         """The number of volumes of placed pods that use this claim."""
         return self._claims.get(claim, 0)

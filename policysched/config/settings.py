@@ -51,31 +51,47 @@ class NodeObjectKind:
     resource: str
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The settings with defaults applied. `lease` None: no leader election."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonSettings:
+    """The settings that `run` and `extender` share, with defaults applied. `policies` is a ConfigMap, or files and folders;
+    `last_good` is set for a ConfigMap only."""
 
-    policies: NamespacedName
-    last_good: NamespacedName
+    policies: NamespacedName | tuple[Path, ...]
+    last_good: NamespacedName | None
+    http: HttpSettings | None = None
     kubeconfig: Path | None = None
     context: str | None = None
-    http: HttpSettings | None = None
     metrics: Path | None = None
     log_format: LogFormat = "text"
     log_level: str = "info"
-    lease: LeaseSettings | None = field(default_factory=LeaseSettings)
     connections_max: int = 96
     reflecting: ReflectorSettings = field(default_factory=ReflectorSettings)
-    binding: BindSettings = field(default_factory=BindSettings)
     reporting: ReporterSettings = field(default_factory=ReporterSettings)
-    limits: SchedulerLimits = field(default_factory=SchedulerLimits)
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    extenders: Mapping[str, ExtenderEndpoint] = field(default_factory=dict)
-    node_objects: tuple[NodeObjectKind, ...] = ()
     compile_timeout_s: float = 20.0
-    stop_wait_s: float = 25.0
     samples: SamplesSettings = field(default_factory=SamplesSettings)
     configured: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def source_name(self) -> str:
+        """The location of the policies, for messages."""
+        if isinstance(self.policies, NamespacedName):
+            return f"ConfigMap {self.policies}"
+        return f"files {', '.join(map(str, self.policies))}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(DaemonSettings):
+    """The settings of `run`. `lease` None: no leader election."""
+
+    policies: NamespacedName
+    last_good: NamespacedName
+    lease: LeaseSettings | None = field(default_factory=LeaseSettings)
+    binding: BindSettings = field(default_factory=BindSettings)
+    limits: SchedulerLimits = field(default_factory=SchedulerLimits)
+    extenders: Mapping[str, ExtenderEndpoint] = field(default_factory=dict)
+    node_objects: tuple[NodeObjectKind, ...] = ()
+    stop_wait_s: float = 25.0
 
 
 def read_settings(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Settings:
@@ -126,37 +142,49 @@ def _extender_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
             yield path, "no verb is configured: give `filter` or `prioritize`"
 
 
-def _settings(given: Mapping[str, Any]) -> Settings:
+def config_map_names(given: Mapping[str, Any]) -> tuple[NamespacedName, NamespacedName]:
+    """The ConfigMaps of the policies, and of the last known good ones."""
     policies = NamespacedName.parse(given["policies"])
-    last_good = given.get("last_good", f"{policies}-last-good")
+    return policies, NamespacedName.parse(given.get("last_good", f"{policies}-last-good"))
+
+
+def shared_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `DaemonSettings` but the location of the policies."""
     api, log = given.get("api", {}), given.get("log", {})
-    return Settings(
-        policies=policies,
-        last_good=NamespacedName.parse(last_good),
-        kubeconfig=expand_home(given["kubeconfig"]) if "kubeconfig" in given else None,
-        context=given.get("context"),
-        http=http_settings(given),
-        metrics=expand_home(given["metrics"]) if "metrics" in given else None,
-        log_format=log.get("format", "text"),
-        log_level=log.get("level", "info"),
-        lease=_lease(given.get("leader_election", {})),
-        connections_max=api.get("connections_max", 96),
-        reflecting=with_overrides(
+    return {
+        "http": http_settings(given),
+        "kubeconfig": expand_home(given["kubeconfig"]) if "kubeconfig" in given else None,
+        "context": given.get("context"),
+        "metrics": expand_home(given["metrics"]) if "metrics" in given else None,
+        "log_format": log.get("format", "text"),
+        "log_level": log.get("level", "info"),
+        "connections_max": api.get("connections_max", 96),
+        "reflecting": with_overrides(
             ReflectorSettings, {name: api[name] for name in ("page_size",) if name in api}
         ),
+        "reporting": with_overrides(ReporterSettings, given.get("reporting", {})),
+        "params": given.get("params", {}),
+        "compile_timeout_s": given.get("compile_timeout_s", 20.0),
+        "samples": samples_settings(given),
+        "configured": given,
+    }
+
+
+def _settings(given: Mapping[str, Any]) -> Settings:
+    policies, last_good = config_map_names(given)
+    return Settings(
+        policies=policies,
+        last_good=last_good,
+        lease=_lease(given.get("leader_election", {})),
         binding=with_overrides(BindSettings, given.get("binding", {})),
-        reporting=with_overrides(ReporterSettings, given.get("reporting", {})),
         limits=with_overrides(SchedulerLimits, given.get("scheduling", {})),
-        params=given.get("params", {}),
         extenders={name: _extender(name, extender) for name, extender in given.get("extenders", {}).items()},
         node_objects=tuple(
             NodeObjectKind(kind, resource["group"], resource["version"], resource["resource"])
             for kind, resource in sorted(given.get("node_objects", {}).items())
         ),
-        compile_timeout_s=given.get("compile_timeout_s", 20.0),
         stop_wait_s=given.get("stop_wait_s", 25.0),
-        samples=samples_settings(given),
-        configured=given,
+        **shared_settings(given),
     )
 
 

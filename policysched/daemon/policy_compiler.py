@@ -2,7 +2,7 @@
 
 Checking a long policy takes tenths of a second, so it runs in a worker process with limits on time and memory. A text
 that exceeds them costs its worker, not the scheduler. Each worker does one job; a spare one has everything imported, so
-that an edit takes effect at once. A simulation compiles inline.
+that an edit takes effect at once.
 
 The time limit is on CPU time. A limit on wall time would reject good policies while the node is busy with other work,
 and at startup end the scheduler; it only catches workers that hang.
@@ -50,11 +50,6 @@ def decode_text(raw: bytes) -> str:
 def compile_sync(texts: PolicyTexts, place: str) -> PolicyBundle:
     bundle = check_sources(_sources(texts, place), read_parameter_values(_parameter_sources(texts, place)))
     return _with_missing_texts(bundle.sources, texts, place)
-
-
-async def compile_inline(texts: PolicyTexts, place: str) -> PolicyBundle:
-    """Compiles on the calling thread, for simulations: their clock does not advance meanwhile."""
-    return compile_sync(texts, place)
 
 
 def _sources(texts: PolicyTexts, place: str) -> dict[str, Source]:

@@ -8,48 +8,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from policysched.config.http_settings import HttpSettings, http_settings
+from policysched.config.http_settings import HttpSettings
 from policysched.config.layers import LayeredSettings
-from policysched.config.logs import LogFormat
-from policysched.config.settings import NamespacedName, common_problems, with_overrides
-from policysched.config.source_settings import SamplesSettings, samples_settings
+from policysched.config.settings import (
+    DaemonSettings,
+    NamespacedName,
+    common_problems,
+    config_map_names,
+    shared_settings,
+    with_overrides,
+)
 from policysched.data_files import expand_home
 from policysched.extender.handlers import ExtenderLimits
-from policysched.kube.watch.reflector import ReflectorSettings
-from policysched.kube.write.events_and_conditions import ReporterSettings
 
 SCHEDULER_NAMES_DEFAULT = ("default-scheduler",)
 
 
-@dataclass(frozen=True, slots=True)
-class ExtenderSettings:
-    """`source` is the policies' ConfigMap, or files and folders; `last_good` is set for a ConfigMap only. Pods with one of
-    the `scheduler_names` may be bound."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtenderSettings(DaemonSettings):
+    """Pods with one of the `scheduler_names` may be bound."""
 
-    source: NamespacedName | tuple[Path, ...]
-    last_good: NamespacedName | None
     http: HttpSettings
     limits: ExtenderLimits = field(default_factory=ExtenderLimits)
     scheduler_names: frozenset[str] = frozenset(SCHEDULER_NAMES_DEFAULT)
-    kubeconfig: Path | None = None
-    context: str | None = None
-    metrics: Path | None = None
-    samples: SamplesSettings = field(default_factory=SamplesSettings)
-    log_format: LogFormat = "text"
-    log_level: str = "info"
-    connections_max: int = 96
-    reflecting: ReflectorSettings = field(default_factory=ReflectorSettings)
-    reporting: ReporterSettings = field(default_factory=ReporterSettings)
-    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    compile_timeout_s: float = 20.0
-    configured: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def source_name(self) -> str:
-        """The location of the policies, for messages."""
-        if isinstance(self.source, NamespacedName):
-            return f"ConfigMap {self.source}"
-        return f"files {', '.join(map(str, self.source))}"
 
 
 def read_extender_settings(
@@ -72,35 +53,17 @@ def read_extender_settings(
 
 def _settings(given: Mapping[str, Any], *, from_files: bool) -> ExtenderSettings:
     own = given.get("extender_server", {})
-    api, log = given.get("api", {}), given.get("log", {})
-    source: NamespacedName | tuple[Path, ...]
+    policies: NamespacedName | tuple[Path, ...]
     if from_files:
-        source, last_good = tuple(expand_home(path) for path in given["policy_files"]), None
+        policies, last_good = tuple(expand_home(path) for path in given["policy_files"]), None
     else:
-        source = NamespacedName.parse(given["policies"])
-        last_good = NamespacedName.parse(given.get("last_good", f"{source}-last-good"))
-    http = http_settings(given)
-    assert http is not None, "checked before"
+        policies, last_good = config_map_names(given)
     return ExtenderSettings(
-        source=source,
+        policies=policies,
         last_good=last_good,
-        http=http,
         limits=with_overrides(
             ExtenderLimits, {name: value for name, value in own.items() if name != "scheduler_names"}
         ),
         scheduler_names=frozenset(own.get("scheduler_names", SCHEDULER_NAMES_DEFAULT)),
-        kubeconfig=expand_home(given["kubeconfig"]) if "kubeconfig" in given else None,
-        context=given.get("context"),
-        metrics=expand_home(given["metrics"]) if "metrics" in given else None,
-        samples=samples_settings(given),
-        log_format=log.get("format", "text"),
-        log_level=log.get("level", "info"),
-        connections_max=api.get("connections_max", 96),
-        reflecting=with_overrides(
-            ReflectorSettings, {name: api[name] for name in ("page_size",) if name in api}
-        ),
-        reporting=with_overrides(ReporterSettings, given.get("reporting", {})),
-        params=given.get("params", {}),
-        compile_timeout_s=given.get("compile_timeout_s", 20.0),
-        configured=given,
+        **shared_settings(given),
     )

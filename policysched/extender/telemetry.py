@@ -61,7 +61,5 @@ def _collect(app: ExtenderApp, now_ns: int) -> Iterator[MetricFamily]:
         "Binds whose outcome is not known yet.",
         {(): app.extender_server.binds_in_flight},
     )
-    yield from api_connection_families(
-        app.connectivity, app.reflector_set.reflectors, app.reflector_set.malformed
-    )
+    yield from api_connection_families(app.connectivity, app.reflectors, app.malformed)
     yield from process_families(now_ns)

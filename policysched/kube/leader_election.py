@@ -12,7 +12,8 @@ A process can also stand still: stopped, starved, or in a virtual machine that i
 therefore asked again when a request is written to its connection. It needs a lease that is valid on a clock that counts
 suspended time, and a tick of this module within `STALL_S`, on that clock and on the wall clock: of a pause that stops
 both clocks of a virtual machine only the wall clock tells, once it is set. After a stall nothing is written until the
-Lease has been renewed, which the server refuses if another process has held it since.
+Lease has been renewed, which the server refuses if another process has held it since. `stalls` counts the stalls, so
+that what was decided before one is not written after it.
 
 A new leader does not decide at once. The previous one may have sent a bind just before it died, and the server may act
 on it for `SERVER_TIMEOUT_S`; until then the cluster can still change. The wait is skipped only if that is impossible:
@@ -84,7 +85,7 @@ class _ObservedLease:
 
 
 class LeaderElector:
-    """`run` ends only as LOST. `leads`, `may_write` and `may_decide` are safe from any thread: they compare clocks with
+    """`run` ends only as LOST. `stalls` counts the stalls that ended with a renewal. `leads`, `may_write` and `may_decide` are safe from any thread: they compare clocks with
     numbers, so they are right even while the elector's event loop is blocked.
 
     Decisions use `monotonic_s`, which should count the time that the machine is suspended; `now_ns` is the wall clock, used
@@ -116,6 +117,7 @@ class LeaderElector:
         self._unanswered_renewals_s: dict[str, float] = {}  # by renewTime: when it was sent
         self._ticked_s, self._ticked_wall_ns = float("-inf"), 0
         self._stalled = asyncio.Event()
+        self.stalls = 0
         self.status = LeadershipStatus.FOLLOWING
         self.holder = ""
 
@@ -275,7 +277,11 @@ class LeaderElector:
         self._ticked_s, self._ticked_wall_ns = self._monotonic_s(), self._now_ns()
 
     def _since_tick_s(self) -> float:
-        return max(self._monotonic_s() - self._ticked_s, (self._now_ns() - self._ticked_wall_ns) / 1e9)
+        return self._gap_s(self._monotonic_s(), self._now_ns())
+
+    def _gap_s(self, monotonic_s: float, wall_ns: int) -> float:
+        """From the last tick, on the clock that counts more."""
+        return max(monotonic_s - self._ticked_s, (wall_ns - self._ticked_wall_ns) / 1e9)
 
     async def _watch_for_stalls(self) -> None:
         """Ticks while the process runs. After a stall only a renewal that was sent since makes it tick again."""
@@ -372,6 +378,8 @@ class LeaderElector:
         self._unanswered_renewals_s.clear()
         self._leads_until_s = sent_s + self._settings.renew_deadline_s
         if sent_s > self._ticked_s or sent_wall_ns > self._ticked_wall_ns:
+            if self._gap_s(sent_s, sent_wall_ns) >= STALL_S:
+                self.stalls += 1  # before the tick: whoever may write again sees it
             self._ticked_s, self._ticked_wall_ns = sent_s, sent_wall_ns
 
     # ── the Lease on the wire ──────────────────────────────────────────────────────────────────────────────────────

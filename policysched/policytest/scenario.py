@@ -60,7 +60,7 @@ class ScenarioPoll:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Times in ns since 1970. Pending pods arrive at `default_arrival_ns` by default; the run ends at `until_ns`.
+    """Times in ns since 1970; the run ends at `until_ns`.
     `cluster_events` has all other objects: budgets, services, volumes, custom resources. `polls` are ordered by time.
     `state_values` are the initial values of the policy's states in their saved form; `extenders` the stubs."""
 
@@ -72,7 +72,6 @@ class Scenario:
     state_values: str | None
     extenders: Mapping[str, StubExtender]
     start_ns: int
-    default_arrival_ns: int
     until_ns: int
 
 
@@ -135,7 +134,6 @@ class _ScenarioReader:
             state_values,
             extenders,
             self._start_ns,
-            at_ns,
             max(until_ns, last_arrival_ns),
         )
 

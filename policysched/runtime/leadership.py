@@ -1,11 +1,10 @@
-"""Leader election for the rest of the program: none, on the caller's event loop, or on a thread.
+"""Leader election for the rest of the program: none, or on a thread.
 
 `policysched run` renews the Lease on a thread with its own loop and connection, so that a long decision cannot cost
-the leadership. A simulation runs the same `LeaderElector` on its own loop and clock.
+the leadership.
 """
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -15,8 +14,9 @@ from policysched.kube.leader_election import LeaderElector, LeadershipStatus
 
 
 class Leadership(Protocol):
-    """`start` begins the election and calls `changed` on the caller's loop with each new status. `leads`, `may_write` and
-    `may_decide` are current at any time, without waiting for a call."""
+    """`start` begins the election and calls `changed` on the caller's loop with each new status. `leads`, `may_write`,
+    `may_decide` and `stalls`, a count, are current at any time, without waiting for a call. While `may_write`, a changed
+    count means that this process stood still in between."""
 
     @property
     def status(self) -> LeadershipStatus: ...
@@ -25,6 +25,7 @@ class Leadership(Protocol):
     def leads(self) -> bool: ...
     def may_write(self) -> bool: ...
     def may_decide(self) -> bool: ...
+    def stalls(self) -> int: ...
     def decides_in_s(self) -> float: ...
     async def start(self, changed: Callable[[LeadershipStatus], None]) -> None: ...
     async def stop(self, *, nothing_in_flight: bool) -> None: ...
@@ -45,6 +46,9 @@ class NoLeaderElection:
     def may_decide(self) -> bool:
         return True
 
+    def stalls(self) -> int:
+        return 0
+
     def decides_in_s(self) -> float:
         return 0.0
 
@@ -53,52 +57,6 @@ class NoLeaderElection:
 
     async def stop(self, *, nothing_in_flight: bool) -> None:
         del nothing_in_flight
-
-
-class EventLoopLeaderElection:
-    """An elector on the caller's event loop."""
-
-    def __init__(self, elector: LeaderElector) -> None:
-        self._elector = elector
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def status(self) -> LeadershipStatus:
-        return self._elector.status
-
-    @property
-    def holder(self) -> str:
-        return self._elector.holder
-
-    def leads(self) -> bool:
-        return self._elector.leads()
-
-    def may_write(self) -> bool:
-        return self._elector.may_write()
-
-    def may_decide(self) -> bool:
-        return self._elector.may_decide()
-
-    def decides_in_s(self) -> float:
-        return self._elector.decides_in_s()
-
-    async def start(self, changed: Callable[[LeadershipStatus], None]) -> None:
-        self._elector.on_change = changed
-        self._task = asyncio.create_task(self._elector.run(), name="lease")
-
-        def ended(task: asyncio.Task[None]) -> None:
-            if not task.cancelled() and task.exception() is not None:
-                changed(LeadershipStatus.LOST)  # a bug in the elector: `stop` raises it
-
-        self._task.add_done_callback(ended)
-
-    async def stop(self, *, nothing_in_flight: bool) -> None:
-        """Releases the Lease if it is held."""
-        assert self._task is not None, "stopped before it was started"
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
-        await self._elector.release(nothing_in_flight=nothing_in_flight)
 
 
 MakeLeaderElector = Callable[[], AbstractAsyncContextManager[LeaderElector]]
@@ -132,6 +90,9 @@ class ThreadedLeaderElection:
 
     def may_decide(self) -> bool:
         return self._elector is not None and self._elector.may_decide()
+
+    def stalls(self) -> int:
+        return 0 if self._elector is None else self._elector.stalls
 
     def decides_in_s(self) -> float:
         return float("inf") if self._elector is None else self._elector.decides_in_s()

@@ -1,14 +1,11 @@
-"""`policysched run` as a process: clocks, connections, signals, threads and exit codes."""
+"""`policysched run` as a process: signals, leadership, HTTP and exit codes."""
 
 import asyncio
 import contextlib
 import logging
-import os
 import random
 import signal
-import socket
 import time
-import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -21,24 +18,22 @@ from policysched.daemon.clock import NonDecreasingClock, uptime_s, wait_until_st
 from policysched.daemon.event_loop import run_event_loop
 from policysched.daemon.http_service import start_http_server
 from policysched.daemon.policy_compiler import WorkerCompiler
-from policysched.daemon.sample_sources import make_sources
+from policysched.daemon.process import DaemonProcess, ExitReason, open_process
 from policysched.daemon.signals import shutdown_signals
 from policysched.daemon.status import DecisionsPage, configz_page, policy_page
 from policysched.gc_tuning import freeze_live_objects
 from policysched.kube.client.api import ApiClient
-from policysched.kube.client.session import ConnectionSettings, connect
+from policysched.kube.client.session import connect
 from policysched.kube.extender.client import ExtenderClient
 from policysched.kube.leader_election import LeaderElector, LeadershipStatus
 from policysched.runtime.leadership import Leadership, NoLeaderElection, ThreadedLeaderElection
-from policysched.runtime.scheduler_app import ExitReason, Runtime, SchedulerApp
+from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.runtime.self_check import compare_with_server
 from policysched.runtime.telemetry import Telemetry
-from policysched.serve.health import Health, HealthCheck, Heartbeat
+from policysched.serve.health import Health, HealthCheck
 from policysched.serve.server import StatusEndpoints
 
 log = logging.getLogger(__name__)
-
-STUCK_TIMEOUT_S = 60.0
 
 
 def run_program(settings: Settings) -> int:
@@ -53,54 +48,25 @@ def run_program(settings: Settings) -> int:
 
 
 async def _run(settings: Settings) -> int:
-    connection = ConnectionSettings(
-        settings.kubeconfig,
-        settings.context,
-        settings.connections_max,
-        user_agent=f"policysched/{__version__}",
-    )
-    identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-    pulse, telemetry, clock = Heartbeat(stuck_after_s=STUCK_TIMEOUT_S), Telemetry(), NonDecreasingClock()
-    async with AsyncExitStack() as stack:
-        session = await stack.enter_async_context(await connect(connection))
-        compiler = WorkerCompiler(timeout_s=settings.compile_timeout_s)
-        stack.push_async_callback(compiler.close)
-        random_stream = partial(_random_stream, identity)
-        runtime = Runtime(
-            transport=session,
-            leadership=_make_leadership(settings, connection, identity),
-            compile_texts=compiler,
-            now_ns=clock.now_ns,
-            monotonic_s=time.monotonic,
-            random=random_stream,
-            identity=identity,
-            samples=make_sources(
-                settings.samples, settings.metrics, session, now_ns=clock.now_ns, random=random_stream
-            ),
-            extenders=await _connect_extenders(settings, stack),
+    telemetry = Telemetry()
+    async with open_process(settings, user_agent="policysched") as process:
+        app = SchedulerApp(
+            settings,
+            process.runtime,
+            _make_leadership(settings, process),
+            extenders=await _connect_extenders(settings, process.on_exit),
             observe_decision_s=telemetry.observe_decision_s,
             observe_bind_s=telemetry.observe_bind_s,
-            beat=pulse.beat,
         )
-        app = SchedulerApp(settings, runtime)
-        compiler.report_delay = app.report_check_delay
-        telemetry.attach(app, clock.now_ns)
-        _start_http(settings, connection, app, pulse, telemetry, stack)
+        telemetry.attach(app, process.clock.now_ns)
+        _start_http(settings, process, app, telemetry)
         loop = asyncio.get_running_loop()
         for number in shutdown_signals():
             signal.signal(number, partial(_on_signal, loop, app))
         checks: set[asyncio.Task[list[str]]] = set()
-        loop.add_signal_handler(signal.SIGUSR2, _start_self_check, app, ApiClient(session), checks)
-        log.info(
-            "started",
-            extra={
-                "version": __version__,
-                "server": session.host,
-                "policies": str(settings.policies),
-                "pid": os.getpid(),
-            },
-        )
-        return _exit_code(await _run_app(app, compiler, clock))
+        loop.add_signal_handler(signal.SIGUSR2, _start_self_check, app, ApiClient(process.session), checks)
+        process.announce(app, str(settings.policies))
+        return _exit_code(await _run_app(app, process.compiler, process.clock))
 
 
 async def _run_app(app: SchedulerApp, compiler: WorkerCompiler, clock: NonDecreasingClock) -> ExitReason:
@@ -117,10 +83,6 @@ async def _run_app(app: SchedulerApp, compiler: WorkerCompiler, clock: NonDecrea
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await warm_up
-
-
-def _random_stream(identity: str, name: str) -> random.Random:
-    return random.Random(f"{identity}/{name}")
 
 
 async def _tune_gc_when_synced(app: SchedulerApp) -> None:
@@ -146,14 +108,14 @@ async def _connect_extenders(settings: Settings, stack: AsyncExitStack) -> dict[
     return {name: ExtenderClient(endpoint, session) for name, endpoint in settings.extenders.items()}
 
 
-def _make_leadership(settings: Settings, connection: ConnectionSettings, identity: str) -> Leadership:
-    lease = settings.lease
+def _make_leadership(settings: Settings, process: DaemonProcess) -> Leadership:
+    lease, identity = settings.lease, process.runtime.identity
     if lease is None:
         return NoLeaderElection()
 
     @asynccontextmanager
     async def make() -> AsyncIterator[LeaderElector]:
-        async with await connect(connection) as session:
+        async with await connect(process.connection) as session:
             yield LeaderElector(
                 ApiClient(session),
                 lease,
@@ -166,17 +128,10 @@ def _make_leadership(settings: Settings, connection: ConnectionSettings, identit
     return ThreadedLeaderElection(make)
 
 
-def _start_http(
-    settings: Settings,
-    connection: ConnectionSettings,
-    app: SchedulerApp,
-    pulse: Heartbeat,
-    telemetry: Telemetry,
-    stack: AsyncExitStack,
-) -> None:
+def _start_http(settings: Settings, process: DaemonProcess, app: SchedulerApp, telemetry: Telemetry) -> None:
     if settings.http is None:
         return
-    health = Health(live={"loop": pulse.check}, ready=_ready_checks(app))
+    health = Health(live={"loop": process.heartbeat.check}, ready=_ready_checks(app))
     pages = StatusEndpoints(
         metrics=telemetry.registry.render,
         policy=lambda: policy_page(
@@ -189,7 +144,7 @@ def _start_http(
         decisions=DecisionsPage(app.scheduler, lambda: app.unavailable_reason).look,
         configz=lambda: configz_page(settings),
     )
-    start_http_server(settings.http, connection, health, pages, telemetry.registry, stack)
+    start_http_server(settings.http, process.connection, health, pages, telemetry.registry, process.on_exit)
 
 
 def _ready_checks(app: SchedulerApp) -> Mapping[str, HealthCheck]:

@@ -235,11 +235,10 @@ class PrebindRefused:
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """An `Evict` succeeded: each victim was deleted (`victims`) or no longer existed (`already_deleted`)."""
+    """An `Evict` succeeded: each victim was deleted (`victims`) or no longer existed."""
 
     preemptor: PodUid
     victims: tuple[PodUid, ...]
-    already_deleted: tuple[PodUid, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +262,6 @@ class ExtendersAnswered:
     answers: ExtenderResults
     failure: str | None = None
 
-
-PolicyName = str
 
 Event = (
     PodUpdated

@@ -18,13 +18,3 @@ _NODES_PER_COST_UNIT = 50
 def evaluation_cost(node_count: int) -> int:
     """The cost of evaluating a pod on every node."""
     return 1 + node_count // _NODES_PER_COST_UNIT
-
-
-def run_to_completion(steps: Steps[Value]) -> Value:
-    """Run all steps at once. Returns the result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: Value = end.value
-            return result

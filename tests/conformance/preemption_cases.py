@@ -26,9 +26,9 @@ from policysched.scheduler.preemption.candidates import (
 )
 from policysched.scheduler.preemption.gang_candidates import PREEMPTION_NEVER
 from policysched.scheduler.preemption.post_filter_messages import claim_message, preemption_message
-from policysched.scheduler.steps import run_to_completion
 from policysched.scheduler.unschedulable_message import unavailable_message
 from tests.conformance.cluster_case import Decision
+from tests.inline import run_to_completion
 
 FACTS = QueuedPodInfo(queued_ns=0, attempts=0)
 ORDERS_MAX = 5040

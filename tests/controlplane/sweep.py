@@ -11,6 +11,7 @@ from collections.abc import Iterator, Set
 from tests.controlplane.api import Api, ApiError, Json
 
 CLUSTER_SCOPED = (
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
     "/api/v1/nodes",
     "/api/v1/persistentvolumes",
     "/apis/storage.k8s.io/v1/storageclasses",

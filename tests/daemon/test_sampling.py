@@ -11,15 +11,16 @@ import orjson
 import pytest
 
 from policysched.config.settings import read_settings
-from policysched.daemon.policy_compiler import compile_inline
+from policysched.daemon.app import Runtime
 from policysched.daemon.sample_sources import make_sources
 from policysched.daemon.status import DecisionsPage, policy_page
 from policysched.kube.client.transport import ApiRequest, ApiResponse
 from policysched.metric_sources.metrics_api import PATH
 from policysched.runtime.leadership import NoLeaderElection
-from policysched.runtime.scheduler_app import Runtime, SchedulerApp
+from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.transport import MemoryTransport
 from policysched.schemas import schema
+from tests.inline import check_inline
 from tests.kube.world import World, on_virtual_time, until
 
 POLICY = """\
@@ -59,14 +60,14 @@ def app_with(world: World, policy: str, sources: Any, road: MemoryTransport | No
         settings,
         Runtime(
             transport=transport,
-            leadership=NoLeaderElection(),
-            compile_texts=compile_inline,
+            compile_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=Random,
             identity="one",
             samples=make_sources(settings.samples, None, transport, now_ns=world.now_ns, random=Random),
         ),
+        NoLeaderElection(),
     )
 
 

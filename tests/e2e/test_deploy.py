@@ -15,7 +15,7 @@ import yaml
 
 from policysched.config.settings import read_settings
 from policysched.daemon import metric_families
-from policysched.daemon.policy_compiler import compile_inline
+from policysched.daemon.app import Runtime
 from policysched.data_files import data_file
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, Transport
@@ -23,8 +23,7 @@ from policysched.kube.decode.devices import EXTENDED_RESOURCE_CLAIM_ANNOTATION
 from policysched.kube.leader_election import LeaderElector
 from policysched.kube.write.report_content import EventContent
 from policysched.runtime import telemetry
-from policysched.runtime.leadership import EventLoopLeaderElection
-from policysched.runtime.scheduler_app import Runtime, SchedulerApp
+from policysched.runtime.scheduler_app import SchedulerApp
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
 from tests.controlplane.volumes import claim, local_volume, storage_class, using
@@ -34,6 +33,7 @@ from tests.e2e.permissions import granted as rules_of
 from tests.e2e.permissions import wait_until_allowed
 from tests.e2e.program import BIN, kubectl
 from tests.e2e.sandbox import Cluster
+from tests.inline import EventLoopLeaderElection, check_inline
 from tests.kube.test_bind import bind
 from tests.kube.test_events_and_conditions import failed
 from tests.kube.world import World, on_virtual_time, running, until
@@ -258,13 +258,13 @@ def shipped(world: World, road: Transport, lease_road: Transport) -> SchedulerAp
         settings,
         Runtime(
             transport=road,
-            leadership=EventLoopLeaderElection(elector),
-            compile_texts=compile_inline,
+            compile_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=Random,
             identity="one",
         ),
+        EventLoopLeaderElection(elector),
     )
 
 

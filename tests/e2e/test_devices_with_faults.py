@@ -15,13 +15,14 @@ import pytest
 from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.devices.device_usage import DeviceUsage
 from policysched.config.settings import Settings, read_settings
-from policysched.daemon.policy_compiler import compile_inline
+from policysched.daemon.app import Runtime
 from policysched.runtime.leadership import NoLeaderElection
-from policysched.runtime.scheduler_app import Runtime, SchedulerApp
+from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.controllers import Controllers
 from policysched.sandbox.faults import FaultRates
 from tests.devices import asking, claim_spec, claiming, class_manifest, gpu, new, slice_manifest
 from tests.e2e.test_deploy import DEPLOY, create_what_the_program_is_given
+from tests.inline import check_inline
 from tests.kube.world import World, on_virtual_time, running
 
 Json = dict[str, Any]
@@ -70,13 +71,13 @@ class Cluster:
             settings,
             Runtime(
                 transport=self.world.road(ROUGH, self.seed * 10 + turn),
-                leadership=NoLeaderElection(),
-                compile_texts=compile_inline,
+                compile_texts=check_inline,
                 now_ns=self.world.now_ns,
                 monotonic_s=self.world.loop.time,
                 random=lambda name: Random(f"{self.seed} {turn} {name}"),
                 identity=f"turn-{turn}",
             ),
+            NoLeaderElection(),
         )
 
     def claims(self) -> list[Json]:

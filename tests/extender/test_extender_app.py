@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 
 from policysched.config.layers import BadSettings
-from policysched.daemon.policy_compiler import compile_inline
+from policysched.daemon.app import Runtime
 from policysched.daemon.sample_sources import make_sources
-from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime, NoUsablePolicy
+from policysched.extender.extender_app import ExtenderApp, NoUsablePolicy
 from policysched.extender.handlers import ExtenderHandlers, ExtenderLimits
 from policysched.extender.settings import read_extender_settings
 from policysched.kube.client.transport import ApiRequest, ApiResponse, Transport, TransportError
 from policysched.serve.extender_routes import ExtenderHttpCall, ExtenderResponse
 from policysched.serve.tls import ServerTlsFiles
 from tests.builders import pod_manifest
+from tests.inline import check_inline
 from tests.kube.world import World, on_virtual_time, running, until
 
 PATIENCE_S = 120.0
@@ -59,9 +60,9 @@ class Extender:
             "extender_server": {"scheduler_names": ["default-scheduler", "test"]},
         }
         settings = read_extender_settings(None, {}, given)
-        runtime = ExtenderRuntime(
+        runtime = Runtime(
             transport=self.road,
-            compile_texts=compile_inline,
+            compile_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=lambda name: Random(f"x/{name}"),
@@ -281,13 +282,13 @@ def test_policies_come_from_files_or_a_configmap_and_flags_override_the_file(tmp
     of_file = read_extender_settings(file, {}, {})
     of_flags = read_extender_settings(file, {}, {"policy_files": ["x"], "extender_server": {"budget_s": 3}})
 
-    assert (str(of_file.source), str(of_file.last_good), of_file.limits.budget_s) == (
+    assert (str(of_file.policies), str(of_file.last_good), of_file.limits.budget_s) == (
         "a/b",
         "a/b-last-good",
         2,
     )
     assert of_file.http.tls == ServerTlsFiles(Path("c"), Path("k"))
-    assert (of_flags.source, of_flags.last_good, of_flags.limits.budget_s) == ((Path("x"),), None, 3)
+    assert (of_flags.policies, of_flags.last_good, of_flags.limits.budget_s) == ((Path("x"),), None, 3)
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,13 @@ from functools import cache
 from random import Random
 
 from policysched.config.settings import read_settings
-from policysched.daemon.policy_compiler import compile_inline
+from policysched.daemon.app import Runtime
 from policysched.daemon.sample_sources import make_sources
 from policysched.runtime.leadership import NoLeaderElection
-from policysched.runtime.scheduler_app import Runtime, SchedulerApp
+from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.runtime.telemetry import Telemetry
 from policysched.serve.http_counters import HttpCounters
+from tests.inline import check_inline
 from tests.kube.world import World, on_virtual_time, until
 
 
@@ -87,16 +88,16 @@ def _exposition() -> str:
             settings,
             Runtime(
                 transport=road,
-                leadership=NoLeaderElection(),
-                compile_texts=compile_inline,
+                compile_texts=check_inline,
                 now_ns=world.now_ns,
                 monotonic_s=world.loop.time,
                 random=Random,
                 identity="one",
-                observe_decision_s=telemetry.observe_decision_s,
-                observe_bind_s=telemetry.observe_bind_s,
                 samples=make_sources(settings.samples, None, road, now_ns=world.now_ns, random=Random),
             ),
+            NoLeaderElection(),
+            observe_decision_s=telemetry.observe_decision_s,
+            observe_bind_s=telemetry.observe_bind_s,
         )
         app.malformed["Node"] = 1  # as if an object had been left out: the in-memory server has none
         app.extender_caller.calls["gpu", "filter", "answered"] = 1  # as if an extender had been called

@@ -16,20 +16,20 @@ from policysched.builtins.unsupported import UNSUPPORTED_FEATURES
 from policysched.cli import COMMANDS, CommandError, main
 from policysched.config.layers import BadSettings
 from policysched.config.settings import read_settings
-from policysched.daemon.policy_compiler import compile_inline
-from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime
-from policysched.extender.program import EXIT_CLOCK_STEPPED
+from policysched.daemon.app import Runtime
+from policysched.daemon.process import ExitReason
+from policysched.extender.extender_app import ExtenderApp
 from policysched.extender.settings import read_extender_settings
 from policysched.extender.telemetry import ExtenderTelemetry
 from policysched.lang.check import check_text
 from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS
 from policysched.lang.ir.attributes import ATTRIBUTES
-from policysched.runtime.scheduler_app import ExitReason
 from policysched.scheduler.commands import PendingReason
 from policysched.schemas import schema
 from policysched.text import Severity
 from tests.house import coverage_doc, docs, metrics_doc, settings_doc
 from tests.house.exported_metrics import exported
+from tests.inline import check_inline
 from tests.kube.world import World, on_virtual_time
 
 ROOT = docs.ROOT
@@ -210,7 +210,6 @@ def test_the_page_lists_the_exit_codes_of_the_scheduler() -> None:
     listed = [int(code) for code in re.findall(r"^\| (\d+) \|", table, flags=re.MULTILINE)]
 
     assert listed == sorted({exit_reason.value for exit_reason in ExitReason} | {CommandError.exit_code})
-    assert ExitReason.CLOCK_STEPPED.value == EXIT_CLOCK_STEPPED
 
 
 def test_the_pages_list_the_metrics_of_the_extender() -> None:
@@ -220,9 +219,9 @@ def test_the_pages_list_the_metrics_of_the_extender() -> None:
 
     async def scenario() -> None:
         world = World()
-        runtime = ExtenderRuntime(
+        runtime = Runtime(
             transport=world.road(),
-            compile_texts=compile_inline,
+            compile_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=Random,

@@ -41,6 +41,11 @@ class Reporting:
             settings=ReporterSettings(**settings),
         )
 
+    async def wait_until_drained(self) -> None:
+        """Waits until all queued writes are written or abandoned."""
+        while self.reporter.pending_writes:
+            await asyncio.sleep(0.02)
+
 
 def shown(world: World, uid: str) -> UnboundPodVersion | None:
     pods = [pod for pod in world.local.list("pods") if pod["metadata"]["uid"] == uid]
@@ -91,7 +96,7 @@ def test_an_event_has_its_reporter_action_and_object() -> None:
         reporting = Reporting(world.road(), world)
         async with running(reporting.reporter.run()):
             reporting.reporter.record_event(failed(pod))
-            await reporting.reporter.wait_until_drained()
+            await reporting.wait_until_drained()
 
         (event,) = events(world)
         assert event["regarding"]["uid"] == pod["metadata"]["uid"]
@@ -113,7 +118,7 @@ def test_a_long_note_is_truncated_in_bytes_as_the_server_limits_it() -> None:
         reporting = Reporting(world.road(), world)
         async with running(reporting.reporter.run()):
             reporting.reporter.record_event(failed(pod, note="…" * 1000))
-            await reporting.reporter.wait_until_drained()
+            await reporting.wait_until_drained()
 
         (event,) = events(world)
         assert len(event["note"].encode()) <= 1024
@@ -150,9 +155,9 @@ def test_only_the_newest_condition_is_written_and_an_equal_one_is_not_rewritten(
         for number in range(10):
             reporting.reporter.set_condition(condition(pod, f"words {number}"))
         async with running(reporting.reporter.run()):
-            await reporting.reporter.wait_until_drained()
+            await reporting.wait_until_drained()
             reporting.reporter.set_condition(condition(pod, "words 9"))
-            await reporting.reporter.wait_until_drained()
+            await reporting.wait_until_drained()
 
         assert conditions(world, "web") == [("False", "Unschedulable", "words 9")]
         assert reporting.reporter.counts.conditions_written == 1
@@ -205,11 +210,11 @@ def test_after_a_lost_patch_the_earlier_message_is_written_again() -> None:
         pod = {"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}
         async with running(reporting.reporter.run()):
             reporting.reporter.set_condition(condition(pod, "first"))
-            await reporting.reporter.wait_until_drained()
+            await reporting.wait_until_drained()
             reporting.reporter.set_condition(condition(pod, "second"))
             await until(lambda: len(road.asked) == 2, "the patch that is lost")
             reporting.reporter.set_condition(condition(pod, "first"))
-            await reporting.reporter.wait_until_drained()
+            await reporting.wait_until_drained()
 
         messages = [
             orjson.loads(request.body)["status"]["conditions"][0]["message"] for request in road.asked
@@ -265,7 +270,7 @@ def test_after_a_conflict_the_current_pod_is_read_and_its_condition_written() ->
         )
         async with running(reporting.reporter.run()):
             reporting.reporter.set_condition(condition(pod))
-            await reporting.reporter.wait_until_drained()
+            await reporting.wait_until_drained()
 
         assert conditions(world, "web") == [("False", "Unschedulable", "no room")]
         assert reporting.reporter.counts.failed == 0
@@ -281,10 +286,10 @@ def test_a_condition_has_the_observed_generation_if_the_pod_has_one() -> None:
         async with running(reporting.reporter.run()):
             reporting.shown = lambda _: UnboundPodVersion("7", 3)
             reporting.reporter.set_condition(condition(pod, "counted"))
-            await reporting.reporter.wait_until_drained()
+            await reporting.wait_until_drained()
             reporting.shown = lambda _: UnboundPodVersion("7", 0)
             reporting.reporter.set_condition(condition(pod, "not counted"))
-            await reporting.reporter.wait_until_drained()
+            await reporting.wait_until_drained()
 
         patches = [orjson.loads(request.body) for request in road.asked]
         assert [patch["status"]["conditions"][0].get("observedGeneration") for patch in patches] == [3, None]
@@ -302,7 +307,7 @@ def test_a_condition_is_not_written_on_another_pod_of_the_same_name() -> None:
         reporting = Reporting(world.road(), world)
         async with running(reporting.reporter.run()):
             reporting.reporter.set_condition(condition(first))
-            await reporting.reporter.wait_until_drained()
+            await reporting.wait_until_drained()
 
         assert conditions(world, "web") == []
 
@@ -322,7 +327,7 @@ def test_reports_wait_for_binds_and_conditions_are_sent_before_events() -> None:
             assert road.asked == []
 
             reporting.binds_waiting = 200
-            await reporting.reporter.wait_until_drained()
+            await reporting.wait_until_drained()
 
         assert [request.method for request in road.asked] == ["PATCH", "POST"]
 
@@ -374,7 +379,7 @@ def test_an_event_without_a_response_is_dropped_after_a_few_attempts() -> None:
             reporting.reporter.record_event(
                 failed({"metadata": {"namespace": "default", "name": "web", "uid": "u1"}})
             )
-            await reporting.reporter.wait_until_drained()
+            await reporting.wait_until_drained()
 
         assert len(road.asked) == 3
         assert len({orjson.loads(request.body)["metadata"]["name"] for request in road.asked}) == 1
@@ -399,7 +404,7 @@ def test_an_event_outlives_a_restart_of_the_api_server() -> None:
             reporting.reporter.record_event(
                 failed({"metadata": {"namespace": "default", "name": "web", "uid": "u1"}})
             )
-            await reporting.reporter.wait_until_drained()
+            await reporting.wait_until_drained()
 
         assert len(road.asked) == 1
         assert (reporting.reporter.counts.events_written, reporting.reporter.counts.failed) == (1, 0)

@@ -108,7 +108,7 @@ def test_the_pod_is_nominated_before_each_victim_is_marked_and_deleted() -> None
 def test_a_victim_that_is_deleted_or_replaced_is_skipped() -> None:
     outcome, _ = answered(OK, OK, GONE, OK, OTHER)
 
-    assert outcome == Evicted(PodUid("u0"), (), already_deleted=(ONE.uid, TWO.uid))
+    assert outcome == Evicted(PodUid("u0"), ())
 
 
 def test_nothing_is_evicted_for_a_deleted_pod() -> None:

@@ -182,7 +182,12 @@ def cluster_facts(cache: ClusterCache) -> ClusterFacts:
         pods_with_affinity=with_affinity,
         volumes=AvailableVolumes(cache.volumes),
         devices=AvailableDevices(cache.devices, uncached=True),
-        used_claims=frozenset(cache.ledger.used_claims),
+        used_claims=frozenset(
+            use.claim
+            for name in cache.ledger.nodes
+            for pod in cache.ledger.usage(name).pods.values()
+            for use in pod.claims
+        ),
         pod_sets=cache.pod_sets.by_key.values(),
     )
 

@@ -10,14 +10,15 @@ import pytest
 
 from policysched.cluster.audit import find_cache_differences
 from policysched.config.settings import Settings, read_settings
-from policysched.daemon.policy_compiler import compile_inline
+from policysched.daemon.app import Runtime
+from policysched.daemon.process import ExitReason
 from policysched.daemon.status import policy_page
 from policysched.kube.client.api import ApiClient
 from policysched.kube.decode import core_objects
 from policysched.kube.leader_election import LeaderElector, LeaseSettings
 from policysched.model.identifiers import PodUid
-from policysched.runtime.leadership import EventLoopLeaderElection, Leadership, NoLeaderElection
-from policysched.runtime.scheduler_app import ExitReason, Runtime, SchedulerApp
+from policysched.runtime.leadership import Leadership, NoLeaderElection
+from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.runtime.self_check import compare_with_server
 from policysched.sandbox.apiserver.kinds import ResourceKind
 from policysched.sandbox.faults import FaultRates
@@ -26,6 +27,7 @@ from policysched.scheduler.commands import Command
 from policysched.scheduler.events import Event, NodeUpdated
 from policysched.schemas import findings
 from tests.builders import node, pod_manifest
+from tests.inline import EventLoopLeaderElection, check_inline
 from tests.kube.world import Failing, World, on_virtual_time, running, until
 
 PLAIN = "policy test version 1\ninclude kube_default\n"
@@ -65,13 +67,13 @@ def app_on(
         settings or read_settings(None, {}, {"policies": "kube-system/policies"}),
         Runtime(
             transport=road,
-            leadership=leadership or NoLeaderElection(),
-            compile_texts=compile_inline,
+            compile_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=lambda stream: Random(f"{name}/{stream}"),
             identity=name,
         ),
+        leadership or NoLeaderElection(),
     )
 
 
@@ -150,7 +152,7 @@ def test_a_shutdown_waits_for_unanswered_binds_up_to_its_limit_and_then_keeps_th
         app = app_on(world, road, elected(world, lease_road, "one"))
         run = asyncio.ensure_future(app.run())
         await until(
-            lambda: app.scheduler.synced and app.runtime.leadership.decides_in_s() < 0.1, "the first decision"
+            lambda: app.scheduler.synced and app.leadership.decides_in_s() < 0.1, "the first decision"
         )
         assert road._faults is not None
         road._faults.rates = FaultRates(lost_before_share=1.0)
@@ -268,7 +270,7 @@ def test_a_leader_that_loses_the_lease_exits_and_binds_nothing_more() -> None:
         road, lease_road = world.road(), world.road()
         app = app_on(world, road, elected(world, lease_road, "one"))
         run = asyncio.ensure_future(app.run())
-        await until(lambda: app.runtime.leadership.may_decide() and app.scheduler.synced, "it to decide")
+        await until(lambda: app.leadership.may_decide() and app.scheduler.synced, "it to decide")
 
         lease_road.refuse_for(60)
         await asyncio.sleep(10.1)
@@ -380,7 +382,7 @@ def test_a_server_that_answers_500_to_half_the_requests_costs_no_pod_and_no_lead
             await until(lambda: bound(world) == 60, "all pods to be bound")
             await until(lambda: len(scheduled(world)) == 60, "all to be said")
             assert overcommitted(world) == []
-            assert app.runtime.leadership.may_decide()
+            assert app.leadership.may_decide()
         assert road.asked.count("POST") > 60 + 60 + 30, "binds and events were repeated"
 
     on_virtual_time(scenario)
@@ -492,7 +494,7 @@ def test_the_pages_of_a_standby_name_the_leader() -> None:
         runs = [asyncio.ensure_future(leader.run())]
         await until(lambda: bool(leader.scheduler.programs()), "the policy")
         runs.append(asyncio.ensure_future(second.run()))
-        await until(lambda: second.runtime.leadership.holder == "one", "a look at the Lease")
+        await until(lambda: second.leadership.holder == "one", "a look at the Lease")
 
         page = policy_page(second.scheduler, str(second.settings.policies), note=second.unavailable_reason)
 

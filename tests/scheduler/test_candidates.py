@@ -33,9 +33,9 @@ from policysched.scheduler.preemption.candidates import (
     least_disruptive,
     sorted_by_importance,
 )
-from policysched.scheduler.steps import run_to_completion
 from tests.builders import pod
 from tests.evaluate.clusters import Scene, scenes
+from tests.inline import run_to_completion
 from tests.reference import evaluate
 from tests.reference.checked import program
 

@@ -23,9 +23,9 @@ from policysched.scheduler.preemption.candidates import (
     PreemptionInputs,
     find_candidates,
 )
-from policysched.scheduler.steps import run_to_completion
 from tests.builders import node, pending, placed, pod
 from tests.evaluate.clusters import Scene, scenes
+from tests.inline import run_to_completion
 from tests.reference import evaluate
 from tests.reference.checked import program
 from tests.scheduler.rig import Rig

@@ -24,7 +24,8 @@ from policysched.evaluate.columns.gang_members import GangMembers
 from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.plan.victims import CompiledVictims
-from policysched.kube.client.api import ApiErrors
+from policysched.kube.client.api import ApiClient, ApiErrors
+from policysched.kube.client.transport import Transport
 from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode import devices, storage
 from policysched.kube.leader_election import LeaderElector
@@ -89,6 +90,21 @@ def _without_oracle_checks() -> AbstractContextManager[Any]:
         patch.object(OracleChecker, "_check_gang_member", lambda *_: None),
         patch.object(OracleChecker, "_compare", lambda *_: None),
     )
+
+
+# ── leadership ────────────────────────────────────────────────────────────────────────────────
+
+
+def leadership_is_not_checked_at_the_write() -> AbstractContextManager[Any]:
+    def unfenced(self: ApiClient, transport: Transport, *, may_write: object = None) -> None:
+        del may_write
+        self._transport, self._may_write = transport, None
+
+    return patch.object(ApiClient, "__init__", unfenced)
+
+
+def a_bind_outlives_a_stall_of_its_process() -> AbstractContextManager[Any]:
+    return patch.object(scheduler_app.SchedulerApp, "_make_fence", lambda _: lambda: True)
 
 
 # ── ledger, cache and watches ──────────────────────────────────────────────────────────────────────

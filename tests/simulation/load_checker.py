@@ -19,6 +19,7 @@ from policysched.model.pods import Pod
 from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import Event, SamplesArrived
+from policysched.scheduler.in_flight_binds import InFlightBind
 from policysched.scheduler.scheduler import Scheduler
 from tests.reference.expressions import assumed_load
 from tests.simulation.policy_texts import LOAD_HELD_NS, LOAD_LIMIT, WAITS_BELOW_RANK
@@ -32,6 +33,7 @@ class _Sent:
     namespace: Namespace | None
     node: NodeName
     at_ns: int
+    bind: InFlightBind
 
 
 class LoadChecker:
@@ -61,7 +63,8 @@ class LoadChecker:
         if bind.policy == POLICY:
             self._check(bind)
         space = self._core.namespace_of(observed.pod)
-        self._sent[bind.uid] = _Sent(observed.pod, space, bind.node, self._now_ns())
+        in_flight = self._core.binds.in_flight[bind.uid]
+        self._sent[bind.uid] = _Sent(observed.pod, space, bind.node, self._now_ns(), in_flight)
 
     def _check(self, bind: Bind) -> None:
         running, now_ns = self._core.policies.running[POLICY], self._now_ns()
@@ -104,7 +107,8 @@ class LoadChecker:
         can outlive its pod.
         """
         observed = self._core.cache.pods.get(sent.pod.uid)
-        return sent.pod.uid in self._core.binds.in_flight and observed is not None and not observed.deleting
+        in_flight = self._core.binds.in_flight.get(sent.pod.uid)
+        return in_flight is sent.bind and observed is not None and not observed.deleting
 
     def _is_on_node(self, sent: _Sent) -> bool:
         pod = self._local.get("pods", sent.pod.namespace, sent.pod.name)

@@ -17,7 +17,7 @@ from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.scheduler import Scheduler
-from policysched.scheduler.steps import run_to_completion
+from tests.inline import run_to_completion
 from tests.reference import evaluate, order_key
 
 _WAITING_STATES = (QueueState.ACTIVE, QueueState.BACKING_OFF, QueueState.UNSCHEDULABLE)

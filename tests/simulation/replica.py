@@ -15,8 +15,10 @@ from random import Random
 from typing import Any, Protocol
 
 from policysched.config.settings import NamespacedName, Settings
+from policysched.daemon.app import Runtime
 from policysched.daemon.clock import NonDecreasingClock, wait_until_stepped
 from policysched.daemon.policy_compiler import POLICY_SUFFIX
+from policysched.daemon.process import ExitReason
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import (
     ApiRequest,
@@ -26,17 +28,17 @@ from policysched.kube.client.transport import (
     Transport,
     TransportError,
 )
-from policysched.kube.leader_election import LeaderElector, LeadershipStatus, LeaseSettings
+from policysched.kube.leader_election import STALL_S, LeaderElector, LeadershipStatus, LeaseSettings
 from policysched.kube.write.bind import BindSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.lang.check.bundle import PolicyBundle
-from policysched.runtime.leadership import EventLoopLeaderElection
-from policysched.runtime.scheduler_app import ExitReason, Runtime, SchedulerApp
+from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.faults import FaultInjector
 from policysched.sandbox.transport import MemoryTransport
 from policysched.scheduler.commands import Bind, Prebind
 from policysched.scheduler.limits import SchedulerLimits
+from tests.inline import EventLoopLeaderElection
 from tests.simulation.fake_extender import PEER, FakeExtender
 from tests.simulation.fault_profile import FaultProfile
 from tests.simulation.safety_checker import SafetyChecker
@@ -66,7 +68,7 @@ class ReplicaWorld(Protocol):
     def preparing(self, replica: "Replica", prepare: Prebind) -> None: ...
     def written(self, replica: "Replica", request: ApiRequest) -> None: ...
     async def compile_texts(self, texts: Mapping[str, str], place: str) -> PolicyBundle: ...
-    def samples(self) -> Any: ...
+    def samples(self, now_ns: Callable[[], int]) -> Any: ...
     def extender(self) -> FakeExtender: ...
 
 
@@ -136,6 +138,7 @@ class Replica:
         self._process = Process()
         self.connect_wait_s: Callable[[], float] = self._draw_connect_wait_s
         self.wall_offset_ns = 0
+        self.stalled_until_s = float("-inf")
         self._starts = 0
         self._road, self._lease_road = (
             ProcessTransport(self._transport),
@@ -175,11 +178,15 @@ class Replica:
             return
         self._world.log(f"{self.name} is frozen for {span_s:.1f} s")
         process.freeze()
-        asyncio.get_running_loop().call_later(span_s, self._thaw, process, context=Context())
+        loop = asyncio.get_running_loop()
+        loop.call_later(span_s, self._thaw, process, loop.time(), context=Context())
 
-    def _thaw(self, process: Process) -> None:
+    def _thaw(self, process: Process, since_s: float) -> None:
         if process.frozen:
             self._world.log(f"{self.name} goes on")
+            now_s = asyncio.get_running_loop().time()
+            if now_s - since_s >= STALL_S:
+                self.stalled_until_s = now_s
             process.thaw()
 
     def take_descriptors(self, span_s: float) -> None:
@@ -198,7 +205,7 @@ class Replica:
         self._road.dead = self._lease_road.dead = True
         if self._task is not None:
             self._task.cancel()
-        self._thaw(self._process)  # a process that stands still can be killed
+        self._thaw(self._process, float("inf"))  # a process that stands still can be killed
 
     @property
     def leads(self) -> bool:
@@ -309,16 +316,19 @@ class Replica:
         )
         runtime = Runtime(
             transport=self._road,
-            leadership=EventLoopLeaderElection(elector),
             compile_texts=world.compile_texts,
             now_ns=self._clock.now_ns,
             monotonic_s=loop.time,
             random=lambda name: world.random_stream(f"{identity}/{name}"),
             identity=identity,
-            samples=world.samples(),
+            samples=world.samples(self._clock.now_ns),
+        )
+        return SchedulerApp(
+            settings,
+            runtime,
+            EventLoopLeaderElection(elector),
             extenders={PEER.name: world.extender()},
         )
-        return SchedulerApp(settings, runtime)
 
     def _kept_policies(self) -> list[str]:
         """The names of the saved policies that are still valid."""

@@ -3,17 +3,21 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from policysched.daemon.clock import NonDecreasingClock
-from policysched.kube.client.api import ApiClient
 from policysched.kube.client.backoff import Backoff
-from policysched.kube.client.transport import Transport
 from policysched.kube.write.bind import Binder, BindOutcome, RetryLater
 from policysched.kube.write.bind_queue import BindQueue, PendingBind
 from policysched.sandbox.faults import NO_FAULTS, FaultInjector, FaultRates
-from tests.simulation.bugs import all_patches
+from tests.simulation.bugs import (
+    a_bind_outlives_a_stall_of_its_process,
+    all_patches,
+    leadership_is_not_checked_at_the_write,
+)
+from tests.simulation.churn import OTHER_SCHEDULER
 from tests.simulation.scenario import BETA, Scenario, ScenarioBug
 from tests.simulation.server_faults import WebhookFault
 
@@ -51,6 +55,29 @@ async def a_bind_waits_for_a_connection_while_its_leader_is_frozen(world: Scenar
     first.connect_wait_s = lambda: 0.0
     world.pod("rival", cpu="1", urgent=True)
     await world.check_at_rest(60.0)
+
+
+async def a_bind_waits_for_a_connection_while_its_leader_stands_still(world: Scenario) -> None:
+    """For less than the Lease lives, so that the same process leads after it. Meanwhile its room is taken by a pod of
+    another scheduler, which a decision after the stall sees."""
+    world.profile = replace(world.profile, lease_duration_s=15.0)
+    world.policies(beta=BETA)
+    world.node("a", cpu="1")
+    world.node("b", cpu="1")
+    leader = world.start("leader")
+    await world.until(lambda: leader.leads, "the leader")
+    await asyncio.sleep(16.0)
+    leader.connect_wait_s = lambda: 6.5
+    world.pod("slow", cpu="1")
+    await world.until(lambda: world.decided("slow"), "the decision")
+
+    leader.freeze(5.0)
+    leader.connect_wait_s = lambda: 0.0
+    target = "a" if world.trace_count("decides default/slow to a") else "b"
+    world.pod("other", cpu="1", node=target, scheduler=OTHER_SCHEDULER)
+    await world.check_at_rest(60.0)
+    if world.nodes_by_pod()["slow"] == target:
+        world.fail("the bind was sent on what the cluster was before the stall")
 
 
 async def _binds_of_a_namespace_fail(world: Scenario, fault: WebhookFault) -> None:
@@ -171,14 +198,6 @@ async def the_disk_of_the_server_is_full(world: Scenario) -> None:
 # ── bugs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def leadership_is_not_checked_at_the_write() -> AbstractContextManager[Any]:
-    def unfenced(self: ApiClient, transport: Transport, *, may_write: object = None) -> None:
-        del may_write
-        self._transport, self._may_write = transport, None
-
-    return patch.object(ApiClient, "__init__", unfenced)
-
-
 def a_failing_bind_keeps_its_worker() -> AbstractContextManager[Any]:
     attempt = Binder._attempt
 
@@ -226,6 +245,11 @@ SCENARIO_BUGS = (
         leadership_is_not_checked_at_the_write,
         a_bind_waits_for_a_connection_while_its_leader_is_frozen,
         (r"sends .* while .* leads",),
+    ),
+    ScenarioBug(
+        a_bind_outlives_a_stall_of_its_process,
+        a_bind_waits_for_a_connection_while_its_leader_stands_still,
+        (r"decided before it stood still", r"was sent on what the cluster was before the stall"),
     ),
     ScenarioBug(a_failing_bind_keeps_its_worker, binds_of_a_namespace_get_errors, _LATE_NEIGHBOUR),
     ScenarioBug(a_failing_bind_keeps_its_worker, binds_of_a_namespace_get_no_answer, _LATE_NEIGHBOUR),

@@ -12,6 +12,7 @@ from typing import Any
 from policysched.sandbox.faults import FaultRates
 from tests.simulation.bugs import (
     a_bind_omits_the_uid,
+    a_bind_outlives_a_stall_of_its_process,
     a_broken_policy_is_activated,
     a_condition_patch_omits_the_resource_version,
     a_deleted_node_stays_in_the_cache,
@@ -41,6 +42,7 @@ from tests.simulation.bugs import (
     gang_topology_is_ignored,
     gangs_are_placed_partially,
     host_ports_are_not_checked,
+    leadership_is_not_checked_at_the_write,
     missing_metrics_are_not_awaited,
     more_pods_are_evicted_than_needed,
     nominations_are_never_cleared,
@@ -62,6 +64,7 @@ from tests.simulation.bugs import (
     volume_node_affinity_is_ignored,
 )
 from tests.simulation.fault_profile import FaultProfile, draw_fault_profile
+from tests.simulation.server_faults import HostileProfile
 from tests.simulation.world import run_seed
 
 
@@ -220,6 +223,28 @@ def _responses_are_lost(profile: FaultProfile) -> FaultProfile:
     )
 
 
+def _leaders_stand_still(profile: FaultProfile) -> FaultProfile:
+    """Often for longer than `STALL_S` and less than the Lease lives, while binds wait for a connection."""
+    freezes = HostileProfile(
+        failing_objects_share=0.0,
+        connect_wait_share=1.0,
+        connect_wait_s=8.0,
+        action_weights={"freeze a scheduler": 1.0},
+        action_interval_s=6.0,
+    )
+    return replace(
+        profile,
+        network_faults=FaultRates(),
+        action_weights={"create a pod": 6.0, "delete a pod": 4.0},
+        replicas=2,
+        second_replica_from_s=0.0,
+        second_replica_until_s=90.0,
+        lease_duration_s=15.0,
+        lease_connection_reliable=True,
+        hostile=freezes,
+    )
+
+
 PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(
         an_unanswered_bind_is_withdrawn, r"in our pods and has", seed=3, profile=_binds_are_unanswered
@@ -275,6 +300,18 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(scheduled_events_are_not_recorded, r"was bound and has 0 Scheduled events", seed=0),
     PlantedBug(
         a_leader_that_lost_the_lease_keeps_deciding, r"decides, and the holder of the Lease is", seed=19
+    ),
+    PlantedBug(
+        leadership_is_not_checked_at_the_write,
+        r"sends .* while .* leads",
+        seed=10,
+        profile=_leaders_stand_still,
+    ),
+    PlantedBug(
+        a_bind_outlives_a_stall_of_its_process,
+        r"decided before it stood still",
+        seed=6,
+        profile=_leaders_stand_still,
     ),
     PlantedBug(
         a_restart_ignores_the_last_known_good_policies, r"decides without .*, which were saved", seed=8

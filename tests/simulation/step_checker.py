@@ -7,13 +7,13 @@ from typing import Any, Protocol
 from policysched.kube.leader_election import LeaseSettings
 from policysched.lang.ir.program import GangMode, OnTimeout
 from policysched.model.identifiers import PodUid
-from policysched.runtime.leadership import EventLoopLeaderElection
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.commands import Bind, Command, Evict, Prebind
 from policysched.scheduler.events import PrebindRefused
 from policysched.scheduler.scheduler import Scheduler
+from tests.inline import EventLoopLeaderElection
 from tests.reference import gang_terms
 from tests.simulation.fake_extender import vetoes
 from tests.simulation.load_checker import LoadChecker
@@ -32,7 +32,6 @@ class CheckedWorld(Protocol):
     server: ApiServer
     safety_checker: SafetyChecker
 
-    def now_ns(self) -> int: ...
     def fail(self, words: str) -> None: ...
     def log(self, words: str) -> None: ...
 
@@ -53,12 +52,12 @@ class StepChecker:
         kept: Collection[str],
     ) -> None:
         self._scheduler = scheduler = app.scheduler
-        self._leadership = app.runtime.leadership
+        self._leadership = app.leadership
         self._world, self._name, self._identity = world, name, identity
         self._bound, self._preparing = bound, preparing
         self._local = LocalClient(world.server)
-        self._load = LoadChecker(scheduler, self._local, world.now_ns, world.fail)
-        self._traffic = TrafficChecker(scheduler, self._local, world.now_ns, world.fail)
+        self._load = LoadChecker(scheduler, self._local, app.runtime.now_ns, world.fail)
+        self._traffic = TrafficChecker(scheduler, self._local, app.runtime.now_ns, world.fail)
         self._steps = 0
         self._prepared: set[PodUid] = set()
         self._kept = kept

@@ -1,13 +1,13 @@
 """Scenarios that seeds have found or cover too rarely: small worlds in which they happen every time."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from policysched.daemon.policy_feed import LastGoodStore
+from policysched.daemon.process import ExitReason
 from policysched.runtime.leadership import NoLeaderElection
-from policysched.runtime.scheduler_app import ExitReason, SchedulerApp
+from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.faults import NO_FAULTS, FaultInjector
 from policysched.scheduler.kubelet_rejections import KubeletRejections
 from tests.simulation.replica import Replica
@@ -230,7 +230,7 @@ def test_a_leader_that_lost_its_lease_does_not_release_it_with_binds_in_flight()
         replica._transport = road = DelayedBindTransport(replica._transport)
         replica._road._inner = road
         usual = replica._app("leader-1")
-        app = SchedulerApp(usual.settings, replace(usual.runtime, leadership=leadership))
+        app = SchedulerApp(usual.settings, usual.runtime, leadership)
         road.lost.add("web")
         world.pod("web", cpu="1")
         running = asyncio.create_task(app.run())

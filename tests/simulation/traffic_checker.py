@@ -12,6 +12,7 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.commands import Bind
+from policysched.scheduler.in_flight_binds import InFlightBind
 from policysched.scheduler.scheduler import Scheduler
 from tests.simulation.policy_texts import TRAFFIC_ASSUMED, TRAFFIC_LIMIT
 
@@ -26,7 +27,7 @@ class TrafficChecker:
     ) -> None:
         self._core = scheduler._core
         self._local, self._now_ns, self._fail = local, now_ns, fail
-        self._sent: dict[PodUid, NodeName] = {}
+        self._sent: dict[PodUid, InFlightBind] = {}
 
     def decided(self, bind: Bind) -> None:
         """Pods with claims are skipped: they were decided when their claims were reserved, at a
@@ -35,7 +36,7 @@ class TrafficChecker:
         observed = self._core.cache.pods[bind.uid]
         if not observed.pod.claims and not observed.pod.device_claims:
             self._check(bind, observed)
-        self._sent[bind.uid] = bind.node
+        self._sent[bind.uid] = self._core.binds.in_flight[bind.uid]
 
     def _check(self, bind: Bind, observed: ObservedPod) -> None:
         program = self._core.policies.running[bind.policy].program
@@ -62,7 +63,9 @@ class TrafficChecker:
                 yield other
 
     def _is_in_flight(self, uid: PodUid, node: NodeName) -> bool:
-        return uid in self._core.binds.in_flight and self._sent.get(uid) == node
+        """Not by a bind that is decided anew, in a gang whose members are checked one after the other."""
+        sent = self._sent.get(uid)
+        return sent is not None and self._core.binds.in_flight.get(uid) is sent and sent.node == node
 
     def _is_on_node(self, observed: ObservedPod, node: NodeName) -> bool:
         pod = self._local.get("pods", observed.pod.namespace, observed.pod.name)

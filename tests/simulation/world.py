@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import Context
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -137,6 +137,7 @@ class World:
         self.replicas: list[Replica] = []
         self.recovering_since_s = float("inf")
         self.decisions = 0
+        self._unsent: dict[str, tuple[Replica, float]] = {}  # binds by path: who decided, and when
         self._recovering: list[bool] = []
         self._fatal = self.random_stream("binds")
         self._good_hashes = {program.sha256 for program in good_programs().values()}
@@ -160,9 +161,10 @@ class World:
     async def compile_texts(self, texts: Mapping[str, str], place: str) -> PolicyBundle:
         return compiled(texts)
 
-    def samples(self) -> SampleSourceRouter:
+    def samples(self, now_ns: Callable[[], int]) -> SampleSourceRouter:
+        """Of a process with this clock."""
         road = FakePrometheus(self.server, self.random_stream("samples"), self.profile, self._recovering)
-        return sources(road, self.now_ns, self.random_stream("polls"))
+        return sources(road, now_ns, self.random_stream("polls"))
 
     def extender(self) -> FakeExtender:
         return FakeExtender(self.random_stream("extender"), self.profile, self._recovering)
@@ -176,16 +178,20 @@ class World:
         if request.method == "GET":
             return
         for other in self.replicas:
-            if other is not replica and other.app is not None and other.app.runtime.leadership.leads():
+            if other is not replica and other.app is not None and other.app.leadership.leads():
                 self.fail(f"{replica.name} sends {request.method} {request.path} while {other.name} leads")
+        decided = self._unsent.pop(request.path, None)
+        if decided is not None and decided[0] is replica and replica.stalled_until_s > decided[1]:
+            self.fail(f"{replica.name} sends {request.path}, decided before it stood still")
 
     def bound(self, replica: Replica, bind: Bind) -> None:
         """Called when a bind is decided, before it is sent."""
         self.decisions += 1
+        self._unsent[_bind_path(bind)] = replica, self.loop.time()
         if bind.policy_sha256 not in self._good_hashes:
             self.fail(f"{bind.name} was decided by an invalid text of {bind.policy}")
         for other in self.replicas:
-            if other is not replica and other.app is not None and other.app.runtime.leadership.may_decide():
+            if other is not replica and other.app is not None and other.app.leadership.may_decide():
                 self.fail(f"{replica.name} decides while {other.name} can decide too")
         self._inject_process_fault(replica, bind)
 
@@ -367,10 +373,11 @@ class World:
         assert app is not None
         if not app.synced:
             return ["the leader is not synced"]
+        now_ns = app.runtime.now_ns()
         rest = LivenessChecker(
             self.server,
             app.scheduler,
-            now_ns=self.now_ns(),
+            now_ns=now_ns,
             expected=self._expected(),
             disturbed=self.safety_checker.disturbed_gangs,
             vetoes=vetoes,
@@ -379,7 +386,7 @@ class World:
             *rest.problems(),
             *self._scheduled_event_problems(),
             *self._state_problems(app.scheduler),
-            *missing_load_problems(app.scheduler, self.local, self.now_ns()),
+            *missing_load_problems(app.scheduler, self.local, now_ns),
         ]
 
     def _state_problems(self, scheduler: Scheduler) -> list[str]:
@@ -426,6 +433,10 @@ class World:
 
     def _changed(self, plural: str, change: StoreChange) -> None:
         self.log(f"{plural} {change.type} {_summary(plural, change.entry.obj)}")
+
+
+def _bind_path(bind: Bind) -> str:
+    return f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}/binding"
 
 
 def _summary(plural: str, obj: Json) -> str:

@@ -20,13 +20,13 @@ from typing import Any
 from unittest.mock import patch
 
 from policysched.config.settings import Settings
-from policysched.daemon.policy_compiler import compile_inline
+from policysched.daemon.app import Runtime
 from policysched.evaluate import evaluation, evaluation_cache
 from policysched.evaluate.columns import columns, existing_terms, placed_pods, pod_counter
 from policysched.kube.watch import reflector
 from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.runtime.leadership import NoLeaderElection
-from policysched.runtime.scheduler_app import Runtime, SchedulerApp
+from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.runtime.telemetry import Telemetry
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.faults import FaultInjector, FaultRates
@@ -35,6 +35,7 @@ from policysched.sandbox.local_client import LocalClient
 from policysched.sandbox.transport import MemoryTransport
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue import movable_heap
+from tests.inline import check_inline
 from tests.simulation.churn import Churn
 from tests.simulation.fake_extender import PEER, FakeExtender
 from tests.simulation.fake_prometheus import FakePrometheus, sources
@@ -239,17 +240,17 @@ class Soak:
                 transport=MemoryTransport(
                     server, faults=FaultInjector(NETWORK_FAULTS, self._random_stream("road"))
                 ),
-                leadership=NoLeaderElection(),
-                compile_texts=compile_inline,
+                compile_texts=check_inline,
                 now_ns=now_ns,
                 monotonic_s=loop.time,
                 random=self._random_stream,
                 identity="soaked",
                 samples=sources(metrics, now_ns, self._random_stream("polls")),
-                extenders={PEER.name: FakeExtender(self._random_stream("extender"), profile, [])},
-                observe_decision_s=telemetry.observe_decision_s,
-                observe_bind_s=telemetry.observe_bind_s,
             ),
+            NoLeaderElection(),
+            extenders={PEER.name: FakeExtender(self._random_stream("extender"), profile, [])},
+            observe_decision_s=telemetry.observe_decision_s,
+            observe_bind_s=telemetry.observe_bind_s,
         )
         telemetry.attach(app, now_ns)
         return app, telemetry

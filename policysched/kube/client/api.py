@@ -104,7 +104,7 @@ class ListPage:
 
 class ApiClient:
     """Requests by verb. Each raises `TransportError`, `InvalidResponse` or `ApiStatusError`. Writes leave only while
-    `may_write`, and raise `RequestNotSent` otherwise."""
+    `may_write`, and raise `RequestNotSent` otherwise. `is_current`, if given, is a further condition, asked after it."""
 
     def __init__(self, transport: Transport, *, may_write: Callable[[], bool] | None = None) -> None:
         self._transport = transport
@@ -142,8 +142,20 @@ class ApiClient:
             )
         )
 
+    def _may_write_while(self, is_current: Callable[[], bool] | None) -> Callable[[], bool] | None:
+        may_write = self._may_write
+        if may_write is None or is_current is None:
+            return may_write
+        return lambda: may_write() and is_current()
+
     async def delete(
-        self, path: str, options: Json, *, params: Mapping[str, str] | None = None, timeout_s: float = 10.0
+        self,
+        path: str,
+        options: Json,
+        *,
+        params: Mapping[str, str] | None = None,
+        timeout_s: float = 10.0,
+        is_current: Callable[[], bool] | None = None,
     ) -> None:
         """`options` are DeleteOptions. The response body (the object or a Status) is ignored."""
         answer = await self._transport.request(
@@ -153,18 +165,25 @@ class ApiClient:
                 params or {},
                 orjson.dumps(options),
                 timeout_s=timeout_s,
-                may_write=self._may_write,
+                may_write=self._may_write_while(is_current),
             )
         )
         if not 200 <= answer.status < 300:
             raise status_error_from_response(answer)
 
     async def post_discarding_response(
-        self, path: str, body: bytes, *, params: Mapping[str, str], timeout_s: float
+        self,
+        path: str,
+        body: bytes,
+        *,
+        params: Mapping[str, str],
+        timeout_s: float,
+        is_current: Callable[[], bool] | None = None,
     ) -> None:
         """A POST whose response body is not needed."""
+        may_write = self._may_write_while(is_current)
         answer = await self._transport.request(
-            ApiRequest("POST", path, params, body, timeout_s=timeout_s, may_write=self._may_write)
+            ApiRequest("POST", path, params, body, timeout_s=timeout_s, may_write=may_write)
         )
         if not 200 <= answer.status < 300:
             raise status_error_from_response(answer)

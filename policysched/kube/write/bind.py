@@ -99,7 +99,9 @@ class Binder:
     outcome per bind, and `BindDelayed` before it while requests fail.
 
     `may_send` is checked before each request: without leadership nothing is sent, and `LostLeadership` ends `run`. The
-    transport checks again at the write (`ApiClient.may_write`), after the wait for a connection.
+    transport checks again at the write (`ApiClient.may_write`), after the wait for a connection. It also asks what `fence`
+    returned when the bind was put: a bind that was decided before this process stood still never leaves after it, unless
+    an earlier request for it may have left.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class Binder:
         connectivity: Connectivity,
         settings: BindSettings = BindSettings(),
         may_send: Callable[[], bool] = lambda: True,
+        fence: Callable[[], Callable[[], bool] | None] = lambda: None,
         observe_duration_s: Callable[[float], None] | None = None,
     ) -> None:
         self._api = api
@@ -119,6 +122,7 @@ class Binder:
         self._connectivity = connectivity
         self._settings = settings
         self._may_send = may_send
+        self._fence = fence
         self._observe_duration_s = observe_duration_s
         self._queue = BindQueue(settings.binders)
         self._idle: deque[asyncio.Future[None]] = deque()
@@ -148,7 +152,7 @@ class Binder:
 
     def put(self, bind: Bind) -> None:
         """Append a bind to the queue."""
-        pending = PendingBind(bind)
+        pending = PendingBind(bind, is_current=self._fence())
         if not self._queue.put(pending):
             self._deliver_delayed(pending, None)
         if self._idle:
@@ -291,6 +295,7 @@ class Binder:
                 binding_body(bind),
                 params={"timeout": f"{SERVER_TIMEOUT_S:g}s"},
                 timeout_s=self._settings.response_timeout_s,
+                is_current=pending.is_current if pending.unknown_until_s is None else None,
             )
         except (Conflict, NotFound) as error:
             connectivity.record_success(activity)

@@ -15,6 +15,7 @@ that use their whole share, of which there are few.
 
 import heapq
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from policysched.kube.client.api import ApiStatusError
@@ -42,6 +43,8 @@ class PendingBind:
     queue: "_NamespaceQueue | None" = None
     throttled: bool = False
     is_delayed: bool = False
+    is_current: Callable[[], bool] | None = None
+    """Asked before the first request leaves: whether the decision still holds. None: it always does."""
 
 
 @dataclass(slots=True, eq=False)

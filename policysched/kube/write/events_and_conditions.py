@@ -222,11 +222,6 @@ class Reporter:
             for handle in self._delayed_events:
                 handle.cancel()
 
-    async def wait_until_drained(self) -> None:
-        """Wait until all queued writes are written or abandoned."""
-        while self.pending_writes:
-            await asyncio.sleep(0.02)
-
     async def _run_worker(self, limiter: RateLimiter) -> None:
         backoff = Backoff(self._random, initial_s=0.5)
         while True:

@@ -58,9 +58,14 @@ class EvictCounts:
     refused: int = 0
 
 
+IsCurrent = Callable[[], bool] | None
+"""Whether a decision still holds; None: it always does."""
+
+
 class Evictor:
     """Carries out `Evict` and `ClearNomination` in order, several at a time but one per pod. `deliver` receives exactly
-    one outcome per `Evict`. Nothing is sent while `may_send` is false."""
+    one outcome per `Evict`. Nothing is sent while `may_send` is false, and nothing is deleted once what `fence` returned
+    when the `Evict` was put is false: this process has stood still since the victims were chosen."""
 
     def __init__(
         self,
@@ -72,15 +77,17 @@ class Evictor:
         now_ns: Callable[[], int],
         settings: EvictSettings = EvictSettings(),
         may_send: Callable[[], bool] = lambda: True,
+        fence: Callable[[], Callable[[], bool] | None] = lambda: None,
     ) -> None:
         self._api = api
         self._deliver = deliver
+        self._fence = fence
         self._now_ns = now_ns
         self._settings = settings
         self._retrier = RequestRetrier(
             "evicting pods", settings, random=random, connectivity=connectivity, may_send=may_send
         )
-        self._queue: deque[Evict | ClearNomination] = deque()
+        self._queue: deque[tuple[Evict | ClearNomination, IsCurrent]] = deque()
         self._busy: set[PodUid] = set()
         self._wake = asyncio.Event()
         self._deletable_namespaces: set[str] = set()
@@ -92,7 +99,7 @@ class Evictor:
         return len(self._queue) + len(self._busy)
 
     def put(self, command: Evict | ClearNomination) -> None:
-        self._queue.append(command)
+        self._queue.append((command, self._fence()))
         self._wake.set()
 
     async def run(self) -> None:
@@ -103,30 +110,31 @@ class Evictor:
 
     async def _run_worker(self) -> None:
         while True:
-            command = self._pop_ready()
-            if command is None:
+            ready = self._pop_ready()
+            if ready is None:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
+            command, is_current = ready
             self._busy.add(command.uid)
             try:
-                await self._execute(command)
+                await self._execute(command, is_current)
             finally:
                 self._busy.discard(command.uid)
                 self._wake.set()
 
-    def _pop_ready(self) -> Evict | ClearNomination | None:
+    def _pop_ready(self) -> tuple[Evict | ClearNomination, IsCurrent] | None:
         """The oldest command of a pod without one in flight: two concurrent writes could arrive out of order."""
-        for index, command in enumerate(self._queue):
-            if command.uid not in self._busy:
+        for index, ready in enumerate(self._queue):
+            if ready[0].uid not in self._busy:
                 del self._queue[index]
-                return command
+                return ready
         return None
 
-    async def _execute(self, command: Evict | ClearNomination) -> None:
+    async def _execute(self, command: Evict | ClearNomination, is_current: IsCurrent) -> None:
         match command:
             case Evict():
-                outcome = await self._evict(command)
+                outcome = await self._evict(command, is_current)
                 if isinstance(outcome, Evicted):
                     self.counts.evicted += len(outcome.victims)
                 else:
@@ -140,21 +148,21 @@ class Evictor:
 
     # ── an eviction ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _evict(self, evict: Evict) -> EvictionOutcome:
+    async def _evict(self, evict: Evict, is_current: IsCurrent) -> EvictionOutcome:
         deleted: list[PodUid] = []
-        gone: list[PodUid] = []
         try:
             for victim in evict.victims:
                 await self._dry_run_delete(victim)
             await self._nominate(evict.uid, evict.namespace, evict.name, evict.node)
             for victim in evict.victims:
-                (deleted if await self._delete_victim(victim, evict.scheduler) else gone).append(victim.uid)
+                if await self._delete_victim(victim, evict.scheduler, is_current):
+                    deleted.append(victim.uid)  # noqa: PERF401 - an error keeps what was deleted before
         except (ApiStatusError, RequestAbandoned) as error:
             forbidden = isinstance(error, Forbidden)
             if forbidden:
                 self._deletable_namespaces.clear()
             return EvictionRefused(evict.uid, str(error), forbidden=forbidden, victims=tuple(deleted))
-        return Evicted(evict.uid, tuple(deleted), tuple(gone))
+        return Evicted(evict.uid, tuple(deleted))
 
     async def _dry_run_delete(self, victim: Victim) -> None:
         """Raises Forbidden if RBAC denies deletes in the namespace. Other errors are left to the delete itself: the pod is
@@ -174,15 +182,16 @@ class Evictor:
         body: Json = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
         await self._retry(lambda: self._patch_status(namespace, name, body))
 
-    async def _delete_victim(self, victim: Victim, scheduler: str) -> bool:
+    async def _delete_victim(self, victim: Victim, scheduler: str, is_current: IsCurrent) -> bool:
         """False: the victim was already gone."""
         try:
             await self._retry(
                 lambda: self._patch_status(
                     victim.namespace, victim.name, self._disruption_target_patch(victim, scheduler)
-                )
+                ),
+                is_current,
             )
-            await self._retry(lambda: self._delete(victim))
+            await self._retry(lambda: self._delete(victim, is_current=is_current), is_current)
         except ApiStatusError as error:
             if _is_gone(error):
                 return False
@@ -205,11 +214,11 @@ class Evictor:
         timeout_s = self._settings.response_timeout_s
         await self._api.patch(path, body, STRATEGIC_PATCH, params=_SERVER_TIMEOUT_PARAMS, timeout_s=timeout_s)
 
-    async def _retry(self, request: Callable[[], Awaitable[None]]) -> None:
+    async def _retry(self, request: Callable[[], Awaitable[None]], is_current: IsCurrent = None) -> None:
         """Raises RequestAbandoned, or a final ApiStatusError."""
-        await self._retrier.retry_until_answered(request, self._settings.retry_timeout_s)
+        await self._retrier.retry_until_answered(request, self._settings.retry_timeout_s, is_current)
 
-    async def _delete(self, victim: Victim, *, dry_run: bool = False) -> None:
+    async def _delete(self, victim: Victim, *, dry_run: bool = False, is_current: IsCurrent = None) -> None:
         path = f"/api/v1/namespaces/{victim.namespace}/pods/{victim.name}"
         body: Json = {
             "apiVersion": "v1",
@@ -218,7 +227,11 @@ class Evictor:
             **({"dryRun": ["All"]} if dry_run else {}),
         }
         await self._api.delete(
-            path, body, params=_SERVER_TIMEOUT_PARAMS, timeout_s=self._settings.response_timeout_s
+            path,
+            body,
+            params=_SERVER_TIMEOUT_PARAMS,
+            timeout_s=self._settings.response_timeout_s,
+            is_current=is_current,
         )
 
 

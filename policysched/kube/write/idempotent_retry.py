@@ -51,14 +51,22 @@ class RequestRetrier:
         self._connectivity = connectivity
         self._may_send = may_send
 
-    async def retry_until_answered(self, send: Callable[[], Awaitable[Answer]], timeout_s: float) -> Answer:
-        """Retry a request until it succeeds or fails finally. Raises a final ApiStatusError, or RequestAbandoned."""
+    async def retry_until_answered(
+        self,
+        send: Callable[[], Awaitable[Answer]],
+        timeout_s: float,
+        is_current: Callable[[], bool] | None = None,
+    ) -> Answer:
+        """Retry a request until it succeeds or fails finally, while `is_current`. Raises a final ApiStatusError, or
+        RequestAbandoned."""
         settings, loop = self._settings, asyncio.get_running_loop()
         backoff = Backoff(self._random, initial_s=settings.retry_initial_s, max_s=settings.retry_max_s)
         deadline_s = loop.time() + timeout_s
         while True:
             if not self._may_send():
                 raise RequestAbandoned("no longer the leader")
+            if is_current is not None and not is_current():
+                raise RequestAbandoned("this process stood still after the decision")
             try:
                 answer = await send()
             except RequestNotSent:

@@ -162,7 +162,6 @@ def world(
         ),
         extenders={},
         start_ns=START_NS,
-        default_arrival_ns=START_NS,
         until_ns=START_NS,
     )
 

@@ -1,0 +1,101 @@
+"""The process around an app, the same for `run` and `extender`: identity, connection, clocks and the policy checker.
+
+Signals and exit codes differ: `runtime.program` and `extender.program` have them.
+"""
+
+import logging
+import os
+import random
+import socket
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+
+from policysched import __version__
+from policysched.config.settings import DaemonSettings
+from policysched.daemon.app import DaemonApp, Runtime
+from policysched.daemon.clock import NonDecreasingClock
+from policysched.daemon.policy_compiler import WorkerCompiler
+from policysched.daemon.sample_sources import make_sources
+from policysched.kube.client.session import ConnectionSettings, HttpTransport, connect
+from policysched.serve.health import Heartbeat
+
+log = logging.getLogger(__name__)
+
+STUCK_TIMEOUT_S = 60.0
+"""The process is restarted if its loop has not run for this time."""
+
+
+class ExitReason(Enum):
+    """Why the process ended. The value is the exit code."""
+
+    STOPPED = 0
+    LOST_LEASE = 1
+    NOTHING_TO_RUN = 3
+    CLOCK_STEPPED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonProcess:
+    """The parts of a started process. `on_exit` closes what is opened on it before the parts."""
+
+    connection: ConnectionSettings
+    session: HttpTransport
+    compiler: WorkerCompiler
+    clock: NonDecreasingClock
+    heartbeat: Heartbeat
+    runtime: Runtime
+    on_exit: AsyncExitStack
+
+    def announce(self, app: DaemonApp, policies: str) -> None:
+        """Logs that the app is started, and lets it report policy checks that wait. `policies` is their location."""
+        self.compiler.report_delay = app.report_check_delay
+        log.info(
+            "started",
+            extra={
+                "version": __version__,
+                "server": self.session.host,
+                "policies": policies,
+                "pid": os.getpid(),
+            },
+        )
+
+
+@asynccontextmanager
+async def open_process(settings: DaemonSettings, *, user_agent: str) -> AsyncIterator[DaemonProcess]:
+    """Connects to the API server, but sends nothing. Raises errors of the connection's and of the samples' settings."""
+    connection = ConnectionSettings(
+        settings.kubeconfig,
+        settings.context,
+        settings.connections_max,
+        user_agent=f"{user_agent}/{__version__}",
+    )
+    identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+    random_stream = partial(_random_stream, identity)
+    heartbeat, clock = Heartbeat(stuck_after_s=STUCK_TIMEOUT_S), NonDecreasingClock()
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(await connect(connection))
+        compiler = WorkerCompiler(timeout_s=settings.compile_timeout_s)
+        stack.push_async_callback(compiler.close)
+        samples = make_sources(
+            settings.samples, settings.metrics, session, now_ns=clock.now_ns, random=random_stream
+        )
+        runtime = Runtime(
+            transport=session,
+            compile_texts=compiler,
+            now_ns=clock.now_ns,
+            monotonic_s=time.monotonic,
+            random=random_stream,
+            identity=identity,
+            samples=samples,
+            beat=heartbeat.beat,
+        )
+        yield DaemonProcess(connection, session, compiler, clock, heartbeat, runtime, stack)
+
+
+def _random_stream(identity: str, name: str) -> random.Random:
+    return random.Random(f"{identity}/{name}")
