@@ -29,7 +29,13 @@ from policysched.scheduler.policies.registry import PolicyRegistry
 from policysched.scheduler.policies.sample_state import SampleState
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.queue.gangs import GangRegistry
-from policysched.scheduler.queue.ordered_queue import FairShareQueue, OrderedQueue, SortKeyQueue
+from policysched.scheduler.queue.ordered_queue import (
+    FairShareQueue,
+    OrderedQueue,
+    Owners,
+    ShareChanges,
+    SortKeyQueue,
+)
 from policysched.scheduler.queue.queue import SchedulingQueue
 from policysched.scheduler.quotas.quota_books import QuotaBooks
 from policysched.scheduler.records import DecisionRecords
@@ -92,16 +98,24 @@ class SchedulerCore:
         plan = self.plan(policy)
         if not plan.order_reads_shares:
             return SortKeyQueue()
-        shares = self.cache.shares
+        shares, quotas = self.cache.shares, self.quotas
+        book = quotas.books[policy] if plan.order_reads_quotas else None
+
+        def owners_of(entry: QueueEntry) -> Owners:
+            return (
+                entry.namespace,
+                *(() if book is None else quotas.charge_of(entry.representative_pod).entities),
+            )
 
         def current_key(entry: QueueEntry) -> tuple[object, ...]:
             pod = entry.representative_pod
-            return (
-                entry.ordered_last,
-                *plan.order_with_shares(entry.order_key, pod, self.namespace_of(pod), shares),
-            )
+            quota_share = None if book is None else book.shares_of(quotas.charge_of(pod))
+            namespace = self.namespace_of(pod)
+            key = plan.order_with_shares(entry.order_key, pod, namespace, shares, quota_share)
+            return entry.ordered_last, *key
 
-        return FairShareQueue(shares, current_key)
+        logs: list[ShareChanges] = [shares] if book is None else [shares, book]
+        return FairShareQueue(logs, owners_of, current_key)
 
     def report_pending(self, pod: PendingPod, reason: PendingReason, message: str, now_ns: int) -> None:
         """Keep the message with the pod, and report it when it is new."""

@@ -56,6 +56,7 @@ from policysched.scheduler.prebind import Prebinder
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.quotas.quota_status import QuotaEntityStatus, quota_status
 from policysched.scheduler.records import Decision, SchedulerCounters
 from policysched.scheduler.sample_events import SampleEvents
 from policysched.scheduler.sample_wait_reports import SampleWaitReports
@@ -361,6 +362,10 @@ class Scheduler:
     def state_counts(self) -> Mapping[tuple[str, str], StateCounts]:
         """By policy and state: how many values it has, and how many were dropped."""
         return self._core.samples.policy_states.counts()
+
+    def quotas(self) -> list[QuotaEntityStatus]:
+        """The use of each entity of the quotas of running policies."""
+        return [status for book in self._core.quotas.books.values() for status in quota_status(book)]
 
     @property
     def nodes_with_capacity_holds(self) -> list[NodeName]:

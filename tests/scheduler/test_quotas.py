@@ -288,3 +288,44 @@ def test_a_resized_pod_counts_with_its_new_request() -> None:
     rig.settle()
 
     assert "y" not in rig.placements()
+
+
+FAIR = """\
+policy test version 1
+filter node_resources_fit
+preemption never
+quota org by namespace.labels["org"] else "none" { others { cpu = 100 } }
+quota team by pod.labels["team"] else "none" within org {
+  "small" in "x" { cpu = 2 borrow any }
+  "large" in "x" { cpu = 8, memory = 1Gi borrow any }
+  others unlimited
+}
+queue by pod.quota_share.team, pod.name
+"""
+
+
+def test_teams_take_turns_by_the_dominant_share_of_their_amounts() -> None:
+    rig = Rig(FAIR, BIG, namespace("n", org="x"))
+
+    rig.observe(
+        *[pod(f"large{index}", namespace="n", cpu="1", labels={"team": "large"}) for index in range(5)],
+        *[pod(f"small{index}", namespace="n", cpu="1", labels={"team": "small"}) for index in range(2)],
+    )
+    rig.settle()
+
+    # Shares after each placement: large 1/8, small 1/2, large 2/8 ... 4/8, large 5/8, small 2/2.
+    assert rig.bind_order() == ["large0", "small0", "large1", "large2", "large3", "large4", "small1"]
+
+
+def test_the_resource_of_which_a_team_uses_most_decides() -> None:
+    rig = Rig(FAIR, BIG, namespace("n", org="x"))
+
+    rig.observe(pod("large0", namespace="n", memory="900Mi", labels={"team": "large"}))
+    rig.settle()
+    rig.observe(
+        pod("large1", namespace="n", cpu="1", labels={"team": "large"}),
+        pod("small0", namespace="n", cpu="1", labels={"team": "small"}),
+    )
+    rig.settle()
+
+    assert rig.bind_order() == ["large0", "small0", "large1"]

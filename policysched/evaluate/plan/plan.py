@@ -2,7 +2,7 @@
 Evaluator its rules.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property
 
 from policysched.cluster.samples import PairEndpoint
@@ -19,8 +19,8 @@ from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.arithmetic import Number
 from policysched.lang.ir.declarations import PairJoinSpec
-from policysched.lang.ir.expr import VOLATILE_STAGES, Stage
-from policysched.lang.ir.expr_analysis import stage_of
+from policysched.lang.ir.expr import VOLATILE_STAGES, Attr, Stage
+from policysched.lang.ir.expr_analysis import stage_of, walk
 from policysched.lang.ir.program import (
     Program,
     device_binding_timeout_s,
@@ -88,13 +88,28 @@ class Plan:
         return self._order.reads_shares
 
     def order_with_shares(
-        self, key: QueueSortKey, pod: Pod, namespace: Namespace | None, shares: ShareLookup
+        self,
+        key: QueueSortKey,
+        pod: Pod,
+        namespace: Namespace | None,
+        shares: ShareLookup,
+        quota_share: Callable[[str], float] | None = None,
     ) -> QueueSortKey:
-        """A key from `order_key` completed with the present shares of the namespace: compares
-        across namespaces.
+        """A key from `order_key` completed with the present shares of the namespace and of the pod's
+        entities: compares across them.
         """
-        return self._order.with_shares(
-            key, EvalContext(pod, namespace or unknown_namespace(pod), shares=shares)
+        context = EvalContext(
+            pod, namespace or unknown_namespace(pod), shares=shares, quota_share=quota_share
+        )
+        return self._order.with_shares(key, context)
+
+    @property
+    def order_reads_quotas(self) -> bool:
+        """Whether the order reads `pod.quota_share`."""
+        return any(
+            isinstance(part, Attr) and part.owner == "pod" and part.path[:1] == ("quota_share",)
+            for key in self.program.queue
+            for part in walk(key.value)
         )
 
     def gang(self, pod: Pod, namespace: Namespace | None) -> GangTerms | None:

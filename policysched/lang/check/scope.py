@@ -49,6 +49,7 @@ class ExpressionContext:
     queue_values: bool = True  # `pod.queued`, `pod.waited`, `pod.attempts`
     element_record: RecordType | None = None  # of the enclosing list expression
     namespace_shares: bool = True  # `namespace.share`
+    quota_shares: bool = False  # `pod.quota_share`
 
 
 CONSTANT = ExpressionContext("a constant", pod=False, cluster_pods=False)
@@ -60,7 +61,7 @@ SCORE_VALUE = ExpressionContext(
     "a score value", node=True, metrics=True, traffic=True, time=True, node_pods=True, all_candidates=True
 )
 LAYER_CONDITION = ExpressionContext("the `when` of a layer", time=True)
-QUEUE_KEY = ExpressionContext("a queue key", time=True, cluster_pods=False)
+QUEUE_KEY = ExpressionContext("a queue key", time=True, cluster_pods=False, quota_shares=True)
 GANG_TERM = ExpressionContext(
     "a `gang` parameter", queue_values=False, namespace_shares=False, cluster_pods=False
 )

@@ -1,6 +1,6 @@
 """The quotas of one policy: its placed pods and what they use."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from policysched.cluster.change_log import ChangeLog
@@ -29,7 +29,7 @@ class QuotaBook:
         self.plan = plan
         self.limits = QuotaLimits(plan.program, plan.quotas)
         self.usage = QuotaUsage(self.limits)
-        self.changes: ChangeLog[QuotaNode] = ChangeLog()
+        self._changes: ChangeLog[QuotaNode] = ChangeLog()
         self.fallen: set[QuotaNode] = set()  # use fell since the last look
         self._charged: dict[PodUid, ChargedPod] = {}
         self._pods: dict[QuotaEntity, dict[PodUid, ChargedPod]] = {}
@@ -43,7 +43,7 @@ class QuotaBook:
         self._charged[pod.uid] = charged
         for entity in charged.charge.entities:
             self._pods.setdefault(entity, {})[pod.uid] = charged
-            self.changes.record(entity)
+            self._changes.record(entity)
         self.usage.add(charged.charge)
 
     def remove(self, uid: PodUid) -> None:
@@ -54,7 +54,7 @@ class QuotaBook:
             del pods[uid]
             if not pods:
                 del self._pods[entity]
-            self.changes.record(entity)
+            self._changes.record(entity)
         self.release(charged.charge)
         self.usage.add(charged.charge, -1)
 
@@ -92,6 +92,20 @@ class QuotaBook:
             if used[index]:
                 shares.append(used[index] / amount if amount else NO_AMOUNT_SHARE)
         return max(shares)
+
+    def shares_of(self, charge: QuotaCharge) -> Callable[[str], float]:
+        """The dominant share of the pod's entity, by the name of the quota."""
+        position = {spec.name: index for index, spec in enumerate(self.limits.specs)}
+        return lambda name: self.dominant_share(position[name], charge.entities[position[name]])
+
+    @property
+    def version(self) -> int:
+        """Grows with each change of the usage."""
+        return self._changes.version
+
+    def changed_since(self, version: int) -> Iterable[QuotaNode] | None:
+        """The entities whose usage changed after the version. None: any may have."""
+        return self._changes.since(version)
 
     def check(self) -> list[str]:
         """Recount the usage from the pods. Returns one message per difference."""
