@@ -178,7 +178,7 @@ class PolicyReload:
         before = core.policies.running.get(program.name)
         previous_metrics = {} if before is None else before.program.metrics
         core.commands += core.policies.activate(program, plan, now_ns)
-        core.quotas.activate(plan)
+        core.quotas.activate(plan, now_ns)
         core.commands += core.samples.first_samples.hold_policy(program, now_ns)
         active_plans = {running.plan for running in core.policies.running.values()}
         core.evaluator.retain_only(

@@ -56,7 +56,8 @@ from policysched.scheduler.prebind import Prebinder
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
-from policysched.scheduler.quotas.quota_status import QuotaEntityStatus, quota_status
+from policysched.scheduler.quota_warnings import QuotaWarnings
+from policysched.scheduler.quotas.quota_status import QuotaEntityStatus
 from policysched.scheduler.records import Decision, SchedulerCounters
 from policysched.scheduler.sample_events import SampleEvents
 from policysched.scheduler.sample_wait_reports import SampleWaitReports
@@ -133,6 +134,7 @@ class Scheduler:
                 self._prebinder,
                 PolicyStateSaves(core),
                 DeferredReports(core),
+                QuotaWarnings(core),
             )
         )
         self._synced = False
@@ -365,7 +367,7 @@ class Scheduler:
 
     def quotas(self) -> list[QuotaEntityStatus]:
         """The use of each entity of the quotas of running policies."""
-        return [status for book in self._core.quotas.books.values() for status in quota_status(book)]
+        return self._core.quotas.status()
 
     @property
     def nodes_with_capacity_holds(self) -> list[NodeName]:

@@ -17,6 +17,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler.quotas.quota_book import QuotaBook
 from policysched.scheduler.quotas.quota_limits import QuotaNode
 from policysched.scheduler.quotas.quota_messages import quota_message
+from policysched.scheduler.quotas.quota_status import QuotaEntityStatus, quota_status
 from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage
 
 
@@ -50,7 +51,7 @@ class QuotaBooks:
         self._waiting_at: dict[tuple[str, QuotaNode], dict[object, None]] = {}
         cache.ledger.listeners.append(self)
 
-    def activate(self, plan: Plan) -> None:
+    def activate(self, plan: Plan, now_ns: int) -> None:
         """Another text of the policy runs: count its placed pods anew. Parked pods are queued again by the caller."""
         name = plan.program.name
         for key in [key for key, waiting in self._waiting.items() if waiting.policy == name]:
@@ -58,7 +59,7 @@ class QuotaBooks:
         self.books.pop(name, None)
         if not plan.program.quotas:
             return
-        book = self.books[name] = QuotaBook(plan)
+        book = self.books[name] = QuotaBook(plan, now_ns)
         for placement in self._cache.ledger.placements:
             if placement.pod.scheduler == name:
                 book.add(placement.pod, self._cache.namespaces.get(placement.pod.namespace))
@@ -165,6 +166,10 @@ class QuotaBooks:
             del keys[key]
             if not keys:
                 del self._waiting_at[waiting.policy, waiting.node]
+
+    def status(self) -> list[QuotaEntityStatus]:
+        """The use of each entity, by policy."""
+        return [status for book in self.books.values() for status in quota_status(book)]
 
     def check(self) -> list[str]:
         """One sentence for each difference between the books and the ledger."""
