@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
+from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import MetricSamples, PairEndpoint
-from policysched.evaluate import Evaluator
+from policysched.evaluate import Evaluator, Plan
 from policysched.evaluate import compile as compile_plan
 from policysched.harness.cluster_files import ClusterFiles
 from policysched.harness.simulate import simulate
@@ -16,6 +17,7 @@ from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.policy_files.source_set import UnusableFile
 from policysched.scheduler.explain_record import decision_message
+from policysched.scheduler.quotas.quota_books import QuotaBooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,15 @@ def explain_pod(
     gang = plan.gang(observed.pod, space)
     if gang is not None:
         notes.append(f"member of gang {gang.key[0]}/{gang.key[1]} (at least {gang.minimum}); explained alone")
+    refusal = _quota_refusal(plan, cache, observed.pod, now_ns)
+    if refusal is not None and explanation.pod_rejection is None:
+        explanation = replace(explanation, selected=None, pod_rejection=refusal)
     message = decision_message(observed.pod, explanation, node_count=len(cache.nodes))
+    if refusal is not None:
+        message, evicted = _explain_preemption(
+            program, files, observed, samples=samples, saved_states=saved_states, now_ns=now_ns
+        ) or (message, "")
+        notes += [evicted] if evicted else []
     if (
         explanation.selected is None
         and explanation.pod_rejection is None
@@ -101,6 +111,14 @@ def explain_pod(
         message,
         tuple(notes),
     )
+
+
+def _quota_refusal(plan: Plan, cache: ClusterCache, pod: Pod, now_ns: int) -> str | None:
+    """Why the quotas of the policy do not admit the pod, beside the placed pods of the files."""
+    quotas = QuotaBooks(cache)
+    quotas.activate(plan, now_ns)
+    refusal = quotas.refusal(replace(pod, scheduler=plan.program.name))
+    return None if refusal is None else refusal.message
 
 
 def _explain_preemption(

@@ -146,9 +146,7 @@ class Scheduler:
 
     def handle(self, event: e.Event, now_ns: int) -> list[Command]:
         """Apply one event. Makes no attempt, but finishes one in progress first, on the cluster that it began on.
-
-        A flat table, longer than a screen: each event and its handler.
-        """
+        A flat table, longer than a screen: each event and its handler."""
         while self.attempt_in_progress:
             self._continue_attempt(None, now_ns)
         self._core.gangs.started_ns = self._core.gangs.started_ns or now_ns
@@ -221,8 +219,7 @@ class Scheduler:
                 self._extender_calls.on_answered(number, answers, failure, now_ns)
             case _:
                 assert_never(event)
-        self._core.requeue_released(now_ns)
-        return self._take_commands()
+        return self._take_commands(now_ns)
 
     def _sync(self, now_ns: int) -> None:
         if self._synced:
@@ -242,8 +239,7 @@ class Scheduler:
         self._prebinder.recheck(now_ns, node=name)
 
     def _namespace_changed(self, name: str, events: frozenset[ClusterEvent], now_ns: int) -> None:
-        if events:
-            self._core.quotas.namespace_changed(name)
+        self._core.quotas.namespace_changed(name)
         if events and self._synced:
             self._membership.namespace_changed(name, now_ns)
         # Terms of pods in other namespaces may select this one by its labels.
@@ -275,8 +271,7 @@ class Scheduler:
             self._timers.advance(now_ns)
             self._reload.step(now_ns)
             self._attempt_next(cost_max, now_ns)
-        self._core.requeue_released(now_ns)
-        return self._take_commands()
+        return self._take_commands(now_ns)
 
     def _continue_attempt(self, cost_max: int | None, now_ns: int) -> None:
         if self._current_attempt is not None:
@@ -325,10 +320,11 @@ class Scheduler:
                 attempted.attempts -= 1
             self._core.queue.enqueue(entry, now_ns, "ScheduleAttemptFailure")
         self._core.queue.yielded = None
-        return self._take_commands()
+        return self._take_commands(now_ns)
 
-    def _take_commands(self) -> list[Command]:
+    def _take_commands(self, now_ns: int) -> list[Command]:
         core = self._core
+        core.requeue_released(now_ns)
         commands, core.commands = core.commands, []
         next_ns = self._timers.next_time_ns()
         if next_ns != self._timer_at_ns:
@@ -366,7 +362,6 @@ class Scheduler:
         return self._core.samples.policy_states.counts()
 
     def quotas(self) -> list[QuotaEntityStatus]:
-        """The use of each entity of the quotas of running policies."""
         return self._core.quotas.status()
 
     @property

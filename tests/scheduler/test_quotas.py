@@ -76,7 +76,7 @@ def test_a_waiting_pod_says_which_quota_how_much_by_whom_and_what_frees_it() -> 
 
     assert rig.pending_message("a2") == (
         'waits for quota team "a": 2 of 2 cpu used (no borrowing), 1 cpu asked; '
-        "used by a/a1 (1), a/a0 (1); runs when 1 cpu is released"
+        "used by a/a1 (1), a/a0 (1); runs after a release of 1 cpu"
     )
     report = [command for command in rig.of(c.ReportPending) if command.name == "a2"][-1]
     assert report.reason == "PolicyPending"
@@ -152,7 +152,7 @@ def test_a_team_borrows_up_to_its_limit_what_its_organisation_leaves_idle() -> N
     assert bound_count(rig, "speech") == 2
     assert (rig.pending_message("speech2") or "").startswith(
         'waits for quota org "research": 10 of 10 cpu used (no borrowing), 1 cpu asked; '
-        'used by "vision" (8, 2 borrowed), "speech" (2); runs when 1 cpu is released'
+        'used by "vision" (8, 2 borrowed), "speech" (2); runs after a release of 1 cpu'
     )
 
 

@@ -30,7 +30,7 @@ def attribute(owner: e.Owner, path: tuple[str, ...]) -> ScalarFunction:
             return _queue_fact(name)
         case "usage":
             return _node_total(name, key)
-        case "quota_share":
+        case "quotas":
             return _quota_share(key)
         case "share":
             return _namespace_share(name)

@@ -32,7 +32,7 @@ _KUBERNETES_NAMES = ("cpu", "memory", "pods")
 @dataclass(frozen=True, slots=True)
 class _CheckedRow:
     row: QuotaRow
-    node: s.QuotaRow
+    node: s.QuotaRowDecl
 
 
 def declare_quotas(scope: Scope, nodes: Sequence[s.QuotaDecl]) -> None:
@@ -165,7 +165,7 @@ def _depth(scope: Scope, parent: QuotaSpec | None) -> int:
 
 
 def _report_path(
-    scope: Scope, node: s.QuotaDecl, span: Span, row: s.QuotaRow, parent: QuotaSpec | None
+    scope: Scope, node: s.QuotaDecl, span: Span, row: s.QuotaRowDecl, parent: QuotaSpec | None
 ) -> None:
     if parent is None:
         message, help_text = (
@@ -179,7 +179,7 @@ def _report_path(
     scope.report("PS270", message, span, label="wrong number of names", help=help_text)
 
 
-def _names_span(row: s.QuotaRow) -> Span:
+def _names_span(row: s.QuotaRowDecl) -> Span:
     return Span(row.span.source, row.path[0].span.start, row.path[-1].span.end)
 
 
@@ -212,7 +212,7 @@ def _check_others(scope: Scope, node: s.QuotaDecl) -> tuple[QuotaLimit, ...]:
 # ── amounts ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _check_limits(scope: Scope, amounts: Iterable[s.QuotaAmount]) -> tuple[QuotaLimit, ...]:
+def _check_limits(scope: Scope, amounts: Iterable[s.QuotaAmountDecl]) -> tuple[QuotaLimit, ...]:
     limits: dict[str, QuotaLimit] = {}
     spans: dict[str, Span] = {}
     for node in amounts:
@@ -239,7 +239,7 @@ def _check_limits(scope: Scope, amounts: Iterable[s.QuotaAmount]) -> tuple[Quota
     return tuple(limits.values())
 
 
-def _resource_name(scope: Scope, node: s.QuotaAmount) -> str | None:
+def _resource_name(scope: Scope, node: s.QuotaAmountDecl) -> str | None:
     resource = node.resource
     if isinstance(resource, s.StringLit):
         if resource.value in scope.resources:

@@ -213,7 +213,7 @@ def _quota_layout(statement: s.QuotaDecl) -> StatementLayout:
     return StatementLayout(_segment(head, statement.span, end=end), rows, is_block=True, one_per_line=True)
 
 
-def _quota_row_segment(row: s.QuotaRow) -> LayoutSegment:
+def _quota_row_segment(row: s.QuotaRowDecl) -> LayoutSegment:
     name = " in ".join(string_text(part.value) for part in row.path) or "others"
     if row.amounts is None:
         return _segment(f"{name} unlimited", row.span)
@@ -222,7 +222,7 @@ def _quota_row_segment(row: s.QuotaRow) -> LayoutSegment:
     return LayoutSegment(f"{name} {_in_braces(parts)}", lines, row.span.start, row.span.end)
 
 
-def _quota_amount_text(amount: s.QuotaAmount) -> str:
+def _quota_amount_text(amount: s.QuotaAmountDecl) -> str:
     name = (
         string_text(amount.resource.value)
         if isinstance(amount.resource, s.StringLit)

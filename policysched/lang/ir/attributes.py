@@ -140,7 +140,7 @@ _POD_ROWS: tuple[BuiltinAttribute, ...] = (
     _pod_attribute(
         "quota_share",
         Type(TypeKind.MAP, element=RATIO),
-        "quota_share",
+        "quotas.share",
         "The dominant share of its entity in a quota of the policy: the largest part of its amounts that the entity uses, above 1 where it borrows. For `queue by`.",
         keys="quotas",
         stage=Stage.POD | Stage.NAMESPACE_SHARES,

@@ -36,8 +36,8 @@ _NODES_WITH_EXPRESSIONS = (
     s.RangeLimit,
     s.ChoiceLimit,
     s.RecordFieldDecl,
-    s.QuotaRow,
-    s.QuotaAmount,
+    s.QuotaRowDecl,
+    s.QuotaAmountDecl,
     *s.Clause.__args__,
 )
 

@@ -444,7 +444,7 @@ class GangDecl:
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaAmount:
+class QuotaAmountDecl:
     """`cpu = 40 borrow 20`. `resource` is a name, or a quoted resource such as `"nvidia.com/gpu"`."""
 
     resource: Identifier | StringLit
@@ -454,11 +454,11 @@ class QuotaAmount:
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaRow:
+class QuotaRowDecl:
     """`"vision" in "research" { ... }`: `path` is innermost first, and empty for `others`. `amounts` None: `unlimited`."""
 
     path: tuple[StringLit, ...]
-    amounts: tuple[QuotaAmount, ...] | None
+    amounts: tuple[QuotaAmountDecl, ...] | None
     span: Span
 
 
@@ -469,7 +469,7 @@ class QuotaDecl:
     name: Identifier
     key: Expression
     parent: Identifier | None
-    rows: tuple[QuotaRow, ...]
+    rows: tuple[QuotaRowDecl, ...]
     span: Span
 
 

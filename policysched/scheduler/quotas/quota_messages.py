@@ -39,7 +39,7 @@ def quota_message(book: QuotaBook, usage: QuotaUsage, block: QuotaBlock) -> str:
     users = _users_text(book, usage, block)
     return (
         f"waits for {where}: {text} of {whole} used ({idle}), {asked} asked; "
-        f"used by {users}; runs when {missing} {'are' if limits.resources[block.resource] == 'pods' else 'is'} released"
+        f"used by {users}; runs after a release of {missing}"
     )
 
 
