@@ -208,7 +208,7 @@ class QuotaHistory:
                 team, org = random.choice(TEAMS), random.choice(ORGS)
                 self.rig.observe(*[self._new_pod(team=team, org=org, **group) for _ in range(2)])
             case "confirm":
-                self.rig.confirm_binds()
+                self._answer_binds()
             case "refuse":
                 binds = self.rig.in_flight_binds()
                 if binds:
@@ -265,10 +265,19 @@ class QuotaHistory:
                     self.rig.observe(replace(gone.pod, uid=f"uid-{self.number}", name=f"p{self.number}"))
         self.rig.settle()
 
+    def _answer_binds(self) -> None:
+        for bind in self.rig.in_flight_binds():
+            observed = self.core.cache.pods.get(bind.uid)
+            if observed is None:
+                self.rig.handle(e.BindLost(bind.uid, "the pod is gone"))
+                continue
+            self.rig.handle(e.BindConfirmed(bind.uid, bind.node))
+            self.rig.handle(e.PodUpdated(replace(observed, node=bind.node)))
+
     def _recover(self) -> None:
         """Faults have ended; the clock runs until everything borrowed can have been given back."""
         self.rig.observe(*self.nodes)
         for _ in range(round(RECOVERY_S / 10)):
-            self.rig.confirm_binds()
+            self._answer_binds()
             self._answer_evictions(late=False)
             self.rig.pass_time(10)

@@ -100,16 +100,26 @@ class QuotaBooks:
         book = self.books.get(pod.scheduler)
         if book is None:
             return None
-        trial, nominated = book.usage.trial(), self._cache.nominated
-        if not nominated:
+        trial = book.usage.trial()
+        reserving = self._reserving_pods(pod.scheduler)
+        if not reserving:
             return trial
         excluded = {pod.uid, *excluding}
-        own = min((_importance(nominated[uid].pod) for uid in excluded if uid in nominated), default=None)
-        for other in (observed.pod for observed in nominated.values()):
-            is_earlier = other.uid not in excluded and (own is None or _importance(other) < own)
-            if other.scheduler == pod.scheduler and is_earlier:
+        own = min((_importance(other) for other in reserving if other.uid in excluded), default=None)
+        for other in reserving:
+            if other.uid not in excluded and (own is None or _importance(other) < own):
                 trial.add(book.charge_of(other, self._cache.namespaces.get(other.namespace)))
         return trial
+
+    def _reserving_pods(self, policy: str) -> list[Pod]:
+        """Nominated pods of the policy that are not placed yet; the watch may show a nomination after that."""
+        return [
+            observed.pod
+            for uid, observed in self._cache.nominated.items()
+            if observed.pod.scheduler == policy
+            and not observed.deleting
+            and self._cache.ledger.placement(uid) is None
+        ]
 
     def refusal(
         self, pod: Pod, trial: QuotaUsage | None = None, charge: QuotaCharge | None = None
