@@ -25,7 +25,8 @@ from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage
 @dataclass(slots=True)
 class ReclaimSearch:
     """One search. `may_evict`: the policy's clause, without the rule about priorities. `is_leaving`: the pod is
-    terminating or about to be."""
+    terminating or about to be. `usage` judges the pod; `lent` is without reservations: who borrows there has pods that
+    borrow."""
 
     core: SchedulerCore
     book: QuotaBook
@@ -33,8 +34,10 @@ class ReclaimSearch:
     is_leaving: Callable[[PodUid], bool]
     usage: QuotaUsage
     victims: dict[PodUid, ChargedPod] = field(default_factory=dict)
+    lent: QuotaUsage = field(init=False)
 
     def __post_init__(self) -> None:
+        self.lent = self.book.usage.trial()
         self._discount_leaving_pods()
 
     def find(self, charges: Collection[QuotaCharge], kept: Collection[Pod] = ()) -> tuple[Pod, ...] | None:
@@ -59,15 +62,22 @@ class ReclaimSearch:
         return (
             charged is not None
             and victim.uid not in self.victims
-            and self.usage.may_reclaim(refusal.block, refusal.charge, charged.charge)
+            and self.lent.may_reclaim(refusal.block, refusal.charge, charged.charge)
         )
 
     def take(self, victim: Pod) -> None:
         """One more victim."""
         charged = self.book.charged(victim.uid)
         assert charged is not None, f"{victim.full_name} is not charged"
-        self.victims[victim.uid] = charged
-        self.usage.add(charged.charge, -1)
+        self._add_victim(charged)
+
+    def _add_victim(self, charged: ChargedPod) -> None:
+        self.victims[charged.pod.uid] = charged
+        self._count(charged, -1)
+
+    def _count(self, charged: ChargedPod, sign: int = 1) -> None:
+        self.usage.add(charged.charge, sign)
+        self.lent.add(charged.charge, sign)
 
     def _discount_leaving_pods(self) -> None:
         for uid in self.book.charged_uids:
@@ -75,17 +85,16 @@ class ReclaimSearch:
             if observed is not None and (observed.deleting or self.is_leaving(uid)):
                 charged = self.book.charged(uid)
                 assert charged is not None, f"{uid} is charged and unknown"
-                self.usage.add(charged.charge, -1)
+                self._count(charged, -1)
 
     def _take_victims(self, block: QuotaBlock, charge: QuotaCharge) -> bool:
         """Take victims until the block is gone, or another limit blocks. False: no victim is left for it."""
         taken = False
         for charged in self._ordered(self._borrowers(block, charge)):
-            if charged.pod.uid in self.victims or not self.usage.may_reclaim(block, charge, charged.charge):
+            if charged.pod.uid in self.victims or not self.lent.may_reclaim(block, charge, charged.charge):
                 continue
             for member in self._whole(charged):
-                self.victims[member.pod.uid] = member
-                self.usage.add(member.charge, -1)
+                self._add_victim(member)
             taken = True
             now = self.usage.blocked(charge)
             if now is None or (now.node, now.resource) != (block.node, block.resource):
@@ -100,7 +109,7 @@ class ReclaimSearch:
             for entity in list(self.book.usage.nodes):
                 if entity[:-1] != own[:-1] or entity == own:
                     continue
-                if not self.usage.borrowed(quota, entity, block.resource):
+                if not self.lent.borrowed(quota, entity, block.resource):
                     continue
                 for charged in self.book.pods_of(entity):
                     if charged.pod.uid not in found and self._may_be_victim(charged):
@@ -169,13 +178,13 @@ class ReclaimSearch:
             if any(one.pod.uid in kept for one in group):
                 continue
             for one in group:
-                self.usage.add(one.charge)
+                self._count(one)
             if self._admits(admitted):
                 for one in group:
                     del self.victims[one.pod.uid]
             else:
                 for one in group:
-                    self.usage.add(one.charge, -1)
+                    self._count(one, -1)
 
     def _admits(self, charges: Collection[QuotaCharge]) -> bool:
         trial = self.usage.trial()

@@ -95,8 +95,8 @@ class QuotaBooks:
 
     def trial(self, pod: Pod, excluding: Iterable[PodUid] = ()) -> QuotaUsage | None:
         """The usage by which the pod (or its gang, whose members are `excluding`) is judged: with the pods that are
-        nominated and not on their node yet, which keep what preemption made free for them. Of two nominated pods only
-        the less important one counts the other."""
+        nominated and not on their node yet, which keep what preemption made free for them, as far as they are entitled
+        to it. Of two nominated pods only the less important one counts the other."""
         book = self.books.get(pod.scheduler)
         if book is None:
             return None
@@ -106,9 +106,11 @@ class QuotaBooks:
             return trial
         excluded = {pod.uid, *excluding}
         own = min((_importance(other) for other in reserving if other.uid in excluded), default=None)
-        for other in reserving:
+        for other in sorted(reserving, key=_importance):
             if other.uid not in excluded and (own is None or _importance(other) < own):
-                trial.add(book.charge_of(other, self._cache.namespaces.get(other.namespace)))
+                charge = book.charge_of(other, self._cache.namespaces.get(other.namespace))
+                if trial.is_within_amounts(charge):
+                    trial.add(charge)
         return trial
 
     def _reserving_pods(self, policy: str) -> list[Pod]:

@@ -113,6 +113,15 @@ class QuotaUsage:
         amount = self._limits.of(quota, entity).amounts[resource]
         return amount is not None and self.used(entity)[resource] + charge.amounts[resource] <= amount
 
+    def is_within_amounts(self, charge: QuotaCharge) -> bool:
+        """Whether the pod borrows nothing in any quota."""
+        return all(
+            self._is_entitled(charge, quota, index)
+            for quota, entity in enumerate(charge.entities)
+            for index in self._limits.of(quota, entity).limited
+            if charge.amounts[index]
+        )
+
     def may_reclaim(self, block: QuotaBlock, charge: QuotaCharge, victim: QuotaCharge) -> bool:
         """Whether the victim's entity borrows the resource from the entity of the blocked pod."""
         return bool(victim.amounts[block.resource]) and any(
