@@ -10,7 +10,7 @@ from typing import Any
 
 from policysched.cluster.cache import ClusterCache
 from policysched.kube.decode import core_objects as wire
-from policysched.kube.decode.kubelet_rejection import decode_kubelet_rejection
+from policysched.kube.decode.core_objects import decode_kubelet_rejection
 from policysched.model.identifiers import NodeName
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from policysched.gc_tuning import freeze_live_objects, raise_gc_thresholds
+
 pytest_plugins = ["tests.controlplane.fixtures", "tests.prometheus.fixtures", "tests.language.update_golden"]
 
 SEARCHES = {
@@ -16,7 +18,7 @@ SEARCHES = {
     "cli/test_demo.py",
     "cli/test_grammar_cache.py",
     "cli/test_kubectl.py",
-    "daemon/test_compiling.py",
+    "daemon/test_policy_checker.py",
     "evaluate/test_devices_property.py",
     "evaluate/test_invariants.py",
     "evaluate/test_reference_property.py",
@@ -34,8 +36,14 @@ SEARCHES = {
 }
 HERE = Path(__file__).parent
 
+raise_gc_thresholds()  # as a command does; with Python's thresholds a test run takes more CPU time
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE) and item.path.relative_to(HERE).as_posix() in SEARCHES:
             item.add_marker(pytest.mark.search)
+
+
+def pytest_collection_finish() -> None:
+    freeze_live_objects()  # thousands of tests and their modules, which every full collection would visit

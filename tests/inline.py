@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from policysched.daemon.policy_compiler import PolicyTexts, compile_sync
+from policysched.daemon.policy_checker import PolicyTexts, check_texts
 from policysched.kube.leader_election import LeaderElector, LeadershipStatus
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.scheduler.steps import Steps, Value
@@ -12,7 +12,7 @@ from policysched.scheduler.steps import Steps, Value
 
 async def check_inline(texts: PolicyTexts, place: str) -> PolicyBundle:
     """Checks on the calling thread: a virtual clock does not advance meanwhile."""
-    return compile_sync(texts, place)
+    return check_texts(texts, place)
 
 
 def run_to_completion(steps: Steps[Value]) -> Value:

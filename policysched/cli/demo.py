@@ -161,8 +161,8 @@ def _explain_newest(console: "Console", world: "Demo") -> None:
 
     from policysched.cli.explain import print_explanation
     from policysched.data_files import data_file
-    from policysched.harness.cluster_files import ClusterFiles
-    from policysched.harness.inputs import choose_policy, load_samples
+    from policysched.from_files.cluster_files import ClusterFiles
+    from policysched.from_files.inputs import choose_policy, load_samples
     from policysched.offline.pod_explanation import explain_pod
 
     newest = max(world.pods_of("web"), key=lambda pod: int(pod["metadata"]["resourceVersion"]))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from policysched.cli.offline_options import (
+    load_authority,
     load_inputs,
     now_ns,
     offline_options,
@@ -14,8 +15,8 @@ from policysched.cli.offline_options import (
     print_notes,
     report_unusable_files,
 )
-from policysched.harness.inputs import load_samples
-from policysched.harness.state_values import load_state_values
+from policysched.from_files.inputs import load_samples
+from policysched.from_files.state_values import load_state_values
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.types.units import format_value
 from policysched.offline.pod_explanation import ExplainResult, explain_pod
@@ -46,6 +47,7 @@ def explain(
     cluster_paths: tuple[str, ...],
     metrics_path: Path | None,
     state_path: Path | None,
+    config_path: Path | None,
     output_format: str,
     all_nodes: bool,
 ) -> None:
@@ -66,7 +68,15 @@ def explain(
         samples, notes = load_samples(metrics_path, program, files.node_names(), now_ns=at_ns)
         states, state_notes = load_state_values(state_path, program, files.node_names(), now_ns=at_ns)
         notes += state_notes
-        result = explain_pod(program, files, pod, samples=samples, saved_states=states, now_ns=at_ns)
+        result = explain_pod(
+            program,
+            files,
+            pod,
+            samples=samples,
+            saved_states=states,
+            authority=load_authority(config_path, program),
+            now_ns=at_ns,
+        )
     notes = [*result.notes, *notes]
     if output_format == "json":
         record = explain_record(

@@ -28,6 +28,7 @@ MACHINE_FORMAT_NAMES = ("json", "json-lines", "github", "gitlab", "junit", "sari
 """Machine formats. Their renderers are imported on demand."""
 
 if TYPE_CHECKING:
+    from policysched.config.settings import Settings
     from policysched.lint.linter import ProgramCheck
 
 _LEVELS = {severity.label: severity for severity in Severity}
@@ -78,7 +79,8 @@ def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence
     multiple=True,
     callback=_codes,
     metavar="CODE|NAME",
-    help="Report only these diagnostics: codes, names or prefixes of codes, separated by commas.",
+    help="Report only these diagnostics: codes, names or prefixes of codes, separated by commas. PS6 (what a policy "
+    "trusts tenants with) is reported only if selected.",
 )
 @click.option(
     "--ignore",
@@ -92,7 +94,8 @@ def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence
     "--config",
     "config_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The scheduler's settings file. Also report metrics and extenders that it does not define.",
+    help="The scheduler's settings file. Also report metrics and extenders that it does not define, "
+    "and names that it does not allow; use its limit on the cost of a policy.",
 )
 @click.option(
     "--live",
@@ -136,7 +139,14 @@ def lint(
             click.echo(f"policysched: {unusable}", err=True)
         if unusable_files and not sets:
             return 2
-        diagnostics = lint_sets(sets, params, _settings_checks(config_path, live=live))
+        settings = _read_settings(config_path, live=live)
+        diagnostics = (
+            lint_sets(sets, params, select=select)
+            if settings is None
+            else lint_sets(
+                sets, params, _settings_checks(settings, live=live), select, settings.policy_cost_max
+            )
+        )
     except (UnusableFile, LiveQueryFailed) as error:
         raise CommandError(str(error)) from None
     findings = tuple(_selected_findings(diagnostics, select, ignore))
@@ -167,7 +177,7 @@ def _selected_findings(
             yield finding
 
 
-def _settings_checks(config_path: Path | None, *, live: bool) -> "ProgramCheck | None":
+def _read_settings(config_path: Path | None, *, live: bool) -> "Settings | None":
     """None without a settings file."""
     if config_path is None:
         if live:
@@ -175,12 +185,17 @@ def _settings_checks(config_path: Path | None, *, live: bool) -> "ProgramCheck |
         return None
     from policysched.config.layers import BadSettings
     from policysched.config.settings import read_settings
-    from policysched.lint.settings_checks import SettingsChecks
 
     try:
-        return SettingsChecks(read_settings(config_path, {}, {}), live=live).findings
+        return read_settings(config_path, {}, {})
     except BadSettings as error:
         raise CommandError(*error.problems) from None
+
+
+def _settings_checks(settings: "Settings", *, live: bool) -> "ProgramCheck":
+    from policysched.lint.settings_checks import SettingsChecks
+
+    return SettingsChecks(settings, live=live).findings
 
 
 _INCLUDES_KUBE_DEFAULT = re.compile(r"^\s*include\s+kube_default\b", re.MULTILINE)

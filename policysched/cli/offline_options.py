@@ -12,11 +12,13 @@ import click
 from policysched.cli import CommandError
 from policysched.cli.policy_options import name_option, output_format_option, param_option
 from policysched.files import STANDARD_INPUT
-from policysched.harness.cluster_files import ClusterFiles, read_cluster_files
-from policysched.harness.inputs import PolicyHasErrors, choose_policy
+from policysched.from_files.cluster_files import ClusterFiles, read_cluster_files
+from policysched.from_files.inputs import PolicyHasErrors, choose_policy
 from policysched.lang.ir.program import Program
 from policysched.metric_sources.file import BadSamplesFile
 from policysched.policy_files.source_set import UnusableFile
+from policysched.scheduler.authority import ANY_POLICY_NAME, Authority
+from policysched.scheduler.policies.allowed_names import disallowed_name
 from policysched.text.render_text import render_full
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def offline_options(command: Command) -> Command:
-    """`--policy --name --param --cluster --metrics --state --output-format`."""
+    """`--policy --name --param --cluster --metrics --state --config --output-format`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -67,6 +69,13 @@ _OPTIONS = (
         help="Values of the policy's states, {state: {key: {node: value}}} in YAML or JSON, or a POLICY.state.json "
         "file of a scheduler.",
     ),
+    click.option(
+        "--config",
+        "config_path",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="The scheduler's settings file: which namespaces the policy serves, and which pods it may evict.",
+    ),
     output_format_option,
 )
 
@@ -100,6 +109,23 @@ def load_inputs(
     for malformed in files.malformed:
         click.echo(f"policysched: skipped: {malformed}", err=True)
     return program, files
+
+
+def load_authority(config_path: Path | None, program: Program) -> Authority:
+    """What the settings allow the policy to do. Without a file every name is allowed."""
+    if config_path is None:
+        return ANY_POLICY_NAME
+    from policysched.config.layers import BadSettings
+    from policysched.config.settings import read_settings
+
+    try:
+        authority = read_settings(config_path, {}, {}).authority
+    except BadSettings as error:
+        raise CommandError(*error.problems) from None
+    diagnostics = disallowed_name(program, authority)
+    if diagnostics:
+        raise PolicyHasErrors(diagnostics)
+    return authority
 
 
 def now_ns() -> int:

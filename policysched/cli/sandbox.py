@@ -82,7 +82,7 @@ def _nodes(text: str) -> tuple[int | None, list[dict[str, Any]]]:
         if int(text) > NODES_MAX:
             raise CommandError(f"--nodes {text}: the limit is {NODES_MAX} nodes")
         return int(text), []
-    from policysched.harness.cluster_files import read_objects
+    from policysched.from_files.cluster_files import read_objects
     from policysched.kube.decode.errors import MalformedObject
     from policysched.policy_files.source_set import UnusableFile
 

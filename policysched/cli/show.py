@@ -49,7 +49,7 @@ def show(
     """
     from policysched.evaluate import compile as compile_plan
     from policysched.evaluate.plan.listing import listing
-    from policysched.harness.inputs import choose_policy
+    from policysched.from_files.inputs import choose_policy
     from policysched.policy_files.source_set import UnusableFile
 
     with report_unusable_files():

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from policysched.cli.offline_options import (
+    load_authority,
     load_inputs,
     now_ns,
     offline_options,
@@ -16,10 +17,10 @@ from policysched.cli.offline_options import (
     print_notes,
     report_unusable_files,
 )
-from policysched.harness.inputs import load_samples
-from policysched.harness.simulate import SimulationResult, choose_scope
-from policysched.harness.simulate import simulate as simulate_cluster
-from policysched.harness.state_values import load_state_values
+from policysched.from_files.inputs import load_samples
+from policysched.from_files.simulate import SimulationResult, choose_scope
+from policysched.from_files.simulate import simulate as simulate_cluster
+from policysched.from_files.state_values import load_state_values
 from policysched.offline.pod_explanation import missing_inputs_note
 
 
@@ -42,6 +43,7 @@ def simulate(
     cluster_paths: tuple[str, ...],
     metrics_path: Path | None,
     state_path: Path | None,
+    config_path: Path | None,
     output_format: str,
     pods_scope: str,
     fail_on_pending: bool,
@@ -59,6 +61,7 @@ def simulate(
     """
     with report_unusable_files():
         program, files = load_inputs(policy_path, name, params, cluster_paths)
+        authority = load_authority(config_path, program)
         at_ns = now_ns()
         samples, notes = load_samples(metrics_path, program, files.node_names(), now_ns=at_ns)
         states, state_notes = load_state_values(state_path, program, files.node_names(), now_ns=at_ns)
@@ -76,7 +79,14 @@ def simulate(
         notes.append(missing_inputs_note(program))
     with _progress() as progress:
         result = simulate_cluster(
-            program, files, samples=samples, saved_states=states, scope=scope, now_ns=at_ns, progress=progress
+            program,
+            files,
+            samples=samples,
+            saved_states=states,
+            authority=authority,
+            scope=scope,
+            now_ns=at_ns,
+            progress=progress,
         )
     if output_format == "json":
         print_json({**result.record(), "notes": notes})

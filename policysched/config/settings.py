@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from policysched.config.authority_settings import authority_settings
 from policysched.config.http_settings import HttpSettings, http_problems, http_settings
 from policysched.config.layers import LayeredSettings
 from policysched.config.logs import LogFormat
@@ -18,7 +19,9 @@ from policysched.kube.leader_election import LeaseSettings
 from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.write.bind import BindSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
+from policysched.lang.check.limits import POLICY_COST_MAX
 from policysched.metric_sources.source_kind import SettingProblem
+from policysched.scheduler.authority import Authority
 from policysched.scheduler.limits import SchedulerLimits
 
 Dataclass = TypeVar("Dataclass")
@@ -67,8 +70,11 @@ class DaemonSettings:
     connections_max: int = 96
     reflecting: ReflectorSettings = field(default_factory=ReflectorSettings)
     reporting: ReporterSettings = field(default_factory=ReporterSettings)
+    authority: Authority = field(default_factory=Authority)
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     compile_timeout_s: float = 20.0
+    policy_timeout_s: float = 5.0
+    policy_cost_max: int = POLICY_COST_MAX
     samples: SamplesSettings = field(default_factory=SamplesSettings)
     configured: Mapping[str, Any] = field(default_factory=dict)
 
@@ -163,8 +169,11 @@ def shared_settings(given: Mapping[str, Any]) -> dict[str, Any]:
             ReflectorSettings, {name: api[name] for name in ("page_size",) if name in api}
         ),
         "reporting": with_overrides(ReporterSettings, given.get("reporting", {})),
+        "authority": authority_settings(given),
         "params": given.get("params", {}),
         "compile_timeout_s": given.get("compile_timeout_s", 20.0),
+        "policy_timeout_s": given.get("policy_timeout_s", 5.0),
+        "policy_cost_max": given.get("policy_cost_max", POLICY_COST_MAX),
         "samples": samples_settings(given),
         "configured": given,
     }

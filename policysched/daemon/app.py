@@ -14,7 +14,7 @@ from typing import Any
 
 from policysched.config.settings import DaemonSettings, NamespacedName
 from policysched.daemon.metric_monitor import MetricMonitor
-from policysched.daemon.policy_compiler import Compile
+from policysched.daemon.policy_checker import CheckTexts
 from policysched.daemon.policy_feed import LastGoodStore, PolicyFeed
 from policysched.daemon.reflectors import ReflectorSet
 from policysched.kube.client.api import ApiClient
@@ -38,7 +38,7 @@ class Runtime:
     second."""
 
     transport: Transport
-    compile_texts: Compile
+    check_texts: CheckTexts
     now_ns: Callable[[], int]
     monotonic_s: Callable[[], float]
     random: Callable[[str], Random]
@@ -92,7 +92,7 @@ class DaemonApp(ABC):
         self.policy_feed = PolicyFeed(
             settings.source_name,
             "" if settings.last_good is None else f"ConfigMap {settings.last_good}",
-            runtime.compile_texts,
+            runtime.check_texts,
             self.post,
             read_last_good=self._read_last_good,
             params=settings.params,

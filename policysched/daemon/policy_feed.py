@@ -1,11 +1,12 @@
-"""Compiles the policies' ConfigMap into `PoliciesUpdated`, and stores the last known good texts in a second ConfigMap.
+"""Checks the policies' ConfigMap, delivers `PoliciesUpdated`, and stores the last known good texts in a second ConfigMap.
 
-    ConfigMap updated or deleted ──► newest wins ──► compile ──► PoliciesUpdated
+    ConfigMap updated or deleted ──► newest wins ──► check ──► PoliciesUpdated
                                                        ▲
     last known good, read once before the first ───────┘
 
-`daemon.policy_compiler` compiles: it checks the texts in a worker process. Of the edits that arrive during a compilation only the newest is compiled next. Every compiled bundle is delivered;
-otherwise writing to the ConfigMap more often than compiling takes would keep every edit from taking effect.
+`daemon.policy_checker` checks the texts in a worker process. Of the edits that arrive during a check only the newest is
+checked next. Every checked bundle is delivered; otherwise writing to the ConfigMap more often than a check takes would
+keep every edit from taking effect.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from random import Random
 from typing import Any
 
 from policysched.config.settings import NamespacedName
-from policysched.daemon.policy_compiler import POLICY_SUFFIX, Compile, decode_text, policy_texts
+from policysched.daemon.policy_checker import POLICY_SUFFIX, CheckTexts, decode_text, policy_texts
 from policysched.kube.client.api import JSON_PATCH, ApiClient, ApiErrors, Forbidden, NotFound
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
@@ -26,14 +27,14 @@ from policysched.policy_files.parameter_values import parameters_without_policy,
 from policysched.scheduler.events import PoliciesUpdated
 
 STATE_SUFFIX = ".state.json"
-SLOW_COMPILE_WARNING_S = 5.0
+SLOW_CHECK_WARNING_S = 5.0
 """A longer check is logged, since the edit seems to have no effect meanwhile."""
 
 log = logging.getLogger(__name__)
 
 
 class PolicyFeed:
-    """The reflector calls `on_config_map` for each version, and `on_listed` after its first list; `run` compiles and
+    """The reflector calls `on_config_map` for each version, and `on_listed` after its first list; `run` checks and
     delivers. `place` and `kept_in` name the location of the texts and of the last known good ones (empty: none) in
     messages; `params` are the settings' parameter values by policy; `uid` is the ConfigMap's, for events."""
 
@@ -41,14 +42,14 @@ class PolicyFeed:
         self,
         place: str,
         kept_in: str,
-        compile_texts: Compile,
+        check_texts: CheckTexts,
         deliver: Callable[[PoliciesUpdated], None],
         *,
         read_last_good: Callable[[], Awaitable[Mapping[str, str]]],
         params: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self._place, self._kept_in = place, kept_in
-        self._compile = compile_texts
+        self._check = check_texts
         self._deliver = deliver
         self._read_last_good = read_last_good
         self._latest_event: ConfigMapUpdated | ConfigMapDeleted | None = None
@@ -71,18 +72,18 @@ class PolicyFeed:
 
     async def run(self) -> None:
         """Until cancelled."""
-        last_good = await self._compile_last_good()
+        last_good = await self._check_last_good()
         while True:
             await self._changed.wait()
             self._changed.clear()
             newest = self._latest_event
-            assert newest is not None, "nothing to compile"
+            assert newest is not None, "nothing to check"
             self._deliver(await self._offer(newest, last_good))
             last_good = None
 
-    async def _compile_last_good(self) -> PolicyBundle | None:
+    async def _check_last_good(self) -> PolicyBundle | None:
         texts: Mapping[str, str] = await self._read_last_good()
-        return await self._compile(texts, "last known good") if texts else None
+        return await self._check(texts, "last known good") if texts else None
 
     async def _offer(
         self, newest: ConfigMapUpdated | ConfigMapDeleted, last_good: PolicyBundle | None
@@ -104,15 +105,15 @@ class PolicyFeed:
                 extra={"place": self._place, "keys": ", ".join(ignored)},
             )
         self._reported_ignored = ignored
-        log.debug("compiling", extra={"place": self._place, "keys": len(texts)})
-        slow = asyncio.get_running_loop().call_later(SLOW_COMPILE_WARNING_S, self._warn_slow_compile)
+        log.debug("checking the policies", extra={"place": self._place, "keys": len(texts)})
+        slow = asyncio.get_running_loop().call_later(SLOW_CHECK_WARNING_S, self._warn_slow_check)
         try:
-            bundle = await self._compile(texts, self._place)
+            bundle = await self._check(texts, self._place)
         finally:
             slow.cancel()
         return PoliciesUpdated(bundle, newest.resource_version, last_good, self._place, self._kept_in)
 
-    def _warn_slow_compile(self) -> None:
+    def _warn_slow_check(self) -> None:
         log.info("still checking the edit; the active policies are unchanged", extra={"place": self._place})
 
 

@@ -19,7 +19,7 @@ from policysched import __version__
 from policysched.config.settings import DaemonSettings
 from policysched.daemon.app import DaemonApp, Runtime
 from policysched.daemon.clock import NonDecreasingClock
-from policysched.daemon.policy_compiler import WorkerCompiler
+from policysched.daemon.policy_checker import WorkerChecker
 from policysched.daemon.sample_sources import make_sources
 from policysched.kube.client.session import ConnectionSettings, HttpTransport, connect
 from policysched.serve.health import Heartbeat
@@ -45,7 +45,7 @@ class DaemonProcess:
 
     connection: ConnectionSettings
     session: HttpTransport
-    compiler: WorkerCompiler
+    checker: WorkerChecker
     clock: NonDecreasingClock
     heartbeat: Heartbeat
     runtime: Runtime
@@ -53,7 +53,7 @@ class DaemonProcess:
 
     def announce(self, app: DaemonApp, policies: str) -> None:
         """Logs that the app is started, and lets it report policy checks that wait. `policies` is their location."""
-        self.compiler.report_delay = app.report_check_delay
+        self.checker.report_delay = app.report_check_delay
         log.info(
             "started",
             extra={
@@ -79,14 +79,18 @@ async def open_process(settings: DaemonSettings, *, user_agent: str) -> AsyncIte
     heartbeat, clock = Heartbeat(stuck_after_s=STUCK_TIMEOUT_S), NonDecreasingClock()
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(await connect(connection))
-        compiler = WorkerCompiler(timeout_s=settings.compile_timeout_s)
-        stack.push_async_callback(compiler.close)
+        checker = WorkerChecker(
+            timeout_s=settings.compile_timeout_s,
+            text_timeout_s=settings.policy_timeout_s,
+            cost_max=settings.policy_cost_max,
+        )
+        stack.push_async_callback(checker.close)
         samples = make_sources(
             settings.samples, settings.metrics, session, now_ns=clock.now_ns, random=random_stream
         )
         runtime = Runtime(
             transport=session,
-            compile_texts=compiler,
+            check_texts=checker,
             now_ns=clock.now_ns,
             monotonic_s=time.monotonic,
             random=random_stream,
@@ -94,7 +98,7 @@ async def open_process(settings: DaemonSettings, *, user_agent: str) -> AsyncIte
             samples=samples,
             beat=heartbeat.beat,
         )
-        yield DaemonProcess(connection, session, compiler, clock, heartbeat, runtime, stack)
+        yield DaemonProcess(connection, session, checker, clock, heartbeat, runtime, stack)
 
 
 def _random_stream(identity: str, name: str) -> random.Random:

@@ -1,7 +1,7 @@
 """Vectorized evaluation: policies lowered to steps, nodes as columns, one pod against all nodes at
 once.
 
-    compile(program)             -> Plan, immutable: queue order, gangs, admission, read set
+    compile(program)             -> Plan, immutable: queue order, gangs, PreEnqueue, read set
     Evaluator(cache)             owns the columns of all policies
         .evaluate(plan, pod, ...)         -> Verdict
         .explain(plan, pod, ...)          -> PlacementExplanation, equal to the reference's
@@ -21,7 +21,7 @@ from policysched.evaluate.dry_run import DryRun
 from policysched.evaluate.evaluator import Evaluator
 from policysched.evaluate.plan.gang_terms import GangTerms
 from policysched.evaluate.plan.listing import Listing, listing
-from policysched.evaluate.plan.plan import Plan
+from policysched.evaluate.plan.plan import Plan, compile_lazily
 from policysched.evaluate.plan.plan import compile_program as compile  # noqa: A004  # the seam's word
 from policysched.evaluate.plan.victims import VictimPredicate
 from policysched.evaluate.topology_domains import TopologyDomain
@@ -41,6 +41,7 @@ __all__ = [
     "VictimPredicate",
     "VolumesToBind",
     "compile",
+    "compile_lazily",
     "listing",
     "text_hash",
 ]

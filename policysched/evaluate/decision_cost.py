@@ -20,6 +20,9 @@ than the budget has room for."""
 SLICED_DECISION = 250_000
 """A decision that takes more operations runs in steps, one for each rule."""
 
+MEMBER_ITEMS = 16
+"""Items of a gang's member that its gang has room for, whatever their number."""
+
 _ITEM = 1_000
 _VALUE = 100  # a value of a requirement, or a requirement of a selector
 _COLUMN_READ = 2  # of an amount of one node, compared with one operation on arrays
@@ -55,6 +58,11 @@ def decision_cost(pod: Pod, node_count: int, limit: int) -> int:
             return bound  # most pods, of which no more is read
     total = _total(_item_counts(pod), node_count)
     return total if total > limit else total + _value_count(pod) * _VALUE
+
+
+def member_allowance(node_count: int) -> int:
+    """The operations that each member adds to the budget of its gang."""
+    return MEMBER_ITEMS * (_ITEM + _COLUMN_READ * node_count)
 
 
 def over_budget_message(pod: Pod, node_count: int, budget: int) -> str | None:

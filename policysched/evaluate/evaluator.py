@@ -20,6 +20,7 @@ from policysched.evaluate.decision_cost import (
     LONG_DECISION,
     SLICED_DECISION,
     decision_cost,
+    member_allowance,
     over_budget_message,
 )
 from policysched.evaluate.diagnosis import PrefilterRejection, diagnose, prefilter_rejection
@@ -59,6 +60,7 @@ class Evaluator:
         """`decision_budget`: pods whose decision would take more operations are rejected (see `decision_cost`)."""
         self._cache = cache
         self._decision_budget = decision_budget
+        self._columns_by_plan: dict[Plan, tuple[ColumnKind, ...]] = {}
         self._snapshots = SnapshotBuilder(cache)
         self._evaluations = EvaluationCache(self._snapshots)
         self._columns = self._snapshots.columns
@@ -72,16 +74,18 @@ class Evaluator:
             pass
 
     def build_columns_in_steps(self, plan: Plan) -> Iterator[None]:
-        """The same in steps of a thousand rows, so that decisions and changes can run in between."""
+        """The same in steps of one rule, then of a thousand rows, so that decisions and changes can run in between."""
+        yield from plan.lower_in_steps(())
         self._columns.refresh()
-        for kind in _columns_needed(plan):
+        for kind in self._columns_of(plan):
             yield from self._columns.materialize_steps(kind)
 
     def retain_only(self, plans: Collection[Plan]) -> None:
         """Drop what is cached for other plans. Otherwise each edit of a policy would leave its
         columns behind, to be refreshed forever.
         """
-        self._columns.keep_only({kind for plan in plans for kind in _columns_needed(plan)})
+        self._columns.keep_only({kind for plan in plans for kind in self._columns_of(plan)})
+        self._columns_by_plan = {plan: self._columns_by_plan[plan] for plan in plans if plan.is_lowered(())}
         self._snapshots.retain_only(plans)
         self._evaluations.retain_only(plans)
 
@@ -340,6 +344,14 @@ class Evaluator:
             return None
         return over_budget_message(pod, len(self._cache.nodes), self._decision_budget)
 
+    def decision_cost(self, pod: Pod) -> int:
+        """In operations; not counted further once it is over the budget."""
+        return decision_cost(pod, len(self._cache.nodes), self._decision_budget)
+
+    def gang_budget(self, member_count: int) -> int:
+        """The operations that placing a gang may take: the budget of a decision, and room for each member."""
+        return self._decision_budget + member_count * member_allowance(len(self._cache.nodes))
+
     def long_decision_cost(self, pod: Pod) -> int:
         """In operations; 0 for a decision that is not long."""
         if self.is_short_decision(pod):
@@ -350,11 +362,13 @@ class Evaluator:
     def warm_up(
         self, plan: Plan, pod: Pod, *, now_ns: int, facts: QueuedPodInfo, samples: Samples
     ) -> Iterator[None]:
-        """What `evaluate` does first for a pod whose decision takes more than a few milliseconds, in steps: one for
-        each rule. Nothing for other pods."""
+        """What `evaluate` does first, in steps of one rule: for the first pod with these layers, and where a
+        decision takes more than a few milliseconds, because of the pod or the policy. Nothing for other pods."""
+        if plan.program.layers:
+            context = self._snapshots.eval_context(pod, facts, now_ns, samples, None)
+            yield from plan.lower_in_steps(plan.active_layers(context))
         if (
-            self.is_short_decision(pod)
-            or decision_cost(pod, len(self._cache.nodes), SLICED_DECISION) <= SLICED_DECISION
+            not (plan.is_long or self._is_sliced(pod))
             or self.over_budget_message(pod) is not None
             or self._admission_rejection(plan, pod) is not None
         ):
@@ -363,10 +377,24 @@ class Evaluator:
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, None)
         yield from self._evaluations.warm_up(plan, plan.variant(plan.active_layers(context)), context)
 
+    def _columns_of(self, plan: Plan) -> tuple[ColumnKind, ...]:
+        """The columns that the plan needs; none while it is in preparation."""
+        if not plan.is_lowered(()):
+            return ()
+        if plan not in self._columns_by_plan:
+            self._columns_by_plan[plan] = tuple(dict.fromkeys(_columns_needed(plan)))
+        return self._columns_by_plan[plan]
+
+    def _is_sliced(self, pod: Pod) -> bool:
+        return (
+            not self.is_short_decision(pod)
+            and decision_cost(pod, len(self._cache.nodes), SLICED_DECISION) > SLICED_DECISION
+        )
+
     # ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _admission_rejection(self, plan: Plan, pod: Pod) -> str | None:
-        return plan.admission(pod, self._cache.namespaces.get(pod.namespace))
+        return plan.pre_enqueue_message(pod, self._cache.namespaces.get(pod.namespace))
 
     def _rejected_verdict(
         self,

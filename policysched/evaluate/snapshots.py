@@ -17,7 +17,7 @@ from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.columns.pod_counter import ClusterPodCounter, HypotheticalPodCounter
 from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.kernel import EMPTY_CLUSTER_CONTEXT, ClusterContext
-from policysched.evaluate.plan.assumed_load import OverlayLoad
+from policysched.evaluate.plan.assume_clauses import OverlayLoad
 from policysched.evaluate.plan.lower import Variant
 from policysched.evaluate.plan.plan import Plan
 from policysched.evaluate.plan.read_set import unknown_namespace

@@ -33,12 +33,13 @@ RecordRequest = Callable[[str, str, str, float], None]
 @dataclass(frozen=True, slots=True)
 class ExtenderLimits:
     """`budget_s`: the time limit of a response (kube-scheduler's `httpTimeout` should be longer). `body_bytes_max`,
-    `values_max`: full node lists are large, about 10 kB and 300 JSON values per node. `requests_max`: concurrent requests;
+    `values_max`: full node lists are large, about 10 kB and 550 JSON values per node (an object counts as
+    three). `requests_max`: concurrent requests;
     kube-scheduler filters and scores one pod at a time, but binds many at once."""
 
     budget_s: float = 4.0
     body_bytes_max: int = 64 * 2**20
-    values_max: int = 2_000_000
+    values_max: int = 3_000_000
     requests_max: int = 128
 
 

@@ -1,11 +1,13 @@
 """The diagnostics of `policysched lint`, in the order of the files."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from policysched.lang.check.bundle import PolicyBundle
-from policysched.lang.diagnostics.catalogue import make_diagnostic
+from policysched.lang.check.limits import POLICY_COST_MAX
+from policysched.lang.diagnostics.catalogue import OPT_IN_CODES, make_diagnostic
 from policysched.lang.diagnostics.ignore_comments import apply_ignore_comments
 from policysched.lang.ir.program import Program
+from policysched.lint.trust import trust_findings
 from policysched.policy_files.checking import check_source_set, reject_unused_parameters
 from policysched.policy_files.source_set import SourceSet
 from policysched.text import Diagnostic, Severity, Span
@@ -19,15 +21,22 @@ class LiveQueryFailed(Exception):
 
 
 def lint(
-    sets: Sequence[SourceSet], flags: Sequence[str] = (), settings_check: ProgramCheck | None = None
+    sets: Sequence[SourceSet],
+    flags: Sequence[str] = (),
+    settings_check: ProgramCheck | None = None,
+    select: Collection[str] = (),
+    cost_max: int = POLICY_COST_MAX,
 ) -> tuple[Diagnostic, ...]:
     """The diagnostics of the requested texts, without duplicates. `flags` are parameter values, `NAME=VALUE`; raises
-    UnusableFile for an invalid one. `settings_check` adds diagnostics that need the settings, and may raise."""
+    UnusableFile for an invalid one. `settings_check` adds diagnostics that need the settings, and may raise.
+    Opt-in diagnostics are left out unless their codes are in `select`. `cost_max` is the limit on a policy's cost."""
     diagnostics: dict[tuple[str, str, int, int, str], Diagnostic] = {}
-    bundles = [check_source_set(sources, flags) for sources in sets]
+    bundles = [check_source_set(sources, flags, cost_max) for sources in sets]
     reject_unused_parameters(flags, bundles)
     for sources, bundle in zip(sets, bundles, strict=True):
         for diagnostic in _lint_set(sources, bundle, settings_check):
+            if diagnostic.code in OPT_IN_CODES and diagnostic.code not in select:
+                continue
             span = diagnostic.span
             place = (span.start, span.end) if span is not None else (0, 0)
             name = f"{span.source.name} {span.source.origin.note}" if span is not None else ""
@@ -51,6 +60,9 @@ def _lint_set(
             )
         checked = bundle.sources[key]
         diagnostics = [*checked.diagnostics]
+        if checked.program is not None:
+            # Also if not selected: an ignore comment about one is not unused.
+            diagnostics += trust_findings(checked.program, sources.sources[key])
         if settings_check is not None and checked.program is not None:
             diagnostics += settings_check(checked.program)
         yield from apply_ignore_comments(sources.sources[key], _certain_diagnostics(diagnostics))

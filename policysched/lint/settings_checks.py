@@ -1,4 +1,5 @@
-"""Checks of a policy against the operator's settings: metrics that no source serves, unknown extenders, and with `live`
+"""Checks of a policy against the operator's settings: metrics that no source serves, unknown extenders, a
+name that is not allowed, and with `live`
 the current responses of the servers to the metrics' queries.
 
 The nodes are not known here. Of a join only the label is checked: whether the series have it, and whether two series have
@@ -25,6 +26,7 @@ from policysched.metric_sources.prometheus_transport import (
     PrometheusSettings,
 )
 from policysched.metric_sources.router import source_name_for
+from policysched.scheduler.policies.allowed_names import disallowed_name
 from policysched.scheduler.policies.extender_capabilities import unusable_extenders
 from policysched.text import Diagnostic
 
@@ -39,6 +41,7 @@ class SettingsChecks:
         self._samples = settings.samples
         self._unserved_reason = unserved_reason_lookup(settings)
         self._extenders = extender_capabilities(settings.extenders)
+        self._authority = settings.authority
         self._live = live
         self._labels_cache: dict[tuple[str, str], list[dict[str, object]] | PollError] = {}
 
@@ -47,6 +50,7 @@ class SettingsChecks:
         for metric in program.metrics.values():
             yield from self._metric_findings(metric)
         yield from unusable_extenders(program, self._extenders)
+        yield from disallowed_name(program, self._authority)
 
     def _metric_findings(self, metric: Metric) -> Iterator[Diagnostic]:
         why = self._unserved_reason(metric)

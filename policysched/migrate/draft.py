@@ -14,6 +14,7 @@ from typing import Literal
 
 from policysched.builtins.registry import BUILTINS
 from policysched.lang.format.formatter import format_source
+from policysched.scheduler.authority import DEFAULT_SCHEDULER
 from policysched.text import Source
 
 WEIGHT_MAX = 1_000_000
@@ -105,7 +106,7 @@ def _ignored_warnings(draft: PolicyDraft) -> Iterator[tuple[str, str]]:
         yield "PS406", "NodeResourcesFit does not filter in the configuration"
     if "taint_toleration" not in draft.filters:
         yield "PS407", "TaintToleration does not filter in the configuration"
-    if draft.name == "default-scheduler":
+    if draft.name == DEFAULT_SCHEDULER:
         yield "PS412", "do not run kube-scheduler with this policy: both would place the same pods"
 
 

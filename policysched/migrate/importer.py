@@ -20,8 +20,7 @@ from policysched.migrate.process_settings import import_process_settings
 from policysched.migrate.profile import PluginArguments, ProfileImporter
 from policysched.migrate.report import ImportNote, ImportReport
 from policysched.policy_files.source_set import UnusableFile
-
-DEFAULT_NAME = "default-scheduler"
+from policysched.scheduler.authority import DEFAULT_SCHEDULER
 
 
 @dataclass(slots=True)
@@ -46,6 +45,9 @@ def import_config(text: str, name: str, renames: Mapping[str, str] | None = None
     if unused:
         known = ", ".join(importer.names) or "none"
         raise UnusableFile(f"{name}: no profile is named `{unused[0]}` (profiles: {known})")
+    if DEFAULT_SCHEDULER in importer.result.policies:  # allowed only by an entry of its own
+        allowed = [{"name": policy} for policy in importer.result.policies]
+        importer.result.settings["authority"] = {"policies_allowed": allowed}
     return importer.result
 
 
@@ -76,7 +78,7 @@ class _Importer:
         given = report.document.value
         report.profile = 0
         self._import_extenders(report, given)
-        name = self._policy_name(report, (), DEFAULT_NAME)
+        name = self._policy_name(report, (), DEFAULT_SCHEDULER)
         draft = LegacyPolicyImporter(report, given, self.extenders.ignored_resources).draft(
             name, f"From {report.document.name}, a legacy Policy of kube-scheduler."
         )
@@ -123,7 +125,7 @@ class _Importer:
         *,
         alone: bool,
     ) -> None:
-        scheduler = given.get("schedulerName") or (DEFAULT_NAME if alone else None)
+        scheduler = given.get("schedulerName") or (DEFAULT_SCHEDULER if alone else None)
         if scheduler is None:
             raise report.document.unusable_file(path, "with several profiles, each needs a `schedulerName`")
         report.profile = index

@@ -8,14 +8,15 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import MetricSamples, PairEndpoint
 from policysched.evaluate import Evaluator, Plan
 from policysched.evaluate import compile as compile_plan
-from policysched.harness.cluster_files import ClusterFiles
-from policysched.harness.simulate import simulate
-from policysched.harness.state_values import state_tables
+from policysched.from_files.cluster_files import ClusterFiles
+from policysched.from_files.simulate import simulate
+from policysched.from_files.state_values import state_tables
 from policysched.lang.ir.program import Program, rules_for
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.policy_files.source_set import UnusableFile
+from policysched.scheduler.authority import ANY_POLICY_NAME, Authority
 from policysched.scheduler.explain_record import decision_message
 from policysched.scheduler.quotas.quota_books import QuotaBooks
 
@@ -45,10 +46,11 @@ def explain_pod(
     *,
     samples: Mapping[str, MetricSamples],
     saved_states: str | None = None,
+    authority: Authority = ANY_POLICY_NAME,
     now_ns: int,
 ) -> ExplainResult:
-    """Evaluates one pod (`NAMESPACE/NAME`) as if it were pending. `saved_states` are saved values of the policy's states.
-    Raises UnusableFile if the pod is not in the files."""
+    """Evaluates one pod (`NAMESPACE/NAME`) as if it were pending. `saved_states` are saved values of the policy's states,
+    `authority` is what the settings allow policies to do. Raises UnusableFile if the pod is not in the files."""
     observed = _find_pod(files, pod_name)
     cache = files.build_cache()
     cache.drop_pod(observed.pod.uid)  # its own requests do not count against it
@@ -79,21 +81,24 @@ def explain_pod(
     refusal = _quota_refusal(plan, cache, observed.pod, now_ns)
     if refusal is not None and explanation.pod_rejection is None:
         explanation = replace(explanation, selected=None, pod_rejection=refusal)
-    message = decision_message(observed.pod, explanation, node_count=len(cache.nodes))
-    if refusal is not None:
-        message, evicted = _explain_preemption(
-            program, files, observed, samples=samples, saved_states=saved_states, now_ns=now_ns
-        ) or (message, "")
-        notes += [evicted] if evicted else []
-    if (
+    unserved = authority.namespace_rejection(program.name, observed.pod.namespace, space)
+    message = unserved or decision_message(observed.pod, explanation, node_count=len(cache.nodes))
+    tries_preemption = (
         explanation.selected is None
         and explanation.pod_rejection is None
         and gang is None
         and plan.allows_preemption
         and not program.extenders
-    ):
+    )
+    if unserved is None and (tries_preemption or refusal is not None):
         message, evicted = _explain_preemption(
-            program, files, observed, samples=samples, saved_states=saved_states, now_ns=now_ns
+            program,
+            files,
+            observed,
+            samples=samples,
+            saved_states=saved_states,
+            authority=authority,
+            now_ns=now_ns,
         ) or (
             message,
             "",
@@ -128,6 +133,7 @@ def _explain_preemption(
     *,
     samples: Mapping[str, MetricSamples],
     saved_states: str | None,
+    authority: Authority,
     now_ns: int,
 ) -> tuple[str, str] | None:
     """The scheduler's message for the pod when only it is pending, and a note about the pods it would evict. None if
@@ -144,7 +150,13 @@ def _explain_preemption(
     ]
     only_this_pod = replace(files, pods=[*others, waiting])
     result = simulate(
-        program, only_this_pod, samples=samples, saved_states=saved_states, scope="named", now_ns=now_ns
+        program,
+        only_this_pod,
+        samples=samples,
+        saved_states=saved_states,
+        authority=authority,
+        scope="named",
+        now_ns=now_ns,
     )
     message = dict(result.first_messages).get(observed.pod.full_name)
     if message is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from policysched.files import UnreadableFile, is_file, is_folder, path_exists, read_text
-from policysched.harness.inputs import PolicyHasErrors, choose_policy
+from policysched.from_files.inputs import PolicyHasErrors, choose_policy
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir.program import Program
 from policysched.policy_files.source_set import UnusableFile

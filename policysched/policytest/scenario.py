@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from policysched.cluster.samples import ALL_NODES, MetricSamples, Sample
-from policysched.harness.cluster_files import ClusterFiles, read_objects
-from policysched.harness.state_values import BadStateValues, parse_state_entries
+from policysched.from_files.cluster_files import ClusterFiles, read_objects
+from policysched.from_files.state_values import BadStateValues, parse_state_entries
 from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.extender.client import ExtenderEndpoint

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from policysched.daemon.extender_caller import extender_capabilities
-from policysched.harness.simulate import pending_message
-from policysched.harness.simulated_prebind import simulate_prebind, simulate_unreserve
+from policysched.from_files.simulate import pending_message
+from policysched.from_files.simulated_prebind import simulate_prebind, simulate_unreserve
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.ir.extender_results import ExtenderResults, nodes_passing_extenders
 from policysched.lang.ir.program import Program
@@ -21,6 +21,7 @@ from policysched.policytest.scenario import Scenario
 from policysched.policytest.stub_extenders import apply_extender_answers, call_stub_extenders
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler.authority import ANY_POLICY_NAME
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.scheduler import Scheduler
 
@@ -65,7 +66,7 @@ class ScenarioRunner:
         )
         limits = SchedulerLimits(binds_in_flight_max=2**31, decisions_kept=_DECISIONS_KEPT_MAX)
         terms = extender_capabilities({name: stub.endpoint for name, stub in scenario.extenders.items()})
-        self._scheduler = Scheduler(limits, terms)
+        self._scheduler = Scheduler(limits, terms, authority=ANY_POLICY_NAME)
         self._extender_answers: dict[PodUid, tuple[tuple[NodeName, ...], ExtenderResults]] = {}
         self._pending: dict[PodUid, ObservedPod] = {}
         self._names: dict[PodUid, str] = {}

@@ -17,7 +17,7 @@ from policysched.config.settings import Settings
 from policysched.daemon.clock import NonDecreasingClock, uptime_s, wait_until_stepped
 from policysched.daemon.event_loop import run_event_loop
 from policysched.daemon.http_service import start_http_server
-from policysched.daemon.policy_compiler import WorkerCompiler
+from policysched.daemon.policy_checker import WorkerChecker
 from policysched.daemon.process import DaemonProcess, ExitReason, open_process
 from policysched.daemon.quotas import quotas_page
 from policysched.daemon.signals import shutdown_signals
@@ -67,12 +67,12 @@ async def _run(settings: Settings) -> int:
         checks: set[asyncio.Task[list[str]]] = set()
         loop.add_signal_handler(signal.SIGUSR2, _start_self_check, app, ApiClient(process.session), checks)
         process.announce(app, str(settings.policies))
-        return _exit_code(await _run_app(app, process.compiler, process.clock))
+        return _exit_code(await _run_app(app, process.checker, process.clock))
 
 
-async def _run_app(app: SchedulerApp, compiler: WorkerCompiler, clock: NonDecreasingClock) -> ExitReason:
+async def _run_app(app: SchedulerApp, checker: WorkerChecker, clock: NonDecreasingClock) -> ExitReason:
     """Runs the app and its background tasks."""
-    warm_up = asyncio.create_task(compiler.warm_up())
+    warm_up = asyncio.create_task(checker.warm_up())
     background = [
         asyncio.create_task(_tune_gc_when_synced(app)),
         asyncio.create_task(_watch_clock(clock, app)),

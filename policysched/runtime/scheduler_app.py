@@ -71,6 +71,7 @@ class SchedulerApp(DaemonApp):
         self.scheduler = Scheduler(
             settings.limits,
             extender_capabilities(settings.extenders),
+            authority=settings.authority,
             first_samples_s=FIRST_SAMPLES_TIMEOUT_S,
             source_name_of=runtime.samples.source_name_for,
         )

@@ -6,7 +6,7 @@ The cluster changes while it is read, so only differences that two comparisons s
 import asyncio
 import logging
 
-from policysched.cluster.audit import find_cache_differences
+from policysched.cluster.cache_differences import find_cache_differences
 from policysched.kube.client.api import ApiClient, ApiErrors
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.watch.resources import NODES, PODS

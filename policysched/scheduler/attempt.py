@@ -27,9 +27,10 @@ from policysched.evaluate import Overlay, PrebindRequirements, TopologyDomain, V
 from policysched.lang.ir.program import Extender, Program
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.scheduler.admission import QueueAdmission
 from policysched.scheduler.commands import Deallocate, DeleteExtendedClaim
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.decision_records import Decision, decision_samples
+from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.extenders.calls import ExtenderCalls
 from policysched.scheduler.in_flight_binds import InFlightBind
 from policysched.scheduler.outcome import (
@@ -54,7 +55,6 @@ from policysched.scheduler.preemption.post_filter_messages import (
 )
 from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod, QueueState
-from policysched.scheduler.records import Decision, decision_samples
 from policysched.scheduler.steps import Steps
 from policysched.scheduler.unschedulable_message import pod_rejected_message, unavailable_message
 
@@ -78,13 +78,13 @@ class PodAttempts:
     def __init__(
         self,
         core: SchedulerCore,
-        admission: QueueAdmission,
+        enqueuer: PodEnqueuer,
         preemption: DefaultPreemption,
         extender_calls: ExtenderCalls,
         prebinder: Prebinder,
     ) -> None:
         self._core = core
-        self._admission = admission
+        self._enqueuer = enqueuer
         self._preemption = preemption
         self._quota_preemption = QuotaPreemption(core, preemption)
         self._extender_calls = extender_calls
@@ -131,7 +131,7 @@ class PodAttempts:
             result = replace(result, prebind_work=self.prebind_work(pod, result.node, None, now_ns))
             self.assume(pod, result, now_ns)
             if gang is not None:
-                self._admission.refresh_gang(gang, now_ns, "GangScheduled")
+                self._enqueuer.refresh_gang(gang, now_ns, "GangScheduled")
             return
         claims = self._post_filter_claims(pod, result, now_ns, in_gang=gang is not None)
         if refusal is not None and not extenders:
@@ -150,7 +150,7 @@ class PodAttempts:
                 result = _with_preemption_skipped(result, extenders)
         self.record_failure(pod, result, now_ns)
         core.queue.apply_backoff(pod, now_ns)
-        self._admission.rekey(pod, now_ns)
+        self._enqueuer.rekey(pod, now_ns)
         core.queue.park(
             pod,
             equivalence_key if early is not None or by_extenders else self.equivalence_key(pod),
@@ -220,10 +220,11 @@ class PodAttempts:
     def warm_up(self, pod: PendingPod, now_ns: int) -> Steps[None]:
         """What a long evaluation needs, rule by rule. Each rule ends the time slice."""
         core = self._core
-        if core.evaluator.is_short_decision(pod.pod):
+        plan = core.plan(pod.policy)
+        if core.evaluator.is_short_decision(pod.pod) and not plan.program.layers and not plan.is_long:
             return
         inputs = core.evaluation_inputs(pod, now_ns)
-        for _ in core.evaluator.warm_up(core.plan(pod.policy), pod.pod, **inputs):
+        for _ in core.evaluator.warm_up(plan, pod.pod, **inputs):
             yield core.limits.attempt_step_cost_max
 
     def evaluate(
@@ -336,7 +337,7 @@ class PodAttempts:
         core.samples.update_assumed_load(pod.uid, None, now_ns)
         pod.state, pod.node, pod.pending_message = QueueState.BINDING, success.node, ""
         bind = core.binds.in_flight[pod.uid] = InFlightBind(pod, success.node, program.sha256, now_ns)
-        self._admission.stop_rekeying(pod)
+        self._enqueuer.stop_rekeying(pod)
         core.reports.cancel_deferred(pod.uid)
         core.queue.mark_placed(pod, now_ns)
         core.queue.requeue(events, now_ns)

@@ -7,20 +7,20 @@ the watch). The pod may be deleted, or shown as bound, before the answer arrives
 
 from policysched.cluster.ledger import PlacementState
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.scheduler.admission import QueueAdmission
 from policysched.scheduler.commands import DeleteExtendedClaim, Log, ReportScheduled, Unreserve
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.decision_records import ConfirmedBind, FailedBind
+from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.in_flight_binds import InFlightBind
 from policysched.scheduler.queue.entries import QueueState
-from policysched.scheduler.records import ConfirmedBind, FailedBind
 
 
 class BindTracker:
     """Applies the answers to `SchedulerCore.binds`."""
 
-    def __init__(self, core: SchedulerCore, admission: QueueAdmission) -> None:
+    def __init__(self, core: SchedulerCore, enqueuer: PodEnqueuer) -> None:
         self._core = core
-        self._admission = admission
+        self._enqueuer = enqueuer
 
     def on_confirmed(self, uid: PodUid, node: NodeName, now_ns: int) -> None:
         core = self._core
@@ -33,7 +33,7 @@ class BindTracker:
             core.queue.requeue(core.cache.confirm(observed.pod, node), now_ns)
             core.samples.update_assumed_load(uid, before, now_ns)
         pending, pod = bind.pod, bind.pod.pod
-        self._admission.remove(pending, now_ns)
+        self._enqueuer.remove(pending, now_ns)
         core.reports.forget(uid)
         core.records.counters.count_attempt("scheduled", pending.policy)
         core.records.counters.confirmed_binds.append(
@@ -85,9 +85,9 @@ class BindTracker:
         if gang is not None:
             gang.attempts, gang.in_error_backoff = max(gang.attempts, pod.attempts), True
             core.queue.apply_backoff(gang, now_ns)
-        self._admission.readmit_after_bind_failure(pod, now_ns)
+        self._enqueuer.enqueue_after_bind_failure(pod, now_ns)
         if gang is not None and core.gangs.gang_of(uid) is not gang:
-            self._admission.refresh_gang(gang, now_ns, "ScheduleAttemptFailure")
+            self._enqueuer.refresh_gang(gang, now_ns, "ScheduleAttemptFailure")
         core.report_pending(pod, "SchedulerError", message, now_ns)
 
     def on_lost(self, uid: PodUid, reason: str, now_ns: int) -> None:
@@ -101,7 +101,7 @@ class BindTracker:
         core.records.counters.failed_binds.append(FailedBind(pod.policy, now_ns - bind.decided_ns))
         pod.state, pod.node = QueueState.BIND_LOST, None
         pod.pending_message = f"binding to {bind.node}: {reason}"
-        self._admission.remove_from_gang(pod, now_ns)
+        self._enqueuer.remove_from_gang(pod, now_ns)
         core.commands.append(
             Log(
                 "info",
@@ -126,7 +126,7 @@ class BindTracker:
             bind.pod.observed = observed
             core.pods[uid] = bind.pod
             return bind
-        self._admission.remove(bind.pod, now_ns)
+        self._enqueuer.remove(bind.pod, now_ns)
         if observed is None or observed.deleting:
-            self._admission.remove_from_gang(bind.pod, now_ns)
+            self._enqueuer.remove_from_gang(bind.pod, now_ns)
         return None

@@ -1,4 +1,4 @@
-"""The state of the scheduler, shared by the parts that change it: admission, attempts, binding and reloading."""
+"""The state of the scheduler, shared by the parts that change it: the way into the queue, attempts, binding and reloading."""
 
 from collections.abc import Mapping
 from operator import attrgetter
@@ -12,6 +12,7 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
+from policysched.scheduler.authority import Authority
 from policysched.scheduler.commands import (
     ClearNomination,
     Command,
@@ -20,13 +21,14 @@ from policysched.scheduler.commands import (
     PendingReason,
     SavePolicyStates,
 )
+from policysched.scheduler.decision_records import DecisionRecords
 from policysched.scheduler.in_flight_binds import InFlightBinds
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.pending_reports import PendingReports
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName
 from policysched.scheduler.policies.first_samples import SourceNameOf
+from policysched.scheduler.policies.policy_samples import PolicySamples
 from policysched.scheduler.policies.registry import PolicyRegistry
-from policysched.scheduler.policies.sample_state import SampleState
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.queue.gangs import GangRegistry
 from policysched.scheduler.queue.ordered_queue import (
@@ -38,7 +40,6 @@ from policysched.scheduler.queue.ordered_queue import (
 )
 from policysched.scheduler.queue.queue import SchedulingQueue
 from policysched.scheduler.quotas.quota_books import QuotaBooks
-from policysched.scheduler.records import DecisionRecords
 
 
 class EvaluationInputs(TypedDict):
@@ -52,6 +53,7 @@ class EvaluationInputs(TypedDict):
 class SchedulerCore:
     """The parts of the state, and the few operations that touch several of them.
 
+    authority: what the settings allow policies to do.
     cache: the cluster as observed, with assumed pods; evaluator: filters and scores on it.
     policies: which policies run; samples: what their rules read as samples.
     pods: the pending pods of running policies by UID, until their bind is confirmed.
@@ -67,14 +69,16 @@ class SchedulerCore:
         limits: SchedulerLimits,
         extenders: ExtendersByName | None = None,
         *,
+        authority: Authority | None = None,
         first_samples_s: float = 0.0,
         source_name_of: SourceNameOf = attrgetter("source"),
     ) -> None:
         self.limits = limits
+        self.authority = authority or Authority()
         self.cache = ClusterCache()
         self.evaluator = Evaluator(self.cache, limits.decision_budget)
-        self.policies = PolicyRegistry(extenders or {})
-        self.samples = SampleState(self.cache, first_samples_s, source_name_of)
+        self.policies = PolicyRegistry(extenders or {}, self.authority)
+        self.samples = PolicySamples(self.cache, first_samples_s, source_name_of)
         self.pods: dict[PodUid, PendingPod] = {}
         self.queue = SchedulingQueue(limits, self._new_policy_queue, self.samples.first_samples.held_policies)
         self.gangs = GangRegistry()
@@ -90,6 +94,15 @@ class SchedulerCore:
 
     def namespace_of(self, pod: Pod) -> Namespace | None:
         return self.cache.namespaces.get(pod.namespace)
+
+    def namespace_rejection(self, policy: str, pod: Pod) -> str | None:
+        """Why the settings do not let the policy schedule pods of this pod's namespace."""
+        return self.authority.namespace_rejection(policy, pod.namespace, self.namespace_of(pod))
+
+    def pre_enqueue_rejection(self, policy: str, pod: Pod) -> str | None:
+        """Why the policy takes the pod on no node, by its namespace or by what the policy reads of the pod alone."""
+        rejection = self.namespace_rejection(policy, pod)
+        return rejection or self.plan(policy).pre_enqueue_message(pod, self.namespace_of(pod))
 
     def evaluation_inputs(self, pod: PendingPod, now_ns: int) -> EvaluationInputs:
         return {"now_ns": now_ns, "facts": pod.facts, "samples": self.samples.of_policy(pod.policy)}

@@ -12,8 +12,8 @@ from policysched.lang.ir.program import Program
 from policysched.model.identifiers import PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
-from policysched.scheduler.admission import QueueAdmission
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.queue.equivalence import program_reads_queue
 from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult, evaluate_pre_enqueue
@@ -22,9 +22,9 @@ from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult
 class PolicyMembership:
     """Every known pod by its schedulerName, whether or not such a policy runs."""
 
-    def __init__(self, core: SchedulerCore, admission: QueueAdmission) -> None:
+    def __init__(self, core: SchedulerCore, enqueuer: PodEnqueuer) -> None:
         self._core = core
-        self._admission = admission
+        self._enqueuer = enqueuer
         self._pods_by_scheduler: dict[str, dict[PodUid, None]] = {}
 
     def add(self, pod: Pod) -> None:
@@ -36,7 +36,7 @@ class PolicyMembership:
         if not uids:
             self._pods_by_scheduler.pop(pod.scheduler, None)
 
-    def readmit_pods(
+    def enqueue_pods_again(
         self, policy: str, now_ns: int, precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS
     ) -> None:
         """Put all pods of the policy into the queue anew: it starts to run, or its text was replaced.
@@ -45,8 +45,8 @@ class PolicyMembership:
         """
         core = self._core
         core.queue.drop_policy(policy)
-        with self._admission.using(precomputed), core.gangs.replacing_policy(policy) as replaced:
-            self._admission.forget_gangs(replaced)
+        with self._enqueuer.using(precomputed), core.gangs.replacing_policy(policy) as replaced:
+            self._enqueuer.forget_gangs(replaced)
             known = [core.cache.pods[uid] for uid in self._pods_by_scheduler.get(policy, ())]
             pending = []
             for observed in known:  # placed members first: gangs are complete before a pod is queued
@@ -58,7 +58,7 @@ class PolicyMembership:
                         pod = core.pods[observed.pod.uid] = PendingPod(observed, queued_ns=now_ns)
                     if pod.state is not QueueState.BIND_LOST:
                         pending.append(pod)
-            self._admission.readmit_many(policy, pending, now_ns)
+            self._enqueuer.enqueue_many(policy, pending, now_ns)
 
     def precompute_pre_enqueue(
         self, program: Program, plan: Plan, now_ns: int
@@ -78,7 +78,13 @@ class PolicyMembership:
             facts = QueuedPodInfo(now_ns, 0) if pod is None else pod.facts
             namespace = core.namespace_of(observed.pod)
             results[uid] = evaluate_pre_enqueue(
-                plan, observed.pod, namespace, facts, now_ns, reads_queue=reads_queue
+                plan,
+                observed.pod,
+                namespace,
+                facts,
+                now_ns,
+                reads_queue=reads_queue,
+                namespace_rejection=core.namespace_rejection(program.name, observed.pod),
             )
             if len(results) % core.limits.rekey_pods_max == 0:
                 yield results
@@ -90,7 +96,7 @@ class PolicyMembership:
         pending = core.pods.get(uid)
         if current is None or not self._is_unplaced(current):
             if pending is not None:
-                self._admission.remove(pending, now_ns)
+                self._enqueuer.remove(pending, now_ns)
             if current is None:
                 self._remove_from_gang(pod, now_ns)
             else:
@@ -101,25 +107,25 @@ class PolicyMembership:
             self._count_in_gang(current, now_ns)
         elif current.deleting:
             if pending is not None:
-                self._admission.remove(pending, now_ns)
+                self._enqueuer.remove(pending, now_ns)
             self._remove_from_gang(pod, now_ns)
         elif current.pod.scheduler in core.policies.running:
             if pending is None:
-                self._admission.admit(current, now_ns)
+                self._enqueuer.enqueue(current, now_ns)
             elif pending.state is QueueState.BIND_LOST or pending.pod != current.pod:
-                self._admission.readmit(pending, current, now_ns, "UnschedulablePodUpdate")
+                self._enqueuer.enqueue_again(pending, current, now_ns, "UnschedulablePodUpdate")
             else:
                 pending.observed = current
 
     def namespace_changed(self, name: str, now_ns: int) -> None:
-        """Policies may read the namespace's labels: readmit all its pods."""
+        """Policies may read the namespace's labels: enqueue_again all its pods."""
         core = self._core
         for gang in [gang for gang in core.gangs if gang.id[1] == name]:
             for uid in list(gang.placed_members):
                 self._count_in_gang(core.cache.pods[uid], now_ns)
         for pod in [pod for pod in core.pods.values() if pod.pod.namespace == name]:
             if pod.state not in (QueueState.BINDING, QueueState.BIND_LOST):
-                self._admission.readmit(pod, pod.observed, now_ns, "NamespaceUpdate")
+                self._enqueuer.enqueue_again(pod, pod.observed, now_ns, "NamespaceUpdate")
 
     def _is_unplaced(self, observed: ObservedPod) -> bool:
         """Whether the pod is on no node, neither as observed nor by a confirmed bind."""
@@ -140,11 +146,11 @@ class PolicyMembership:
         elif gang is None or pod.uid not in gang.placed_members or gang.terms[pod.uid] != terms:
             joined = core.gangs.add_placed(pod.uid, pod.scheduler, terms)
             if gang is not None and gang is not joined:
-                self._admission.refresh_gang(gang, now_ns, "AssignedPodUpdate")
-            self._admission.refresh_gang(joined, now_ns, "AssignedPodAdd")
+                self._enqueuer.refresh_gang(gang, now_ns, "AssignedPodUpdate")
+            self._enqueuer.refresh_gang(joined, now_ns, "AssignedPodAdd")
 
     def _gang_terms(self, pod: Pod, plan: Plan) -> GangTerms | None:
-        namespace, result = self._core.namespace_of(pod), self._admission.precomputed.get(pod.uid)
+        namespace, result = self._core.namespace_of(pod), self._enqueuer.precomputed.get(pod.uid)
         if (
             result is not None
             and result.rejection is None
@@ -156,4 +162,4 @@ class PolicyMembership:
     def _remove_from_gang(self, pod: Pod, now_ns: int) -> None:
         gang = self._core.gangs.remove(pod.uid)
         if gang is not None:
-            self._admission.refresh_gang(gang, now_ns, "PodDelete")
+            self._enqueuer.refresh_gang(gang, now_ns, "PodDelete")

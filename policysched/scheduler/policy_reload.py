@@ -1,7 +1,7 @@
 """Policy reload: replaces one policy text by another between two attempts.
 
-Compilation is quick. The slow parts are building the columns that only the new text reads, and its
-pre-enqueue result for each pending pod. Both are prepared in slices between attempts while the old
+The slow parts are lowering the rules, building the columns that only the new text reads, and its
+pre-enqueue result for each pending pod. They are done in slices between attempts while the old
 plan stays active; the swap itself only reorders the pods. A text with metrics that were never polled
 waits for their first samples before it is prepared. Before the first attempt of this process a text
 becomes active at once.
@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from policysched.evaluate import Plan
-from policysched.evaluate import compile as compile_plan
+from policysched.evaluate import Plan, compile_lazily
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import PodUid
@@ -28,7 +27,7 @@ class PolicyPods(Protocol):
     def precompute_pre_enqueue(
         self, program: Program, plan: Plan, now_ns: int
     ) -> Iterator[dict[PodUid, PreEnqueueResult]]: ...
-    def readmit_pods(
+    def enqueue_pods_again(
         self, policy: str, now_ns: int, precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS
     ) -> None: ...
 
@@ -38,7 +37,7 @@ _DONE = object()
 
 @dataclass(slots=True)
 class _PlanInPreparation:
-    """A plan in preparation: first its columns, then the pre-enqueue result of each pod."""
+    """A plan in preparation: first its rules and columns, then the pre-enqueue result of each pod."""
 
     program: Program
     plan: Plan
@@ -120,7 +119,12 @@ class PolicyReload:
         ]:
             self._start_preparation(*self._awaiting_samples.pop(name), now_ns)
         for name, preparation in list(self._in_preparation.items()):
-            if next(preparation.columns, _DONE) is not _DONE:
+            try:
+                if next(preparation.columns, _DONE) is not _DONE:
+                    return
+            except RecursionError:
+                del self._in_preparation[name]
+                self._reject_nesting(preparation.program, now_ns)
                 return
             prepared = next(preparation.pod_results, None)
             if prepared is not None:
@@ -139,11 +143,11 @@ class PolicyReload:
     def _start(self, program: Program, now_ns: int, *, synced: bool, decided: bool) -> None:
         core = self._core
         try:
-            plan = compile_plan(program)
-        except RecursionError:  # the nesting limit should reject it first; no edit may end the event loop
-            core.commands += core.policies.reject(
-                program, "the policy is nested too deeply to compile", now_ns
-            )
+            plan = compile_lazily(program)
+            if not decided:
+                core.evaluator.build_columns(plan)
+        except RecursionError:
+            self._reject_nesting(program, now_ns)
             return
         if decided:
             running = core.policies.running.get(program.name)
@@ -157,8 +161,13 @@ class PolicyReload:
                     return
             self._start_preparation(program, plan, now_ns)
             return
-        core.evaluator.build_columns(plan)
         self._activate(program, plan, now_ns, synced=synced)
+
+    def _reject_nesting(self, program: Program, now_ns: int) -> None:
+        """The nesting limit should reject it first; no edit may end the event loop."""
+        self._core.commands += self._core.policies.reject(
+            program, "the policy is nested too deeply to compile", now_ns
+        )
 
     def _start_preparation(self, program: Program, plan: Plan, now_ns: int) -> None:
         columns = self._core.evaluator.build_columns_in_steps(plan)
@@ -197,4 +206,4 @@ class PolicyReload:
         }
         core.samples.activate_states(program, now_ns)
         if synced:
-            self._membership.readmit_pods(program.name, now_ns, precomputed)
+            self._membership.enqueue_pods_again(program.name, now_ns, precomputed)

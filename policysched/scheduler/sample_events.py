@@ -5,7 +5,7 @@
                    ──► metric outages are counted again
                    ──► pods of the policy that depend on samples are requeued
 
-`metric_sources` polls and posts the events; the values are kept in `policies.sample_state`.
+`metric_sources` polls and posts the events; the values are kept in `policies.policy_samples`.
 """
 
 from policysched.cluster.samples import MetricSamples

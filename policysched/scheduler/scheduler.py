@@ -29,11 +29,13 @@ from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.nodes import Node
 from policysched.scheduler import events as e
-from policysched.scheduler.admission import QueueAdmission
 from policysched.scheduler.attempt import PodAttempts
+from policysched.scheduler.authority import Authority
 from policysched.scheduler.bind_tracker import BindTracker
 from policysched.scheduler.commands import Command, SetTimer
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.decision_records import Decision, SchedulerCounters
+from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.extenders.calls import ExtenderCalls
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from policysched.scheduler.invariants import check_invariants
@@ -58,7 +60,6 @@ from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueSta
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.quota_warnings import QuotaWarnings
 from policysched.scheduler.quotas.quota_status import QuotaEntityStatus
-from policysched.scheduler.records import Decision, SchedulerCounters
 from policysched.scheduler.sample_events import SampleEvents
 from policysched.scheduler.sample_wait_reports import SampleWaitReports
 from policysched.scheduler.steps import Steps
@@ -87,21 +88,22 @@ class Scheduler:
         limits: SchedulerLimits | None = None,
         extenders: ExtendersByName | None = None,
         *,
+        authority: Authority | None = None,
         first_samples_s: float = 0.0,
         source_name_of: SourceNameOf = attrgetter("source"),
     ) -> None:
-        """`extenders`: those that policies may call, by name. `first_samples_s`: how long a policy waits at most for
-        the first poll of each of its metrics (0: not at all, and `SamplesFailed` events are not needed).
-        `source_name_of`: the name of a metric's source, for messages."""
+        """`authority`: what policies may do. `first_samples_s`: how long a policy waits at most for the first poll of each
+        metric (0: not at all, and `SamplesFailed` events are not needed). `source_name_of`: for messages."""
         self._core = core = SchedulerCore(
             limits or SchedulerLimits(),
             extenders,
+            authority=authority,
             first_samples_s=first_samples_s,
             source_name_of=source_name_of,
         )
-        admission = QueueAdmission(core)
-        self._bind_tracker = BindTracker(core, admission)
-        self._membership = PolicyMembership(core, admission)
+        enqueuer = PodEnqueuer(core)
+        self._bind_tracker = BindTracker(core, enqueuer)
+        self._membership = PolicyMembership(core, enqueuer)
         self._preemption = DefaultPreemption(core)
         self._extender_calls = ExtenderCalls(core)
         self._prebinder = Prebinder(core, self._bind_tracker)
@@ -120,13 +122,13 @@ class Scheduler:
             self._kubelet_rejections,
         )
         self._pod_attempts = PodAttempts(
-            core, admission, self._preemption, self._extender_calls, self._prebinder
+            core, enqueuer, self._preemption, self._extender_calls, self._prebinder
         )
-        self._gang_attempts = GangAttempts(core, self._pod_attempts, admission, self._preemption)
+        self._gang_attempts = GangAttempts(core, self._pod_attempts, enqueuer, self._preemption)
         self._timers = Timers(
             (
                 core.queue,
-                admission,
+                enqueuer,
                 self._outages,
                 FirstSampleTimeouts(core),
                 SampleWaitReports(core),
@@ -145,8 +147,7 @@ class Scheduler:
     # ── events ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def handle(self, event: e.Event, now_ns: int) -> list[Command]:
-        """Apply one event. Makes no attempt, but finishes one in progress first, on the cluster that it began on.
-        A flat table, longer than a screen: each event and its handler."""
+        """Apply one event. Makes no attempt, but finishes one in progress first, on the cluster that it began on."""
         while self.attempt_in_progress:
             self._continue_attempt(None, now_ns)
         self._core.gangs.started_ns = self._core.gangs.started_ns or now_ns
@@ -226,7 +227,7 @@ class Scheduler:
             return
         self._synced = True
         for name in list(self._core.policies.running):
-            self._membership.readmit_pods(name, now_ns)
+            self._membership.enqueue_pods_again(name, now_ns)
 
     def _node_updated(self, node: Node, now_ns: int) -> None:
         self._kubelet_rejections.node_updated(node, now_ns)
@@ -262,8 +263,8 @@ class Scheduler:
         return next_ns is not None and next_ns <= now_ns
 
     def decide(self, now_ns: int) -> list[Command]:
-        """Continue the attempt in progress. If there is none: do what is due, prepare one slice of a policy that is
-        about to replace another, and attempt the first entry of the queue. Does nothing when not `ready`."""
+        """Continue the attempt in progress, or do what is due, prepare a slice of a new policy text and attempt the first
+        entry of the queue. Does nothing when not `ready`."""
         cost_max = self._core.limits.attempt_step_cost_max
         if self.attempt_in_progress:
             self._continue_attempt(cost_max, now_ns)

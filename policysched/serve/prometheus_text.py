@@ -2,6 +2,7 @@
 
 Metrics that kube-scheduler has too keep its names (`scheduler_*`), so that dashboards keep working; others are
 `policysched_*`. Format: text/plain; version=0.0.4 (prometheus.io/docs/instrumenting/exposition_formats).
+`serve.server` serves the text at `/metrics`; `runtime.telemetry` and `extender.telemetry` fill the registry.
 """
 
 import math

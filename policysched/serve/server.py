@@ -6,7 +6,8 @@
                                                         └─ other data: rendered on the main loop, between two decisions
 
 `/livez` and `/readyz` are open to everybody, as kube-scheduler's. Readers get at most a fifth of the main loop's time, one
-after another; if it does not respond in time, the status is 503.
+after another; if it does not respond in time, the status is 503. `daemon.http_service` starts it; `serve.prometheus_text`
+renders `/metrics`.
 """
 
 import asyncio

@@ -2,14 +2,14 @@
 
 Certificates are renewed while the process runs (cert-manager replaces the files), so the files are checked periodically.
 Each change makes a new context, which new connections use. While certificate and key do not match, as during a renewal,
-the old context stays.
+the old context stays. A self-signed certificate is made anew before it expires.
 """
 
 import logging
 import os
 import ssl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 RELOAD_INTERVAL_S = 10.0
 SELF_SIGNED_LIFETIME = timedelta(days=365)
 """As of kube-scheduler's."""
+SELF_SIGNED_RENEWAL_AGE = timedelta(days=292)
+"""After four fifths of the lifetime, so that months remain in which a failed renewal is repeated."""
 
 
 class BadCertificate(Exception):
@@ -38,12 +40,20 @@ class ServerTlsFiles:
 
 class ServerTls:
     """`context` is the one for the next connection. Raises BadCertificate if the files are unusable at the start. `host`
-    is named in a self-signed certificate."""
+    is named in a self-signed certificate, whose age is by the clock `now`."""
 
-    def __init__(self, files: ServerTlsFiles, *, host: str = "localhost") -> None:
+    def __init__(
+        self,
+        files: ServerTlsFiles,
+        *,
+        host: str = "localhost",
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self._files = files
+        self._host, self._now = host, now
+        self._self_signed_at = now()
         self._cluster_client_ca = ""
-        self._self_signed_pem = b"" if files.certificate is not None else make_self_signed_pem(host)
+        self._self_signed_pem = b"" if files.certificate is not None else make_self_signed_pem(host, now())
         self._last_stamps = self._file_stamps()
         self.context = self._make_context()
 
@@ -52,7 +62,9 @@ class ServerTls:
         return self._files.client_ca is not None
 
     def reload_if_changed(self) -> None:
-        """Reload the files if they changed."""
+        """Reload the files if they changed; make a new self-signed certificate if it is time."""
+        if self._files.certificate is None:
+            self._renew_self_signed_if_old()
         stamps = self._file_stamps()
         if stamps == self._last_stamps:
             return
@@ -63,6 +75,15 @@ class ServerTls:
         else:
             self._last_stamps = stamps
             log.info("reloaded the certificate", extra={"file": str(self._files.certificate)})
+
+    def _renew_self_signed_if_old(self) -> None:
+        now = self._now()
+        # A clock that was set back makes a certificate from the future, which clients refuse too.
+        if abs(now - self._self_signed_at) < SELF_SIGNED_RENEWAL_AGE:
+            return
+        self._self_signed_pem, self._self_signed_at = make_self_signed_pem(self._host, now), now
+        self.context = self._make_context()
+        log.info("renewed the self-signed certificate")
 
     def use_cluster_client_ca(self, pem: str) -> None:
         """The cluster's CA of client certificates; no effect with a `client_ca` file."""
@@ -104,8 +125,8 @@ class ServerTls:
         return tuple(None if file is None else _file_stamp(file) for file in files)
 
 
-def make_self_signed_pem(host: str) -> bytes:
-    """A key and a certificate for `host`, the machine's name and loopback, as PEM."""
+def make_self_signed_pem(host: str, now: datetime) -> bytes:
+    """A key and a certificate for `host`, the machine's name and loopback, as PEM. Valid from an hour before `now`."""
     # Imported here: it takes 60 ms, and most clusters give a certificate.
     import ipaddress
     import socket
@@ -116,7 +137,7 @@ def make_self_signed_pem(host: str) -> bytes:
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
     key = ec.generate_private_key(ec.SECP256R1())
-    machine, now = socket.gethostname(), datetime.now(UTC)
+    machine = socket.gethostname()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{machine}"[:64])])
     names: list[x509.GeneralName] = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     names += [x509.DNSName(name) for name in dict.fromkeys((machine, "localhost")) if name.isascii()]

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from policysched.evaluate import Evaluator, Plan
 from policysched.evaluate import compile as compile_program
-from policysched.scheduler.policies.assumed_load import AssumedLoadTracker
+from policysched.scheduler.policies.assumed_load_tracker import AssumedLoadTracker
 from tests.bench.clusters import (
     ASSUMING,
     DEFAULT,

@@ -89,6 +89,32 @@ def test_with_the_settings_at_hand_an_extender_that_they_lack_is_an_error_at_its
     )
 
 
+def test_with_the_settings_a_name_that_they_do_not_allow_is_an_error_at_its_place(tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text("policies: a/b\nauthority: {policies_allowed: [{name: ml-*}]}\n")
+    (path,) = write(tmp_path, a_policy="policy test version 1\ninclude kube_default\n")
+
+    without = run("lint", path)
+    given = run("lint", path, "--config", str(tmp_path / "settings.yaml"), "--output-format", "concise")
+
+    assert without.code == 0
+    assert (given.code, given.out) == (
+        1,
+        f"{path}:1:8: error[PS908] the settings do not allow a policy called `test` (allowed: ml-*)\n",
+    )
+
+
+def test_the_operators_limit_on_the_cost_of_a_policy_counts(tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text("policies: a/b\npolicy_cost_max: 100\n")
+    (path,) = write(tmp_path, a_policy="policy test version 1\ninclude kube_default\n")
+
+    without = run("lint", path)
+    given = run("lint", path, "--config", str(tmp_path / "settings.yaml"), "--output-format", "concise")
+
+    assert without.code == 0
+    assert given.code == 1
+    assert "error[PS501]" in given.out and "the limit is 100" in given.out
+
+
 def test_each_mistake_in_the_settings_is_reported_in_one_line(tmp_path: Path) -> None:
     (path,) = write(tmp_path, a_policy=GOOD)
     settings = tmp_path / "settings.yaml"

@@ -520,3 +520,35 @@ def test_custom_resources_in_the_cluster_files_are_read_by_their_kind(files: Pat
 
     assert explained["feasible"] == ["busy"]
     assert {placement["node"] for placement in placed["placements"]} == {"busy"}
+
+
+def test_explain_and_simulate_keep_to_the_authority_of_the_settings(tmp_path: Path) -> None:
+    policy = "policy test version 1\ninclude kube_default\npreemption { victims = any }\n"
+    pods = [
+        pod_manifest("low", cpu="900m", node="full", phase="Running", scheduler="other", namespace="batch"),
+        pod_manifest(
+            "agent", cpu="900m", node="agents", phase="Running", owner=("apps/v1", "DaemonSet", "agent")
+        ),
+        pod_manifest("urgent", cpu="900m", priority=9, namespace="web"),
+    ]
+    nodes = [node_manifest("full", cpu="1"), node_manifest("agents", cpu="1")]
+    (tmp_path / "test.policy").write_text(policy)
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump_all([*nodes, *pods]))
+    (tmp_path / "samples.yaml").write_text("{}\n")
+    narrow, closed = tmp_path / "narrow.yaml", tmp_path / "closed.yaml"
+    narrow.write_text("policies: a/b\nauthority: {victims_allowed: {namespaces: [other]}}\n")
+    closed.write_text("policies: a/b\nauthority: {policies_allowed: [{name: test, namespaces: [ml]}]}\n")
+    wants = ("--output-format", "json")
+
+    default = answer(run(tmp_path, "simulate", *wants), "simulate")
+    ceiling = answer(run(tmp_path, "simulate", *wants, "--config", str(narrow)), "simulate")
+    explained = answer(run(tmp_path, "explain", "web/urgent", *wants, "--config", str(narrow)), "explain")
+    unserved = answer(run(tmp_path, "simulate", *wants, "--config", str(closed)), "simulate")
+    refused = answer(run(tmp_path, "explain", "web/urgent", *wants, "--config", str(closed)), "explain")
+
+    assert default["preempted"] == ["batch/low"]
+    assert ceiling["preempted"] == []
+    assert "2 pods are protected from eviction by the settings." in ceiling["pending"][0]["message"]
+    assert explained["message"] == ceiling["pending"][0]["message"]
+    assert unserved["pending"][0]["message"] == refused["message"]
+    assert refused["message"].startswith("policy test does not serve namespace web")

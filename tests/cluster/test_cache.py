@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from policysched.cluster.audit import find_cache_differences
 from policysched.cluster.cache import ClusterCache
+from policysched.cluster.cache_differences import find_cache_differences
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
 from tests.builders import finished, node, pending, placed, pod, world

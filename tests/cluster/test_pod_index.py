@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.cluster.audit import find_cache_differences
 from policysched.cluster.cache import ClusterCache
+from policysched.cluster.cache_differences import find_cache_differences
 from policysched.cluster.pod_index import PodIndex
 from tests.builders import finished, pending, placed, pod
 

@@ -1,5 +1,6 @@
 """Flags over variables over the file, and where a mistake is."""
 
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,12 @@ from policysched.metric_sources.prometheus_transport import (
     BasicAuth,
     PrometheusSettings,
     PrometheusTls,
+)
+from policysched.scheduler.authority import (
+    AllowedPolicy,
+    Authority,
+    NamespaceSelection,
+    VictimCeiling,
 )
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.schemas import schema
@@ -317,3 +324,43 @@ def test_headers_are_redacted_in_shown_settings() -> None:
 
     assert page["policysched"]["sources"]["p"]["headers"] == {"X-Key": "***"}
     assert given["sources"]["p"]["headers"] == headers  # type: ignore[index]
+
+
+def test_the_authority_of_policies_is_read_and_is_narrow_by_default() -> None:
+    given = {
+        "policies_allowed": [
+            {"name": "ml-*", "namespaces": ["ml-*", "train"], "namespace_labels": {"team": "ml"}},
+            {"name": "default-scheduler"},
+        ],
+        "victims_allowed": {"namespaces": ["batch"], "priority_max": 7, "protected": ["kube-system"]},
+    }
+
+    settings = read_settings(None, {}, {"policies": "a/b", "authority": given})
+
+    assert settings.authority == Authority(
+        (
+            AllowedPolicy("ml-*", NamespaceSelection(("ml-*", "train"), {"team": "ml"})),
+            AllowedPolicy("default-scheduler"),
+        ),
+        VictimCeiling(NamespaceSelection(("batch",)), 7, frozenset({"kube-system"})),
+    )
+    default = read_settings(None, {}, {"policies": "a/b"}).authority
+    assert default == Authority()
+    assert default.victims.protected == {"kube-system", "static-pods", "daemonset-pods"}
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"policies_allowed": [{"namespaces": ["a"]}]}, "'name' is a required property"),
+        (
+            {"policies_allowed": [{"name": "ML?"}]},
+            "is `ML?`, expected the name of a policy, or a pattern with *",
+        ),
+        ({"victims_allowed": {"protected": ["nobody"]}}, "is `nobody`, expected `kube-system`"),
+        ({"victims_allowed": {"priority": 3}}, "priority: is unknown here"),
+    ],
+)
+def test_mistakes_in_the_authority_of_policies_are_reported(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(BadSettings, match=re.escape(problem)):
+        read_settings(None, {}, {"policies": "a/b", "authority": given})

@@ -12,6 +12,8 @@ from tests.controlplane.api import Api, ApiError, Json
 
 CLUSTER_SCOPED = (
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
     "/api/v1/nodes",
     "/api/v1/persistentvolumes",
     "/apis/storage.k8s.io/v1/storageclasses",
@@ -34,6 +36,7 @@ NAMESPACED = (
     "/apis/batch/v1/jobs",
     "/apis/apps/v1/replicasets",
     "/apis/policy/v1/poddisruptionbudgets",
+    "/apis/networking.k8s.io/v1/networkpolicies",
     "/api/v1/pods",
     "/apis/resource.k8s.io/v1/resourceclaims",
     "/apis/resource.k8s.io/v1/resourceclaimtemplates",

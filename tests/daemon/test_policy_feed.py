@@ -13,8 +13,8 @@ from policysched.scheduler.events import PoliciesUpdated
 from tests.kube.world import on_virtual_time
 
 
-def offers(edits_while_compiling: int, looks: int) -> list[str]:
-    """The versions that are offered where each compilation sees so many further edits, until the first few are offered."""
+def offers(edits_while_checking: int, looks: int) -> list[str]:
+    """The versions that are offered where each check sees so many further edits, until the first few are offered."""
     offers: list[str] = []
 
     async def main() -> None:
@@ -26,8 +26,8 @@ def offers(edits_while_compiling: int, looks: int) -> list[str]:
             version += 1
             feed.on_config_map(ConfigMapUpdated({"main.policy": f"text {version}"}, str(version), "uid"))
 
-        async def compile_slowly(texts: Mapping[str, str], _place: str) -> PolicyBundle:
-            for _ in range(edits_while_compiling):
+        async def check_slowly(texts: Mapping[str, str], _place: str) -> PolicyBundle:
+            for _ in range(edits_while_checking):
                 edit()
                 await asyncio.sleep(0)
             assert version < 100, "a hundred edits, and none of them took effect"
@@ -41,7 +41,7 @@ def offers(edits_while_compiling: int, looks: int) -> list[str]:
             if len(offers) == looks:
                 enough.set()
 
-        feed = PolicyFeed("here", "", compile_slowly, deliver, read_last_good=nothing_kept)
+        feed = PolicyFeed("here", "", check_slowly, deliver, read_last_good=nothing_kept)
         edit()
         async with asyncio.TaskGroup() as group:
             running = group.create_task(feed.run())
@@ -59,14 +59,14 @@ def checked(*config_map_updated: ConfigMapUpdated) -> list[Mapping[str, str]]:
     async def main() -> None:
         offered = asyncio.Queue[PoliciesUpdated]()
 
-        async def compile_at_once(texts: Mapping[str, str], _place: str) -> PolicyBundle:
+        async def check_at_once(texts: Mapping[str, str], _place: str) -> PolicyBundle:
             bundles.append(texts)
             return PolicyBundle({})
 
         async def nothing_kept() -> Mapping[str, str]:
             return {}
 
-        feed = PolicyFeed("here", "", compile_at_once, offered.put_nowait, read_last_good=nothing_kept)
+        feed = PolicyFeed("here", "", check_at_once, offered.put_nowait, read_last_good=nothing_kept)
         async with asyncio.TaskGroup() as group:
             running = group.create_task(feed.run())
             for config_map in config_map_updated:
@@ -79,7 +79,7 @@ def checked(*config_map_updated: ConfigMapUpdated) -> list[Mapping[str, str]]:
 
 
 def test_continuous_edits_take_effect_the_newest_one_next() -> None:
-    offered = offers(edits_while_compiling=3, looks=4)
+    offered = offers(edits_while_checking=3, looks=4)
 
     assert offered == ["1", "4", "7", "10"]
 
@@ -108,7 +108,7 @@ def test_a_slow_check_is_reported_as_in_progress(caplog: pytest.LogCaptureFixtur
     async def main() -> None:
         offered = asyncio.Event()
 
-        async def compile_for(_texts: Mapping[str, str], _place: str) -> PolicyBundle:
+        async def check_for(_texts: Mapping[str, str], _place: str) -> PolicyBundle:
             for seconds in (4.0, 2.0, 10.0):
                 await asyncio.sleep(seconds)
                 messages.append(
@@ -119,7 +119,7 @@ def test_a_slow_check_is_reported_as_in_progress(caplog: pytest.LogCaptureFixtur
         async def nothing_kept() -> Mapping[str, str]:
             return {}
 
-        feed = PolicyFeed("here", "", compile_for, lambda _offer: offered.set(), read_last_good=nothing_kept)
+        feed = PolicyFeed("here", "", check_for, lambda _offer: offered.set(), read_last_good=nothing_kept)
         async with asyncio.TaskGroup() as group:
             running = group.create_task(feed.run())
             feed.on_config_map(ConfigMapUpdated({"a.policy": "a"}, "1", "uid"))

@@ -60,7 +60,7 @@ def app_with(world: World, policy: str, sources: Any, road: MemoryTransport | No
         settings,
         Runtime(
             transport=transport,
-            compile_texts=check_inline,
+            check_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=Random,

@@ -71,7 +71,7 @@ class Cluster:
             settings,
             Runtime(
                 transport=self.world.road(ROUGH, self.seed * 10 + turn),
-                compile_texts=check_inline,
+                check_texts=check_inline,
                 now_ns=self.world.now_ns,
                 monotonic_s=self.world.loop.time,
                 random=lambda name: Random(f"{self.seed} {turn} {name}"),

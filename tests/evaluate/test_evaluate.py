@@ -128,8 +128,8 @@ def test_an_input_refuses_or_warns_with_the_policys_message() -> None:
     )
     space = namespace()
 
-    assert plan.admission(pod(labels={"size": "eight"}), space) == "size must be a number"
-    assert plan.admission(pod(labels={"size": "8", "rank": "first"}), space) is None
+    assert plan.pre_enqueue_message(pod(labels={"size": "eight"}), space) == "size must be a number"
+    assert plan.pre_enqueue_message(pod(labels={"size": "8", "rank": "first"}), space) is None
     assert plan.warnings(pod(labels={"rank": "first"}), space) == (
         "input rank_of: `first` is not a valid int; treated as absent",
     )

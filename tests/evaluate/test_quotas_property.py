@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from policysched.daemon.policy_compiler import compile_sync
 from policysched.evaluate import compile as compile_plan
 from policysched.lang.ir.program import Program
 from policysched.model.namespaces import Namespace
@@ -16,6 +15,7 @@ from policysched.scheduler.quotas.quota_book import QuotaBook
 from policysched.scheduler.quotas.quota_limits import EntityLimits, QuotaLimits
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from tests.builders import namespace, pod
+from tests.inline import check_inline
 from tests.reference.quota import PlacedPod, quotas_admit
 
 ORGS, TEAMS = ("x", "y", "z"), ("a", "b", "c")
@@ -50,7 +50,7 @@ def random_program(random: Random) -> Program:
     if random.random() < 0.5:
         lines.append(f'quota kind by pod.labels["l"] else "0" {{ others {random_amounts(random)} }}')
     text = "\n".join(lines) + "\n"
-    source = compile_sync({"main.policy": text}, "test").sources["main.policy"]
+    source = check_inline({"main.policy": text}, "test").sources["main.policy"]
     assert source.program is not None, (text, source.diagnostics)
     return source.program
 

@@ -298,7 +298,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "the load of pods on an overlay is forgotten": (
         "assumed",
-        "policysched.evaluate.plan.assumed_load.OverlayLoad.catch_up",
+        "policysched.evaluate.plan.assume_clauses.OverlayLoad.catch_up",
         lambda _: always(None),
     ),
     "assumed load is forgotten": (
@@ -318,7 +318,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "admission accepts every pod": (
         "refusing inputs",
-        "policysched.evaluate.plan.admission.CompiledAdmission.rejection",
+        "policysched.evaluate.plan.plan.CompiledPreEnqueue.message",
         lambda _: always(None),
     ),
     "some changed nodes are not reported": (

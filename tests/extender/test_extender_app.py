@@ -62,7 +62,7 @@ class Extender:
         settings = read_extender_settings(None, {}, given)
         runtime = Runtime(
             transport=self.road,
-            compile_texts=check_inline,
+            check_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=lambda name: Random(f"x/{name}"),

@@ -89,7 +89,7 @@ def _exposition() -> str:
             settings,
             Runtime(
                 transport=road,
-                compile_texts=check_inline,
+                check_texts=check_inline,
                 now_ns=world.now_ns,
                 monotonic_s=world.loop.time,
                 random=Random,

@@ -19,7 +19,7 @@ _BLOCKS = {
     "3": "Logic",
     "4": "Operations",
     "5": "Cost",
-    "6": "Style",
+    "6": "Trust",
     "7": "Tests",
     "9": "Live",
 }

@@ -12,6 +12,7 @@ from policysched.kube.leader_election import LeaseSettings
 from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.write.bind import BindSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
+from policysched.lang.check.limits import POLICY_COST_MAX
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.schemas import schema
 
@@ -57,7 +58,8 @@ SAID: Mapping[str, str] = {
     "scheduling.binds_in_flight_max": "Decisions pause while more binds than this are in flight.",
     "scheduling.gang_report_delay_s": "Delay before a gang with missing members reports it.",
     "scheduling.decisions_kept": "Number of decision records that `/decisions` keeps.",
-    "compile_timeout_s": "A policy that takes longer to compile, in processor time, is rejected.",
+    "compile_timeout_s": "Processor time for the check of all texts; texts that are not checked by then are rejected.",
+    "policy_timeout_s": "Processor time for the check of one text; one that takes longer is rejected.",
     "stop_wait_s": "How long a stop waits for binds in flight.",
 }
 """Defaults and notes that the schema lacks. A test checks that exactly these are missing there."""
@@ -74,6 +76,8 @@ _OWN_DEFAULTS = {
     "log.level": "info",
     "api.connections_max": "96",
     "compile_timeout_s": "20",
+    "policy_timeout_s": "5",
+    "policy_cost_max": f"{POLICY_COST_MAX}",
     "stop_wait_s": "25",
 }
 

@@ -15,12 +15,16 @@ from policysched.text import Source
 def lint_example(rule: DiagnosticDoc, text: str) -> set[str]:
     """The codes that lint reports on an example, which may be a ConfigMap."""
     if text.startswith("apiVersion"):
-        return {diagnostic.code for diagnostic in lint(parse_sources(text, "example.yaml"))}
+        return {
+            diagnostic.code for diagnostic in lint(parse_sources(text, "example.yaml"), select={rule.code})
+        }
     texts = {**dict(rule.other_files), "example.policy": text}
     sources = {key: Source(key, text) for key, text in texts.items()}
     return {
         diagnostic.code
-        for diagnostic in lint([SourceSet("example", sources, frozenset({"example.policy"}), {})])
+        for diagnostic in lint(
+            [SourceSet("example", sources, frozenset({"example.policy"}), {})], select={rule.code}
+        )
     }
 
 

@@ -221,7 +221,7 @@ def test_the_pages_list_the_metrics_of_the_extender() -> None:
         world = World()
         runtime = Runtime(
             transport=world.road(),
-            compile_texts=check_inline,
+            check_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=Random,

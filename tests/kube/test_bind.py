@@ -292,6 +292,48 @@ def test_a_bind_that_is_stopped_at_the_write_after_leadership_is_lost_ends_the_b
     on_virtual_time(scenario)
 
 
+def test_a_bind_that_was_decided_before_a_stall_never_leaves_after_it() -> None:
+    """The lease was held all the time, so the process may write again; the cluster may have changed."""
+
+    async def scenario() -> None:
+        world, stalls = World(), 0
+
+        def fence() -> Callable[[], bool]:
+            before = stalls
+            return lambda: stalls == before
+
+        binding = Binding(world.road(), fence=fence)
+        first, second = bind(world.add_pod("first")), bind(world.add_pod("second"))
+        binding.binder.put(first)
+        stalls += 1
+        binding.binder.put(second)
+        async with running(binding.binder.run()):
+            await until(lambda: len(binding.outcomes) == 2, "both outcomes")
+
+        outcome = binding.outcomes[first.uid]
+        assert isinstance(outcome, BindRefused) and "stood still" in outcome.reason
+        assert (world.node_of("first"), world.node_of("second")) == (None, "a")
+
+    on_virtual_time(scenario)
+
+
+def test_a_bind_that_may_have_left_before_a_stall_is_sent_again_after_it() -> None:
+    async def scenario() -> None:
+        script, is_current = Script([no_answer(), (201, {})]), True
+        command = bind(pod_manifest("web"))
+        binding = Binding(script, fence=lambda: lambda: is_current)
+        async with running(binding.binder.run()):
+            binding.binder.put(command)
+            await until(lambda: script.asked, "the first request")
+            is_current = False
+            await until(lambda: binding.outcomes, "the outcome")
+
+        assert binding.outcomes[command.uid] == BindConfirmed(command.uid, command.node)
+        assert [request.may_write is None for request in script.asked] == [False, True]
+
+    on_virtual_time(scenario)
+
+
 class Server:
     """Binds pods after `latency_s`, except where `fails` names an answer. Asserts one request for a pod at a time."""
 

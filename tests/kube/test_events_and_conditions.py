@@ -16,7 +16,7 @@ from policysched.kube.client.transport import ApiRequest, ApiResponse, Transport
 from policysched.kube.write.events_and_conditions import Reporter, ReporterSettings, UnboundPodVersion
 from policysched.kube.write.rate_limit import RateLimiter
 from policysched.kube.write.report_content import EventContent, EventObject, PodScheduledCondition
-from policysched.sandbox.apiserver.event_versions import as_events_v1
+from policysched.sandbox.apiserver.events import as_events_v1
 from policysched.sandbox.apiserver.requests import ServerRequest
 from policysched.sandbox.faults import FaultRates
 from tests.kube.world import EPOCH_S, Script, World, no_answer, on_virtual_time, running, until

@@ -34,7 +34,7 @@ def evict(*victims: Victim) -> Evict:
 class Bench:
     """An Evictor at work, and its outcomes."""
 
-    def __init__(self, api: ApiClient, may_send: Any = lambda: True) -> None:
+    def __init__(self, api: ApiClient, may_send: Any = lambda: True, fence: Any = lambda: None) -> None:
         self.outcomes: list[EvictionOutcome] = []
         self.evictor = Evictor(
             api,
@@ -43,6 +43,7 @@ class Bench:
             connectivity=Connectivity(lambda: 0.0),
             now_ns=lambda: 1_800_000_000 * 10**9,
             may_send=may_send,
+            fence=fence,
         )
 
     async def outcome(self, command: Evict, within_s: float = 120.0) -> EvictionOutcome:
@@ -103,6 +104,24 @@ def test_the_pod_is_nominated_before_each_victim_is_marked_and_deleted() -> None
     )
     assert deleted["preconditions"] == {"uid": "u1"}
     assert "gracePeriodSeconds" not in deleted, "a victim has the time that it asked for"
+
+
+def test_no_victim_is_deleted_after_a_stall_of_this_process() -> None:
+    """The first one was deleted before it. The preemptor is decided anew."""
+
+    async def scenario() -> None:
+        script = Script([OK])
+
+        def is_current() -> bool:
+            return ("DELETE", "one") not in asked(script)[1:]  # the first is the dry run
+
+        outcome = await Bench(ApiClient(script), fence=lambda: is_current).outcome(evict(ONE, TWO))
+
+        assert isinstance(outcome, EvictionRefused) and "stood still" in outcome.reason
+        assert outcome.victims == (ONE.uid,)
+        assert asked(script)[-1] == ("DELETE", "one")
+
+    on_virtual_time(scenario)
 
 
 def test_a_victim_that_is_deleted_or_replaced_is_skipped() -> None:

@@ -434,8 +434,9 @@ def test_after_a_pause_that_stopped_its_clock_a_leader_writes_nothing_before_the
             await until(one.may_write, "the lease to be renewed")
 
             assert world.loop.time() - resumed_s > 2.0
+            assert one.stalls == 1, "what was decided before is told from what is decided now"
             await asyncio.sleep(30.0)
-            assert one.may_write()
+            assert one.may_write() and one.stalls == 1
 
     on_virtual_time(scenario)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from policysched.harness.cluster_files import ClusterFiles
+from policysched.from_files.cluster_files import ClusterFiles
 from policysched.kube.decode import core_objects, storage
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.object_schemas import OBJECT_SCHEMAS

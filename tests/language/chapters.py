@@ -2,14 +2,15 @@
 
 A block ` ```policy ` (or ` ```yaml `, a ConfigMap) is an example; ` ```policy base.policy ` before it is a text that it
 may include. The ` ```diagnostics ` block behind it holds what lint says; nothing stands in it where there is nothing to
-say. For `fmt` chapters the second block is ` ```formatted `.
+say; ` ```selected ` holds it with the opt-in diagnostics. For `fmt` chapters the second block is ` ```formatted `.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from policysched.lang.diagnostics.catalogue import OPT_IN_CODES
 from policysched.lang.format.formatter import format_source
 from policysched.lint.linter import lint
 from policysched.policy_files.source_set import SourceSet
@@ -18,7 +19,7 @@ from policysched.text import Source
 from policysched.text.render_text import render_full
 
 _FENCE = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_ANSWERS = frozenset({"diagnostics", "formatted"})
+_ANSWERS = frozenset({"diagnostics", "selected", "formatted"})
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,14 @@ def answered(chapter: str) -> str:
     return _FENCE.sub(replace, chapter)
 
 
-def _diagnostics(example: Example) -> str:
+def _diagnostics(example: Example, select: Collection[str] = ()) -> str:
     if example.kind == "yaml":
         sets = parse_sources(example.text, "policies.yaml")
     else:
         texts = {**example.others, "test.policy": example.text}
         sources = {key: Source(key, text) for key, text in texts.items()}
         sets = [SourceSet("test.policy", sources, frozenset({"test.policy"}), {})]
-    return "\n".join(f"{render_full(diagnostic)}\n" for diagnostic in lint(sets))
+    return "\n".join(f"{render_full(diagnostic)}\n" for diagnostic in lint(sets, select=select))
 
 
 def _formatted(example: Example) -> str:
@@ -70,7 +71,15 @@ def _formatted(example: Example) -> str:
     )
 
 
-ANSWERS: dict[str, Callable[[Example], str]] = {"diagnostics": _diagnostics, "formatted": _formatted}
+def _opted_in(example: Example) -> str:
+    return _diagnostics(example, OPT_IN_CODES)
+
+
+ANSWERS: dict[str, Callable[[Example], str]] = {
+    "diagnostics": _diagnostics,
+    "selected": _opted_in,
+    "formatted": _formatted,
+}
 
 
 def check_chapter(path: Path, *, update: bool) -> None:

@@ -569,6 +569,10 @@ def test_an_unsupported_plugin_is_listed_once_where_it_is_enabled(
 # ── process-wide settings ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+ALLOWED = {"authority": {"policies_allowed": [{"name": "default-scheduler"}]}}
+"""A policy of this name runs only if the settings list it."""
+
+
 def test_leader_election_and_back_off_are_settings() -> None:
     done = imported(
         config(
@@ -590,6 +594,7 @@ def test_leader_election_and_back_off_are_settings() -> None:
             "lease": "team/mine",
         },
         "scheduling": {"backoff_initial_s": 2, "backoff_max_s": 60},
+        **ALLOWED,
     }
     assert [note.where for note in done.notes] == ["percentageOfNodesToScore", "clientConnection.qps"]
 
@@ -600,9 +605,9 @@ def test_the_lease_of_kube_scheduler_itself_is_not_taken() -> None:
     )
     off = imported(config("leaderElection: {leaderElect: false}\n"))
 
-    assert done.settings == {}
+    assert done.settings == ALLOWED
     assert ["kube-scheduler's Lease" in note.why for note in done.notes] == [True]
-    assert off.settings == {"leader_election": {"enabled": False}}
+    assert off.settings == {"leader_election": {"enabled": False}, **ALLOWED}
 
 
 # ── configurations that kube-scheduler rejects ─────────────────────────────────────────────────────────────────────

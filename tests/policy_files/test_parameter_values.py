@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from policysched.daemon.policy_compiler import compile_sync, policy_texts
+from policysched.daemon.policy_checker import check_texts, policy_texts
 from policysched.lang.check.parameter_values import ParameterValue
 from policysched.policy_files.parameter_values import (
     BadParameterFlag,
@@ -32,7 +32,7 @@ def texts_of(text: str) -> Mapping[str, ParameterValue]:
 
 def values(texts: Mapping[str, str]) -> dict[str, object]:
     """Of the policy `batch` in a ConfigMap with these keys, settings included."""
-    checked = compile_sync(texts, "ConfigMap a/b").sources["batch.policy"]
+    checked = check_texts(texts, "ConfigMap a/b").sources["batch.policy"]
     assert checked.program is not None, [diagnostic.message for diagnostic in checked.diagnostics]
     return {name: parameter.value.value for name, parameter in checked.program.parameters.items()}
 
@@ -58,7 +58,7 @@ def test_the_settings_win_over_the_configmap_parameter_by_parameter() -> None:
 def test_parameter_values_apply_to_their_policy_only() -> None:
     texts = {"batch.policy": BATCH, "web.policy": BATCH.replace("policy batch", "policy web")}
 
-    bundle = compile_sync({**texts, "web.params.yaml": "crowd: 1000\n"}, "ConfigMap a/b")
+    bundle = check_texts({**texts, "web.params.yaml": "crowd: 1000\n"}, "ConfigMap a/b")
 
     assert bundle.sources["batch.policy"].program is not None
     refused = bundle.sources["web.policy"]
@@ -77,7 +77,7 @@ def test_a_column_is_right_after_characters_of_any_width() -> None:
     "text", ["[1, 2]", "crowd", "crowd: [", "a: &x [*x]", "? [a]\n: 3", "crowd: {a: 1}", "[" * 2000]
 )
 def test_malformed_parameter_values_reject_only_their_policy(text: str) -> None:
-    checked = compile_sync({"batch.policy": BATCH, "batch.params.yaml": text}, "ConfigMap a/b").sources
+    checked = check_texts({"batch.policy": BATCH, "batch.params.yaml": text}, "ConfigMap a/b").sources
 
     assert [
         diagnostic.code for diagnostic in checked["batch.policy"].diagnostics if diagnostic.code < "PS3"

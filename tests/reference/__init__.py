@@ -13,6 +13,8 @@ for every checked program. It is written to be read, not to be fast, and never i
     order_key(program, pod, ...)                   the sort key of the pod in the queue
     samples_after_placement(program, samples, ..)  the samples with the assumed load of one more placed pod
     gang_terms(program, pod, namespace)            the gang of the pod and its terms
+    selected_by_policy(program, pod, ..., victim)  whether the policy lets the pod evict the victim
+    protected_by_settings(ceiling, victim, space)  whether the settings protect the pod from all policies
 """
 
 from tests.reference.assumed_load import samples_after_placement
@@ -23,6 +25,7 @@ from tests.reference.gang import GangTerms, gang_terms
 from tests.reference.judge import judge
 from tests.reference.order import order_key
 from tests.reference.values import MISSING
+from tests.reference.victims import protected_by_settings, selected_by_policy
 
 __all__ = [
     "MISSING",
@@ -32,7 +35,9 @@ __all__ = [
     "gang_terms",
     "judge",
     "order_key",
+    "protected_by_settings",
     "samples_after_placement",
     "select_node",
+    "selected_by_policy",
     "value",
 ]

@@ -10,8 +10,8 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.samples import Samples
 from policysched.cluster.volumes.availability import AvailableVolumes
-from policysched.lang.ir.expr import Expr
-from policysched.lang.ir.expr_analysis import depends_on_node
+from policysched.lang.ir.expr import Expr, Stage
+from policysched.lang.ir.expr_analysis import stage_of
 from policysched.lang.ir.program import Program, handles_resource_claims, handles_volume_claims, rules_for
 from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore, FilterRule, RuleSet, ScoreRule
 from policysched.lang.ir.verdict import NodeRuleScore, PlacementExplanation
@@ -216,7 +216,7 @@ def _awaited_metrics(
     applying = [
         rule
         for rule in (*rules.filters, *rules.scores)
-        if rule.when is None or depends_on_node(rule.when) or holds(rule.when, context)
+        if rule.when is None or Stage.NODE in stage_of(rule.when) or holds(rule.when, context)
     ]
     read = {name for rule in applying for name in metrics_read(rule_expressions(rule))}
     return {name: count for name, count in lacking.items() if name in read}

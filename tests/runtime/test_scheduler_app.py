@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from policysched.cluster.audit import find_cache_differences
+from policysched.cluster.cache_differences import find_cache_differences
 from policysched.config.settings import Settings, read_settings
 from policysched.daemon.app import Runtime
 from policysched.daemon.process import ExitReason
@@ -67,7 +67,7 @@ def app_on(
         settings or read_settings(None, {}, {"policies": "kube-system/policies"}),
         Runtime(
             transport=road,
-            compile_texts=check_inline,
+            check_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=lambda stream: Random(f"{name}/{stream}"),

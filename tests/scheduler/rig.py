@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from policysched.daemon.policy_compiler import compile_sync
+from policysched.daemon.policy_checker import check_texts
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
@@ -12,6 +12,7 @@ from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler.authority import Authority
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName
 from policysched.scheduler.scheduler import Scheduler
@@ -37,7 +38,7 @@ Kind = TypeVar("Kind")
 
 def bundle(texts: Mapping[str, str]) -> PolicyBundle:
     """Compile a ConfigMap with these keys, as the runtime does."""
-    return compile_sync(texts, "ConfigMap ns/policies")
+    return check_texts(texts, "ConfigMap ns/policies")
 
 
 class Rig:
@@ -49,6 +50,7 @@ class Rig:
         *things: ObservedPod | Pod | Node | Namespace,
         limits: SchedulerLimits | None = None,
         extenders: ExtendersByName | None = None,
+        authority: Authority | None = None,
         synced: bool = True,
         first_samples_s: float = 0.0,
         source: str | None = None,
@@ -56,6 +58,7 @@ class Rig:
         self.scheduler = Scheduler(
             limits or SchedulerLimits(),
             extenders,
+            authority=authority,
             first_samples_s=first_samples_s,
             source_name_of=lambda _: source,
         )

@@ -10,8 +10,8 @@ from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.policies.assumed_load import AssumedLoadTracker
-from policysched.scheduler.policies.sample_state import SampleState
+from policysched.scheduler.policies.assumed_load_tracker import AssumedLoadTracker
+from policysched.scheduler.policies.policy_samples import PolicySamples
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig
 
@@ -237,7 +237,7 @@ def test_assumed_load_can_reject_a_node() -> None:
 BUGS: dict[str, tuple[type, str, Callable[[], None]]] = {
     "what lands is not counted": (AssumedLoadTracker, "pod_placed", a_burst_spreads),
     "what goes is not taken back": (AssumedLoadTracker, "pod_removed", a_withdrawn_pod_is_taken_back),
-    "what others place is overlooked": (SampleState, "update_assumed_load", pods_of_others_count),
+    "what others place is overlooked": (PolicySamples, "update_assumed_load", pods_of_others_count),
 }
 
 
@@ -253,7 +253,7 @@ def test_a_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_sample_that_clears_no_assumed_load_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "policysched.scheduler.policies.assumed_load._MetricLoad.drop_sampled", lambda *_: None
+        "policysched.scheduler.policies.assumed_load_tracker._MetricLoad.drop_sampled", lambda *_: None
     )
 
     with pytest.raises(AssertionError):

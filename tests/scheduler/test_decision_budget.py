@@ -5,6 +5,7 @@ import pytest
 from policysched.evaluate import Evaluator
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler.gangs import gang_attempt
 from policysched.scheduler.limits import SchedulerLimits
 from tests.builders import node, placed, pod
 from tests.hostile import HOSTILE_SPECS, hostile_pod
@@ -86,7 +87,57 @@ def test_members_of_a_gang_share_one_budget() -> None:
 
     assert list(alone.placements()) == ["m0"]
     assert gang.placements() == {}
-    assert "the budget of a decision is 2000000 " in str(gang.pending_message("m0"))
+    assert "the budget of a gang with 2 members is 2032192 " in str(gang.pending_message("m0"))
+
+
+def gang_of(count: int, terms: int, **limits: int) -> Rig:
+    """Members that each have their own terms, and a plain pod without a gang."""
+    labels = {"group": "g", "least": str(count)}
+    policy = GANG.format(more=' topology = "zone"').replace(
+        "filter node_resources_fit", "include kube_default"
+    )
+    members = [
+        hostile_pod(
+            BY_HOST, f"m{index}", count=terms + index, labels=labels, cpu=f"{10 + index}m", priority=10
+        )
+        for index in range(count)
+    ]
+    racks = [node(f"n{index}", cpu="8", labels={"zone": f"z{index}"}) for index in range(3)]
+    return Rig(policy, *racks, *members, pod("plain"), limits=SchedulerLimits(**limits))  # type: ignore[arg-type]
+
+
+def test_a_gang_of_many_medium_members_has_a_budget_as_a_whole() -> None:
+    gang = gang_of(12, terms=300, decision_budget=500_000)
+
+    gang.settle()
+
+    assert list(gang.placements()) == ["plain"]
+    assert gang.scheduler.counters.over_budget == {"test": 1}
+    assert "the budget of a gang with 12 members is 693152 " in str(gang.pending_message("m0"))
+
+
+def test_the_budget_of_a_gang_grows_with_its_members() -> None:
+    gang = gang_of(12, terms=8, decision_budget=40_000)
+
+    gang.settle()
+
+    assert len(gang.placements()) == 13
+
+
+def test_a_step_of_a_gang_has_fewer_members_the_more_a_member_costs() -> None:
+    calls = [decide_calls(gang_of(12, terms=terms, decision_budget=10**7)) for terms in (1, 180)]
+
+    assert calls[1] >= calls[0] + 4
+
+
+def test_domains_are_tried_until_the_budget_of_the_gang_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gang_attempt, "GANG_EVALUATIONS_MAX", 10)
+    gang = gang_of(12, terms=1)
+    gang.observe(*[node(f"n{index}", cpu="100m", labels={"zone": f"z{index}"}) for index in range(3)])
+
+    gang.settle()
+
+    assert "(only 2 domains were tried, which took the budget of the gang)" in str(gang.pending_message("m0"))
 
 
 def test_a_budget_that_nothing_checks_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

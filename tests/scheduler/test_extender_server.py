@@ -11,10 +11,11 @@ from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler import events as e
+from policysched.scheduler.authority import AllowedPolicy, Authority, NamespaceSelection
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.extenders.extender_server import UNKNOWN_NODE, ExtenderServer
 from policysched.scheduler.extenders.queries import ExtenderQuery, ExtenderServerError, NodeVictims
-from tests.builders import node, placed, pod, service
+from tests.builders import node, pending, placed, pod, service
 from tests.scheduler.rig import START_NS, bundle
 
 RACKS = """\
@@ -35,8 +36,14 @@ score here weight 1 prefer node.name == "a"
 class Asked:
     """`ExtenderServer` with what it has seen."""
 
-    def __init__(self, policy: str, *things: Node | ObservedPod, synced: bool = True) -> None:
-        self.answering = ExtenderServer(bindable_scheduler_names=["test"])
+    def __init__(
+        self,
+        policy: str,
+        *things: Node | ObservedPod,
+        synced: bool = True,
+        authority: Authority | None = None,
+    ) -> None:
+        self.answering = ExtenderServer(bindable_scheduler_names=["test"], authority=authority)
         self.handle(e.PoliciesUpdated(bundle({"main.policy": policy}), "1"))
         self.handle(e.NamespaceUpdated(Namespace("default", {}, {})))
         for thing in things:
@@ -78,6 +85,40 @@ def test_each_node_passes_or_fails_with_its_reason_and_eviction_helps_only_for_c
         {"full": "Insufficient cpu", "new": UNKNOWN_NODE},
         {"b": "rack r17 is being repaired"},
     )
+
+
+def test_a_namespace_that_the_policy_does_not_serve_is_refused_by_every_verb() -> None:
+    allowed = Authority((AllowedPolicy("racks", NamespaceSelection(("ml",))),))
+    web, victim = pod("web"), pod("low", cpu="4", priority=-1)
+    server = Asked(
+        RACKS + "preemption { victims = any }\n",
+        node("a"),
+        placed(victim, "a"),
+        pending(web),
+        authority=allowed,
+    )
+
+    passed, failed, unresolvable = server.filtered("racks", web, "a")
+    preempted = server.answering.preempt(
+        "racks", web, {NodeName("a"): NodeVictims((victim.uid,), {})}, START_NS
+    )
+
+    assert (passed, failed, preempted) == ([], {}, ())
+    assert unresolvable["a"].startswith("policy racks does not serve namespace default")
+    with pytest.raises(ExtenderServerError, match="does not serve namespace default"):
+        server.bind(web, "a")
+
+
+@pytest.mark.parametrize(("owner", "nodes"), [("DaemonSet", ()), ("ReplicaSet", ("a",))])
+def test_the_policy_accepts_no_victim_that_the_settings_protect(owner: str, nodes: tuple[str, ...]) -> None:
+    victim = pod("low", cpu="4", priority=-1, owner=("apps/v1", owner, "agent"))
+    server = Asked(RACKS + "preemption { victims = any }\n", node("a"), placed(victim, "a"))
+
+    accepted = server.answering.preempt(
+        "racks", pod("web", cpu="4"), {NodeName("a"): NodeVictims((victim.uid,), {})}, START_NS
+    )
+
+    assert accepted == nodes
 
 
 def test_full_node_objects_count_for_one_query_only() -> None:

@@ -182,6 +182,20 @@ def test_a_refused_eviction_clears_the_nominations_of_all_members() -> None:
     assert rig.scheduler.check() == []
 
 
+def test_a_gang_with_a_refused_eviction_is_not_attempted_before_its_backoff_is_over() -> None:
+    rig = two_full_nodes(ANY, member(1), member(2))
+    rig.settle()
+    first, other = rig.of(c.Evict)
+
+    rig.handle(e.EvictionRefused(first.uid, "not found", forbidden=False, victims=()))
+    rig.handle(e.EvictionRefused(other.uid, "not found", forbidden=False, victims=()))
+    rig.settle()
+
+    assert len(rig.of(c.Evict)) == 2
+    rig.pass_time(60)
+    assert len(rig.of(c.Evict)) == 4
+
+
 def test_a_gang_below_its_minimum_loses_its_nominations() -> None:
     rig = two_full_nodes(ANY, member(1), member(2))
     rig.settle()

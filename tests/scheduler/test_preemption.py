@@ -356,6 +356,20 @@ def test_a_refused_eviction_clears_the_nomination_and_is_retried() -> None:
     assert evictions(rig) == [("high", "a", ["low"])] * 2
 
 
+def test_a_refused_eviction_is_not_retried_before_its_backoff_is_over() -> None:
+    """Found by the simulation: the nomination that the refusal cleared requeued the preemptor, and an idle scheduler
+    retried at once, for as long as the API server refused."""
+    rig = Rig(ANY, node("a"), low(), high())
+    rig.settle()
+
+    rig.handle(e.EvictionRefused(rig.of(c.Evict)[-1].uid, "not found"))
+    rig.settle()
+
+    assert len(evictions(rig)) == 1
+    rig.pass_time(11)
+    assert len(evictions(rig)) == 2
+
+
 def test_the_nomination_is_cleared_if_no_node_is_left() -> None:
     """Found by the simulation: the room of a node that had left, and might come back, was kept for ever."""
     rig = Rig(ANY, node("a"), low(), high())

@@ -22,7 +22,7 @@ def test_quotas_are_kept_and_nobody_who_is_entitled_starves() -> None:
         assert history.problems == [], f"seed {seed}"
         counts += history.counts
 
-    assert counts["placed"] > 500
+    assert counts["placed"] > 300
     assert counts["evicted"] > 30
 
 

@@ -7,7 +7,7 @@ from policysched.evaluate.evaluation import Evaluation
 from policysched.model.identifiers import NodeName
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.records import DecisionSample
+from policysched.scheduler.decision_records import DecisionSample
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig
 

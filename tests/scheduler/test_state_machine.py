@@ -440,7 +440,7 @@ def forgets_its_status(policies: PolicyRegistry, name: str, *_more: object) -> N
 def accepts_every_confirmation(binding: BindTracker, uid: PodUid, node_name: NodeName, now_ns: int) -> None:
     flight = binding._core.binds.in_flight.pop(uid)
     binding._core.cache.confirm(flight.pod.pod, node_name)
-    binding._admission.remove(flight.pod, now_ns)
+    binding._enqueuer.remove(flight.pod, now_ns)
 
 
 def adds_no_requests(usage: NodeUsage, pod: Pod) -> None:
@@ -487,7 +487,7 @@ def test_a_planted_bug_is_found_by_the_search(
         ),
         (
             PolicyMembership,
-            "readmit_pods",
+            "enqueue_pods_again",
             gives(None),
             a_policy_that_rejected_all_pods_is_corrected,
             "have room",

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from policysched.serve.health import Health
@@ -21,10 +21,10 @@ PAGES = StatusEndpoints(
 )
 
 
-def get(port: int, path: str, token: str | None = None) -> tuple[int, str]:
+def get(port: int, path: str, token: str | None = None, headers: Mapping[str, str] = {}) -> tuple[int, str]:
     """Status and body."""
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
+    own = {} if token is None else {"Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={**own, **headers})
     try:
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return answer.status, answer.read().decode()

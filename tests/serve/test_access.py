@@ -79,6 +79,23 @@ def test_a_token_is_needed_for_everything_but_probes() -> None:
     served(scenario, HttpServerOptions(open_reviewer=opened))
 
 
+def test_headers_of_a_front_proxy_name_no_user() -> None:
+    """Neither to a client without a token, nor in place of the token's user."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Reviews]:
+        yield Reviews()
+
+    async def scenario(port: int) -> None:
+        proxied = {"X-Remote-User": "prometheus", "X-Remote-Group": "system:masters"}
+        for token in (None, "visitor"):
+            status, _ = await asyncio.to_thread(get, port, "/metrics", token, proxied)
+            assert status == 403
+        assert (await asyncio.to_thread(get, port, "/metrics", "prometheus", proxied))[0] == 200
+
+    served(scenario, HttpServerOptions(open_reviewer=opened))
+
+
 def test_reviews_are_cached_and_concurrent_ones_are_sent_once() -> None:
     async def scenario() -> None:
         reviews, now_s, turns = Reviews(), 100.0, 0

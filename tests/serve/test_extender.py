@@ -5,14 +5,18 @@ import json
 import resource
 import ssl
 import time
+import tracemalloc
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import orjson
 import pytest
+from cryptography import x509
 
 from policysched.serve.access import AccessDecision, OpenReviewer, User
 from policysched.serve.extender_routes import (
@@ -23,7 +27,7 @@ from policysched.serve.extender_routes import (
 )
 from policysched.serve.health import Health
 from policysched.serve.server import HttpServerOptions, HttpThread, ListenAddress, StatusEndpoints
-from policysched.serve.tls import BadCertificate, ServerTls, ServerTlsFiles
+from policysched.serve.tls import BadCertificate, ServerTls, ServerTlsFiles, make_self_signed_pem
 from tests.controlplane.certificates import Authority, KeyPair, openssl_missing
 
 PATIENCE_S = 120.0
@@ -83,9 +87,10 @@ def served(
     *,
     tls: ServerTls | None = None,
     open_reviewer: OpenReviewer | None = None,
+    desk: Desk | None = None,
 ) -> None:
-    async def main() -> None:
-        desk, loop = Desk(), asyncio.get_running_loop()
+    async def main(desk: Desk) -> None:
+        loop = asyncio.get_running_loop()
         extras = HttpServerOptions(routes=extender_routes(desk, loop), tls=tls, open_reviewer=open_reviewer)
         server = HttpThread(ListenAddress("127.0.0.1", 0), WELL, PAGES, loop, extras)
         port = server.start()
@@ -94,7 +99,7 @@ def served(
         finally:
             await asyncio.to_thread(server.stop)
 
-    asyncio.run(main())
+    asyncio.run(main(desk or Desk()))
 
 
 def test_the_path_has_the_policy_and_the_verb() -> None:
@@ -175,6 +180,44 @@ def test_a_body_of_many_small_values_is_rejected_while_it_arrives() -> None:
         assert desk.worked_on == 0
 
     served(scenario)
+
+
+NESTED = {
+    "lists": b"[" * 900 + b"]" * 900,
+    "objects": b'{"a":' * 900 + b"0" + b"}" * 900,
+    "small objects": b'{"a":{}}',
+    "objects with keys of their own": b"".join(b'{"%x":' % key for key in range(900)) + b"0" + b"}" * 900,
+    "numbers": b"123456.5",
+}
+
+
+@pytest.mark.parametrize("unit", NESTED.values(), ids=NESTED.keys())
+def test_the_memory_of_a_parsed_body_is_bounded_by_its_values(unit: bytes) -> None:
+    """Against the limit of values, which so bounds the memory: 3,000,000 of at most 100 bytes."""
+    desk = Desk()
+    desk.body_bytes_max, desk.values_max = 2**24, 20_000
+    bytes_each: list[float] = []
+
+    def parse(call: ExtenderHttpCall) -> ExtenderResponse:
+        tracemalloc.start()
+        value = orjson.loads(call.body)
+        bytes_each.append(tracemalloc.get_traced_memory()[0] / desk.values_max)
+        tracemalloc.stop()
+        return ExtenderResponse(200, len(value), "answered")
+
+    desk.parse = parse  # type: ignore[assignment, method-assign]
+
+    async def scenario(port: int, _: Desk) -> None:
+        url, low, high = f"http://127.0.0.1:{port}/p/filter", 1, desk.values_max
+        while low < high:  # the largest count of units that is accepted
+            middle = (low + high + 1) // 2
+            body = b"[" + b",".join([unit] * middle) + b"]"
+            status, _text = await asyncio.to_thread(post, url, body)
+            assert status in (200, 413)
+            low, high = (middle, high) if status == 200 else (low, middle - 1)
+
+    served(scenario, desk=desk)
+    assert 15 < max(bytes_each) < 100
 
 
 def test_the_bodies_of_all_requests_have_a_limit_together() -> None:
@@ -323,6 +366,40 @@ def test_without_files_the_certificate_is_self_signed() -> None:
         assert (status, desk.worked_on) == (200, 1)
 
     served(scenario, tls=ServerTls(ServerTlsFiles()))
+
+
+def test_a_self_signed_certificate_is_renewed_before_it_expires_while_the_server_runs() -> None:
+    now = datetime.now(UTC) - timedelta(days=300)
+    tls = ServerTls(ServerTlsFiles(), now=lambda: now)
+    tls.use_cluster_client_ca(
+        make_self_signed_pem("ca", now).decode().partition("-----END PRIVATE KEY-----")[2]
+    )
+
+    async def scenario(port: int, desk: Desk) -> None:
+        nonlocal now
+
+        def shown() -> str:
+            return ssl.get_server_certificate(("127.0.0.1", port))
+
+        first = await asyncio.to_thread(shown)
+        now += timedelta(days=290)
+        tls.reload_if_changed()
+        assert await asyncio.to_thread(shown) == first
+        now += timedelta(days=10)
+        tls.reload_if_changed()
+        second = await asyncio.to_thread(shown)
+        assert second != first
+        assert expiry(second) - expiry(first) == timedelta(days=300)
+        assert tls.context.verify_mode is ssl.CERT_OPTIONAL, "the authority of clients is kept"
+        trusting_it = ssl.create_default_context(cadata=second)
+        url = f"https://127.0.0.1:{port}/p/filter"
+        assert (await asyncio.to_thread(post, url, b"{}", trusting_it))[0] == 200
+
+    served(scenario, tls=tls)
+
+
+def expiry(pem: str) -> datetime:
+    return x509.load_pem_x509_certificate(pem.encode()).not_valid_after_utc
 
 
 def test_a_renewed_certificate_is_reloaded_and_an_incomplete_one_is_not(

@@ -29,6 +29,13 @@ UNKNOWN_SCHEDULER = "nobody"
 """The schedulerName of pods that no scheduler binds."""
 
 PROTECTED_LABEL = "keep"
+_DAEMON_SET = {
+    "apiVersion": "apps/v1",
+    "kind": "DaemonSet",
+    "name": "agent",
+    "uid": "uid-agent",
+    "controller": True,
+}
 """Pods with this label are victims under no policy."""
 
 NAMESPACES = ("default", "team-a")
@@ -240,7 +247,9 @@ class Churn:
             spec["volumes"] = volumes
         if devices := self._devices.claims_for_pod(namespace, 0.1 if "group" in labels else 0.3):
             spec["resourceClaims"] = devices
-        metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
+        metadata: Json = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
+        if scheduler == OTHER_SCHEDULER and self._count % 2 == 0:
+            metadata["ownerReferences"] = [_DAEMON_SET]
         claims = "".join(f" with {_claim_of(source)}" for source in (*spec.get("volumes", ()), *devices))
         self._log(f"pod {namespace}/{name} of {scheduler}{claims}")
         self._local.create("pods", namespace, {"metadata": metadata, "spec": spec})

@@ -7,8 +7,8 @@ pod that is still pending.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from policysched.cluster.audit import find_cache_differences
 from policysched.cluster.cache import ClusterCache
+from policysched.cluster.cache_differences import find_cache_differences
 from policysched.kube.decode import core_objects, devices, storage
 from policysched.lang.ir.program import GangMode, OnTimeout, Program
 from policysched.lang.ir.verdict import PlacementExplanation

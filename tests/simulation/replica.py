@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from policysched.config.settings import NamespacedName, Settings
 from policysched.daemon.app import Runtime
 from policysched.daemon.clock import NonDecreasingClock, wait_until_stepped
-from policysched.daemon.policy_compiler import POLICY_SUFFIX
+from policysched.daemon.policy_checker import POLICY_SUFFIX
 from policysched.daemon.process import ExitReason
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import (
@@ -67,7 +67,7 @@ class ReplicaWorld(Protocol):
     def bound(self, replica: "Replica", bind: Bind) -> None: ...
     def preparing(self, replica: "Replica", prepare: Prebind) -> None: ...
     def written(self, replica: "Replica", request: ApiRequest) -> None: ...
-    async def compile_texts(self, texts: Mapping[str, str], place: str) -> PolicyBundle: ...
+    async def check_texts(self, texts: Mapping[str, str], place: str) -> PolicyBundle: ...
     def samples(self, now_ns: Callable[[], int]) -> Any: ...
     def extender(self) -> FakeExtender: ...
 
@@ -312,11 +312,12 @@ class Replica:
             binding=BindSettings(binders=8),
             reporting=ReporterSettings(writers=3),
             extenders={PEER.name: PEER},
+            authority=world.authority,
             limits=SchedulerLimits(rejection_hold_s=10.0, rejection_hold_max_s=40.0),
         )
         runtime = Runtime(
             transport=self._road,
-            compile_texts=world.compile_texts,
+            check_texts=world.check_texts,
             now_ns=self._clock.now_ns,
             monotonic_s=loop.time,
             random=lambda name: world.random_stream(f"{identity}/{name}"),

@@ -1,8 +1,8 @@
 """Invariants that hold after every change, recomputed from the server's objects.
 
 The requests of our pods fit on their node, and no host port is used twice. Our pods are bound and
-evicted only by our decisions; victims have a lower priority and satisfy the policy. A bound pod is
-never reported as unschedulable. Pods of other schedulers are not changed.
+evicted only by our decisions; victims have a lower priority, satisfy the policy and are not
+protected by the settings. A bound pod is never reported as unschedulable. Pods of other schedulers are not changed.
 
 Only our own pods count, because another scheduler can fill a node between our decision and our
 bind. A node that shrinks, or returns smaller, counts with its largest size, because binds may have
@@ -33,7 +33,8 @@ GangKey = tuple[str, str, str]
 class SafetyChecker:
     """`own_schedulers` are the schedulerNames of our policies. `fail` gets a message for each violation. No
     gang fails within `gang_timeout_s`. No policy evicts pods with the label `keep`; only those in
-    `evicts_anybody` evict pods of other schedulers.
+    `evicts_anybody` evict pods of other schedulers. `served_namespaces`: those that the settings let our
+    policies serve (None: all).
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class SafetyChecker:
         self._victims: set[str] = set()
         self._gang_since_s: dict[GangKey, float] = {}
         self.bound_at_s: dict[PodUid, float] = {}
+        self.served_namespaces: Collection[str] | None = None
         self.disturbed_gangs: set[GangKey] = set()
         self._local.listen("nodes", self._node_changed)
         self._local.listen("pods", self._pod_changed)
@@ -85,6 +87,8 @@ class SafetyChecker:
                 self._fail(f"{prefix} and has scheduler {obj['spec']['schedulerName']}")
             if PROTECTED_LABEL in (obj["metadata"].get("labels") or {}):
                 self._fail(f"{prefix}, and its label {PROTECTED_LABEL} protects it")
+            if _is_protected_by_default(obj):
+                self._fail(f"{prefix}, which the settings protect")
 
     def mark_disturbed(self, pod: Pod) -> None:
         """Exempt the pod's gang: a deletion or a failed process can leave it incomplete."""
@@ -137,6 +141,9 @@ class SafetyChecker:
     def _check_bind(self, obj: Json, node: str) -> None:
         uid = obj["metadata"]["uid"]
         self.bound_at_s[uid] = self._local.now()
+        namespace = obj["metadata"]["namespace"]
+        if self.served_namespaces is not None and namespace not in self.served_namespaces:
+            self._fail(f"{_name(obj)} is bound, and no policy serves namespace {namespace}")
         ordered = self._decided_nodes.get(uid, {})
         if node not in ordered:
             self._fail(f"{_name(obj)} is on {node}, our decision was {sorted(ordered) or 'nothing'}")
@@ -185,6 +192,17 @@ def scheduled_condition(obj: Json) -> Json:
     """The PodScheduled condition of a pod; empty if it has none."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
+
+
+def _is_protected_by_default(obj: Json) -> bool:
+    """Whether the pod is in kube-system, a static pod or a DaemonSet's."""
+    metadata = obj["metadata"]
+    owners = metadata.get("ownerReferences") or ()
+    return (
+        metadata["namespace"] == "kube-system"
+        or "kubernetes.io/config.mirror" in (metadata.get("annotations") or {})
+        or any(owner.get("controller") and owner["kind"] == "DaemonSet" for owner in owners)
+    )
 
 
 def is_preempted(obj: Json) -> bool:

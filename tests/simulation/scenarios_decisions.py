@@ -19,7 +19,7 @@ from policysched.scheduler.commands import Bind, Victim
 from policysched.scheduler.gangs import gang_preemption
 from policysched.scheduler.preemption import candidates
 from policysched.scheduler.preemption.candidates import Candidate
-from tests.simulation.bugs import the_victims_condition_of_a_policy_is_ignored
+from tests.simulation.bugs_of_decisions import the_victims_condition_of_a_policy_is_ignored
 from tests.simulation.scenario import BETA, GAMMA, Scenario, ScenarioBug
 from tests.simulation.scenarios_liveness import a_pod_is_bound, a_pod_waits
 

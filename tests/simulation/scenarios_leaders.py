@@ -10,7 +10,7 @@ from policysched.kube.write.events_and_conditions import Reporter
 from policysched.kube.write.report_content import EventContent
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.scheduler.scheduler import Scheduler
-from tests.simulation.bugs import (
+from tests.simulation.bugs_of_writes import (
     a_leader_that_lost_the_lease_keeps_deciding,
     a_restart_ignores_the_last_known_good_policies,
 )

@@ -12,12 +12,14 @@ from policysched.kube.client.backoff import Backoff
 from policysched.kube.write.bind import Binder, BindOutcome, RetryLater
 from policysched.kube.write.bind_queue import BindQueue, PendingBind
 from policysched.sandbox.faults import NO_FAULTS, FaultInjector, FaultRates
-from tests.simulation.bugs import (
+from policysched.scheduler.authority import AllowedPolicy, Authority, NamespaceSelection
+from tests.simulation.bugs_of_decisions import every_namespace_is_served
+from tests.simulation.bugs_of_writes import (
     a_bind_outlives_a_stall_of_its_process,
-    all_patches,
     leadership_is_not_checked_at_the_write,
 )
 from tests.simulation.churn import OTHER_SCHEDULER
+from tests.simulation.planted import all_patches
 from tests.simulation.scenario import BETA, Scenario, ScenarioBug
 from tests.simulation.server_faults import WebhookFault
 
@@ -37,6 +39,30 @@ filter node_resources_fit
 """
 
 # ── scenarios ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def the_settings_let_policies_serve_one_of_two_namespaces(world: Scenario) -> None:
+    """A pod of the other one waits, also after an edit of the policy and a change of the namespace."""
+    world.authority = Authority((AllowedPolicy("*", NamespaceSelection((), {"team": "ml"})),))
+    world.safety_checker.served_namespaces = ("ml",)
+    for name, team in (("ml", "ml"), ("web", "web")):
+        world.local.create("namespaces", "", {"metadata": {"name": name, "labels": {"team": team}}})
+    world.policies(beta=BETA)
+    world.node("a", cpu="4")
+    world.start("leader")
+    world.pod("refused", cpu="1", namespace="web")
+    world.pod("first", cpu="1", namespace="ml")
+    await world.until(lambda: world.nodes_by_pod()["first"], "a bind in the namespace that is served")
+
+    world.policies(beta=BETA.replace("version 1", "version 2"))
+    web = world.local.get("namespaces", "", "web")
+    assert web is not None
+    world.local.update(
+        "namespaces", web, lambda space: {**space, "metadata": {**space["metadata"], "labels": {"team": "x"}}}
+    )
+    world.pod("second", cpu="1", namespace="ml")
+    await world.until(lambda: world.nodes_by_pod()["second"], "a bind after the edit")
+    await asyncio.sleep(20.0)
 
 
 async def a_bind_waits_for_a_connection_while_its_leader_is_frozen(world: Scenario) -> None:
@@ -241,6 +267,11 @@ def the_clock_follows_every_step_of_the_wall_clock() -> AbstractContextManager[A
 _LATE_NEIGHBOUR = (r"is bound after .* beside a failing namespace",)
 
 SCENARIO_BUGS = (
+    ScenarioBug(
+        every_namespace_is_served,
+        the_settings_let_policies_serve_one_of_two_namespaces,
+        (r"and no policy serves namespace",),
+    ),
     ScenarioBug(
         leadership_is_not_checked_at_the_write,
         a_bind_waits_for_a_connection_while_its_leader_is_frozen,

@@ -131,7 +131,10 @@ class StepChecker:
             world.log(f"{self._name} decides {bind.namespace}/{bind.name} to {bind.node}")
             world.safety_checker.record_bind(bind, self._identity)
         for bind in binds:
-            if core.policies.running[bind.policy].program.extenders and vetoes(bind.uid, bind.node):
+            program = core.policies.running[bind.policy].program
+            # After a prebind the bind is of the text that decided then, perhaps before the policy named an extender.
+            is_text_of_bind = program.sha256 == bind.policy_sha256
+            if is_text_of_bind and program.extenders and vetoes(bind.uid, bind.node):
                 world.fail(f"{bind.name} goes to {bind.node}, which an extender rejects")
             self._load.decided(bind)
             self._traffic.decided(bind)

@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from policysched.daemon.policy_compiler import compile_sync
+from policysched.daemon.policy_checker import check_texts
 from tests.simulation.failure_report import failure
 from tests.simulation.policy_texts import BAD, GOOD, SCHEDULERS
 from tests.simulation.world import Report, run_seed
@@ -54,10 +54,10 @@ def test_the_good_texts_are_valid_and_the_bad_ones_are_not(key: str) -> None:
     usual = {name: texts[0] for name, texts in GOOD.items()}
 
     for text in GOOD[key]:
-        checked = compile_sync({**usual, key: text}, "ConfigMap of the simulation").sources
+        checked = check_texts({**usual, key: text}, "ConfigMap of the simulation").sources
         assert {source.program.name for source in checked.values() if source.program} == set(SCHEDULERS)
     for text in BAD[key]:
-        broken = compile_sync({**usual, key: text}, "ConfigMap of the simulation").sources[key]
+        broken = check_texts({**usual, key: text}, "ConfigMap of the simulation").sources[key]
         assert broken.program is None and broken.diagnostics
 
 

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from random import Random
 from typing import Any
 
-from policysched.daemon.policy_compiler import compile_sync
+from policysched.daemon.policy_checker import check_texts
 from policysched.kube.client.api import Json
 from policysched.kube.client.transport import ApiRequest
 from policysched.lang.check.bundle import PolicyBundle
@@ -19,6 +19,7 @@ from policysched.sandbox.apiserver.store import StoreChange
 from policysched.sandbox.faults import FaultInjector
 from policysched.sandbox.kubelet import Kubelet
 from policysched.sandbox.local_client import LocalClient
+from policysched.scheduler.authority import Authority
 from policysched.scheduler.commands import Bind, Prebind
 from policysched.scheduler.scheduler import Scheduler
 from tests.simulation.churn import NAMESPACES, Churn
@@ -92,6 +93,7 @@ class World:
             hostile=draw_hostile_profile(self.random_stream("hostile")),
         )
         self.server_faults = ServerFaults()
+        self.authority = Authority()
         self.problems: list[str] = []
         self.trace: list[str] = []
         self._failed = asyncio.Event()
@@ -158,7 +160,7 @@ class World:
     def log(self, words: str) -> None:
         self.trace.append(f"{self.loop.time():10.6f} {words}")
 
-    async def compile_texts(self, texts: Mapping[str, str], place: str) -> PolicyBundle:
+    async def check_texts(self, texts: Mapping[str, str], place: str) -> PolicyBundle:
         return compiled(texts)
 
     def samples(self, now_ns: Callable[[], int]) -> SampleSourceRouter:
@@ -472,7 +474,7 @@ def compiled(texts: Mapping[str, str]) -> PolicyBundle:
     key = tuple(sorted(texts.items()))
     bundle = _bundles.get(key)
     if bundle is None:
-        bundle = _bundles[key] = compile_sync(dict(key), "ConfigMap of the simulation")
+        bundle = _bundles[key] = check_texts(dict(key), "ConfigMap of the simulation")
     return bundle
 
 

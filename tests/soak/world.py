@@ -240,7 +240,7 @@ class Soak:
                 transport=MemoryTransport(
                     server, faults=FaultInjector(NETWORK_FAULTS, self._random_stream("road"))
                 ),
-                compile_texts=check_inline,
+                check_texts=check_inline,
                 now_ns=now_ns,
                 monotonic_s=loop.time,
                 random=self._random_stream,

@@ -45,12 +45,18 @@ def saturating_subtract(left: Array, right: Array) -> Array:
 
 
 def saturating_multiply(left: Array, right: Array) -> Array:
-    """Products that float64 shows to be far inside int64 are computed in int64, others in Python integers."""
-    estimate = np.abs(left.astype(np.float64) * right.astype(np.float64))
-    if not np.any(estimate > 2.0**62):
-        return np.asarray(left * right)
-    exact = left.astype(object) * right.astype(object)
-    return np.asarray(np.clip(exact, INT64_MIN, INT64_MAX)).astype(np.int64)
+    """int64 products wrap around; float64, which errs by less than 2**12 here, shows which did.
+
+    Up to 1.5 * 2**63 a wrapped product has the wrong sign, and beyond it every product overflows.
+    """
+    estimate = left.astype(np.float64) * right.astype(np.float64)
+    product = np.asarray(left * right)
+    magnitude = np.abs(estimate)
+    near = magnitude > 2.0**62
+    if not np.any(near):
+        return product
+    wrapped = (magnitude > 1.5 * 2.0**63) | (near & ((product < 0) != (estimate < 0)))
+    return np.where(wrapped, np.where(estimate < 0, INT64_MIN, INT64_MAX), product)
 
 
 def saturating_floor_divide(left: Array, right: Array) -> Array:

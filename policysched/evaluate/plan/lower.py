@@ -5,14 +5,14 @@ Constants are folded and equal expressions become one step. A `when` that reads 
 a scalar function; the rest are steps of the variant's machine.
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
 
 from policysched.builtins.registry import BUILTINS
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import ScalarFunction
 from policysched.evaluate.scalar.next_change import slope_difference, time_dependent_parts
-from policysched.evaluate.vector.machine import VectorMachine, is_leaf
+from policysched.evaluate.vector.machine import VectorMachine
 from policysched.evaluate.vector.step_builders import build_machine as machine_of
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants
@@ -96,10 +96,25 @@ class Variant:
     metrics: tuple[str, ...]
 
 
-def lower(program: Program, active: tuple[int, ...], lowering: LoweringOptions) -> Variant:
+def lower_in_steps(
+    program: Program, active: tuple[int, ...], lowering: LoweringOptions
+) -> Generator[None, None, Variant]:
+    """The variant for these layers, in steps of one rule: a policy near its limits takes a second."""
     machine = machine_of(program, share=lowering.share_subexpressions)
     rules = rules_for(program, active)
-    folded_rules = [fold_rule(rule, lowering) for rule in (*rules.filters, *rules.scores)]
+    folded_rules: list[AnyRule] = []
+    filters: list[LoweredFilter] = []
+    scores: list[LoweredScore] = []
+    metrics_of_rules: list[tuple[str, ...]] = []
+    for written in (*rules.filters, *rules.scores):
+        folded_rules.append(fold_rule(written, lowering))
+        if isinstance(written, FilterRule | BuiltinFilter):
+            filters.append(_lower_filter(written, folded_rules[-1], machine))
+        else:
+            scores.append(_lower_score(written, folded_rules[-1], machine))
+        metrics_of_rules.append(metrics_read(rule_expressions(written)))
+        yield
+    clock_reads = yield from _clock_reads(folded_rules, machine)
     return Variant(
         active=active,
         machine=machine,
@@ -109,16 +124,14 @@ def lower(program: Program, active: tuple[int, ...], lowering: LoweringOptions) 
             if declared.owner == "node"
             and (declared.required_text is not None or declared.invalid_text is not None)
         ),
-        filters=tuple(_lower_filter(rule, fold_rule(rule, lowering), machine) for rule in rules.filters),
-        scores=tuple(_lower_score(rule, fold_rule(rule, lowering), machine) for rule in rules.scores),
-        clock_reads=_clock_reads(folded_rules, machine),
-        metrics=metrics_read(
-            expr for rule in (*rules.filters, *rules.scores) for expr in rule_expressions(rule)
-        ),
+        filters=tuple(filters),
+        scores=tuple(scores),
+        clock_reads=clock_reads,
+        metrics=tuple(dict.fromkeys(name for metrics in metrics_of_rules for name in metrics)),
     )
 
 
-def _clock_reads(rules: Iterable[AnyRule], machine: VectorMachine) -> ClockReads:
+def _clock_reads(rules: Iterable[AnyRule], machine: VectorMachine) -> Generator[None, None, ClockReads]:
     comparisons, has_other_reads, message_stages, counts = [], False, e.Stage.CONSTANT, list[ScalarFunction]()
     for rule in rules:
         for expr in rule_expressions(rule):
@@ -143,6 +156,7 @@ def _clock_reads(rules: Iterable[AnyRule], machine: VectorMachine) -> ClockReads
                     for node in walk(part)
                     if isinstance(node, e.CountPodsInCluster)
                 ]
+        yield
     return ClockReads(
         tuple(comparisons),
         has_other_reads,
@@ -199,7 +213,7 @@ def _lower_filter(written: AnyRule, rule: AnyRule, machine: VectorMachine) -> Lo
         metrics_read([written.condition]),
         resolvable=evicting_could_help(written.condition),
         template=tuple(_lower_message_part(part, machine.program) for part in parts),
-        varies_by_node=any(not isinstance(part, str) and not is_leaf(part) for part in parts),
+        varies_by_node=any(not isinstance(part, str) and not machine.is_leaf(part) for part in parts),
         requeue_events=requeue_events,
         reads_claims=False,
     )
@@ -217,7 +231,7 @@ def _lower_when(when: e.Expr | None, machine: VectorMachine) -> tuple[ScalarFunc
     """As a function for the pod, or as a step for the nodes."""
     if when is None:
         return None, None
-    if is_leaf(when):
+    if machine.is_leaf(when):
         number = machine.leaf_index(
             when
         )  # as a leaf, so that a condition on the clock is part of the cache key

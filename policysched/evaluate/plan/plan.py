@@ -1,24 +1,25 @@
-"""Plan: a compiled policy. Immutable; the scheduler reads order, gangs and admission from it, the
+"""Plan: a compiled policy. Immutable; the scheduler reads order, gangs and PreEnqueue from it, the
 Evaluator its rules.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import cached_property
 
 from policysched.cluster.samples import PairEndpoint
 from policysched.cluster.shares import ShareLookup
-from policysched.evaluate.plan.admission import CompiledAdmission
-from policysched.evaluate.plan.assumed_load import CompiledAssume
+from policysched.evaluate.plan.assume_clauses import CompiledAssume
 from policysched.evaluate.plan.gang_terms import CompiledGang, GangTerms
-from policysched.evaluate.plan.lower import AnyRule, LoweringOptions, Variant, lower
+from policysched.evaluate.plan.lower import AnyRule, LoweringOptions, Variant, lower_in_steps
 from policysched.evaluate.plan.queue_order import CompiledQueueOrder, QueueSortKey
 from policysched.evaluate.plan.quotas import CompiledQuotas, QuotaCharge
 from policysched.evaluate.plan.read_set import ReadSet, read_set, unknown_namespace
 from policysched.evaluate.plan.victims import CompiledVictims, VictimPredicate
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext
+from policysched.evaluate.scalar.leaves import input_text
 from policysched.lang.ir.arithmetic import Number
-from policysched.lang.ir.declarations import PairJoinSpec
+from policysched.lang.ir.cost import policy_cost
+from policysched.lang.ir.declarations import Input, PairJoinSpec
 from policysched.lang.ir.expr import VOLATILE_STAGES, Attr, Stage
 from policysched.lang.ir.expr_analysis import stage_of, walk
 from policysched.lang.ir.program import (
@@ -29,14 +30,24 @@ from policysched.lang.ir.program import (
     rules_for,
 )
 from policysched.lang.ir.reads import expr_reads, program_reads
+from policysched.lang.types.records import NoValueReason, parse_typed_value
 from policysched.model.cluster_events import ClusterEvent
+from policysched.model.messages import (
+    NO_DEVICE_FILTER_MESSAGE,
+    NO_VOLUME_FILTER_MESSAGE,
+    unsupported_message,
+)
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod, QueuedPodInfo
+from policysched.text.sanitize import sanitize_line
+
+LONG_POLICY = 2_000
+"""The evaluation of a policy that costs more operations (`lang.ir.cost`) runs in steps. It is twice the largest shipped one."""
 
 
 class Plan:
     """Made by `compile_program`. Its answers depend on their arguments alone. Variants for sets of
-    layers are lowered on first use and cached.
+    layers are lowered on first use, or before it in steps, and cached.
     """
 
     def __init__(self, program: Program, lowering: LoweringOptions) -> None:
@@ -47,7 +58,7 @@ class Plan:
         self.covers_claims = handles_volume_claims(program)
         self.covers_devices = handles_resource_claims(program)
         self.devices_timeout_s = device_binding_timeout_s(program)
-        self._admission = CompiledAdmission(
+        self._pre_enqueue = CompiledPreEnqueue(
             program, covers_claims=self.covers_claims, covers_devices=self.covers_devices
         )
         self._victims = CompiledVictims(program)
@@ -71,7 +82,7 @@ class Plan:
         )
         self._equivalence_read_sets: dict[tuple[int, ...], ReadSet] = {}
         self.layer_requeue_events = _layer_requeue_events(program)
-        self.variant(())
+        self.is_long = policy_cost(program.rules, program.layers).total > LONG_POLICY
 
     def order_key(
         self, pod: Pod, namespace: Namespace | None, facts: QueuedPodInfo, now_ns: int
@@ -119,13 +130,13 @@ class Plan:
         """What the pod uses of the quotas while it is placed."""
         return self.quotas.charge(EvalContext(pod, namespace or unknown_namespace(pod)))
 
-    def admission(self, pod: Pod, namespace: Namespace | None) -> str | None:
-        """The message for which the pod stays pending on any nodes; None: admitted."""
-        return self._admission.rejection(EvalContext(pod, namespace or unknown_namespace(pod)))
+    def pre_enqueue_message(self, pod: Pod, namespace: Namespace | None) -> str | None:
+        """The message for which the pod stays pending on any nodes; None: it may be tried."""
+        return self._pre_enqueue.message(EvalContext(pod, namespace or unknown_namespace(pod)))
 
     def warnings(self, pod: Pod, namespace: Namespace | None) -> tuple[str, ...]:
         """Invalid inputs that count as absent, to be reported once per pod."""
-        return self._admission.warnings(EvalContext(pod, namespace or unknown_namespace(pod)))
+        return self._pre_enqueue.warnings(EvalContext(pod, namespace or unknown_namespace(pod)))
 
     def assumed_load(self, metric: str, pod: Pod, namespace: Namespace | None) -> Number:
         """What the metric (one of `assume.metrics`) assumes for the pod until a sample contains it,
@@ -189,10 +200,18 @@ class Plan:
         return tuple([index for index, holds in enumerate(self._layer_conditions) if holds(context) is True])
 
     def variant(self, active: tuple[int, ...]) -> Variant:
-        variant = self._variants.get(active)
-        if variant is None:
-            variant = self._variants[active] = lower(self.program, active, self._lowering)
-        return variant
+        if active not in self._variants:
+            for _ in self.lower_in_steps(active):
+                pass
+        return self._variants[active]
+
+    def is_lowered(self, active: tuple[int, ...]) -> bool:
+        return active in self._variants
+
+    def lower_in_steps(self, active: tuple[int, ...]) -> Iterator[None]:
+        """Prepare the variant for these layers, one rule after the other."""
+        if active not in self._variants:
+            self._variants[active] = yield from lower_in_steps(self.program, active, self._lowering)
 
     def _equivalence_read_set(self, active: tuple[int, ...]) -> ReadSet:
         """Everything the plan may read of pods with these layers, whichever dynamic layers
@@ -230,5 +249,68 @@ def _layer_requeue_events(program: Program) -> frozenset[ClusterEvent]:
 
 
 def compile_program(program: Program, lowering: LoweringOptions | None = None) -> Plan:
-    """Lower a checked program. Deterministic; takes milliseconds for hundreds of rules."""
-    return Plan(program, lowering or LoweringOptions())
+    """Lower a checked program. Deterministic. Takes milliseconds, and up to a second near the limits of a policy."""
+    plan = Plan(program, lowering or LoweringOptions())
+    plan.variant(())
+    return plan
+
+
+def compile_lazily(program: Program) -> Plan:
+    """As `compile_program`; the rules are lowered by `Plan.lower_in_steps`, or on first use."""
+    return Plan(program, LoweringOptions())
+
+
+class CompiledPreEnqueue:
+    """What keeps a pod pending before any node is looked at: the inputs of pod and namespace in the
+    order of their declaration, and the features that no rule covers.
+    """
+
+    def __init__(self, program: Program, *, covers_claims: bool, covers_devices: bool) -> None:
+        self._covers_claims = covers_claims
+        self._covers_devices = covers_devices
+        self._inputs = [
+            (declared, input_text(declared))
+            for declared in program.inputs.values()
+            if declared.owner != "node"
+        ]
+        self._required_inputs = [
+            (declared, text_of)
+            for declared, text_of in self._inputs
+            if declared.required_text is not None or declared.invalid_text is not None
+        ]
+
+    def message(self, context: EvalContext) -> str | None:
+        """The message for which the pod stays pending; None: it may be tried."""
+        for declared, text_of in self._required_inputs:
+            rejection = _rejection(declared, text_of(context))
+            if rejection is not None:
+                return rejection
+        if context.pod.uncovered:
+            return unsupported_message(context.pod.uncovered)
+        if context.pod.claims and not self._covers_claims:
+            return NO_VOLUME_FILTER_MESSAGE
+        return NO_DEVICE_FILTER_MESSAGE if context.pod.device_claims and not self._covers_devices else None
+
+    def warnings(self, context: EvalContext) -> tuple[str, ...]:
+        """A message for each invalid value that counts as absent."""
+        return tuple(
+            f"input {declared.name}: `{sanitize_line(text[:64])}` is not a valid {declared.type.as_required()}; treated as absent"
+            for declared, text_of in self._inputs
+            if declared.invalid_default
+            and (text := text_of(context)) is not None
+            and _is_invalid(declared, text)
+        )
+
+
+def _rejection(declared: Input, text: str | None) -> str | None:
+    if text is not None:
+        value = parse_typed_value(text, declared.type, declared.unit, declared.json_path)
+        if not isinstance(value, NoValueReason):
+            return None
+        if value is NoValueReason.INVALID and declared.invalid_text is not None:
+            return declared.invalid_text
+    return declared.required_text if declared.default is None else None
+
+
+def _is_invalid(declared: Input, text: str) -> bool:
+    return parse_typed_value(text, declared.type, declared.unit, declared.json_path) is NoValueReason.INVALID

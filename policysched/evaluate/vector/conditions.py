@@ -15,7 +15,6 @@ from policysched.evaluate.vector.machine import (
     VectorOperand,
     VectorStep,
     both_known,
-    is_leaf,
 )
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.expr_analysis import is_floating, type_of
@@ -76,7 +75,7 @@ def comparison(machine: VectorMachine, expr: e.Compare) -> VectorStep:
     compare = _COMPARISONS[expr.op]
     left, right = _text_operand(machine, expr.left, expr.right), _text_operand(machine, expr.right, expr.left)
     floating = is_floating(expr.left) or is_floating(expr.right)
-    right_first = is_leaf(expr.left)
+    right_first = machine.is_leaf(expr.left)
 
     def run(frame: EvalFrame) -> ValueVector:
         if right_first:
@@ -96,7 +95,7 @@ def _text_operand(machine: VectorMachine, expr: e.Expr, other: e.Expr) -> Vector
     """A text of the pod that is compared with a column is not interned: if no row has it, it equals
     none."""
     other_is_column = isinstance(other, e.Attr | e.InputRef | e.ElementField)
-    if type_of(expr).kind is not TypeKind.STRING or not is_leaf(expr) or not other_is_column:
+    if type_of(expr).kind is not TypeKind.STRING or not machine.is_leaf(expr) or not other_is_column:
         return machine.operand(expr)
     number = machine.leaf_index(expr)
 
@@ -110,7 +109,7 @@ def _text_operand(machine: VectorMachine, expr: e.Expr, other: e.Expr) -> Vector
 
 
 def membership(machine: VectorMachine, expr: e.In) -> VectorStep:
-    if is_leaf(expr.options):
+    if machine.is_leaf(expr.options):
         return _in_leaf_list(machine, expr)
     return _in_node_list(machine, expr)
 
@@ -139,7 +138,7 @@ def _in_leaf_list(machine: VectorMachine, expr: e.In) -> VectorStep:
 
 def _in_node_list(machine: VectorMachine, expr: e.In) -> VectorStep:
     options, item = machine.operand(expr.options), machine.operand(expr.item)
-    leaf = machine.leaf_index(expr.item) if is_leaf(expr.item) else None
+    leaf = machine.leaf_index(expr.item) if machine.is_leaf(expr.item) else None
 
     def run(frame: EvalFrame) -> ValueVector:
         codes, lists = options(frame), frame.view.codes.lists.values

@@ -24,7 +24,6 @@ from policysched.evaluate.vector.machine import (
     ValueVector,
     VectorMachine,
     VectorStep,
-    is_leaf,
 )
 from policysched.lang.ir import expr as e
 from policysched.lang.types.kinds import FLOAT64_MAX
@@ -84,7 +83,7 @@ def element_field(machine: VectorMachine, expr: e.ElementField) -> VectorStep:
 
 
 def fold_elements(machine: VectorMachine, expr: e.ListFold) -> VectorStep:
-    if is_leaf(expr.items):
+    if machine.is_leaf(expr.items):
         return _fold_per_node(machine, expr)
     items = machine.operand(expr.items)
     where = None if expr.where is None else machine.operand(expr.where)

@@ -22,9 +22,8 @@ from policysched.lang.ir import expr as e
 from policysched.lang.ir.attributes import find_attribute
 from policysched.lang.ir.expr_analysis import (
     children,
-    depends_on_element,
-    depends_on_node,
     is_floating,
+    reads_node,
     stage_of,
     type_of,
 )
@@ -99,17 +98,23 @@ class VectorMachine:
         # By identity; the expression is stored so that its id is not reused.
         self._dependency_cache: dict[int, tuple[e.Expr, Dependency]] = {}
         self._time_dependent_cache: dict[int, tuple[e.Expr, bool]] = {}
+        self._variation_cache: dict[int, tuple[e.Expr, bool, bool]] = {}
 
     def add(self, expr: e.Expr) -> int:
         """The step of the expression, new or shared."""
         if self._share and expr in self._step_by_expr:
             return self._step_by_expr[expr]
-        step = self._leaf_step(expr) if is_leaf(expr) else self._step_builders[type(expr)](self, expr)
+        step = self._leaf_step(expr) if self.is_leaf(expr) else self._step_builders[type(expr)](self, expr)
         self._steps.append(step)
         self._dependencies.append(self._depends_on(expr))
         self.exprs.append(expr)
         self._step_by_expr[expr] = len(self._steps) - 1
         return len(self._steps) - 1
+
+    def is_leaf(self, expr: e.Expr) -> bool:
+        """Whether the expression depends neither on the node nor on the element of a list."""
+        _, by_node, by_element = self._variation(expr)
+        return not by_node and not by_element
 
     def depends_on(self, step: int) -> Dependency:
         return self._dependencies[step]
@@ -214,10 +219,25 @@ class VectorMachine:
             case _:
                 return Dependency.NONE
 
+    def _variation(self, expr: e.Expr) -> tuple[e.Expr, bool, bool]:
+        """The expression, whether it depends on the node, and on the element of an enclosing list.
+
+        Cached: asked for each part of a long expression, a walk would take quadratic time.
+        """
+        cached = self._variation_cache.get(id(expr))
+        if cached is None:
+            parts = [self._variation(child) for child in children(expr)]
+            by_node = reads_node(expr) or any(part[1] for part in parts)
+            by_element = isinstance(expr, e.ElementField) or (
+                not isinstance(expr, e.ListFold) and any(part[2] for part in parts)
+            )
+            cached = self._variation_cache[id(expr)] = expr, by_node, by_element
+        return cached
+
     def _is_time_dependent(self, expr: e.Expr) -> bool:
         cached = self._time_dependent_cache.get(id(expr))
         if cached is None:
-            if is_leaf(expr):
+            if self.is_leaf(expr):
                 time_dependent = self.leaves[self.leaf_index(expr)].time_dependent
             elif isinstance(expr, e.CountPodsOnNode | e.SumPodsOnNode | e.ListFold):
                 time_dependent = e.Stage.TIME in stage_of(expr)
@@ -225,11 +245,6 @@ class VectorMachine:
                 time_dependent = any(self._is_time_dependent(child) for child in children(expr))
             cached = self._time_dependent_cache[id(expr)] = expr, time_dependent
         return cached[1]
-
-
-def is_leaf(expr: e.Expr) -> bool:
-    """Whether the expression depends neither on the node nor on the element of a list."""
-    return not depends_on_node(expr) and not depends_on_element(expr)
 
 
 def both_known(left: KnownMask, right: KnownMask) -> KnownMask:

@@ -145,7 +145,7 @@ class ApiClient:
     def _may_write_while(self, is_current: Callable[[], bool] | None) -> Callable[[], bool] | None:
         may_write = self._may_write
         if may_write is None or is_current is None:
-            return may_write
+            return may_write or is_current
         return lambda: may_write() and is_current()
 
     async def delete(

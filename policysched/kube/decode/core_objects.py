@@ -4,6 +4,7 @@ JSON from the API server or a file is checked here once. Only fields that schedu
 covers yet are listed in `Pod.uncovered`: such a pod stays pending with a message instead of being bound wrongly.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,6 @@ from policysched.kube.decode.devices import (
     decode_extended_requests,
     has_unknown_claim_kind,
 )
-from policysched.kube.decode.kubelet_rejection import decode_kubelet_rejection
 from policysched.kube.decode.pod_affinity import decode_pod_affinity, decode_spread_constraints
 from policysched.kube.decode.pod_resources import decode_pod_resources, decode_resource_list
 from policysched.kube.decode.primitives import decode_object, object_name, string_map, text, time_ns
@@ -23,7 +23,13 @@ from policysched.kube.decode.volumes import decode_claim_uses, decode_disks, dec
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node, Taint, TaintEffect
-from policysched.model.pod_status import ContainerEvent, ObservedPod, Phase
+from policysched.model.pod_status import (
+    ContainerEvent,
+    KubeletRejection,
+    ObservedPod,
+    Phase,
+    ResourceShortage,
+)
 from policysched.model.pods import HostPort, Pod, Toleration
 from policysched.model.selectors import LabelSelector, SelectorRequirement
 from policysched.model.workloads import DisruptionBudget, PodSet, PodSetKind
@@ -361,3 +367,32 @@ def _effect(value: Any) -> TaintEffect:
             return value  # type: ignore[no-any-return]
         case _:
             raise ValueError(f"unknown taint effect `{value}`")
+
+
+_OUT_OF_PREFIX = "OutOf"
+_REJECTED_PREFIX = "Pod was rejected"
+_SHORTAGE_MESSAGE = re.compile(
+    r"resource: (\S+), requested: \d{1,19}, used: (\d{1,19}), capacity: (\d{1,19})"
+)
+
+
+def decode_kubelet_rejection(status: Json) -> KubeletRejection | None:
+    """Why the kubelet rejected a pod that was bound to its node. None: it admitted the pod, whatever happened later.
+
+    A kubelet counts the free resources of its node itself, including static and terminating pods, and fails a pod that
+    does not fit: reason `OutOfcpu`, with the amounts in the message. Other reasons are a node shutdown, a taint, an
+    unavailable device. Source: `pkg/kubelet/lifecycle/predicate.go` and `rejectPod` in `pkg/kubelet/kubelet.go`.
+    """
+    reason, message = status.get("reason") or "", status.get("message") or ""
+    if status.get("phase") != "Failed" or not isinstance(reason, str) or not isinstance(message, str):
+        return None
+    if reason.startswith(_OUT_OF_PREFIX) and len(reason) > len(_OUT_OF_PREFIX):
+        return KubeletRejection(reason, _shortage(reason.removeprefix(_OUT_OF_PREFIX), message))
+    return KubeletRejection(reason or "Other", None) if message.startswith(_REJECTED_PREFIX) else None
+
+
+def _shortage(resource: str, message: str) -> ResourceShortage:
+    count = _SHORTAGE_MESSAGE.search(message)
+    if count is None or count[1] != resource:
+        return ResourceShortage(resource, None)
+    return ResourceShortage(resource, int(count[3]) - int(count[2]))

@@ -10,7 +10,7 @@
 A bind without a response may still be carried out. Withdrawing it would give its resources to a second pod, and reading
 the pod does not help, since the request can be carried out after the read. Repeating is safe: the server binds a pod of
 that UID once. `?timeout=5s` limits the request's lifetime in the server; a new leader waits for it
-(`kube.leader_election`).
+(`kube.leader_election`). Other writes are repeated by `kube.write.idempotent_retry`.
 
 A request that fails leaves its worker. `kube.write.bind_queue` orders what is sent, so that the failing binds of one
 namespace leave workers to the others.

@@ -1,4 +1,4 @@
-"""PreBind writes, for `scheduler.prebind`: the claim of a volume, the selected node of a volume claim, the devices and consumers of a resource claim.
+"""PreBind writes: volumes and their claims, the devices and consumers of resource claims. `scheduler.prebind` decides them.
 
     Prebind ──PATCH claimRef of each volume──PATCH selected-node of each claim──resource claims──► PrebindWritten
                           └── 409, 404, 403, another error status, no response for long ─────────► PrebindRefused

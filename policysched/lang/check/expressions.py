@@ -7,9 +7,12 @@ and constants are handled later (`presence`, `lang.ir.constant_folding`).
 from policysched.lang.check.aggregates import check_aggregate
 from policysched.lang.check.arithmetic import check_minus, check_product, check_sum
 from policysched.lang.check.attributes import check_attribute
-from policysched.lang.check.conditionals import check_else, check_if
 from policysched.lang.check.conditions import check_and_or, check_comparison, check_has, check_not
-from policysched.lang.check.dimensions import describe_type
+from policysched.lang.check.dimensions import (
+    common_type,
+    describe_type,
+    same_dimension,
+)
 from policysched.lang.check.elements import check_fold, check_record_field, is_record_field
 from policysched.lang.check.expression_checker import ExpressionChecker, conform
 from policysched.lang.check.functions import check_call, check_count
@@ -20,7 +23,7 @@ from policysched.lang.check.names import check_name
 from policysched.lang.check.resource_amounts import check_resource_amount, is_resource_amount
 from policysched.lang.check.scope import ExpressionContext, Scope
 from policysched.lang.ir import expr as e
-from policysched.lang.ir.expr_analysis import type_of
+from policysched.lang.ir.expr_analysis import is_floating, type_of
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import Type, TypeKind
@@ -92,9 +95,9 @@ def _check_node(checker: ExpressionChecker, node: s.Expression, expected: Type |
         case s.BinaryExpr():
             return check_product(checker, node, expected)
         case s.ElseExpr():
-            return check_else(checker, node, expected)
+            return _check_else(checker, node, expected)
         case s.IfExpr():
-            return check_if(checker, node, expected)
+            return _check_if(checker, node, expected)
         case s.HasExpr():
             return check_has(checker, node)
         case s.CallExpr():
@@ -105,3 +108,49 @@ def _check_node(checker: ExpressionChecker, node: s.Expression, expected: Type |
             return check_count(checker, node)
         case s.ListFoldExpr():
             return check_fold(checker, node)
+
+
+def _check_else(checker: ExpressionChecker, node: s.ElseExpr, expected: Type | None) -> e.Expr | None:
+    value = checker.check(node.value, expected)
+    if value is None:
+        checker.check_independent(node.fallback)
+        return None
+    fallback = checker.check(node.fallback, type_of(value).as_required())
+    if fallback is None:
+        return None
+    left, right = type_of(value), type_of(fallback)
+    if not same_dimension(left, right) or left.kind is TypeKind.LIST:
+        checker.scope.report(
+            "PS204" if left.is_numeric and right.is_numeric else "PS202",
+            f"expected {describe_type(left)} after `else`, found {describe_type(right)}",
+            fallback.span,
+            label=f"expected {describe_type(left)}",
+        )
+        return None
+    floating = is_floating(value) or is_floating(fallback)
+    result = common_type([left, right])
+    return e.Else(value, fallback, result if left.is_numeric else left.as_required(), floating, node.span)
+
+
+def _check_if(checker: ExpressionChecker, node: s.IfExpr, expected: Type | None) -> e.Expr | None:
+    condition = checker.check_condition(node.condition, "if")
+    then, other = checker.check_same_type((node.then, node.otherwise), expected)
+    if condition is None or then is None or other is None:
+        return None
+    left, right = type_of(then), type_of(other)
+    if left.kind is TypeKind.LIST or not same_dimension(left, right):
+        if left.kind is TypeKind.LIST:
+            message, label = "an `if` cannot yield a list", "not allowed"
+        else:
+            message = f"`then` yields {describe_type(left)}, but `else` yields {describe_type(right)}"
+            label = f"expected {describe_type(left)}"
+        checker.scope.report(
+            "PS204" if left.is_numeric and right.is_numeric else "PS202",
+            message,
+            other.span,
+            label=label,
+        )
+        return None
+    floating = is_floating(then) or is_floating(other)
+    result = common_type([left, right]) if left.is_numeric else left.as_required()
+    return e.If(condition, then, other, result, floating, node.span)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from policysched.builtins.registry import BUILTINS, KUBE_DEFAULT_VERSION, KUBE_SCHEDULER_RELEASES
+from policysched.lang.check.limits import INCLUDED_STATEMENTS_MAX
 from policysched.lang.check.scope import Scope, did_you_mean
 from policysched.lang.syntax import tree as s
 from policysched.text import Span
@@ -56,9 +57,12 @@ class _Expander:
     bundle_keys: tuple[str, ...]
     expansion: IncludeExpansion
     included: set[str] = field(default_factory=set)
+    included_statement_count: int = 0
 
     def run(self, document: s.SyntaxTree, *, via: Span | None, above: tuple[str, ...]) -> None:
         for statement in document.statements:
+            if via is not None and not self.count_included_statement(via):
+                return
             match statement:
                 case s.HeaderDecl():
                     continue
@@ -66,6 +70,19 @@ class _Expander:
                     self.include(statement, via=via or statement.span, above=above)
                 case _:
                     self.add(statement, via)
+
+    def count_included_statement(self, via: Span) -> bool:
+        """Whether one more is allowed; reports the first that is not."""
+        self.included_statement_count += 1
+        if self.included_statement_count == INCLUDED_STATEMENTS_MAX + 1:
+            self.scope.report(
+                "PS241",
+                f"the included libraries have more than {INCLUDED_STATEMENTS_MAX:,} statements",
+                via,
+                label="exceeds the limit",
+                help="include only the libraries that are needed; each counts with those that it includes",
+            )
+        return self.included_statement_count <= INCLUDED_STATEMENTS_MAX
 
     def add(self, statement: s.Statement, via: Span | None) -> None:
         self.expansion.statements.append(statement)

@@ -1,4 +1,8 @@
-"""Limits on the size of expressions, measured without recursion: input can be deeper than Python's stack."""
+"""Limits on texts and on the size of expressions, which is measured without recursion: input can be deeper than
+Python's stack."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from policysched.lang.check.scope import LetExpression, Scope
 from policysched.lang.ir.declarations import CONTAINER_RECORD
@@ -10,9 +14,22 @@ EXPANDED_NODES_MAX = 10_000
 """Including the expansion of `let` names."""
 EXPRESSION_DEPTH_MAX = 64
 RULES_MAX = 500
+INCLUDED_STATEMENTS_MAX = 2_000
+"""Statements of all texts that one text includes, their includes among them."""
+DIAGNOSTICS_MAX = 500
+"""Diagnostics of one text that are reported; the others are counted."""
 POLICY_COST_MAX = 10_000
 """Operations of a policy (`lang.ir.cost`). The largest shipped policy has 875. On 1,000 nodes an evaluation at the limit
-takes 0.05 to 0.5 s, but 2 s where long products of integers saturate."""
+takes 0.05 to 0.5 s."""
+
+TextGuard = Callable[[str], AbstractContextManager[object]]
+"""Entered with its key while a text is parsed or checked; raises `TextLimitExceeded` inside. Guards are nested: that of an
+included text suspends that of the text that includes it."""
+
+
+class TextLimitExceeded(BaseException):
+    """The text that is being checked takes too much; the message says of what. Not an `Exception`, since it can be raised
+    at any instruction."""
 
 
 def check_limits(scope: Scope, node: s.Expression) -> bool:

@@ -125,6 +125,7 @@ def build_program(work: CheckState) -> Program:
     text = canonical_text(work, header)
     return Program(
         name=header.name.text,
+        name_span=header.name.span,
         version=int(header.version.digits),
         sha256=sha256(text.encode()).hexdigest(),
         text=text,

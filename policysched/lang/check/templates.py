@@ -10,6 +10,7 @@ from policysched.lang.ir.rules import MessageTemplate
 from policysched.lang.syntax import tree as s
 from policysched.text import Span
 
+MESSAGE_VALUES_MAX = 100
 _PART = re.compile(r'\.([A-Za-z_][A-Za-z0-9_]*)|\["([^"\]]*)"\]|\[([A-Za-z_][A-Za-z0-9_]*)\]')
 _HEAD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -18,6 +19,15 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 def check_template(scope: Scope, node: s.StringLit) -> MessageTemplate | None:
     """The message and its placeholders, each a declared name or an attribute; None after a diagnostic."""
     parts: list[str | Expr] = []
+    count = len(_BRACES.findall(node.value))
+    if count > MESSAGE_VALUES_MAX:
+        scope.report(
+            "PS126",
+            f"the message has {count} values, the limit is {MESSAGE_VALUES_MAX}",
+            node.span,
+            help="a person reads it: show the values that decide",
+        )
+        return None
     is_valid = True
     end = 0
     for match in _BRACES.finditer(node.value):

@@ -6,6 +6,7 @@
 | `PS2xx` | names, types, units, parameter values | `name_docs`, `parameter_docs` |
 | `PS27x`, `PS42x` | quotas | `quota_docs` |
 | `PS3xx`, `PS4xx`, `PS5xx` | logic, operations, cost | `warning_docs` |
+| `PS6xx` | what a policy takes from tenants (opt-in) | `trust_docs` |
 | `PS7xx` | test files and coverage (`policysched test`) | `policytest_docs` |
 | `PS9xx` | settings, servers, the running scheduler | `live_docs` |
 """
@@ -20,6 +21,7 @@ from policysched.lang.diagnostics.parameter_docs import PARAMETER_DOCS
 from policysched.lang.diagnostics.policytest_docs import POLICYTEST_DOCS
 from policysched.lang.diagnostics.quota_docs import QUOTA_DOCS
 from policysched.lang.diagnostics.syntax_docs import SYNTAX_DOCS
+from policysched.lang.diagnostics.trust_docs import TRUST_DOCS
 from policysched.lang.diagnostics.warning_docs import WARNING_DOCS
 from policysched.text import Diagnostic, Label, Span
 
@@ -38,9 +40,11 @@ def _index_by_code(*tables: tuple[DiagnosticDoc, ...]) -> Mapping[str, Diagnosti
 
 
 DIAGNOSTIC_DOCS: Mapping[str, DiagnosticDoc] = _index_by_code(
-    SYNTAX_DOCS, NAME_DOCS, PARAMETER_DOCS, QUOTA_DOCS, WARNING_DOCS, POLICYTEST_DOCS, LIVE_DOCS
+    SYNTAX_DOCS, NAME_DOCS, PARAMETER_DOCS, QUOTA_DOCS, WARNING_DOCS, TRUST_DOCS, POLICYTEST_DOCS, LIVE_DOCS
 )
 """All entries by code, in the order of the codes."""
+
+OPT_IN_CODES = frozenset(code for code, doc in DIAGNOSTIC_DOCS.items() if doc.opt_in)
 
 _CODE_OF_NAME = {doc.name: code for code, doc in DIAGNOSTIC_DOCS.items()}
 

@@ -12,7 +12,7 @@ class DiagnosticDoc:
     `summary` is one line without a full stop. `explanation` says why it matters and what to do.
     `bad_example` is a complete policy that triggers the code, `good_example` the fixed policy (a test
     lints both); both are empty for codes that no policy triggers by itself. `other_files` holds further
-    keys of the ConfigMap that the examples need.
+    keys of the ConfigMap that the examples need. An `opt_in` diagnostic is reported only if it is selected.
     """
 
     code: str
@@ -23,6 +23,7 @@ class DiagnosticDoc:
     bad_example: str
     good_example: str
     other_files: tuple[tuple[str, str], ...] = ()
+    opt_in: bool = False
 
 
 EXAMPLE_HEADER = "policy example version 1\ninclude kube_default\n"

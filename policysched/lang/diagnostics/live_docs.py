@@ -13,8 +13,8 @@ LIVE_DOCS = (
         Severity.ERROR,
         "the check of a ConfigMap's policies exceeded its limits",
         "The scheduler checks policies in a separate process with limits on time and memory, so "
-        "that no edit can stop it. The check exceeded a limit, or its process died. The "
-        "offending key is unknown, so no key is accepted and the previous policies stay active. "
+        "that no edit can stop it. The process died, or did not answer. The offending key is "
+        "unknown, so no key is accepted and the previous policies stay active. "
         "The key that was edited last is the likely cause: make it smaller or remove it. "
         "`policysched lint` checks the same texts without limits.",
         bad_example="",
@@ -89,6 +89,32 @@ LIVE_DOCS = (
         "`binaryData`. Such files come from editors and shells that use another encoding, such "
         "as Latin-1, or UTF-16 for `>` in PowerShell. The key is rejected and the previous "
         "version of its policy stays active. Save the file as UTF-8 and apply it again.",
+        bad_example="",
+        good_example="",
+    ),
+    DiagnosticDoc(
+        "PS908",
+        "policy-name-not-allowed",
+        Severity.ERROR,
+        "the settings do not allow a policy of this name",
+        "Pods select a policy by its name, so the name decides whose pods it takes. The operator's "
+        "settings list the allowed names (`authority.policies_allowed`), and this check needs them: "
+        "`policysched lint --config settings.yaml my.policy`. Without a list every name is allowed "
+        "except `default-scheduler`, which every pod has that names no scheduler; no pattern allows "
+        "it, only an entry of this name. The scheduler does not activate such a policy; another "
+        "policy that its key had before stays active.",
+        bad_example="",
+        good_example="",
+    ),
+    DiagnosticDoc(
+        "PS909",
+        "text-exceeds-limits",
+        Severity.ERROR,
+        "the check of one text takes too much time or memory",
+        "The scheduler gives the check of each text `policy_timeout_s` of processor time, and that "
+        "of all texts of a ConfigMap `compile_timeout_s`. This text took longer, so the previous "
+        "version of its policy stays active; other texts take effect. Texts that exceeded a limit "
+        "are checked last the next time. `policysched lint` checks the same text without limits.",
         bad_example="",
         good_example="",
     ),

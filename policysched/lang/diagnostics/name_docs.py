@@ -434,4 +434,17 @@ NAME_DOCS: tuple[DiagnosticDoc, ...] = (
         bad="gang by pod.owner.name { min = 2  timeout = 5m }\nextender gpu_share weight 5 missing neutral",
         good="gang by pod.owner.name { min = 2  timeout = 5m  mode = gate }\nextender gpu_share weight 5 missing neutral",
     ),
+    diagnostic_doc(
+        "PS241",
+        "too-many-included-statements",
+        "the libraries that a text includes have more than 2,000 statements",
+        "Each text is checked together with everything that it includes, and each library counts "
+        "with those that it includes itself. Include only what the text needs.",
+        bad='include "big.policy"',
+        good='include "base.policy"',
+        others=(
+            ("base.policy", "library base version 1\nfilter important reject pod.priority < 0\n"),
+            ("big.policy", "library big version 1\n" + "include kube_default\n" * 2_001),
+        ),
+    ),
 )

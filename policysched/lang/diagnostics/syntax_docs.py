@@ -53,6 +53,15 @@ SYNTAX_DOCS: tuple[DiagnosticDoc, ...] = (
         bad="# " + "x" * (256 * 1024),
         good="# a short comment",
     ),
+    diagnostic_doc(
+        "PS006",
+        "too-many-diagnostics",
+        "a text has more than 500 diagnostics",
+        "The first 500 are reported, errors before warnings; the others are counted. The severity "
+        "is the highest of those that are left out.",
+        bad="\n".join(f"drop filter f{index}" for index in range(501)),
+        good="drop filter node_name",
+    ),
     # ── syntax ───────────────────────────────────────────────────────────────────────────────────────────────────────
     diagnostic_doc(
         "PS101",

@@ -22,7 +22,8 @@ from policysched.text import Span
 
 
 class Stage(Flag):
-    """The inputs that a value depends on; no flag is a constant."""
+    """When a value can be computed: what it depends on, as a set. The plan computes a POD value once for each pod, a NODE
+    value as a column. No flag is a constant."""
 
     CONSTANT = 0
     POD = auto()  # the pod and its namespace
@@ -239,7 +240,7 @@ class Call(_CachedHash):
 @_cache_hash
 @dataclass(frozen=True, slots=True)
 class Rank(_CachedHash):
-    """The index (from 0) of a string in a list; `len(order)` for a string that is not in it."""
+    """`rank(item, [order])`: the index (from 0) of a string in a list; `len(order)` for a string that is not in it."""
 
     item: "Expr"
     order: tuple[str, ...]
@@ -249,6 +250,8 @@ class Rank(_CachedHash):
 @_cache_hash
 @dataclass(frozen=True, slots=True)
 class Else(_CachedHash):
+    """`value else fallback`: the fallback where the value is missing. The other branch of an `if` is `If.otherwise`."""
+
     value: "Expr"
     fallback: "Expr"
     type: Type

@@ -85,21 +85,6 @@ def walk(expr: Expr) -> Iterator[Expr]:
                 pending.append(child)
 
 
-def depends_on_element(expr: Expr) -> bool:
-    """Whether the value depends on the current element of the enclosing `ListFold`."""
-    pending, visited = [expr], {id(expr)}
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ElementField):
-            return True
-        if not isinstance(node, ListFold):
-            for child in children(node):
-                if id(child) not in visited:
-                    visited.add(id(child))
-                    pending.append(child)
-    return False
-
-
 def type_of(expr: Expr) -> Type:
     """The type of the value, also for the expressions without a `type` field."""
     match expr:
@@ -141,26 +126,24 @@ def is_floating(expr: Expr) -> bool:
             return type_of(expr).is_float64
 
 
-def depends_on_node(expr: Expr) -> bool:
-    """Whether `stage_of` includes `Stage.NODE`; stops at the first such sub-expression."""
-    for node in walk(expr):
-        match node:
-            case (
-                Attr(owner="node")
-                | MetricRef()
-                | GangTraffic()
-                | StateRef()
-                | CountPodsOnNode()
-                | SumPodsOnNode()
-                | NotRecovered()
-                | Aggregate()
-            ):
-                return True
-            case InputRef(stage=stage) if Stage.NODE in stage:
-                return True
-            case _:
-                pass
-    return False
+def reads_node(expr: Expr) -> bool:
+    """Whether the expression, without its sub-expressions, depends on the node."""
+    match expr:
+        case (
+            Attr(owner="node")
+            | MetricRef()
+            | GangTraffic()
+            | StateRef()
+            | CountPodsOnNode()
+            | SumPodsOnNode()
+            | NotRecovered()
+            | Aggregate()
+        ):
+            return True
+        case InputRef(stage=stage):
+            return Stage.NODE in stage
+        case _:
+            return False
 
 
 def stage_of(expr: Expr, known: dict[int, Stage] | None = None) -> Stage:

@@ -85,6 +85,7 @@ class Program:
     """
 
     name: str
+    name_span: Span = field(compare=False)
     version: int
     sha256: str
     text: str

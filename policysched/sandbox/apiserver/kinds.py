@@ -183,6 +183,13 @@ KINDS: tuple[ResourceKind, ...] = (
         subresources=("status",),
         has_generation=True,
     ),
+    ResourceKind(
+        "networkpolicies",
+        "NetworkPolicy",
+        "networking.k8s.io",
+        short_names=("netpol",),
+        has_generation=True,
+    ),
     ResourceKind("storageclasses", "StorageClass", "storage.k8s.io", namespaced=False, short_names=("sc",)),
     ResourceKind("csinodes", "CSINode", "storage.k8s.io", namespaced=False),
     ResourceKind("csidrivers", "CSIDriver", "storage.k8s.io", namespaced=False),

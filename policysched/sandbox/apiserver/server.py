@@ -20,7 +20,7 @@ from policysched.sandbox.apiserver.errors import (
     success_status,
     unsupported_media_type,
 )
-from policysched.sandbox.apiserver.event_versions import as_core_v1, as_events_v1
+from policysched.sandbox.apiserver.events import as_core_v1, as_events_v1
 from policysched.sandbox.apiserver.kinds import KINDS, ResourceKind
 from policysched.sandbox.apiserver.lists import ObjectListPage, list_page, read_number, read_version
 from policysched.sandbox.apiserver.patches import json_patch, merge_patch, strategic_merge_patch

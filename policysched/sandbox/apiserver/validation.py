@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from policysched.sandbox.apiserver.errors import Cause, forbidden_field, invalid
-from policysched.sandbox.apiserver.event_rules import event_causes
+from policysched.sandbox.apiserver.events import event_causes
 from policysched.sandbox.apiserver.kinds import ResourceKind
 from policysched.sandbox.apiserver.name_rules import changed_metadata_causes, metadata_causes
 from policysched.sandbox.apiserver.pod_rules import changed_pod_causes, pod_causes

@@ -28,6 +28,7 @@ from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.scheduler import events as e
+from policysched.scheduler.authority import Authority
 from policysched.scheduler.commands import Bind, Command
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.extenders.queries import (
@@ -41,6 +42,7 @@ from policysched.scheduler.metric_outages import MetricOutages
 from policysched.scheduler.policies.first_samples import SourceNameOf
 from policysched.scheduler.policies.registry import PolicyStatus, ReloadResult
 from policysched.scheduler.policy_reload import PolicyReload
+from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.pre_enqueue import PreEnqueueResult
 from policysched.scheduler.sample_events import SampleEvents
@@ -61,7 +63,7 @@ class _NoPendingPods:
         del program, plan, now_ns
         return iter(())
 
-    def readmit_pods(self, policy: str, now_ns: int, precomputed: object = None) -> None:
+    def enqueue_pods_again(self, policy: str, now_ns: int, precomputed: object = None) -> None:
         del policy, now_ns, precomputed
 
 
@@ -72,15 +74,18 @@ class ExtenderServer:
         self,
         limits: SchedulerLimits | None = None,
         *,
+        authority: Authority | None = None,
         first_samples_s: float = 0.0,
         source_name_of: SourceNameOf = attrgetter("source"),
         bindable_scheduler_names: Collection[str] = (),
     ) -> None:
-        """`first_samples_s` and `source_name_of`: as `Scheduler` has them. Only pods with one of the
-        `bindable_scheduler_names` are bound.
-        """
+        """`authority`, `first_samples_s` and `source_name_of`: as `Scheduler` has them. Only pods with one of the
+        `bindable_scheduler_names` are bound."""
         self._core = SchedulerCore(
-            limits or SchedulerLimits(), first_samples_s=first_samples_s, source_name_of=source_name_of
+            limits or SchedulerLimits(),
+            authority=authority,
+            first_samples_s=first_samples_s,
+            source_name_of=source_name_of,
         )
         self._outages = MetricOutages(self._core)
         self._reload = PolicyReload(self._core, _NoPendingPods())
@@ -173,8 +178,9 @@ class ExtenderServer:
     def filter(self, query: ExtenderQuery, now_ns: int) -> FilterResponse:
         """Filter the nodes by the policy, with the reasons for those that fail."""
         verdict = self._judge(query, now_ns)
-        if verdict.pod_rejection is not None:
-            return FilterResponse((), {}, dict.fromkeys(query.node_names, verdict.pod_rejection))
+        refusal = self._core.namespace_rejection(query.policy, query.pod) or verdict.pod_rejection
+        if refusal is not None:
+            return FilterResponse((), {}, dict.fromkeys(query.node_names, refusal))
         passed, failed, unresolvable = [], dict[NodeName, str](), dict[NodeName, str]()
         for name in query.node_names:
             rejection = verdict.rejections.get(name)
@@ -242,17 +248,16 @@ class ExtenderServer:
     def preempt(
         self, policy: str, pod: Pod, victims: Mapping[NodeName, NodeVictims], now_ns: int
     ) -> tuple[NodeName, ...]:
-        """Nodes where the policy allows the pod to evict all victims, and fits it without them.
+        """Nodes where the policy and the settings allow the pod to evict all victims, and it fits without them.
 
         A node that is not cached, or has a victim with an unknown UID, is left out: it cannot be
         evaluated, so no pod is evicted there.
         """
-        core, plan = self._core, self._plan(policy)
+        core, plan, facts = self._core, self._plan(policy), _facts(pod, now_ns)
         pod = _without_delegated_features(pod, plan, AvailableDevices(core.cache.devices))
-        space, facts = core.namespace_of(pod), _facts(pod, now_ns)
-        if plan.admission(pod, space) is not None:
+        if core.pre_enqueue_rejection(policy, pod) is not None:
             return ()
-        may_evict = plan.may_evict(pod, space, facts, now_ns)
+        may_evict = EvictionRights(core, plan.may_evict(pod, core.namespace_of(pod), facts, now_ns))
         dry_run = core.evaluator.dry_run(
             plan,
             pod,
@@ -319,7 +324,7 @@ class ExtenderServer:
                 ready=True,
             )
         pod = _without_delegated_features(observed.pod, plan, AvailableDevices(core.cache.devices))
-        refusal = plan.admission(pod, core.namespace_of(pod))
+        refusal = core.pre_enqueue_rejection(plan.program.name, pod)
         if refusal is not None:
             raise ExtenderServerError(f"the policy rejects the pod: {refusal}", ready=True)
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from policysched.evaluate import TopologyDomain
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.pods import Pod
-from policysched.scheduler.admission import QueueAdmission
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.gangs.gang_domains import candidate_domains
 from policysched.scheduler.gangs.gang_preemption import (
     find_gang_placement,
@@ -43,6 +43,9 @@ from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import Steps, evaluation_cost
 from policysched.scheduler.unschedulable_message import unavailable_message
 
+GANG_EVALUATIONS_MAX = 50_000
+"""Once the search for a topology domain has evaluated this many members, no more domains are tried."""
+
 
 @dataclass(slots=True)
 class _GangSearchResult:
@@ -56,6 +59,9 @@ class _GangSearchResult:
     other_domain_failures: list[AttemptFailure] = field(
         default_factory=list
     )  # from the other domains that were tried
+    operations: int = 0  # of the members that were evaluated
+    evaluations: int = 0
+    domains_tried: int | None = None  # None: all
 
 
 class GangAttempts:
@@ -65,12 +71,12 @@ class GangAttempts:
         self,
         core: SchedulerCore,
         pod_attempts: PodAttempts,
-        admission: QueueAdmission,
+        enqueuer: PodEnqueuer,
         preemption: DefaultPreemption,
     ) -> None:
         self._core = core
         self._pod_attempts = pod_attempts
-        self._admission = admission
+        self._enqueuer = enqueuer
         self._preemption = preemption
         self._quota_preemption = QuotaPreemption(core, preemption)
 
@@ -93,11 +99,11 @@ class GangAttempts:
         if placed:
             gang.attempts, gang.overdue = 0, False
         if not gang.pending_members:
-            self._admission.refresh_gang(gang, now_ns, "GangScheduled")
+            self._enqueuer.refresh_gang(gang, now_ns, "GangScheduled")
             return
         if gang.overdue:
             self._preemption.clear_gang_nominations(gang, now_ns)
-            self._admission.gang_timed_out(gang, now_ns)
+            self._enqueuer.gang_timed_out(gang, now_ns)
             return
         preemption: PreemptionStarted | NoPreemption | None = None
         reclaiming = False
@@ -145,17 +151,23 @@ class GangAttempts:
         without them."""
         if gang.topology is None:
             return (yield from self._search_domain(gang, None, now_ns, removed, usage))
-        searches = []
+        searches: list[_GangSearchResult] = []
+        left_out = False
         equivalence_keys = self._pod_attempts.gang_equivalence_keys(gang.members_in_order())
         for domain in candidate_domains(self._core, gang, gang.topology, equivalence_keys, now_ns):
             search = yield from self._search_domain(gang, domain, now_ns, removed, usage)
             if search.fits and len(search.fits) >= gang.needed_count:
                 return search
             searches.append(search)
+            if self._exceeds_budget(gang, searches):
+                self._core.records.counters.count_over_budget(gang.policy)
+                left_out = True
+                break
         if not searches:
             no_domain = TopologyDomain(gang.topology, None)
             searches.append((yield from self._search_domain(gang, no_domain, now_ns, removed, usage)))
         best = max(searches, key=lambda search: len(search.fits))
+        best.domains_tried = len(searches) if left_out else None
         best.other_domain_failures = [
             failure for search in searches if search is not best for failure in search.failures.values()
         ]
@@ -182,14 +194,26 @@ class GangAttempts:
         return _GangSearchResult(failures={"quota": failure}, refusal=first, admitted_count=admitted)
 
     def _over_budget_message(self, gang: QueuedGang) -> str | None:
-        """Why the members together are too expensive to decide about: those whose own decisions are long."""
-        core, budget = self._core, self._core.limits.decision_budget
-        costs = [core.evaluator.long_decision_cost(pod.pod) for pod in gang.pending_members.values()]
+        """Why the members together are too expensive to decide about."""
+        core, count = self._core, len(gang.pending_members)
+        costs = [core.evaluator.decision_cost(pod.pod) for pod in gang.pending_members.values()]
+        budget = core.evaluator.gang_budget(count)
         if sum(costs) <= budget:
             return None
         return (
             f"placing this gang takes up to {sum(costs)} operations, {max(costs)} for one member; "
-            f"the budget of a decision is {budget} (settings: scheduling.decision_budget)"
+            f"the budget of a gang with {count} members is {budget} (settings: scheduling.decision_budget)"
+        )
+
+    def _exceeds_budget(self, gang: QueuedGang, searches: list[_GangSearchResult]) -> bool:
+        """Whether no more domains are tried, since those so far took too long. Members that cost no more than any gang
+        has room for count only by their number."""
+        allowance = self._core.evaluator.gang_budget(1) - self._core.evaluator.gang_budget(0)
+        operations = sum(search.operations - search.evaluations * allowance for search in searches)
+        evaluations = sum(search.evaluations for search in searches)
+        return (
+            operations > self._core.evaluator.gang_budget(len(gang.pending_members))
+            or evaluations > GANG_EVALUATIONS_MAX
         )
 
     def _search_domain(
@@ -224,7 +248,10 @@ class GangAttempts:
                 search.failures[equivalence_keys[pod.uid]] = reject_for_quota(refusal.message)
                 possible -= pending_by_class[equivalence_keys[pod.uid]]
                 continue
-            yield evaluation_cost(len(core.cache.nodes))
+            operations = core.evaluator.decision_cost(pod.pod)
+            search.operations += operations
+            search.evaluations += 1
+            yield evaluation_cost(len(core.cache.nodes), operations)
             yield from self._pod_attempts.warm_up(pod, now_ns)
             result = self._pod_attempts.evaluate(pod, overlay, now_ns, domain)
             if isinstance(result, AttemptSuccess):
@@ -312,7 +339,7 @@ class GangAttempts:
             preemption.message if isinstance(preemption, NoPreemption) else "",
         )
         for pod in gang.pending_members.values():
-            self._admission.rekey(pod, now_ns)
+            self._enqueuer.rekey(pod, now_ns)
             gang.reorder_member(pod)
         gang.update_order_key()
         core.queue.apply_backoff(gang, now_ns)
@@ -358,6 +385,8 @@ def _gang_message(
     count, domain = len(search.fits) + len(gang.placed_members), ""
     if search.domain is not None and search.domain.value is not None:
         domain = f" in {search.domain.key}={search.domain.value}"
+    if search.domains_tried is not None:
+        domain += f" (only {search.domains_tried} domains were tried, which took the budget of the gang)"
     return (
         first.reason,
         f"gang {gang.name}: {count} of {gang.minimum} members fit now{domain}: {message}",

@@ -16,7 +16,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 from policysched.cluster.budgets import budgets_after_evicting
-from policysched.evaluate import DryRun, Overlay, TopologyDomain, VictimPredicate
+from policysched.evaluate import DryRun, Overlay, TopologyDomain
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
@@ -37,6 +37,7 @@ from policysched.scheduler.preemption.candidates import (
     least_disruptive,
     no_evictable_pods,
 )
+from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.gang_candidates import (
     PREEMPTION_NEVER,
     PREEMPTION_TOO_EXPENSIVE,
@@ -134,7 +135,7 @@ class _GangSearch:
                 break
             if self.context.equivalence_keys[pod.uid] in failed:
                 continue
-            yield evaluation_cost(len(self.core.cache.nodes))
+            yield self._evaluation_cost(pod)
             outcome = yield from self._place_member(pod)
             if isinstance(outcome, MemberPlacement):
                 self._apply_placement(outcome)
@@ -156,7 +157,7 @@ class _GangSearch:
             if len(self.placements) >= needed or self.context.equivalence_keys[pod.uid] in failed:
                 remaining.append(pod)
                 continue
-            yield evaluation_cost(len(self.core.cache.nodes))
+            yield self._evaluation_cost(pod)
             result = self.context.evaluate(pod, self.overlay, self.domain)
             if isinstance(result, AttemptSuccess):
                 self._apply_placement(MemberPlacement(pod, _without_victims(result.node)))
@@ -164,6 +165,9 @@ class _GangSearch:
                 failed.add(self.context.equivalence_keys[pod.uid])
                 remaining.append(pod)
         return remaining
+
+    def _evaluation_cost(self, pod: PendingPod) -> int:
+        return evaluation_cost(len(self.core.cache.nodes), self.core.evaluator.decision_cost(pod.pod))
 
     def _apply_placement(self, placement: MemberPlacement) -> None:
         for victim in placement.candidate.victims:
@@ -197,7 +201,7 @@ class _GangSearch:
             overlay=self.overlay,
             domain=self.domain,
         )
-        allowed = self.context.may_evict_for(pod)
+        allowed = self.context.eviction_rights(pod)
         if self._victims_terminating(pod, dry_run, allowed):
             return NoGangPlacement(VICTIMS_TERMINATING, victims_terminating=True)
         node_count, lowest = len(core.cache.nodes), core.cache.ledger.lowest_priority
@@ -208,7 +212,7 @@ class _GangSearch:
         outcome = yield from self._least_disruptive(pod, dry_run, allowed)
         return outcome if isinstance(outcome, NoGangPlacement) else MemberPlacement(pod, outcome)
 
-    def _victims_terminating(self, pod: PendingPod, dry_run: DryRun, allowed: VictimPredicate) -> bool:
+    def _victims_terminating(self, pod: PendingPod, dry_run: DryRun, allowed: EvictionRights) -> bool:
         """Whether victims of an earlier attempt are still on the pod's nominated node."""
         nominated = self.core.cache.nominated.get(pod.uid)
         node = None if nominated is None else nominated.nominated_node
@@ -219,7 +223,7 @@ class _GangSearch:
         )
 
     def _least_disruptive(
-        self, pod: PendingPod, dry_run: DryRun, allowed: VictimPredicate
+        self, pod: PendingPod, dry_run: DryRun, allowed: EvictionRights
     ) -> Steps[Candidate | NoGangPlacement]:
         """The least disruptive candidate, with the candidates cached for each equivalence class.
 
@@ -250,9 +254,8 @@ class _GangSearch:
                     return best
             candidates, best = yield from find_best_candidate(dry_run, may_evict, cluster)
             if best is None:
-                return NoGangPlacement(
-                    unavailable_message(node_count, rejection_reasons(candidates, dry_run, cluster))
-                )
+                reasons = rejection_reasons(candidates, dry_run, cluster)
+                return NoGangPlacement(allowed.explain(unavailable_message(node_count, reasons)))
             self.candidate_cache[equivalence_key] = _CachedCandidates(candidates, placed_count)
             return best
         if isinstance(previous, CandidateSearchResult):
@@ -265,7 +268,7 @@ class _GangSearch:
             dry_run, may_evict, cluster, candidates_min=least, previous=previous
         )
         if not result.candidates:
-            return NoGangPlacement(unavailable_message(node_count, result.reasons))
+            return NoGangPlacement(allowed.explain(unavailable_message(node_count, result.reasons)))
         if previous is not None:
             result = replace(result, failed_nodes=previous.failed_nodes | result.failed_nodes)
         self.candidate_cache[equivalence_key] = _CachedCandidates(result, placed_count)

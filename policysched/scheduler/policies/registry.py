@@ -24,8 +24,10 @@ from policysched.evaluate import Plan
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir.program import Program
+from policysched.scheduler.authority import Authority
 from policysched.scheduler.commands import Command, Log, ReportPolicyEvent, SavePolicyTexts
 from policysched.scheduler.events import PoliciesUpdated
+from policysched.scheduler.policies.allowed_names import disallowed_name
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName, unusable_extenders
 from policysched.scheduler.policies.rejection_message import (
     errors_of,
@@ -77,11 +79,13 @@ class PolicyStatus:
 class PolicyRegistry:
     """Active policies by name, and the status of each name and key. See the diagram above.
 
-    A text that uses an extender missing in `extenders` is as broken as one that fails the check.
+    A text that uses an extender missing in `extenders`, or has a name that `authority` does not allow, is as broken as
+    one that fails the check.
     """
 
-    def __init__(self, extenders: ExtendersByName) -> None:
+    def __init__(self, extenders: ExtendersByName, authority: Authority) -> None:
         self.extenders = extenders
+        self._authority = authority
         self.running: dict[str, RunningPolicy] = {}
         self.resource_version: str | None = None
         self.reloads: dict[ReloadResult, int] = {}
@@ -114,7 +118,7 @@ class PolicyRegistry:
             return [], []
         out: list[Command] = []
         last_good = self._take_last_good(event.last_good, out) if self._first_offer else {}
-        checked = {} if event.bundle is None else self._reject_unusable_extenders(event.bundle.sources)
+        checked = {} if event.bundle is None else self._reject_by_settings(event.bundle.sources)
         checked = self._reject_duplicate_names(checked, last_good)
         valid = {source.program.name: source for source in checked.values() if source.program is not None}
         broken = {key: source for key, source in checked.items() if errors_of(source)}
@@ -304,19 +308,24 @@ class PolicyRegistry:
             return []
         return [ReportPolicyEvent("Normal", "PolicyRecovered", _active_message(key, program))]
 
-    # ── extenders ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── settings ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _reject_unusable_extenders(self, offered: Mapping[str, CheckedSource]) -> Mapping[str, CheckedSource]:
-        """Replace programs that use an unusable extender by the diagnostics about it."""
+    def _reject_by_settings(self, offered: Mapping[str, CheckedSource]) -> Mapping[str, CheckedSource]:
+        """Replace programs with a disallowed name or an unusable extender by the diagnostics about it."""
         sources = dict(offered)
         for key, source in offered.items():
-            diagnostics = () if source.program is None else unusable_extenders(source.program, self.extenders)
+            program = source.program
+            if program is None:
+                continue
+            diagnostics = (
+                *disallowed_name(program, self._authority),
+                *unusable_extenders(program, self.extenders),
+            )
             if diagnostics:
-                assert source.program is not None
                 sources[key] = replace(
                     source,
                     program=None,
-                    policy_name=source.program.name,
+                    policy_name=program.name,
                     diagnostics=(*diagnostics, *source.diagnostics),
                 )
         return sources
@@ -380,7 +389,7 @@ class PolicyRegistry:
             if source.program is not None
         }
         programs = {}
-        for source in self._reject_unusable_extenders(sources).values():
+        for source in self._reject_by_settings(sources).values():
             if source.program is not None:
                 programs[source.program.name] = source.program
             elif not source.is_library:

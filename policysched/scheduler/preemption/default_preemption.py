@@ -14,7 +14,7 @@ Source: DefaultPreemption of kube-scheduler 1.36.
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 
-from policysched.evaluate import DryRun, Overlay, TopologyDomain, VictimPredicate
+from policysched.evaluate import DryRun, Overlay, TopologyDomain
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.commands import Evict, Log, ReportPolicyEvent, ReportPreempted, Victim
@@ -33,6 +33,7 @@ from policysched.scheduler.preemption.candidates import (
     no_evictable_pods,
 )
 from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
+from policysched.scheduler.preemption.eviction_rights import EvictionRights, eviction_rights
 from policysched.scheduler.preemption.gang_candidates import (
     PREEMPTION_NEVER,
     PREEMPTION_TOO_EXPENSIVE,
@@ -134,7 +135,7 @@ class DefaultPreemption:
             **core.evaluation_inputs(pod, now_ns),
             nominated_pods=competing_nominations(core, value),
         )
-        allowed = plan.may_evict(value, core.namespace_of(value), pod.facts, now_ns)
+        allowed = eviction_rights(core, pod, now_ns)
         if self._victims_terminating(pod.uid, dry_run, allowed):
             return self._no_preemption(pod.policy, VICTIMS_TERMINATING, claims=claims)
         blocked_until_ns = self._breaker.next_time_ns()
@@ -150,7 +151,7 @@ class DefaultPreemption:
             )
         if chosen is None:
             self._core.clear_nomination(pod.uid, now_ns)
-            message = unavailable_message(len(core.cache.nodes), reasons)
+            message = allowed.explain(unavailable_message(len(core.cache.nodes), reasons))
             return self._no_preemption(pod.policy, message, blocked_until_ns, claims)
         self.evict(pod, chosen, now_ns)
         return PreemptionStarted()
@@ -185,7 +186,7 @@ class DefaultPreemption:
             return self._no_gang_preemption(gang, self._forbidden_message, self._forbidden_until_ns, now_ns)
         context = GangSearchContext(
             equivalence_keys=equivalence_keys,
-            may_evict_for=lambda pod: plan.may_evict(pod.pod, core.namespace_of(pod.pod), pod.facts, now_ns),
+            eviction_rights=lambda pod: eviction_rights(core, pod, now_ns),
             eviction_blocked=lambda victim: self._breaker.blocks(victim, now_ns),
             is_terminating=self._is_terminating,
             started_ns=self._started_ns,
@@ -227,7 +228,7 @@ class DefaultPreemption:
             else:
                 self._clear_lower_nominations(member.pod, member.node, now_ns)
 
-    def _victims_terminating(self, uid: PodUid, dry_run: DryRun, allowed: VictimPredicate) -> bool:
+    def _victims_terminating(self, uid: PodUid, dry_run: DryRun, allowed: EvictionRights) -> bool:
         """Whether victims of an earlier attempt are still on the pod's nominated node, which may yet fit it."""
         cache = self._core.cache
         nominated = cache.nominated.get(uid)
@@ -357,6 +358,8 @@ class DefaultPreemption:
         self._record_deletions(eviction, victims)
         if forbidden:
             self._forbid(reason, now_ns)
+        # First: a cleared nomination requeues what waits for room, also the preemptor, and without error backoff.
+        self._requeue(preemptor, now_ns, failing=not forbidden)
         if preemptor in core.cache.pods and core.cache.pods[preemptor].node is None:
             gang = core.gangs.gang_of(preemptor)
             if gang is not None and preemptor in gang.unqueued_members:
@@ -365,7 +368,6 @@ class DefaultPreemption:
                 core.clear_nomination(preemptor, now_ns)
         fields = {"preemptor": eviction.pod.full_name, "node": eviction.node, "why": reason}
         core.commands.append(Log("warning", "cannot evict the victims of a preemptor", fields))
-        self._requeue(preemptor, now_ns, failing=not forbidden)
 
     def _record_deletions(self, eviction: _Eviction, victims: tuple[PodUid, ...]) -> None:
         core, pod = self._core, eviction.pod
@@ -394,7 +396,7 @@ class DefaultPreemption:
     def _requeue(self, uid: PodUid, now_ns: int, *, failing: bool) -> None:
         """Requeue the pod, or its gang, if parked; in any other state it is on its way already.
 
-        A pod that admission rejected (for example, because its gang failed meanwhile) is left alone.
+        A pod that PreEnqueue rejected (for example, because its gang failed meanwhile) is left alone.
         """
         pod = self._core.pods.get(uid)
         if pod is not None and pod.admission_rejected:

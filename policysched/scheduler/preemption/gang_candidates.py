@@ -6,13 +6,14 @@
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
-from policysched.evaluate import Overlay, TopologyDomain, VictimPredicate
+from policysched.evaluate import Overlay, TopologyDomain
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
 from policysched.scheduler.preemption.candidates import (
     Candidate,
 )
+from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.queue.entries import PendingPod
 
 PREEMPTION_NEVER = "not eligible due to preemptionPolicy=Never."
@@ -69,7 +70,7 @@ class GangSearchContext:
     """
 
     equivalence_keys: Mapping[PodUid, Hashable]
-    may_evict_for: Callable[[PendingPod], VictimPredicate]
+    eviction_rights: Callable[[PendingPod], EvictionRights]
     eviction_blocked: Callable[[Pod], bool]
     is_terminating: Callable[[PodUid], bool]
     started_ns: Callable[[PodUid], int | None]

@@ -12,6 +12,7 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.outcome import PLACED_POD_EVENTS, AttemptFailure, AttemptSuccess
 from policysched.scheduler.preemption.candidates import NOT_STARTED_NS, Candidate, PreemptionInputs
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
+from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.gang_candidates import GangPlacement, MemberPlacement
 from policysched.scheduler.preemption.nominations import competing_nominations, nominated_overlay
 from policysched.scheduler.preemption.quota_reclaim import ReclaimSearch
@@ -124,7 +125,8 @@ class QuotaPreemption:
             return None
         if self._preemption.is_forbidden(now_ns):
             return None
-        allowed = plan.may_reclaim(value, core.namespace_of(value), pod.facts, now_ns)
+        selects = plan.may_reclaim(value, core.namespace_of(value), pod.facts, now_ns)
+        allowed = EvictionRights(core, selects)
         own_gang = () if gang is None else gang.terms.keys()
         return ReclaimSearch(
             core,

@@ -7,6 +7,7 @@ does, each pod is a class of its own.
 
 from collections.abc import Hashable, Iterator
 from dataclasses import fields, is_dataclass
+from functools import cache
 
 from policysched.evaluate import Plan
 from policysched.lang.ir.expr import Attr
@@ -47,9 +48,13 @@ def _attributes(value: object, visited: set[int]) -> Iterator[Attr]:
         case tuple():
             for item in value:
                 yield from _attributes(item, visited)
-        case _ if is_dataclass(value):
-            for field in fields(value):
-                if field.compare:  # not spans
-                    yield from _attributes(getattr(value, field.name), visited)
         case _:
-            pass
+            kind: type = type(value)
+            for name in _compared_fields(kind):
+                yield from _attributes(getattr(value, name), visited)
+
+
+@cache
+def _compared_fields(kind: type) -> tuple[str, ...]:
+    """The fields of a dataclass without spans; nothing for other types."""
+    return tuple(field.name for field in fields(kind) if field.compare) if is_dataclass(kind) else ()

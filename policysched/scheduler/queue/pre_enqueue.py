@@ -1,4 +1,4 @@
-"""What a policy decides about a pod before it looks at nodes: admission, order key, equivalence key and gang terms.
+"""What a policy decides about a pod before it looks at nodes: whether it may be tried, order key, equivalence key and gang terms.
 
 Evaluated when the pod is created or changed, and for all pods in slices while another text of the policy is prepared.
 """
@@ -38,9 +38,17 @@ NO_RESULTS: Mapping[PodUid, PreEnqueueResult] = MappingProxyType({})
 
 
 def evaluate_pre_enqueue(
-    plan: Plan, pod: Pod, namespace: Namespace | None, facts: QueuedPodInfo, now_ns: int, *, reads_queue: bool
+    plan: Plan,
+    pod: Pod,
+    namespace: Namespace | None,
+    facts: QueuedPodInfo,
+    now_ns: int,
+    *,
+    reads_queue: bool,
+    namespace_rejection: str | None,
 ) -> PreEnqueueResult:
-    rejection = plan.admission(pod, namespace)
+    """`namespace_rejection`: why the policy does not serve the namespace; the policy is not evaluated then."""
+    rejection = namespace_rejection or plan.pre_enqueue_message(pod, namespace)
     if rejection is not None:
         return PreEnqueueResult(pod, namespace, facts.attempts, rejection, (), (), None, None, None)
     key, expires_ns = plan.order_key(pod, namespace, facts, now_ns)

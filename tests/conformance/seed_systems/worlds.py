@@ -6,12 +6,13 @@ from the explanation.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from policysched.harness.state_values import parse_state_entries
+from policysched.from_files.state_values import parse_state_entries
 from policysched.kube.decode import core_objects as wire
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
@@ -56,6 +57,12 @@ class Policy:
         """The program with those values that the policy accepts. The seed systems silently replace
         invalid values by defaults, so rejected values are left out.
         """
+        everything = replace(
+            self, params={**self.params, **{name: str(value) for name, value in params.items()}}
+        )
+        with suppress(Refused):  # one check instead of one for each value
+            everything.program()
+            return everything
         taken = self
         for name, value in params.items():
             tried = replace(taken, params={**taken.params, name: str(value)})

@@ -6,7 +6,7 @@ from random import Random
 
 
 class Fault(Enum):
-    """What happens to one request, as seen by the server."""
+    """What happens to one request, as seen by the server, or to the process."""
 
     NONE = "none"
     LOST_BEFORE = "the connection breaks before the server has it"
@@ -16,17 +16,23 @@ class Fault(Enum):
     SERVER_FAULT = "500 without the server having it"
     THROTTLED = "429 with Retry-After"
     TOO_OLD = "410, for a watch"
+    PUT_OFF = "503 with Retry-After of an hour, to everything for a moment"
+    FAILING_POD = "500 for every write of some pods"
+    FROZEN = "the process stands still for a moment"
+    NO_DESCRIPTORS = "the process can open no file and no connection for a moment"
 
 
 WRITES = (Fault.LOST_BEFORE, Fault.LOST_AFTER, Fault.LATE, Fault.TWICE, Fault.SERVER_FAULT, Fault.THROTTLED)
 READS = (Fault.LOST_BEFORE, Fault.LOST_AFTER, Fault.SERVER_FAULT, Fault.THROTTLED)
+MOMENTS = (Fault.FROZEN, Fault.PUT_OFF, Fault.NO_DESCRIPTORS)
 WATCHES = (Fault.LOST_BEFORE, Fault.SERVER_FAULT, Fault.THROTTLED, Fault.TOO_OLD)
 
 
 @dataclass(frozen=True)
 class FaultProfile:
     """Probabilities per request, delays in seconds. `watch_lives_s`: a watch is cut after at most this
-    time; `watch_lags_s`: the most by which its events are delayed.
+    time; `watch_lags_s`: the most by which its events are delayed. `moments`: faults that hold for a
+    moment, one after the other, at most `moment_s` each.
     """
 
     write_faults: dict[Fault, float]
@@ -36,7 +42,12 @@ class FaultProfile:
     late_s: float
     watch_lives_s: float
     watch_lags_s: float
+    failing_pods_share: float = 0.0
+    moments: tuple[Fault, ...] = ()
+    moment_s: float = 1.5
 
+
+QUIET = FaultProfile({}, {}, {}, delay_s=0.0, late_s=0.0, watch_lives_s=3600.0, watch_lags_s=0.0)
 
 LOST_ANSWERS = FaultProfile(
     write_faults={Fault.LOST_AFTER: 0.35, Fault.LATE: 0.35},
@@ -61,7 +72,10 @@ def profile_of(seed: int) -> FaultProfile:
     def probabilities(faults: tuple[Fault, ...], most: float) -> dict[Fault, float]:
         return {fault: dice.uniform(0, most) if dice.random() < 0.5 else 0.0 for fault in faults}
 
+    hostile = Random(f"hostile {seed}")
     return FaultProfile(
+        failing_pods_share=hostile.choice((0.0, 0.1)),
+        moments=tuple(fault for fault in MOMENTS if hostile.random() < 0.5),
         write_faults=probabilities(WRITES, 0.25),
         read_faults=probabilities(READS, 0.2),
         watch_faults=probabilities(WATCHES, 0.2),

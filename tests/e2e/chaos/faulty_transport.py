@@ -1,9 +1,16 @@
-"""A proxy on loopback that injects faults until `stop_faults`. It speaks to the API server as an admin."""
+"""A proxy on loopback that injects faults until `stop_faults`. It speaks to the API server as an admin.
+
+Faults are drawn for each request. Others hold for a while or for an object: an overloaded server (`put_off`), slow binds
+(`bind_delay_s`), and pods of which no write succeeds (`failing_pods_share`).
+"""
 
 import asyncio
 import contextlib
+import re
+import time
 from collections import Counter
 from random import Random
+from zlib import crc32
 
 import aiohttp
 from aiohttp import web
@@ -11,6 +18,7 @@ from aiohttp import web
 from tests.e2e.chaos.fault_profile import Fault, FaultProfile, draw
 
 HOST = "127.0.0.1"
+POD_PATH = re.compile(r"/api/v1/namespaces/[^/]+/pods/([^/]+)")
 NOT_FORWARDED = frozenset({"host", "connection", "transfer-encoding", "content-length", "accept-encoding"})
 
 
@@ -28,6 +36,11 @@ class FaultyTransport:
         self._runner = web.AppRunner(self._app(), access_log=None, shutdown_timeout=0.1)
         self._late_requests: set[asyncio.Task[None]] = set()
         self.injected: Counter[Fault] = Counter()
+        self.bind_delay_s = 0.0
+        self.binds: list[tuple[float, str]] = []
+        """Bind requests as they arrive: the time (`time.monotonic`) and the pod."""
+        self.binds_open = 0
+        self._put_off_until_s = float("-inf")
         self.url = ""
 
     def _app(self) -> web.Application:
@@ -51,13 +64,36 @@ class FaultyTransport:
     def stop_faults(self) -> None:
         """No more faults begin. Requests already delayed stay delayed."""
         self._faults_on = False
+        self._put_off_until_s = float("-inf")
+
+    def put_off(self, span_s: float) -> None:
+        """Answer everything with 503 and a long `Retry-After` for a while."""
+        self._put_off_until_s = time.monotonic() + span_s
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if time.monotonic() < self._put_off_until_s:
+            return self._refuse(Fault.PUT_OFF)
         body = await request.read()
+        if request.path.endswith("/binding"):
+            return await self._bind(request, body)
+        return await self._draw_and_forward(request, body)
+
+    async def _bind(self, request: web.Request, body: bytes) -> web.StreamResponse:
+        self.binds.append((time.monotonic(), request.path.split("/")[-2]))
+        self.binds_open += 1
+        try:
+            await asyncio.sleep(self.bind_delay_s)
+            return await self._draw_and_forward(request, body)
+        finally:
+            self.binds_open -= 1
+
+    async def _draw_and_forward(self, request: web.Request, body: bytes) -> web.StreamResponse:
         if "watch" in request.query:
             return await self._watch(request)
         faults = self._profile.read_faults if request.method == "GET" else self._profile.write_faults
         fault = draw(self._dice, faults) if self._faults_on else Fault.NONE
+        if self._faults_on and request.method != "GET" and self._is_of_failing_pod(request.path):
+            fault = Fault.FAILING_POD
         self.injected[fault] += 1
         if self._faults_on:
             await asyncio.sleep(self._dice.uniform(0, self._profile.delay_s))
@@ -73,10 +109,18 @@ class FaultyTransport:
             case Fault.TWICE:
                 self._send_later(request, body, self._dice.uniform(0, self._profile.late_s))
                 return await self._forward(request, body)
-            case Fault.SERVER_FAULT | Fault.THROTTLED | Fault.TOO_OLD:
-                return _error(fault)
             case Fault.NONE:
                 return await self._forward(request, body)
+            case _:
+                return _error(fault)
+
+    def _refuse(self, fault: Fault) -> web.Response:
+        self.injected[fault] += 1
+        return _error(fault)
+
+    def _is_of_failing_pod(self, path: str) -> bool:
+        pod = POD_PATH.match(path)
+        return pod is not None and crc32(pod[1].encode()) / 2**32 < self._profile.failing_pods_share
 
     async def _forward(self, request: web.Request, body: bytes) -> web.Response:
         async with self._send(request, body) as answer:
@@ -157,8 +201,13 @@ def _cut(request: web.Request) -> web.Response:
 def _error(fault: Fault) -> web.Response:
     code, reason = {
         Fault.SERVER_FAULT: (500, "InternalError"),
+        Fault.FAILING_POD: (500, "InternalError"),
+        Fault.PUT_OFF: (503, "ServiceUnavailable"),
         Fault.THROTTLED: (429, "TooManyRequests"),
         Fault.TOO_OLD: (410, "Expired"),
     }[fault]
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
-    return web.json_response(body, status=code, headers={"Retry-After": "1"} if code == 429 else {})
+    retry_after_s = {429: "1", 503: "3600"}.get(code)
+    return web.json_response(
+        body, status=code, headers={} if retry_after_s is None else {"Retry-After": retry_after_s}
+    )

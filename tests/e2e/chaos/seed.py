@@ -2,14 +2,17 @@
 
 import asyncio
 import os
+import resource
+import signal
 import ssl
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 import aiohttp
 import yaml
@@ -17,7 +20,7 @@ import yaml
 from tests.controlplane.cluster import ControlPlane
 from tests.e2e.chaos.bugs import BUGS
 from tests.e2e.chaos.fair_clock import FairClock
-from tests.e2e.chaos.fault_profile import Fault, profile_of
+from tests.e2e.chaos.fault_profile import Fault, FaultProfile, profile_of
 from tests.e2e.chaos.faulty_transport import FaultyTransport
 from tests.e2e.chaos.safety_checker import Broken, SafetyChecker
 from tests.e2e.chaos.workload import Admin, Plan, plan
@@ -44,7 +47,7 @@ async def run_seed(
     planned, broken = plan(seed), ""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        async with _session(control_plane) as session:
+        async with admin_session(control_plane) as session:
             admin = Admin(session, control_plane.url, seed)
             await admin.set_up(planned)
             checker = SafetyChecker(admin, planned)
@@ -53,9 +56,10 @@ async def run_seed(
                 following = asyncio.create_task(checker.follow())
                 try:
                     async with _policysched(Path(folder), transport.url, admin.name, log, bug) as process:
+                        momentary = _momentary_faults(process.pid, transport, profile, seed)
                         clock = FairClock((process.pid, os.getpid(), *control_plane.serving_pids))
                         await _first(
-                            _live(admin, planned, transport, checker, clock, patience_s),
+                            _live(admin, planned, transport, checker, clock, patience_s, momentary),
                             following,
                             _wait_for_exit(process),
                             clock.run(),
@@ -76,13 +80,58 @@ async def _live(
     checker: SafetyChecker,
     clock: FairClock,
     patience_s: float,
+    momentary: Coroutine[None, None, None],
 ) -> None:
     while not await admin.is_running():
         if clock.now_s > patience_s:
             raise Broken(f"{patience_s:g} s after the start: the first pod waits, though there is room")
         await asyncio.sleep(0.1)
+    faults = asyncio.create_task(momentary)
     await asyncio.gather(admin.work(planned), _stop_faults(transport, planned.faults_s))
+    faults.cancel()
+    await asyncio.gather(faults, return_exceptions=True)
     await checker.settled(patience_s, clock)
+
+
+async def _momentary_faults(pid: int, transport: FaultyTransport, profile: FaultProfile, seed: int) -> None:
+    """One after the other, until cancelled."""
+    dice = Random(f"moments {seed}")
+    while profile.moments:
+        await asyncio.sleep(dice.uniform(0.1, 0.6))
+        fault, span_s = dice.choice(profile.moments), dice.uniform(0.2, profile.moment_s)
+        match fault:
+            case Fault.PUT_OFF:
+                transport.put_off(span_s)
+            case Fault.FROZEN:
+                transport.injected[fault] += 1
+                with frozen(pid):
+                    await asyncio.sleep(span_s)
+            case Fault.NO_DESCRIPTORS:
+                transport.injected[fault] += 1
+                with without_descriptors(pid):
+                    await asyncio.sleep(span_s)
+            case _:
+                raise AssertionError(f"{fault} is a fault of one request")
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def without_descriptors(pid: int) -> Iterator[None]:
+    """It keeps what is open."""
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
 
 
 async def _stop_faults(transport: FaultyTransport, after_s: float) -> None:
@@ -113,7 +162,7 @@ async def _policysched(
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run policysched as a process whose every request passes the faulty transport."""
     kubeconfig, settings = folder / "kubeconfig", folder / "settings"
-    kubeconfig.write_text(yaml.safe_dump(_kubeconfig(url)))
+    kubeconfig.write_text(yaml.safe_dump(plain_kubeconfig(url)))
     settings.write_text(
         yaml.safe_dump(
             {
@@ -140,7 +189,8 @@ async def _policysched(
         await process.wait()
 
 
-def _kubeconfig(url: str) -> dict[str, object]:
+def plain_kubeconfig(url: str) -> dict[str, object]:
+    """Of the proxy, which has the credentials."""
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -152,7 +202,7 @@ def _kubeconfig(url: str) -> dict[str, object]:
 
 
 @asynccontextmanager
-async def _session(control_plane: ControlPlane) -> AsyncIterator[aiohttp.ClientSession]:
+async def admin_session(control_plane: ControlPlane) -> AsyncIterator[aiohttp.ClientSession]:
     tls = ssl.create_default_context(cafile=str(control_plane.authority_path))
     tls.load_cert_chain(control_plane.admin.certificate, control_plane.admin.key)
     async with aiohttp.ClientSession(

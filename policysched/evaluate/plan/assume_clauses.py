@@ -1,7 +1,8 @@
 """The load that a metric assumes for pods that its samples do not contain yet (`assume = 40Mbps`).
 
 Samples carry the load of pods placed since (`MetricSamples.assumed`). The pods of an overlay count
-at once, so that the members of a gang do not all go to one idle node.
+at once, so that the members of a gang do not all go to one idle node. `scheduler.policies.assumed_load_tracker`
+keeps what the pods on nodes add.
 """
 
 from collections import ChainMap

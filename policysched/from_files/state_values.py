@@ -14,7 +14,7 @@ from typing import Any
 
 from policysched.cluster.samples import ALL_NODES, MetricSamples
 from policysched.files import UnreadableFile, read_text
-from policysched.harness.inputs import abbreviate_names
+from policysched.from_files.inputs import abbreviate_names
 from policysched.lang.ir.arithmetic import clamp_finite
 from policysched.lang.ir.declarations import StateSpec
 from policysched.lang.ir.expr import Const

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from policysched.cluster.samples import MetricSamples
-from policysched.harness.cluster_files import ClusterFiles
-from policysched.harness.simulated_prebind import simulate_prebind
+from policysched.from_files.cluster_files import ClusterFiles
+from policysched.from_files.simulated_prebind import simulate_prebind
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import PodUid
@@ -19,6 +19,7 @@ from policysched.model.namespaces import Namespace
 from policysched.model.pod_status import ObservedPod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler.authority import ANY_POLICY_NAME, Authority
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.scheduler import Scheduler
 
@@ -82,13 +83,16 @@ def simulate(
     *,
     samples: Mapping[str, MetricSamples],
     saved_states: str | None = None,
+    authority: Authority = ANY_POLICY_NAME,
     scope: Scope,
     now_ns: int,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> SimulationResult:
     """Decides every pending pod in the scope. `saved_states` are saved values of the policy's states (None: their start values);
     container events in the files do not change them. `progress` gets the decided and the total number of pods."""
-    scheduler = Scheduler(SchedulerLimits(binds_in_flight_max=2**31, decisions_kept=_DECISIONS_KEPT_MAX))
+    scheduler = Scheduler(
+        SchedulerLimits(binds_in_flight_max=2**31, decisions_kept=_DECISIONS_KEPT_MAX), authority=authority
+    )
     pods = [_with_policy(observed, program.name, scope) for observed in files.pods]
     waiting = {
         observed.pod.uid: observed

@@ -1,6 +1,7 @@
 """Metric outages: a metric is out when too many candidates lack a usable sample of it.
 
-Candidates are the nodes that pass every filter that reads no metric.
+Candidates are the nodes that pass every filter that reads no metric. `scheduler.metric_outages` counts all nodes instead, for
+the events that mark the start and the end of an outage.
 """
 
 from collections.abc import Iterable

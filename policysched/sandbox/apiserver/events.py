@@ -1,4 +1,4 @@
-"""Validation of Events.
+"""Events: their two API versions, and their validation.
 
 Two kinds of events share one store. An event with an `eventTime` is of the new kind, in both API
 versions, and must name its reporter and action. An event without one is of the old kind and must only
@@ -67,3 +67,27 @@ def _events_v1_causes(event: Json) -> list[Cause]:
         causes.append(bad_value("series.count", "", "should be at least 2"))
     causes += [bad_value(name, "", "needs to be unset") for name in _DEPRECATED if event.get(name)]
     return causes
+
+
+# ── versions ───────────────────────────────────────────────────────────────────────────────────
+
+_NEW_NAMES = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+    "reportingComponent": "reportingController",
+}
+_OLD_NAMES = {new: old for old, new in _NEW_NAMES.items()}
+
+
+def as_events_v1(obj: Json) -> Json:
+    """Convert a stored event to `events.k8s.io/v1`."""
+    return {_NEW_NAMES.get(key, key): value for key, value in obj.items()}
+
+
+def as_core_v1(obj: Json) -> Json:
+    """Convert an event of `events.k8s.io/v1` to the stored version."""
+    return {_OLD_NAMES.get(key, key): value for key, value in obj.items()}

@@ -1,11 +1,14 @@
-"""Compiles the texts of a ConfigMap into a checked bundle, off the decision thread.
+"""Checks the texts of a ConfigMap, off the decision thread: syntax, names and types. `daemon.policy_feed` calls it.
 
-Checking a long policy takes tenths of a second, so it runs in a worker process with limits on time and memory. A text
-that exceeds them costs its worker, not the scheduler. Each worker does one job; a spare one has everything imported, so
-that an edit takes effect at once.
+Checking a long policy takes tenths of a second, so it runs in a worker process with limits on time and memory. Each text
+has a limit of its own: one that exceeds it is rejected, and the others take effect. Texts that took too long the last time
+are checked last, so that they cannot use up the time of all others. Each worker does one job; a spare one has everything
+imported, so that an edit takes effect at once.
 
-The time limit is on CPU time. A limit on wall time would reject good policies while the node is busy with other work,
-and at startup end the scheduler; it only catches workers that hang.
+The time limits are on CPU time. A limit on wall time would reject good policies while the node is busy with other work,
+and at startup end the scheduler; it only catches workers that hang. The result is unpickled on a thread, beside the
+decisions: it has tens of thousands of objects for a policy near the limits. The scheduler makes a `Plan` of a checked
+program later, in slices: `scheduler.policy_reload`.
 """
 
 import asyncio
@@ -14,11 +17,14 @@ import logging
 import pickle
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
 
 from policysched.files import normalize_text
 from policysched.lang.check import check_sources
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
+from policysched.lang.check.limits import POLICY_COST_MAX, TextGuard
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.policy_files.parameter_values import (
     SETTINGS_KEY_PREFIX,
@@ -34,8 +40,8 @@ log = logging.getLogger(__name__)
 POLICY_SUFFIX = ".policy"
 PolicyTexts = Mapping[str, str]
 """By key. An invalid UTF-8 byte is a lone surrogate (`decode_text`), which no text from the API server contains."""
-Compile = Callable[[PolicyTexts, str], Awaitable[PolicyBundle]]
-"""Compiles texts by key and their location (`ConfigMap kube-system/policies`). Never raises because of its input."""
+CheckTexts = Callable[[PolicyTexts, str], Awaitable[PolicyBundle]]
+"""Checks texts by key and their location (`ConfigMap kube-system/policies`). Never raises because of its input."""
 
 
 def policy_texts(data: PolicyTexts) -> dict[str, str]:
@@ -47,8 +53,21 @@ def decode_text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def compile_sync(texts: PolicyTexts, place: str) -> PolicyBundle:
-    bundle = check_sources(_sources(texts, place), read_parameter_values(_parameter_sources(texts, place)))
+def check_texts(
+    texts: PolicyTexts,
+    place: str,
+    cost_max: int = POLICY_COST_MAX,
+    guard: TextGuard = nullcontext,
+    check_last: Collection[str] = (),
+) -> PolicyBundle:
+    """The arguments after `place` are those of `check_sources`."""
+    bundle = check_sources(
+        _sources(texts, place),
+        read_parameter_values(_parameter_sources(texts, place)),
+        cost_max,
+        guard,
+        check_last,
+    )
     return _with_missing_texts(bundle.sources, texts, place)
 
 
@@ -89,6 +108,22 @@ def _parameter_sources(texts: PolicyTexts, place: str) -> dict[str, Source]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class CheckJob:
+    """A job of a worker: see `check_texts`. The times are CPU time: of all texts, of each text, and of the process, which
+    is killed after it."""
+
+    texts: PolicyTexts
+    place: str
+    timeout_s: float
+    text_timeout_s: float
+    kill_timeout_s: float
+    cost_max: int
+    check_last: frozenset[str]
+
+
+KILL_TIMEOUT_FACTOR, KILL_MARGIN_S = 2.0, 5.0
+"""A worker that does not notice its limit is killed after this many times the limit and the margin."""
 HANG_TIMEOUT_FACTOR, HANG_TIMEOUT_MIN_S = 15, 60.0
 """A worker hangs if it has not answered after this many times its CPU limit in wall time, and at least the minimum."""
 
@@ -100,16 +135,22 @@ class WorkerFailed(Exception):
 SPAWN_RETRY_DELAY_MAX_S = 30.0
 
 
-class WorkerCompiler:
-    """A `Compile` with a spare worker process; `close` ends it. `timeout_s` is CPU time.
+class WorkerChecker:
+    """A `CheckTexts` with a spare worker process; `close` ends it. `timeout_s`, for all texts, and `text_timeout_s`, for
+    each, are CPU time. A policy may cost `cost_max` operations.
 
     Where no process can be started (no memory, no file descriptors, too many processes) a check waits until one can:
     the texts are not at fault, and the active policies decide meanwhile. `report_delay` gets the reason, once for each
     check that waits.
     """
 
-    def __init__(self, *, timeout_s: float) -> None:
+    def __init__(
+        self, *, timeout_s: float, text_timeout_s: float | None = None, cost_max: int = POLICY_COST_MAX
+    ) -> None:
         self._timeout_s = timeout_s
+        self._text_timeout_s = timeout_s if text_timeout_s is None else text_timeout_s
+        self._cost_max = cost_max
+        self._too_slow = frozenset[str]()
         self.report_delay: Callable[[str], None] = _log_delay
         self._spare_worker: asyncio.subprocess.Process | None = None
         self._lock = asyncio.Lock()
@@ -117,7 +158,7 @@ class WorkerCompiler:
     async def __call__(self, texts: PolicyTexts, place: str) -> PolicyBundle:
         async with self._lock:
             try:
-                return await self._compile_in_worker(texts, place)
+                return await self._check_in_worker(texts, place)
             except WorkerFailed as error:
                 log.warning(
                     "could not check the policies; the active ones are unchanged",
@@ -139,27 +180,40 @@ class WorkerCompiler:
                 await _terminate(self._spare_worker)
                 self._spare_worker = None
 
-    async def _compile_in_worker(self, texts: PolicyTexts, place: str) -> PolicyBundle:
+    async def _check_in_worker(self, texts: PolicyTexts, place: str) -> PolicyBundle:
         worker, self._spare_worker = self._spare_worker, None
         if worker is None or worker.returncode is not None:
             worker = await self._start_when_possible()
-        job = pickle.dumps((dict(texts), place, self._timeout_s))
+        job = CheckJob(
+            dict(texts),
+            place,
+            self._timeout_s,
+            self._text_timeout_s,
+            KILL_TIMEOUT_FACTOR * (self._timeout_s + KILL_MARGIN_S),
+            self._cost_max,
+            self._too_slow,
+        )
         hangs_after_s = max(HANG_TIMEOUT_MIN_S, HANG_TIMEOUT_FACTOR * self._timeout_s)
         try:
             async with asyncio.timeout(hangs_after_s):
-                output, stderr = await worker.communicate(job)
+                output, stderr = await worker.communicate(pickle.dumps(job))
         except TimeoutError:
             raise WorkerFailed(f"no result within {hangs_after_s:g} s") from None
         finally:
             await _terminate(worker)
         if worker.returncode in (-signal.SIGPROF, -signal.SIGXCPU):
-            raise WorkerFailed(f"checking took longer than {self._timeout_s:g} s")
+            raise WorkerFailed(f"checking took longer than {job.kill_timeout_s:g} s")
         if worker.returncode != 0 or not output:
             last = stderr.decode(errors="replace").strip().splitlines()[-1:]
             raise WorkerFailed(f"the checking process exited with {worker.returncode}: {''.join(last)}")
         # A pickle from our own child process, over a private pipe.
-        bundle = pickle.loads(output)
+        bundle = await asyncio.to_thread(pickle.loads, output)
         assert isinstance(bundle, PolicyBundle), f"the worker returned {type(bundle)}"
+        self._too_slow = frozenset(
+            key
+            for key, source in bundle.sources.items()
+            if any(diagnostic.code == "PS909" for diagnostic in source.diagnostics)
+        )
         return bundle
 
     async def _start_spare(self) -> None:
@@ -183,7 +237,7 @@ class WorkerCompiler:
     async def _start(self) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "policysched.daemon.compile_worker"),
+            *("-m", "policysched.daemon.check_worker"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -6,13 +6,13 @@ from policysched.evaluate.plan.read_set import unknown_namespace
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Placement
-from policysched.scheduler.policies.assumed_load import AssumedLoadTracker
+from policysched.scheduler.policies.assumed_load_tracker import AssumedLoadTracker
 from policysched.scheduler.policies.first_samples import FirstSamples, SourceNameOf
 from policysched.scheduler.policies.policy_states import PolicyStates
 from policysched.scheduler.policies.recovery_tracker import RecoveryTracker
 
 
-class SampleState:
+class PolicySamples:
     """What rules can read as samples.
 
     by_policy: samples by policy and metric, with assumed load and recovery applied, and the values

@@ -1,8 +1,9 @@
 """How a pending pod gets into the queue, alone or with its gang, and how it leaves.
 
-A pod is readmitted whenever something changes that its pre-enqueue result depends on: the pod itself, its namespace
-or its policy. A pod that its policy rejects without looking at nodes (a required label is missing, or a feature that
-no built-in covers) is parked with that message until one of the three changes.
+A pod is enqueued again whenever something changes that its pre-enqueue result depends on: the pod itself, its namespace
+or its policy. A pod that its policy rejects without looking at nodes (a required label is missing, a feature that
+no built-in covers, or a namespace that the policy does not serve) is parked with that message until one of the
+three changes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +22,7 @@ from policysched.scheduler.queue.movable_heap import MovableHeap, earlier_ns
 from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult, evaluate_pre_enqueue
 
 
-class QueueAdmission:
+class PodEnqueuer:
     """Owns the deadlines of the queue: order keys that change with time, gang timeouts, reports of incomplete gangs."""
 
     def __init__(self, core: SchedulerCore) -> None:
@@ -40,12 +41,12 @@ class QueueAdmission:
 
     # ── one pod ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def admit(self, observed: ObservedPod, now_ns: int) -> None:
+    def enqueue(self, observed: ObservedPod, now_ns: int) -> None:
         """A pending pod of a running policy is observed for the first time."""
         pod = self._core.pods[observed.pod.uid] = PendingPod(observed, queued_ns=now_ns)
         self._place_in_queue(pod, now_ns, "PodAdd")
 
-    def readmit(self, pod: PendingPod, observed: ObservedPod, now_ns: int, event: str) -> None:
+    def enqueue_again(self, pod: PendingPod, observed: ObservedPod, now_ns: int, event: str) -> None:
         """Something changed that the pod's place in the queue depends on."""
         self._core.queue.remove(pod, now_ns)
         gang = self._core.gangs.remove(pod.uid)
@@ -54,7 +55,7 @@ class QueueAdmission:
         if gang is not None and gang is not self._core.gangs.gang_of(pod.uid):
             self.refresh_gang(gang, now_ns, event)
 
-    def readmit_after_bind_failure(self, pod: PendingPod, now_ns: int) -> None:
+    def enqueue_after_bind_failure(self, pod: PendingPod, now_ns: int) -> None:
         """The pod's bind failed: it is tried again after its backoff."""
         assert pod.state is QueueState.DETACHED, f"{pod} is still {pod.state.value}"
         self._place_in_queue(pod, now_ns, "ScheduleAttemptFailure")
@@ -90,8 +91,8 @@ class QueueAdmission:
         else:
             self._order_key_expiries.put(pod, expires_ns)
 
-    def readmit_many(self, policy: str, pods: Iterable[PendingPod], now_ns: int) -> None:
-        """Admit the detached pods of a policy whose text was replaced. Pods that can be tried at once enter the queue
+    def enqueue_many(self, policy: str, pods: Iterable[PendingPod], now_ns: int) -> None:
+        """Enqueue the detached pods of a policy whose text was replaced. Pods that can be tried at once enter the queue
         together, in linear time."""
         ready = []
         for pod in pods:
@@ -133,7 +134,13 @@ class QueueAdmission:
             return result
         running = core.policies.running[pod.policy]
         return evaluate_pre_enqueue(
-            running.plan, pod.pod, namespace, pod.facts, now_ns, reads_queue=running.reads_queue
+            running.plan,
+            pod.pod,
+            namespace,
+            pod.facts,
+            now_ns,
+            reads_queue=running.reads_queue,
+            namespace_rejection=core.namespace_rejection(pod.policy, pod.pod),
         )
 
     def _apply_pre_enqueue(self, pod: PendingPod, result: PreEnqueueResult) -> None:

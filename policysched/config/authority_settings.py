@@ -1,0 +1,32 @@
+"""The section `authority` of the settings: from checked YAML to what policies may do."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from policysched.scheduler.authority import (
+    ALL_PROTECTED,
+    AllowedPolicy,
+    Authority,
+    NamespaceSelection,
+    VictimCeiling,
+)
+
+
+def authority_settings(given: Mapping[str, Any]) -> Authority:
+    """From settings that fit the schema."""
+    section = given.get("authority", {})
+    policies, victims = section.get("policies_allowed"), section.get("victims_allowed", {})
+    return Authority(
+        None
+        if policies is None
+        else tuple(AllowedPolicy(policy["name"], _namespaces(policy)) for policy in policies),
+        VictimCeiling(
+            _namespaces(victims),
+            victims.get("priority_max"),
+            frozenset(victims.get("protected", ALL_PROTECTED)),
+        ),
+    )
+
+
+def _namespaces(given: Mapping[str, Any]) -> NamespaceSelection:
+    return NamespaceSelection(tuple(given.get("namespaces", ())), given.get("namespace_labels", {}))

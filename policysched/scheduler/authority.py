@@ -1,0 +1,110 @@
+"""What the operator allows policies to do: the names that they may have, the namespaces that each serves, and whom they
+may evict.
+
+The values come from the settings, so that the author of a policy cannot change them. Nothing here reads a policy.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Literal, get_args
+
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod
+
+DEFAULT_SCHEDULER = "default-scheduler"
+"""Pods that name no scheduler have this one, so a policy of this name takes every such pod."""
+
+MIRROR_POD_ANNOTATION = "kubernetes.io/config.mirror"
+"""Set by kubelets on the mirror pods of their static pods; the API server lets nobody add it to a pod without a node."""
+
+ProtectedClass = Literal["kube-system", "static-pods", "daemonset-pods"]
+ALL_PROTECTED: frozenset[ProtectedClass] = frozenset(get_args(ProtectedClass))
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceSelection:
+    """Namespaces by name (`*` stands for any characters; empty: every name) and by labels. Both must match."""
+
+    names: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def selects(self, name: str, namespace: Namespace | None) -> bool:
+        """A namespace that is not known yet (None) has no labels."""
+        if self.names and not any(fnmatchcase(name, pattern) for pattern in self.names):
+            return False
+        labels: Mapping[str, str] = {} if namespace is None else namespace.labels
+        return all(labels.get(key) == value for key, value in self.labels.items())
+
+    def __str__(self) -> str:
+        """`ml-*, batch with the labels team=ml`."""
+        names = ", ".join(self.names) or "all namespaces"
+        if not self.labels:
+            return names
+        labels = ", ".join(f"{key}={value}" for key, value in sorted(self.labels.items()))
+        return f"{names} with the label{'s' if len(self.labels) > 1 else ''} {labels}"
+
+
+EVERY_NAMESPACE = NamespaceSelection()
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedPolicy:
+    """Policies by name (`*` stands for any characters), and the namespaces that they serve."""
+
+    name: str
+    namespaces: NamespaceSelection = EVERY_NAMESPACE
+
+    def allows(self, policy: str) -> bool:
+        """`default-scheduler` is allowed by its name alone, never by a pattern."""
+        return policy == self.name or (policy != DEFAULT_SCHEDULER and fnmatchcase(policy, self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class VictimCeiling:
+    """The pods that any policy may evict, whatever its `preemption` clause says. `priority_max` None: any priority;
+    `protected`: classes of pods that nobody evicts.
+    """
+
+    namespaces: NamespaceSelection = EVERY_NAMESPACE
+    priority_max: int | None = None
+    protected: frozenset[ProtectedClass] = ALL_PROTECTED
+
+    def protects(self, victim: Pod, namespace: Namespace | None) -> bool:
+        """Whether the pod must not be evicted. `namespace` is the pod's."""
+        return (
+            (self.priority_max is not None and victim.priority > self.priority_max)
+            or ("kube-system" in self.protected and victim.namespace == "kube-system")
+            or ("static-pods" in self.protected and MIRROR_POD_ANNOTATION in victim.annotations)
+            or ("daemonset-pods" in self.protected and victim.owner_kind == "DaemonSet")
+            or not self.namespaces.selects(victim.namespace, namespace)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """`policies` None: every name except `default-scheduler`, and every namespace."""
+
+    policies: tuple[AllowedPolicy, ...] | None = None
+    victims: VictimCeiling = field(default_factory=VictimCeiling)
+
+    def allows_name(self, policy: str) -> bool:
+        if self.policies is None:
+            return policy != DEFAULT_SCHEDULER
+        return any(allowed.allows(policy) for allowed in self.policies)
+
+    def namespace_rejection(self, policy: str, name: str, namespace: Namespace | None) -> str | None:
+        """Why the policy schedules no pods of the namespace called `name`; None if it serves it."""
+        if self.policies is None:
+            return None
+        served = [allowed.namespaces for allowed in self.policies if allowed.allows(policy)]
+        if any(selection.selects(name, namespace) for selection in served):
+            return None
+        return (
+            f"policy {policy} does not serve namespace {name}: the settings (authority.policies_allowed) "
+            f"let it serve {'; '.join(map(str, served))}"
+        )
+
+
+ANY_POLICY_NAME = Authority((AllowedPolicy("*"), AllowedPolicy(DEFAULT_SCHEDULER)))
+"""For offline commands without settings: every name, every namespace, and the default ceiling."""

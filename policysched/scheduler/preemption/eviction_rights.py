@@ -1,0 +1,38 @@
+"""Which pods one pod may evict: those that its policy selects, except what the operator's settings protect."""
+
+from policysched.evaluate import VictimPredicate
+from policysched.model.identifiers import PodUid
+from policysched.model.pods import Pod
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.queue.entries import PendingPod
+
+
+class EvictionRights:
+    """A predicate on victims for one attempt. It counts the pods that only the settings protect, for the message."""
+
+    def __init__(self, core: SchedulerCore, selects: VictimPredicate) -> None:
+        self._core = core
+        self._selects = selects
+        self._protected: set[PodUid] = set()
+
+    def __call__(self, victim: Pod) -> bool:
+        if not self._selects(victim):
+            return False
+        if self._core.authority.victims.protects(victim, self._core.namespace_of(victim)):
+            self._protected.add(victim.uid)
+            return False
+        return True
+
+    def explain(self, message: str) -> str:
+        """The message of a failed preemption, with the number of protected pods if there are any."""
+        count = len(self._protected)
+        if not count:
+            return message
+        pods = "1 pod is" if count == 1 else f"{count} pods are"
+        return f"{message} {pods} protected from eviction by the settings."
+
+
+def eviction_rights(core: SchedulerCore, pod: PendingPod, now_ns: int) -> EvictionRights:
+    """The rights of a pending pod."""
+    plan, value = core.plan(pod.policy), pod.pod
+    return EvictionRights(core, plan.may_evict(value, core.namespace_of(value), pod.facts, now_ns))

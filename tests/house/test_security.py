@@ -1,0 +1,145 @@
+"""SECURITY.md has a line for each permission of `deploy/` and no other; the threat model names existing tests; the admission
+components cover what the shipped policies trust."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from policysched.lang.diagnostics.catalogue import OPT_IN_CODES
+from policysched.lint.linter import lint
+from policysched.policy_files.sources import parse_sources
+from tests.house.docs import ROOT
+
+Permission = tuple[str, str, str]
+"""The verb, the resource, and where: `all`, `NAMESPACE/NAME`, or `all, FILE` outside rbac.yaml."""
+
+ROW = re.compile(
+    r"^\|((?: `[a-z]+`)+) \|((?: `[a-z/]+`)+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE
+)
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+def permissions_of(manifests: Iterable[Any], suffix: str = "") -> set[Permission]:
+    permissions = set()
+    for role in manifests:
+        namespace = role["metadata"].get("namespace")
+        for rule in role.get("rules", []):
+            assert bool(namespace) == ("resourceNames" in rule), "a Role names its objects"
+            places = [f"{namespace}/{name}" for name in rule.get("resourceNames", ())] or [f"all{suffix}"]
+            permissions |= {
+                (verb, resource, place)
+                for verb in rule["verbs"]
+                for resource in rule["resources"]
+                for place in places
+            }
+    return permissions
+
+
+def granted() -> set[Permission]:
+    read = (ROOT / "deploy" / "rbac.yaml").read_text(), (ROOT / "deploy" / "preemption.yaml").read_text()
+    own, preemption = (list(yaml.safe_load_all(text)) for text in read)
+    return permissions_of(own) | permissions_of(preemption, ", `preemption.yaml")
+
+
+def documented(page: str) -> list[Permission]:
+    return [
+        (verb, resource, place.strip("` "))
+        for verbs, resources, place, _why, _abuse in ROW.findall(page)
+        for verb in re.findall(r"[a-z]+", verbs)
+        for resource in re.findall(r"[a-z/]+", resources)
+    ]
+
+
+def test_each_permission_has_one_line_that_says_why_and_what_it_could_be_abused_for() -> None:
+    page = (ROOT / "SECURITY.md").read_text()
+    lines = documented(page)
+
+    assert len(lines) == len(set(lines)), "a permission is described twice"
+    assert set(lines) == granted()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert len(rows) == len(ROW.findall(page)), "a row that the test cannot read"
+
+
+def test_a_missing_and_a_superfluous_line_are_detected() -> None:
+    page = (ROOT / "SECURITY.md").read_text()
+    without = re.sub(r"^\| `create` \| `pods/binding`.*\n", "", page, flags=re.MULTILINE)
+    more = page + "| `get` | `secrets` | all | a reason | an abuse |\n"
+
+    assert granted() - set(documented(without)) == {("create", "pods/binding", "all")}
+    assert set(documented(more)) - granted() == {("get", "secrets", "all")}
+
+
+def missing_tests(page: str) -> list[str]:
+    return [
+        f"{path}::{name}"
+        for path, name in TEST.findall(page)
+        if not (ROOT / path).is_file()
+        or not re.search(rf"^(?:async )?def {name}\(", (ROOT / path).read_text(), re.MULTILINE)
+    ]
+
+
+def test_the_threat_model_names_existing_tests() -> None:
+    page = (ROOT / "docs" / "threat-model.md").read_text()
+
+    assert missing_tests(page) == []
+    assert len(TEST.findall(page)) > 20
+    assert missing_tests("`tests/house/test_security.py::test_nothing`") != []
+
+
+def test_each_threat_has_a_bound_and_a_test_or_is_accepted() -> None:
+    page = (ROOT / "docs" / "threat-model.md").read_text()
+    threats, _admission = page.split("\n## Admission\n")
+    rows = [line for line in threats.splitlines() if line.startswith("| ") and not line.startswith("| what")]
+
+    assert len(rows) > 20
+    assert [row for row in rows if not TEST.search(row) and "accepted" not in row] == []
+
+
+@pytest.mark.parametrize("folder", ["deploy", "deploy/extender"])
+def test_the_network_policy_and_the_disruption_budget_are_of_the_deployed_pods(folder: str) -> None:
+    names = ("deployment", "networkpolicy", "poddisruptionbudget")
+    deployment, network, budget = (
+        yaml.safe_load((ROOT / folder / f"{name}.yaml").read_text()) for name in names
+    )
+    template = deployment["spec"]["template"]
+    ports = {port["name"] for container in template["spec"]["containers"] for port in container["ports"]}
+
+    for selector in (network["spec"]["podSelector"], budget["spec"]["selector"]):
+        assert selector["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert {port["port"] for rule in network["spec"]["ingress"] for port in rule["ports"]} == ports
+    assert budget["spec"]["maxUnavailable"] < deployment["spec"]["replicas"]
+    kustomization = yaml.safe_load((ROOT / folder / "kustomization.yaml").read_text())
+    assert {f"{name}.yaml" for name in names} <= set(kustomization["resources"])
+
+
+def trusted_keys() -> set[str]:
+    text = (ROOT / "deploy/admission/trusted-metadata/policy.yaml").read_text()
+    policy, _binding = yaml.safe_load_all(text)
+    (expression,) = (v["expression"] for v in policy["spec"]["variables"] if v["name"] == "trusted")
+    kinds: dict[str, list[str]] = yaml.safe_load(expression)
+    return {key for keys in kinds.values() for key in keys}
+
+
+def test_the_admission_component_lists_what_the_shipped_policies_trust() -> None:
+    keys = set()
+    for path in (ROOT / "policies").glob("*.policy"):
+        for finding in lint(parse_sources(path.read_text(), path.name), select=OPT_IN_CODES):
+            assert finding.code == "PS601"
+            keys.add(re.findall(r"`([^`]+)`, which whoever", finding.message)[0])
+
+    assert keys == trusted_keys()
+
+
+@pytest.mark.parametrize("name", ["congestion", "safe", "yoda", "bandwidth-first"])
+def test_the_admission_component_lists_the_node_annotations_of_the_shipped_policies(name: str) -> None:
+    read = set(
+        re.findall(r'node\.annotations\["([^"]+)"\]', Path(ROOT / f"policies/{name}.policy").read_text())
+    )
+    text = (ROOT / "deploy/admission/node-metrics/policy.yaml").read_text()
+
+    assert read
+    assert {key for key in read if f"'{key}'" not in text} == set()

@@ -1,0 +1,151 @@
+"""Limits on what one text can make the checker do: its includes, its diagnostics, its time and memory."""
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from policysched.lang.check import check_sources, check_text, include
+from policysched.lang.check.include import _Expander
+from policysched.lang.check.limits import TextLimitExceeded
+from policysched.text import Severity, Source
+
+HEADER = "policy test version 1\ninclude kube_default\n"
+
+
+def sources(**texts: str) -> dict[str, Source]:
+    return {f"{name}.policy": Source(f"{name}.policy", text) for name, text in texts.items()}
+
+
+def library(name: str, *included: str) -> str:
+    includes = "".join(f'include "{other}.policy"\n' for other in included)
+    return f"library {name} version 1\n{includes}filter f_{name} require node.pods < 9\n"
+
+
+# ── includes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def visited_statements(monkeypatch: pytest.MonkeyPatch, texts: dict[str, str]) -> int:
+    visits = 0
+    visit = _Expander.include
+
+    def counted(*args: object, **kwargs: object) -> None:
+        nonlocal visits
+        visits += 1
+        visit(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(_Expander, "include", counted)
+    check_sources(sources(**texts))
+    return visits
+
+
+def test_libraries_that_all_include_each_other_are_expanded_up_to_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(include, "INCLUDED_STATEMENTS_MAX", 100)
+    names = [f"l{index}" for index in range(20)]
+    texts = {name: library(name, *(other for other in names if other != name)) for name in names}
+
+    visits = visited_statements(monkeypatch, texts)
+
+    assert visits <= 20 * (19 + 100)  # each text: its own includes, and at most 100 further ones
+
+
+def test_a_text_that_includes_too_much_is_rejected_and_the_others_are_not() -> None:
+    lets = "".join(f"let a{index}: int = {index}\n" for index in range(1_500))
+    checked = check_sources(
+        sources(
+            one="library one version 1\n" + lets,
+            two="library two version 1\n" + lets.replace("let a", "let b"),
+            both=HEADER + 'include "one.policy"\ninclude "two.policy"\n',
+            single=HEADER.replace("test", "single") + 'include "one.policy"\n',
+        )
+    ).sources
+
+    (error,) = [d for d in checked["both.policy"].diagnostics if d.severity is Severity.ERROR]
+    assert (error.code, error.message) == (
+        "PS241",
+        "the included libraries have more than 2,000 statements",
+    )
+    assert error.span is not None and error.span.text == 'include "two.policy"'
+    assert checked["single.policy"].program is not None
+
+
+# ── diagnostics ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_diagnostics_beyond_the_limit_are_counted() -> None:
+    checked = check_text(HEADER + "".join(f"drop filter f{index}\n" for index in range(1_734)))
+
+    *shown, more = checked.diagnostics
+    assert [d.message for d in shown] == [f"unknown filter `f{index}`" for index in range(500)]
+    assert (more.code, more.message) == ("PS006", "and 1,234 more diagnostics in this text")
+    assert more.severity is Severity.ERROR
+
+
+def test_errors_are_shown_before_warnings_and_warnings_left_out_reject_nothing() -> None:
+    unused = "".join(f"let a{index}: int = {index}\n" for index in range(600))
+
+    valid = check_text(HEADER + unused)
+    broken = check_text(HEADER + unused + "drop filter none\n" * 3)
+
+    assert valid.program is not None
+    assert valid.diagnostics[-1].severity is Severity.WARNING
+    assert [d.code for d in broken.diagnostics if d.severity is Severity.ERROR] == ["PS229"] * 3
+
+
+def test_a_message_with_thousands_of_values_is_rejected() -> None:
+    text = HEADER + 'filter f require node.pods < 3 else "' + "{node.pods} " * 101 + '"\n'
+
+    (error,) = check_text(text).diagnostics
+
+    assert (error.code, error.message) == ("PS126", "the message has 101 values, the limit is 100")
+    assert check_text(text.replace("{node.pods} ", "", 1)).program is not None
+
+
+# ── time and memory ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Guard:
+    """Ends the first thing that is done with one text."""
+
+    def __init__(self, key: str, error: BaseException) -> None:
+        self.key, self.error = key, error
+        self.entered: list[str] = []
+
+    @contextlib.contextmanager
+    def __call__(self, key: str) -> Iterator[None]:
+        self.entered.append(key)
+        yield
+        if key == self.key and self.entered.count(key) == 1:
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [TextLimitExceeded("too long"), MemoryError()])
+def test_a_text_that_exceeds_its_limits_is_rejected_and_the_others_are_not(error: BaseException) -> None:
+    texts = sources(a=HEADER.replace("test", "a"), slow=HEADER.replace("test", "slow"), z=HEADER)
+
+    checked = check_sources(texts, guard=Guard("slow.policy", error)).sources
+
+    assert [checked[key].program is not None for key in texts] == [True, False, True]
+    assert [d.code for d in checked["slow.policy"].diagnostics] == ["PS909"]
+
+
+def test_a_library_that_exceeds_its_limits_is_not_charged_to_the_policy_that_includes_it() -> None:
+    texts = sources(a=HEADER + 'include "slow.policy"\n', slow=library("slow"))
+
+    checked = check_sources(texts, guard=Guard("slow.policy", TextLimitExceeded("too long"))).sources
+
+    assert [d.code for d in checked["a.policy"].diagnostics] == ["PS227"]
+    assert [d.code for d in checked["slow.policy"].diagnostics] == ["PS909"]
+
+
+def test_texts_to_check_last_are_checked_last_and_the_result_is_the_same() -> None:
+    texts = sources(a=HEADER, b=HEADER)
+    guard = Guard("", TextLimitExceeded())
+
+    last = check_sources(texts, guard=guard, check_last=["a.policy"])
+
+    assert guard.entered[0] == "b.policy"
+    assert list(last.sources) == ["a.policy", "b.policy"]
+    assert last == check_sources(texts)

@@ -1,0 +1,52 @@
+"""Which pods a pod may evict: the policy's `preemption` clause, and the operator's ceiling for all policies."""
+
+from dataclasses import replace
+from fnmatch import translate
+from re import match
+
+from policysched.lang.ir.program import Program
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod, QueuedPodInfo
+from policysched.scheduler.authority import VictimCeiling
+from tests.reference.context import pod_context
+from tests.reference.expressions import value
+
+
+def selected_by_policy(
+    program: Program,
+    preemptor: Pod,
+    namespace: Namespace | None,
+    victim: Pod,
+    *,
+    facts: QueuedPodInfo,
+    now_ns: int,
+) -> bool:
+    """Whether the policy lets the pod evict the victim. A missing condition counts as false."""
+    if victim.priority >= preemptor.priority:
+        return False
+    clause = program.preemption
+    if clause.mode == "where":
+        assert clause.victims is not None
+        context = pod_context(program, preemptor, namespace, now_ns=now_ns, facts=facts)
+        return value(clause.victims, replace(context, victim=victim)) is True
+    return clause.mode == "any" or (clause.mode == "own" and victim.scheduler == preemptor.scheduler)
+
+
+def protected_by_settings(ceiling: VictimCeiling, victim: Pod, namespace: Namespace | None) -> bool:
+    """Whether no policy may evict the pod, which is in this namespace."""
+    classes = set[str]()
+    if victim.namespace == "kube-system":
+        classes.add("kube-system")
+    if "kubernetes.io/config.mirror" in victim.annotations:
+        classes.add("static-pods")
+    if victim.owner_kind == "DaemonSet":
+        classes.add("daemonset-pods")
+    if classes & ceiling.protected:
+        return True
+    if ceiling.priority_max is not None and victim.priority > ceiling.priority_max:
+        return True
+    names, wanted = ceiling.namespaces.names, dict(ceiling.namespaces.labels)
+    if names and not [name for name in names if match(translate(name), victim.namespace)]:
+        return True
+    labels = dict(namespace.labels) if namespace is not None else {}
+    return wanted != {key: labels[key] for key in wanted if key in labels}

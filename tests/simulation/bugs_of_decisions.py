@@ -1,0 +1,152 @@
+"""Planted bugs of preemption, queue order, load, indexes and gangs.
+
+Each function returns the patch (`planted`).
+"""
+
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
+
+from policysched.cluster.ledger import Ledger
+from policysched.cluster.pod_index import PodIndex
+from policysched.evaluate.columns.gang_members import GangMembers
+from policysched.evaluate.evaluation import Evaluation
+from policysched.evaluate.plan.victims import CompiledVictims
+from policysched.model.identifiers import PodUid
+from policysched.scheduler.authority import Authority, VictimCeiling
+from policysched.scheduler.extenders import calls
+from policysched.scheduler.gangs import gang_preemption as gang_room
+from policysched.scheduler.policies.assumed_load_tracker import AssumedLoadTracker
+from policysched.scheduler.policies.recovery_tracker import RecoveryTracker
+from policysched.scheduler.preemption import candidates
+from policysched.scheduler.preemption.candidates import Candidate
+from policysched.scheduler.preemption.default_preemption import DefaultPreemption
+from policysched.scheduler.preemption.gang_candidates import (
+    GangPlacement,
+    MemberPlacement,
+    NoGangPlacement,
+)
+from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.ordered_queue import FairShareQueue
+from policysched.scheduler.queue.queue import SchedulingQueue
+from policysched.scheduler.steps import Steps
+from tests.simulation.planted import all_patches, without_oracle_checks
+
+# ── preemption ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def the_victims_condition_of_a_policy_is_ignored() -> AbstractContextManager[Any]:
+    return patch.object(
+        CompiledVictims,
+        "predicate",
+        lambda _, observed: lambda victim: victim.priority < observed.pod.priority,
+    )
+
+
+def every_namespace_is_served() -> AbstractContextManager[Any]:
+    return patch.object(Authority, "namespace_rejection", lambda *_: None)
+
+
+def the_settings_protect_nobody() -> AbstractContextManager[Any]:
+    return patch.object(VictimCeiling, "protects", lambda *_: False)
+
+
+def pods_of_equal_priority_are_evicted() -> AbstractContextManager[Any]:
+    return all_patches(
+        patch.object(
+            CompiledVictims,
+            "predicate",
+            lambda _, observed: lambda victim: victim.scheduler == observed.pod.scheduler,
+        ),
+        patch.object(Ledger, "lowest_priority", -1),
+    )
+
+
+def disruption_budgets_are_ignored() -> AbstractContextManager[Any]:
+    return patch.object(candidates, "split_by_budget", lambda pods, _: ([], list(pods)))
+
+
+def more_pods_are_evicted_than_needed() -> AbstractContextManager[Any]:
+    """No victim that would still fit is reprieved."""
+
+    def candidate(node: Any, in_order: Any, _victims: Any, violations: int, cluster: Any) -> Candidate:
+        return honest(node, in_order, in_order, violations, cluster)
+
+    honest = candidates._candidate
+    return patch.object(candidates, "_candidate", candidate)
+
+
+def a_preemptor_is_not_requeued_after_its_evictions() -> AbstractContextManager[Any]:
+    """After its victims have terminated the preemptor is not attempted again."""
+
+    def evicted(self: DefaultPreemption, preemptor: PodUid, victims: Any, now_ns: int) -> None:
+        eviction = self._evicting.get(preemptor)
+        if eviction is not None:
+            self._record_deletions(eviction, victims)
+
+    return patch.object(DefaultPreemption, "on_evicted", evicted)
+
+
+def preemption_places_a_gang_partially() -> AbstractContextManager[Any]:
+    run = gang_room._GangSearch.run
+
+    def content(self: gang_room._GangSearch) -> Steps[GangPlacement | NoGangPlacement]:
+        outcome = yield from run(self)
+        return GangPlacement(tuple(self.placements)) if self.placements else outcome
+
+    return patch.object(gang_room._GangSearch, "run", content)
+
+
+def gang_preemption_ignores_earlier_members() -> AbstractContextManager[Any]:
+    def take(self: gang_room._GangSearch, member: MemberPlacement) -> None:
+        self.placements.append(member)
+
+    return patch.object(gang_room._GangSearch, "_apply_placement", take)
+
+
+# ── queue order, load and indexes ───────────────────────────────────────────────────────────────────
+
+
+def a_fair_share_queue_is_not_reordered() -> AbstractContextManager[Any]:
+    return patch.object(FairShareQueue, "_reposition_changed", lambda _: None)
+
+
+def a_pod_overtakes_others_in_backoff() -> AbstractContextManager[Any]:
+    return patch.object(SchedulingQueue, "yield_to_earlier", lambda *_: False)
+
+
+def assumed_load_is_not_counted() -> AbstractContextManager[Any]:
+    return patch.object(AssumedLoadTracker, "pod_placed", lambda *_: None)
+
+
+def placed_gang_members_are_overlooked() -> AbstractContextManager[Any]:
+    """By the plan. The oracle checker is switched off."""
+    return all_patches(patch.object(GangMembers, "rows_of", lambda *_: {}), without_oracle_checks())
+
+
+def recovery_conditions_are_ignored() -> AbstractContextManager[Any]:
+    return patch.object(RecoveryTracker, "apply_samples", lambda _self, _policy, _metric, samples: samples)
+
+
+def missing_metrics_are_not_awaited() -> AbstractContextManager[Any]:
+    """By the plan. The oracle checker is switched off."""
+    return all_patches(patch.object(Evaluation, "_detect_outages", lambda *_: None), without_oracle_checks())
+
+
+def the_pod_index_keeps_deleted_pods() -> AbstractContextManager[Any]:
+    return patch.object(PodIndex, "drop", lambda *_: None)
+
+
+def extender_rejections_are_ignored() -> AbstractContextManager[Any]:
+    return patch.object(calls, "nodes_passing_extenders", lambda nodes, _: nodes)
+
+
+# ── gangs ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def gang_topology_is_ignored() -> AbstractContextManager[Any]:
+    return patch.object(QueuedGang, "topology", property(lambda _: None, lambda *_: None))
+
+
+def a_gang_times_out_too_early() -> AbstractContextManager[Any]:
+    return patch.object(QueuedGang, "timeout_ns", property(lambda _: 10**9))
