@@ -13,7 +13,7 @@ from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.scheduler import Scheduler
 from tests.bench.measuring import Row
 from tests.builders import namespace, node, pending, pod
-from tests.inline import check_inline
+from tests.scheduler.rig import bundle
 
 NODES, TEAMS, ORGS, ROUNDS = 5_000, 1_000, 50, 5
 START_NS = 1_800_000_000 * 10**9
@@ -43,7 +43,7 @@ def _with_quotas() -> str:
 
 
 def _bundle(text: str) -> PolicyBundle:
-    return check_inline({"bench.policy": text}, "bench")
+    return bundle({"bench.policy": text})
 
 
 def _pods(rounds: int, first: int) -> list[Pod]:

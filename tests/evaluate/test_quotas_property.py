@@ -15,8 +15,8 @@ from policysched.scheduler.quotas.quota_book import QuotaBook
 from policysched.scheduler.quotas.quota_limits import EntityLimits, QuotaLimits
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from tests.builders import namespace, pod
-from tests.inline import check_inline
 from tests.reference.quota import PlacedPod, quotas_admit
+from tests.scheduler.rig import bundle
 
 ORGS, TEAMS = ("x", "y", "z"), ("a", "b", "c")
 SEEDS = range(60)
@@ -50,7 +50,7 @@ def random_program(random: Random) -> Program:
     if random.random() < 0.5:
         lines.append(f'quota kind by pod.labels["l"] else "0" {{ others {random_amounts(random)} }}')
     text = "\n".join(lines) + "\n"
-    source = check_inline({"main.policy": text}, "test").sources["main.policy"]
+    source = bundle({"main.policy": text}).sources["main.policy"]
     assert source.program is not None, (text, source.diagnostics)
     return source.program
 

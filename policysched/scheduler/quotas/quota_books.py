@@ -3,7 +3,7 @@
     placed, removed ──► QuotaBook ──use fell──► wake_waiting: parked groups that can run now are opened
 
 The ledger tells it of each placement in the step that changes it, so a decision always reads current usage. A waiting
-group is only opened when its pods would pass, not on each release.
+group is only opened when its verdict changed, not on each release.
 """
 
 from collections.abc import Iterable
@@ -155,8 +155,8 @@ class QuotaBooks:
         self._waiting_at.setdefault((policy, node), {})[key] = None
 
     def take_released(self) -> list[object]:
-        """The keys of parked groups that may run after what was released since the last call, in the order in which
-        they began to wait."""
+        """The keys of parked groups whose verdict changed with what was released since the last call: they may run, or
+        wait elsewhere now, or are entitled to take back. In the order in which they began to wait."""
         opened: dict[object, None] = {}
         for policy, book in self.books.items():
             if not book.fallen:
@@ -165,7 +165,8 @@ class QuotaBooks:
             for node in sorted(fallen):
                 for key in list(self._waiting_at.get((policy, node), ())):
                     charge = self._waiting[key].charge
-                    if charge is None or book.usage.blocked(charge) is None:
+                    block = None if charge is None else book.usage.blocked(charge)
+                    if block is None or block.node != node or block.claims:
                         opened[key] = None
         for key in opened:
             self._stop_waiting(key)
