@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from math import ceil
 
+from policysched.cluster.cache import ClusterCache
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.quotas import EntityPath, QuotaLimit, QuotaSpec
 from policysched.model.namespaces import Namespace
@@ -66,6 +67,18 @@ def quotas_admit(
         for resource in resources
         if quota_request(program, resource, pod, namespace)
     )
+
+
+def quotas_admit_in(program: Program, pod: Pod, cache: ClusterCache) -> bool:
+    """The same beside the placed pods of the policy in this cluster."""
+    if not program.quotas:
+        return True
+    placed = [
+        (placement.pod, cache.namespaces.get(placement.pod.namespace))
+        for placement in cache.ledger.placements
+        if placement.pod.scheduler == program.name and placement.pod.uid != pod.uid
+    ]
+    return quotas_admit(program, placed, pod, cache.namespaces.get(pod.namespace))
 
 
 def _within(

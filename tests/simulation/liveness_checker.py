@@ -21,7 +21,7 @@ from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.scheduler import Scheduler
 from tests.reference import GangTerms, evaluate, gang_terms, order_key, select_node
-from tests.reference.quota import quotas_admit
+from tests.reference.quota import quotas_admit_in
 from tests.simulation.churn import UNKNOWN_SCHEDULER
 from tests.simulation.safety_checker import GANG_FAILED_MESSAGE, GangKey, scheduled_condition
 
@@ -165,7 +165,7 @@ class LivenessChecker:
 
     def _feasible_node(self, program: Program, observed: ObservedPod, cache: ClusterCache) -> str | None:
         """A node that is feasible for the pod."""
-        if not _quotas_admit(program, observed, cache):
+        if not quotas_admit_in(program, observed.pod, cache):
             return None
         explanation = self._explain(program, observed, cache)
         if not program.extenders:
@@ -342,13 +342,3 @@ def _domains(
     home = max(held, key=lambda value: (held[value], value), default="")
     chosen = [home] if held.get(home) else sorted(nodes)
     return [frozenset(nodes[value]) for value in chosen]
-
-
-def _quotas_admit(program: Program, observed: ObservedPod, cache: ClusterCache) -> bool:
-    placed = [
-        (placement.pod, cache.namespaces.get(placement.pod.namespace))
-        for placement in cache.ledger.placements
-        if placement.pod.scheduler == program.name
-    ]
-    pod = observed.pod
-    return not program.quotas or quotas_admit(program, placed, pod, cache.namespaces.get(pod.namespace))
