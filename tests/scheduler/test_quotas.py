@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from policysched.daemon.quotas import quota_families, quotas_page
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.schemas import findings
 from tests.builders import finished, namespace, node, placed, pod
 from tests.scheduler.rig import Rig
 
@@ -329,3 +331,47 @@ def test_the_resource_of_which_a_team_uses_most_decides() -> None:
     rig.settle()
 
     assert rig.bind_order() == ["large0", "small0", "large1"]
+
+
+def reported(rig: Rig) -> dict[str, str]:
+    return {event.reason: event.message for event in rig.of(c.ReportPolicyEvent)}
+
+
+def test_a_quota_that_cannot_hold_what_it_says_is_reported_once() -> None:
+    text = (
+        HEAD
+        + 'quota team by pod.namespace { "a" { "example.com/card" = 2, cpu = 1 } "b" { cpu = 1 } others unlimited }\n'
+    )
+    rig = Rig(text, BIG, placed(pod("x", namespace="a", cpu="3"), "n"))
+
+    rig.pass_time(59)
+    assert reported(rig) == {}
+    rig.pass_time(3000)
+
+    assert reported(rig) == {
+        "QuotaUnusable": "policy `test`: no node has a resource that a quota limits; pods that request it stay pending on any quota: "
+        "example.com/card",
+        "QuotaUnused": 'policy `test`: no pod counts towards these rows; their amounts can be borrowed: quota team "b"',
+        "QuotaExceeded": "policy `test`: use is above the limit; nobody is evicted, and nothing more is admitted until it has fallen: "
+        'quota team "a" uses 3 cpu of 1 cpu',
+    }
+    assert len(rig.of(c.ReportPolicyEvent)) == 3
+
+
+def test_the_page_of_quotas_has_use_amount_and_borrowing_of_each_entity() -> None:
+    rig = research()
+    rig.observe(*pods("vision", 8), *pods("stray", 1, cpu="0"))
+    rig.settle()
+
+    page = quotas_page(rig.scheduler.quotas(), None)
+
+    assert findings("quotas", page) == []
+    rows = {(entity["quota"], *entity["entity"]): entity for entity in page["quotas"]}
+    assert rows["team", "research", "vision"]["resources"] == {
+        "cpu": {"used": "8", "amount": "6", "borrowed": "2", "ceiling": "8"}
+    }
+    assert rows["team", "research", "vision"]["dominant_share"] == pytest.approx(8 / 6, abs=1e-5)
+    assert rows["team", "research", "speech"]["pods"] == 0
+    assert rows["team", "none", "stray"]["listed"] is False
+    used = next(family for family in quota_families(rig.scheduler.quotas()) if family.name.endswith("_used"))
+    assert len(used.samples) == 4
