@@ -112,7 +112,7 @@ class PodAttempts:
             pod.attempts += 1
         if early is None:
             yield from self.warm_up(pod, now_ns)
-        result = self.evaluate(pod, None, now_ns) if early is None else early[1]
+        result = self.evaluate(pod, None, now_ns) if early is None else early[1]()
         if (
             isinstance(result, AttemptSuccess)
             and answered is None

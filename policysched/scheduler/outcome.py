@@ -57,13 +57,14 @@ def rejected_early(
     gang: QueuedGang | None,
     refusal: QuotaRefusal | None,
     equivalence_key: Callable[[], Hashable],
-) -> tuple[Hashable, AttemptFailure] | None:
-    """The equivalence class and the failure of a pod that is not evaluated on nodes; None: it is."""
+) -> tuple[Hashable, Callable[[], AttemptFailure]] | None:
+    """The equivalence class of a pod that is not evaluated on nodes, and its failure; None: it is evaluated."""
     if gang is not None and gang.vacancies == 0:
-        return ("rejected early", policy, gang.full_message), reject_pod(gang.full_message)
+        full = gang.full_message
+        return ("rejected early", policy, full), lambda: reject_pod(full)
     if refusal is None:
         return None
     # Whether others give back depends on where the pod fits.
     nodes_key = equivalence_key() if refusal.block.claims else None
     key = ("quota", policy, refusal.block.node, refusal.charge, nodes_key)
-    return key, reject_for_quota(refusal.message)
+    return key, lambda: reject_for_quota(refusal.message)

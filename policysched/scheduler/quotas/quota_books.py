@@ -29,7 +29,12 @@ class QuotaRefusal:
     block: QuotaBlock
     charge: QuotaCharge
     usage: QuotaUsage
-    message: str
+    book: QuotaBook
+
+    @property
+    def message(self) -> str:
+        """Computed on each read, because it looks at every pod of the entity."""
+        return quota_message(self.book, self.usage, self.block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +140,7 @@ class QuotaBooks:
         charge = charge or self.charge(pod)
         assert charge is not None, f"{pod.full_name} has quotas and no charge"
         block = usage.blocked(charge)
-        if block is None:
-            return None
-        return QuotaRefusal(block, charge, usage, quota_message(book, usage, block))
+        return None if block is None else QuotaRefusal(block, charge, usage, book)
 
     def reservation_released(self, pod: Pod) -> None:
         """A nominated pod keeps nothing any more."""
