@@ -141,16 +141,26 @@ class QuotaHistory:
                 found.append(f"{one.full_name} is admitted and waits: {pending.pending_message}")
             elif not admitted and self._is_entitled(one):
                 found.append(f"{one.full_name} is entitled and waits: {pending.pending_message}")
+        for gang in self.core.gangs:
+            members = [pending.pod for pending in gang.pending_members.values()][: gang.needed_count]
+            if members and gang.has_quorum and self._are_entitled(members):
+                found.append(f"gang {gang.name} is entitled and waits")
         return found
+
+    def _are_entitled(self, members: list[Pod]) -> bool:
+        """Whether the members together, all of one team, stay within its amounts."""
+        asked = sum(one.requests.get("cpu", 0) for one in members)
+        return all(self._within_amount(spec, members[0], asked) for spec in self.program.quotas.values())
 
     def _is_entitled(self, one: Pod) -> bool:
         return all(self._within_amount(spec, one) for spec in self.program.quotas.values())
 
-    def _within_amount(self, spec: QuotaSpec, one: Pod) -> bool:
+    def _within_amount(self, spec: QuotaSpec, one: Pod, asked: int | None = None) -> bool:
         space = self.core.namespace_of(one)
         path = quota_path(self.program, spec, one, space)
         limit = limit_of(spec, path, "cpu")
-        asked = quota_request(self.program, "cpu", one, space)
+        if asked is None:
+            asked = quota_request(self.program, "cpu", one, space)
         return (
             limit is None or quota_use(self.program, spec, path, "cpu", self.placed()) + asked <= limit.amount
         )
