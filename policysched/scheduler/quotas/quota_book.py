@@ -25,8 +25,8 @@ class QuotaBook:
     """Counts every pod of the policy that is assumed, prebound or bound, whoever placed it. Pods of other policies and
     schedulers do not count."""
 
-    def __init__(self, plan: Plan, activated_ns: int = 0) -> None:
-        self.activated_ns = activated_ns
+    def __init__(self, plan: Plan) -> None:
+        self.activated_ns = 0
         self.plan = plan
         self.limits = QuotaLimits(plan.program, plan.quotas)
         self.usage = QuotaUsage(self.limits)

@@ -6,7 +6,7 @@ The ledger tells it of each placement in the step that changes it, so a decision
 group is only opened when its verdict changed, not on each release.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from policysched.cluster.cache import ClusterCache
@@ -19,6 +19,8 @@ from policysched.scheduler.quotas.quota_limits import QuotaNode
 from policysched.scheduler.quotas.quota_messages import quota_message
 from policysched.scheduler.quotas.quota_status import QuotaEntityStatus, quota_status
 from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage
+
+_PODS_PER_SLICE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,37 +54,61 @@ class QuotaBooks:
     def __init__(self, cache: ClusterCache) -> None:
         self._cache = cache
         self.books: dict[str, QuotaBook] = {}
+        self._prepared: dict[str, QuotaBook] = {}  # of texts that are about to replace another
         self._waiting: dict[object, _Waiting] = {}  # by the key of the parked group
         self._waiting_at: dict[tuple[str, QuotaNode], dict[object, None]] = {}
         cache.ledger.listeners.append(self)
 
     def activate(self, plan: Plan, now_ns: int) -> None:
-        """Another text of the policy runs: count its placed pods anew. Parked pods are queued again by the caller."""
+        """Another text of the policy runs: its placed pods count by that. Parked pods are queued again by the caller."""
         name = plan.program.name
         for key in [key for key, waiting in self._waiting.items() if waiting.policy == name]:
             self._stop_waiting(key)
         self.books.pop(name, None)
         if not plan.program.quotas:
             return
-        book = self.books[name] = QuotaBook(plan, now_ns)
-        for placement in self._cache.ledger.placements:
-            if placement.pod.scheduler == name:
-                book.add(placement.pod, self._cache.namespaces.get(placement.pod.namespace))
+        for _ in self.prepare(plan):
+            pass
+        self.books[name] = self._prepared.pop(name)
+        self.books[name].activated_ns = now_ns
+
+    def prepare(self, plan: Plan) -> Iterator[None]:
+        """Count the placed pods for a text that may run later, in slices. Placements meanwhile are counted at once."""
+        name = plan.program.name
+        if not plan.program.quotas:
+            return
+        book = self._prepared.get(name)
+        if book is None or book.plan is not plan:
+            book = self._prepared[name] = QuotaBook(plan)
+        pods = [
+            placement.pod for placement in self._cache.ledger.placements if placement.pod.scheduler == name
+        ]
+        for number, pod in enumerate(pods, start=1):
+            placement = self._cache.ledger.placement(pod.uid)
+            if placement is not None and book.charged(pod.uid) is None:
+                book.add(placement.pod, self._cache.namespaces.get(pod.namespace))
+            if number % _PODS_PER_SLICE == 0:
+                yield
+
+    def forget_prepared(self, policy: str) -> None:
+        """The text in preparation is not wanted any more."""
+        self._prepared.pop(policy, None)
 
     # ── placements ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def pod_placed(self, pod: Pod) -> None:
-        book = self.books.get(pod.scheduler)
-        if book is not None:
-            book.add(pod, self._cache.namespaces.get(pod.namespace))
+        for books in (self.books, self._prepared):
+            if (book := books.get(pod.scheduler)) is not None:
+                book.add(pod, self._cache.namespaces.get(pod.namespace))
 
     def pod_removed(self, pod: Pod) -> None:
-        book = self.books.get(pod.scheduler)
-        if book is not None:
-            book.remove(pod.uid)
+        for books in (self.books, self._prepared):
+            book = books.get(pod.scheduler)
+            if book is not None and book.charged(pod.uid) is not None:
+                book.remove(pod.uid)
 
     def namespace_changed(self, name: str) -> None:
-        for book in self.books.values():
+        for book in (*self.books.values(), *self._prepared.values()):
             book.recharge(self._cache.namespaces.get(name), name)
 
     # ── decisions ──────────────────────────────────────────────────────────────────────────────────────────────────
