@@ -126,6 +126,7 @@ class PolicyReload:
                     return
             except RecursionError:
                 del self._in_preparation[name]
+                self._core.quotas.forget_prepared(name)
                 self._reject_nesting(preparation.program, now_ns)
                 return
             prepared = next(preparation.pod_results, None)
