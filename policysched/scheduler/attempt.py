@@ -349,7 +349,9 @@ class PodAttempts:
             and self._deallocate_unusable_claim(pod, now_ns)
         ):
             return ClaimPostFilterMessage.DEALLOCATED
-        return claim_message(pod.pod, AvailableDevices(self._core.cache.devices))
+        covers_extended = self._core.plan(pod.policy).covers_extended_resources
+        device_user = pod.pod if covers_extended else replace(pod.pod, extended=())
+        return claim_message(device_user, AvailableDevices(self._core.cache.devices))
 
     def _deallocate_unusable_claim(self, pod: PendingPod, now_ns: int) -> bool:
         """Release the devices of a claim that binds the pod to nodes that reject it, if no other pod uses the claim."""

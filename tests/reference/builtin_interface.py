@@ -46,7 +46,7 @@ class ClusterFacts:
 
     `pods_with_affinity`: placed pods with pod affinity terms, and their nodes. `pod_sets`: all
     Services and controllers. `used_claims`: volume claims of placed pods. `allocates_devices`: the
-    policy has `filter dynamic_resources`.
+    policy has `filter dynamic_resources`, with `extended_resources`.
     """
 
     node_count: int

@@ -12,7 +12,13 @@ from policysched.cluster.samples import Samples
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.lang.ir.expr import Expr, Stage
 from policysched.lang.ir.expr_analysis import stage_of
-from policysched.lang.ir.program import Program, handles_resource_claims, handles_volume_claims, rules_for
+from policysched.lang.ir.program import (
+    Program,
+    handles_extended_resources,
+    handles_resource_claims,
+    handles_volume_claims,
+    rules_for,
+)
 from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore, FilterRule, RuleSet, ScoreRule
 from policysched.lang.ir.verdict import NodeRuleScore, PlacementExplanation
 from policysched.model.identifiers import NodeName
@@ -70,7 +76,7 @@ def evaluate_among(
         return PlacementExplanation(rejection, (), {}, {}, {}, None)
 
     facts_of_all = replace(
-        cluster_facts(cache), allocates_devices=handles_resource_claims(program), now_ns=now_ns
+        cluster_facts(cache), allocates_devices=handles_extended_resources(program), now_ns=now_ns
     )
     active = rules_for(program, active_layers(context))
     rejection = prefilter_rejection(active, replace(context, cluster_facts=facts_of_all))

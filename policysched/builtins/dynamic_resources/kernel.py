@@ -48,11 +48,17 @@ from policysched.model.pods import Pod
 def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
     timeout_s = params["binding_timeout_seconds"]
     assert isinstance(timeout_s, int), f"binding_timeout_seconds is {timeout_s!r}"
+    pod = _device_user(pod, cluster_context)
     return DynamicResourcesFilter(pod, cluster_context, timeout_s) if uses_devices(pod) else None
 
 
 def specialize_score(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> ScoreKernel | None:
-    return _Score(pod, cluster_context) if pod.device_claims else None
+    return _Score(_device_user(pod, cluster_context), cluster_context) if pod.device_claims else None
+
+
+def _device_user(pod: Pod, cluster_context: ClusterContext) -> Pod:
+    """The pod, without its extended resources where the policy allocates no devices for them."""
+    return pod if cluster_context.allocates_devices or not pod.extended else replace(pod, extended=())
 
 
 class _CachedPodDevices:

@@ -7,7 +7,9 @@
   claim, which is created for the pod. It has a request for each container and resource, and one for
   the most that an init container needs beside the devices of later containers. A node that lacks
   another extended resource of the pod is rejected, and every node is rejected while the claim of an
-  earlier attempt exists.
+  earlier attempt exists. With `extended_resources = no` only nodes that offer the resource itself
+  have it. Without the feature gate DRAExtendedResource the API server drops the pod's status about
+  the claim: then the pod is not bound, and the claim is deleted.
 - Other claims are allocated on the node. Pools are searched by driver and name; of each pool only
   the slices of the latest generation count, and none while some are missing. Each request gets the
   first devices that match the CEL selectors of the class and the request, are not allocated
@@ -84,4 +86,5 @@ def score(
 
 
 def _devices(pod: Pod, facts: ClusterFacts) -> PodResourceClaims | str:
+    pod = pod if facts.allocates_devices else replace(pod, extended=())
     return pod_resource_claims(pod, facts.devices, has_stale_claim=facts.devices.has_extended_claim(pod.uid))
