@@ -55,7 +55,11 @@ from policysched.scheduler.preemption.post_filter_messages import (
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.steps import Steps
-from policysched.scheduler.unschedulable_message import pod_rejected_message, unavailable_message
+from policysched.scheduler.unschedulable_message import (
+    filter_error_message,
+    pod_rejected_message,
+    unavailable_message,
+)
 
 _ALWAYS_REQUEUE_EVENTS = frozenset({ClusterEvent.NODE_ADD})
 """No verdict covers a node that did not exist."""
@@ -269,6 +273,9 @@ class PodAttempts:
         """A filter rejects the pod on every node. No preemption: what the filter reads has to change."""
         assert verdict.pod_rejection is not None, f"{verdict} has no message"
         requeue_events = verdict.requeue_events() | _ALWAYS_REQUEUE_EVENTS
+        if verdict.is_error:
+            message = filter_error_message(verdict.pod_rejection)
+            return AttemptFailure("SchedulerError", message, 0, {}, requeue_events, verdict.valid_until_ns)
         program = self._core.plan(pod.policy).program
         if verdict.scaleup_would_not_help():  # it waits for a metric
             message = pod_rejected_message(

@@ -66,6 +66,8 @@ BuiltinParams = Mapping[str, BuiltinParamValue]
 FilterFunction = Callable[[Pod, NodeInfo, BuiltinParams, ClusterFacts], FilterReasons | None]
 PreFilterFunction = Callable[[Pod, ClusterFacts], str | None]
 """Why the pod is rejected on all nodes, or None."""
+AttemptErrorFunction = Callable[[Pod, NodeInfo, ClusterFacts], str | None]
+"""The error on the node that stops the attempt, or None."""
 ScoreFunction = Callable[
     [Pod, Sequence[NodeInfo], BuiltinParams, ClusterFacts], Mapping[NodeName, NodeScore] | None
 ]

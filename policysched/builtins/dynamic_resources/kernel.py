@@ -13,6 +13,7 @@ import numpy as np
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.pod_claims import (
     PodResourceClaims,
+    attempt_error,
     choose_devices,
     claim_index,
     claim_key_at,
@@ -133,6 +134,21 @@ class DynamicResourcesFilter(FilterKernelBase):
         devices = self._claims.resolve(view.available_devices)
         return devices if isinstance(devices, str) else None
 
+    def attempt_errors(self, view: View) -> Sequence[tuple[str, Array]]:
+        rejection_codes = self._rejection_codes(view)
+        if rejection_codes is not None:
+            return _masks_by_message(*rejection_codes, errors_only=True)
+        available, devices = view.available_devices, self._claims.resolve_at(view)
+        if isinstance(devices, str) or not devices.has_unallocated(available):
+            return ()
+        located = [view.node_at(index) for index in range(view.count)]
+        errors = [None if row is None else attempt_error(devices, row[0], available) for row in located]
+        return [
+            (text, np.array([error == text for error in errors], np.bool_))
+            for text in dict.fromkeys(errors)
+            if text is not None
+        ]
+
     def fingerprint(self, view: View) -> Hashable:
         return self._claims.change_stamps(view.available_devices), self._claims.lost_claims(view)
 
@@ -162,7 +178,8 @@ class DynamicResourcesFilter(FilterKernelBase):
             rejection = node_rejection(of_pod, node, available)
             if rejection is None:
                 return None
-            return rejection[0], None if rejection[1] is None else claim_index(of_pod, rejection[1])
+            claim = None if rejection.claim is None else claim_index(of_pod, rejection.claim)
+            return DeviceRejection(rejection.message, claim, rejection.stops_attempt)
 
         return devices, view.device_rejections(text, available.shared_stamp, rejection_of)
 
@@ -186,14 +203,18 @@ class DynamicResourcesFilter(FilterKernelBase):
 
 
 def _masks_by_message(
-    devices: PodResourceClaims, rejection_codes: DeviceRejectionCodes
+    devices: PodResourceClaims, rejection_codes: DeviceRejectionCodes, *, errors_only: bool = False
 ) -> list[tuple[str, Array]]:
+    """`errors_only`: the rejections that stop the attempt."""
     masks: dict[str, Array] = {}
+    if errors_only and not any(known and known.stops_attempt for known in rejection_codes.rejections):
+        return []
     for code in np.unique(rejection_codes.codes).tolist():
         rejection = rejection_codes.rejections[code]
-        if rejection is not None:
+        if rejection is not None and (rejection.stops_attempt or not errors_only):
             message = fill_claim_name(
-                rejection[0], None if rejection[1] is None else claim_key_at(devices, rejection[1])
+                rejection.reason,
+                None if rejection.claim_index is None else claim_key_at(devices, rejection.claim_index),
             )
             mask = rejection_codes.codes == code
             masks[message] = masks[message] | mask if message in masks else mask

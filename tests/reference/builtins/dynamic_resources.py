@@ -17,8 +17,13 @@
   satisfy the claim's constraints, so that all requests of all claims are satisfied.
 
 A pod is rejected on all nodes while a claim does not exist, is being deleted, was created for
-another pod, is reserved for 256 pods already, or names a class that does not exist. A selector that
-cannot be evaluated rejects the node, with the CEL error as the reason.
+another pod, is reserved for 256 pods already, or names a class that does not exist.
+
+An error on a node that no filter before this one rejects stops the attempt: no other node is
+selected either, and the message is that of the error. Errors are a selector that cannot be
+evaluated for a device (CEL), and a request for all devices while a pool is updated. An invalid pool
+rejects its nodes only. So does a search that exceeds its limit of steps (kube-scheduler stops the
+attempt when its search takes longer than `filterTimeout`).
 
 When the pod gets a node, the devices are reserved for the claims. PreBind writes their finalizer,
 allocation and reservation, and waits until the `bindingConditions` of the devices are True. If one
@@ -39,6 +44,7 @@ from policysched.cluster.devices.pod_claims import (
     score_on,
     unbindable_claims,
 )
+from policysched.cluster.devices.pod_claims import attempt_error as device_error
 from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod
 from tests.reference.builtin_interface import (
@@ -66,6 +72,11 @@ def filter_node(
         devices = replace(devices, unbindable=unbindable_claims(devices, facts.now_ns, timeout_s))
     outcome = devices if isinstance(devices, str) else evaluate_node(devices, node_info.node, facts.devices)
     return FilterReasons((outcome,), resolvable=False) if isinstance(outcome, str) else None
+
+
+def attempt_error(pod: Pod, node_info: NodeInfo, facts: ClusterFacts) -> str | None:
+    devices = _devices(pod, facts)
+    return None if isinstance(devices, str) else device_error(devices, node_info.node, facts.devices)
 
 
 def score(
