@@ -94,6 +94,9 @@ class DeviceMatcher:
                     or resource_slice.accessible_nodes_of(device).includes(self._node)
                 )
             )
+            if known and device.maps_node_resources:
+                message = f"device {DeviceId(*resource_slice.pool, device.name)} has nodeAllocatableResourceMappings"
+                raise DeviceSearchFailed(f"{message}, which is not supported", rejects_node_only=True)
         return known
 
     def _matches_all(
