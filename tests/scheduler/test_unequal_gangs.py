@@ -7,11 +7,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from policysched.evaluate import Overlay
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler.gangs import gang_attempt
 from policysched.scheduler.gangs.backtracking import BacktrackBudget, BacktrackingSearch
+from policysched.scheduler.gangs.member_trial import MemberTrial
 from policysched.scheduler.limits import SchedulerLimits
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import GANG, Rig
@@ -117,6 +117,27 @@ def test_equal_members_are_not_tried_in_another_order(monkeypatch: pytest.Monkey
     assert searches == []
 
 
+def test_quotas_hold_while_members_change_their_nodes() -> None:
+    """4 cpu come first and leave no quota for another member: they are left out, and 3 and 2 are placed."""
+    quota = 'quota team by pod.namespace { "default" { cpu = 5 } }\n'
+    rig = Rig(MOST_FREE + quota, *nodes(4, 2), *gang(2, 4, 3, least=2))
+
+    rig.settle()
+
+    assert rig.placements() == {"g0": "n1", "g2": "n0"}
+
+
+def test_a_search_that_ignores_quotas_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        MemberTrial,
+        "evaluate",
+        lambda self, pod, nodes: self._attempts.evaluate(pod, self._overlay, self._now_ns, nodes),
+    )
+
+    with pytest.raises(AssertionError):
+        test_quotas_hold_while_members_change_their_nodes()
+
+
 # ── properties ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -168,13 +189,7 @@ def test_a_gang_is_placed_whenever_it_fits_without_a_limit(case: tuple[list[int]
 
 def _with_reservations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every member that gives its node back has reserved something, so that the overlay is rebuilt."""
-    honest = BacktrackingSearch._take_back
-
-    def take_back(self: BacktrackingSearch) -> Any:
-        taken_back = honest(self)
-        return taken_back and (*taken_back[:2], "a reservation")
-
-    monkeypatch.setattr(BacktrackingSearch, "_take_back", take_back)
+    monkeypatch.setattr(MemberTrial, "take_back", lambda *_: False)
 
 
 def test_an_overlay_is_rebuilt_where_reservations_cannot_be_undone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +202,7 @@ def test_a_rebuilt_overlay_without_the_other_members_is_detected(monkeypatch: py
     _with_reservations(monkeypatch)
 
     test_a_planted_bug_in_the_search_is_detected(
-        BacktrackingSearch, "_rebuilt_overlay", lambda self: self.new_overlay(), monkeypatch
+        BacktrackingSearch, "_rebuild_trial", lambda self: self.trial.reset(), monkeypatch
     )
 
 
@@ -197,7 +212,7 @@ def test_a_rebuilt_overlay_without_the_other_members_is_detected(monkeypatch: py
         (gang_attempt, "largest_first", lambda *_: None),
         (BacktrackBudget, "take", lambda _: False),
         (BacktrackingSearch, "_hash", lambda *_: 0),
-        (Overlay, "remove_pod", lambda *_: None),
+        (MemberTrial, "take_back", lambda *_: True),
         (BacktrackingSearch, "_may_leave_out", lambda _: False),
     ],
     ids=[

@@ -29,6 +29,7 @@ from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.scheduler import Scheduler
 from tests.reference import evaluate, order_key, select_node
+from tests.reference.quota import quotas_admit_in
 from tests.simulation.churn import PROTECTED_LABEL
 
 
@@ -45,8 +46,8 @@ class OracleChecker:
         core.evaluator.evaluate = self._check_evaluate  # type: ignore[method-assign]
         core.cache.assume = self._check_assume  # type: ignore[method-assign]
         preemption = scheduler._preemption
-        self._evict_for_gang = preemption._evict_for_gang
-        preemption._evict_for_gang = self._check_gang_preemption  # type: ignore[method-assign]
+        self._evict_for_gang = preemption.evict_for_gang
+        preemption.evict_for_gang = self._check_gang_preemption  # type: ignore[method-assign]
         self._advance, self._pop = core.queue.advance, core.queue.pop
         core.queue.advance = self._on_advance  # type: ignore[method-assign]
         core.queue.pop = self._check_pop  # type: ignore[method-assign]
@@ -281,8 +282,10 @@ class OracleChecker:
             self._fail(f"{prefix}, and does not fit there without its victims")
         if ending or any(uid != pod.uid for uid in core.cache.nominated):
             return  # overlapping preemptions are not judged
+        program = core.policies.running[pod.scheduler].program
         for group in self._evicted_together(victims):
-            if evict.node in self._feasible(pod, self._cache_without(victims - group)):
+            rest = self._cache_without(victims - group)
+            if evict.node in self._feasible(pod, rest) and quotas_admit_in(program, pod, rest):
                 names = ", ".join(core.cache.pods[uid].pod.full_name for uid in sorted(group))
                 self._fail(f"{prefix}, of which {names} is not needed")
         if any(self._is_counted_by_budget(core.cache.pods[uid].pod, allowed=0) for uid in victims):

@@ -10,13 +10,14 @@ earlier one, but for members of one equivalence class in exchange, is not tried 
 `gang_backtracks_max` limits how many nodes one attempt takes back.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from policysched.evaluate import NodeSelection, Overlay, PrebindRequirements, RemainingNodes, TopologyDomain
+from policysched.evaluate import NodeSelection, RemainingNodes, TopologyDomain
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
+from policysched.scheduler.gangs.member_trial import MemberTrial
+from policysched.scheduler.outcome import AttemptSuccess
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.steps import Steps
 
@@ -48,8 +49,7 @@ class _Choice:
 
 @dataclass(slots=True)
 class BacktrackingSearch:
-    """One search. `new_overlay` has no member on it. `add_to_overlay` returns the result with its prebind work.
-    `place_max`: no more members are placed (None: any number)."""
+    """One search. The `trial` has no member on it. `place_max`: no more members are placed (None: any number)."""
 
     members: Sequence[PendingPod]
     equivalence_keys: Mapping[PodUid, Hashable]
@@ -57,10 +57,7 @@ class BacktrackingSearch:
     place_max: int | None
     domain: TopologyDomain | None
     budget: BacktrackBudget
-    new_overlay: Callable[[], Overlay]
-    evaluate: Callable[[PendingPod, Overlay, NodeSelection | None], AttemptSuccess | AttemptFailure]
-    add_to_overlay: Callable[[PendingPod, AttemptSuccess, Overlay], AttemptSuccess]
-    cost: Callable[[PendingPod], int]
+    trial: MemberTrial
     _choices: list[_Choice] = field(default_factory=list)
     _placed_count: int = 0
     _state: int = 0  # the sum of `_hash` over the placed members
@@ -69,14 +66,14 @@ class BacktrackingSearch:
 
     def run(self) -> Steps[Fits | None]:
         """The members with their nodes, at least as many as needed; None: no such placement was found."""
-        overlay, choice = self.new_overlay(), _Choice()
+        trial, choice = self.trial, _Choice()
         while not self._is_complete():
             pod = self.members[len(self._choices)]
-            yield self.cost(pod)
-            result = self.evaluate(pod, overlay, self._untried(choice))
+            yield trial.cost(pod)
+            result = trial.evaluate(pod, self._untried(choice))
             if isinstance(result, AttemptSuccess):
                 if self._is_new(pod, result.node):
-                    choice.result = self.add_to_overlay(pod, result, overlay)
+                    choice.result = trial.place(pod, result)
                     self._choices.append(choice)
                     self._placed_count += 1
                     self._state += self._hash(pod, result.node)
@@ -92,11 +89,9 @@ class BacktrackingSearch:
                 taken_back = self._take_back()
                 if taken_back is None or not self.budget.take():
                     return None
-                choice, member, prebind_work = taken_back
-                if prebind_work is None:
-                    overlay.remove_pod(member.uid)
-                else:  # reservations on an overlay cannot be undone
-                    overlay = self._rebuilt_overlay()
+                choice, member, success = taken_back
+                if not trial.take_back(member, success):
+                    self._rebuild_trial()
                     yield len(self._choices)
         return self._fits()
 
@@ -125,9 +120,8 @@ class BacktrackingSearch:
         left_out = len(self._choices) - self._placed_count
         return left_out < len(self.members) - self.needed_count
 
-    def _take_back(self) -> tuple[_Choice, PendingPod, PrebindRequirements | None] | None:
-        """The latest choice of a node, now among those tried, with its member and what was reserved for it. None:
-        there is none."""
+    def _take_back(self) -> tuple[_Choice, PendingPod, AttemptSuccess] | None:
+        """The latest choice of a node, now among those tried, with its member and result. None: there is none."""
         while self._choices:
             choice = self._choices.pop()
             if choice.result is not None:
@@ -136,14 +130,13 @@ class BacktrackingSearch:
                 self._state -= self._hash(member, result.node)
                 choice.tried.add(result.node)
                 choice.result = None
-                return choice, member, result.prebind_work
+                return choice, member, result
         return None
 
-    def _rebuilt_overlay(self) -> Overlay:
-        overlay = self.new_overlay()
+    def _rebuild_trial(self) -> None:
+        self.trial.reset()
         for pod, result in self._fits():
-            self.add_to_overlay(pod, result, overlay)
-        return overlay
+            self.trial.place(pod, result)
 
     def _fits(self) -> Fits:
         return [
