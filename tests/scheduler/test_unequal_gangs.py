@@ -119,7 +119,7 @@ def test_equal_members_are_not_tried_in_another_order(monkeypatch: pytest.Monkey
 
 def test_quotas_hold_while_members_change_their_nodes() -> None:
     """4 cpu come first and leave no quota for another member: they are left out, and 3 and 2 are placed."""
-    quota = 'quota team by pod.namespace { "default" { cpu = 5 } }\n'
+    quota = 'quota team by pod.namespace { "default" { cpu = 5 } others unlimited }\n'
     rig = Rig(MOST_FREE + quota, *nodes(4, 2), *gang(2, 4, 3, least=2))
 
     rig.settle()
