@@ -22,7 +22,7 @@ from policysched.cli.start_options import (
 
 if TYPE_CHECKING:
     from policysched.config.settings import Settings
-    from policysched.policy_files.policy_removal import ClusterPolicies, ListedPolicy
+    from policysched.policy_files.cluster_policies import ClusterPolicies, ListedPolicy
 
 
 @click.command()
@@ -86,7 +86,7 @@ async def _run(
     from policysched.kube.client.api import ApiClient, ApiErrors
     from policysched.kube.client.session import ConnectionSettings, connect
     from policysched.kube.decode.errors import MalformedObject
-    from policysched.policy_files.policy_removal import ClusterPolicies, RemovalRefused
+    from policysched.policy_files.cluster_policies import ClusterPolicies, RemovalRefused
 
     connection = ConnectionSettings(
         settings.kubeconfig, settings.context, 2, user_agent=f"policysched/{__version__}"
