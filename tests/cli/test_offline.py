@@ -27,7 +27,7 @@ metric net_rx: bandwidth {
   stale = 90s
 }
 include kube_default
-filter link_cool require net_rx < 800Mbps missing pass else "receiving {net_rx}"
+filter link_cool require net_rx < 800Mbps missing pass says "receiving {net_rx}"
 score bandwidth weight 5 lower net_rx normalize range(0Mbps, 1Gbps) missing neutral
 preemption never
 """

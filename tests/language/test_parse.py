@@ -69,7 +69,7 @@ def test_parentheses_that_matter_make_another_tree() -> None:
 
 
 def test_a_string_behind_else_at_the_end_of_a_rule_is_the_text_of_the_rule() -> None:
-    rule = only('filter a require b scaleup no else "text" # behind')
+    rule = only('filter a require b scaleup no says "text" # behind')
 
     assert isinstance(rule, s.FilterDecl)
     assert [type(clause) for clause in rule.clauses] == [s.RequireClause, s.ScaleupClause, s.MessageClause]
@@ -77,13 +77,38 @@ def test_a_string_behind_else_at_the_end_of_a_rule_is_the_text_of_the_rule() -> 
     assert rule.clauses[-1].text.value == "text"
 
 
-def test_a_string_behind_else_before_another_clause_is_the_text_of_the_rule_too() -> None:
-    assert codes('filter a require b else "text" scaleup no') == ["PS119"]
-    assert codes('layer l when a { amend b require c else "text" }') == []
+def test_a_string_behind_else_before_another_clause_is_a_value() -> None:
+    rule = only('filter a when b else "x" == "y" require c else "text" says "message"')
+
+    assert isinstance(rule, s.FilterDecl)
+    _when, require, message = rule.clauses
+    assert isinstance(require, s.RequireClause) and isinstance(message, s.MessageClause)
+    assert trees_equal(require.condition, condition('(c else "text")'))
+    assert message.text.value == "message"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'filter a require b else "text"',
+        'filter a require b else # why\n  "text" # behind',
+        'replace # what\n filter a require b else "text"',
+        'locked filter a require b else "text"',
+        'layer l when a { amend b require c else "text" }',
+    ],
+)
+def test_the_older_form_of_a_message_is_the_same_tree(text: str) -> None:
+    older, newer = only(text), only(text.replace("else", "says"))
+
+    assert trees_equal(older, newer)
+
+
+def test_the_end_of_a_score_is_a_value() -> None:
+    assert codes('replace score a prefer b == c else "text"') == []
 
 
 def test_a_string_behind_else_inside_an_expression_is_a_value() -> None:
-    rule = only('filter a require pool else "none" == "x" else "text"')
+    rule = only('filter a require pool else "none" == "x" says "text"')
 
     assert isinstance(rule, s.FilterDecl)
     require, text = rule.clauses
@@ -212,7 +237,7 @@ def test_a_brace_too_many_on_its_own_line_leaves_the_statement_before() -> None:
 
 
 def test_every_one_letter_typo_of_a_clause_gets_the_right_word_offered() -> None:
-    rule = 'filter r when a require b missing pass scaleup no else "t"'
+    rule = 'filter r when a require b missing pass scaleup no says "t"'
     words = ["when", "require", "missing", "scaleup"]
     for word in words:
         assert _typos(word)

@@ -78,6 +78,25 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         good="filter room require node.free.cpu > 100m",
     ),
     _warning_doc(
+        "PS311",
+        "older-message",
+        "the message of a filter begins with `else`",
+        "`else` gives a missing value a fallback, so the message has a clause of its own: `says`. "
+        "The older form still works. `policysched fmt` rewrites it.",
+        bad='filter ready require node.ready else "not ready"',
+        good='filter ready require node.ready says "not ready"',
+    ),
+    _warning_doc(
+        "PS312",
+        "message-or-fallback",
+        "a message that begins with `else` follows a string that can be absent",
+        "At the end of a filter, `else` and a string are the message, also where a fallback for an absent "
+        "value was meant: the example rejects no node without the label. Write `says` for a message, and "
+        "parentheses around a value and its fallback.",
+        bad='filter own reject pod.namespace != node.labels["tenant"] else "shared"',
+        good='filter own reject pod.namespace != (node.labels["tenant"] else "shared")',
+    ),
+    _warning_doc(
         "PS403",
         "stale-below-twice-every",
         "a metric is stale after one lost sample",
