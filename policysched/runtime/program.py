@@ -131,7 +131,11 @@ def _make_leadership(settings: Settings, process: DaemonProcess) -> Leadership:
 def _start_http(settings: Settings, process: DaemonProcess, app: SchedulerApp, telemetry: Telemetry) -> None:
     if settings.http is None:
         return
-    health = Health(live={"loop": process.heartbeat.check}, ready=_ready_checks(app))
+    health = Health(
+        live={"loop": process.heartbeat.check},
+        ready=_ready_checks(app),
+        warnings={"last-good": app.last_good_problem},
+    )
     pages = StatusEndpoints(
         metrics=telemetry.registry.render,
         policy=lambda: policy_page(

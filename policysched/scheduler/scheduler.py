@@ -382,7 +382,7 @@ class Scheduler:
 
     def programs(self) -> dict[str, Program]:
         """The running programs, by policy."""
-        return {name: running.program for name, running in self._core.policies.running.items()}
+        return self._core.policies.programs()
 
     def metrics(self) -> dict[str, Mapping[str, Metric]]:
         """The metrics to poll, by policy and name."""

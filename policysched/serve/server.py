@@ -242,10 +242,12 @@ class HttpThread:
         await self._access.check(token, user, request.method.lower(), request.path, wait_turn)
 
     def _health_handler(self, what: str) -> Callable[[web.Request], Awaitable[web.Response]]:
-        checks = self._health.live if what == "livez" else self._health.ready
+        is_live = what == "livez"
+        checks = self._health.live if is_live else self._health.ready
+        warnings = {} if is_live else self._health.warnings
 
         async def answer(request: web.Request) -> web.Response:
-            status, text = render_health(checks, what, verbose="verbose" in request.query)
+            status, text = render_health(checks, what, verbose="verbose" in request.query, warnings=warnings)
             return web.Response(status=status, text=text)
 
         return answer

@@ -7,6 +7,7 @@ import pytest
 from tests.simulation import (
     scenarios_decisions,
     scenarios_devices,
+    scenarios_last_good,
     scenarios_leaders,
     scenarios_liveness,
     scenarios_neighbours,
@@ -18,6 +19,7 @@ SCENARIO_BUGS: tuple[ScenarioBug, ...] = (
     *scenarios_liveness.SCENARIO_BUGS,
     *scenarios_decisions.SCENARIO_BUGS,
     *scenarios_devices.SCENARIO_BUGS,
+    *scenarios_last_good.SCENARIO_BUGS,
     *scenarios_leaders.SCENARIO_BUGS,
     *scenarios_neighbours.SCENARIO_BUGS,
     *scenarios_volumes.SCENARIO_BUGS,

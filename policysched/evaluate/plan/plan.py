@@ -239,6 +239,7 @@ class CompiledPreEnqueue:
     """
 
     def __init__(self, program: Program, *, covers_claims: bool, covers_devices: bool) -> None:
+        self._removed = program.removed or None
         self._covers_claims = covers_claims
         self._covers_devices = covers_devices
         self._inputs = [
@@ -254,6 +255,8 @@ class CompiledPreEnqueue:
 
     def message(self, context: EvalContext) -> str | None:
         """The message for which the pod stays pending; None: it may be tried."""
+        if self._removed is not None:
+            return self._removed
         for declared, text_of in self._required_inputs:
             rejection = _rejection(declared, text_of(context))
             if rejection is not None:
