@@ -97,6 +97,16 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         good='filter own reject pod.namespace != (node.labels["tenant"] else "shared")',
     ),
     _warning_doc(
+        "PS313",
+        "number-without-unit",
+        "a number has another unit than its place suggests",
+        "A number without a suffix is a ratio of 1 for 100%, and a number of bytes; a percentage is a "
+        "hundredth. Beside a ratio above 1, an amount below 1 MiB or a whole number, another literal was "
+        "probably meant. `unit` of an input is for the texts that it reads, not for its default.",
+        bad='input load: ratio = node.annotations["load"] default 0% invalid default\nfilter cool require load < 85',
+        good='input load: ratio = node.annotations["load"] default 0% invalid default\nfilter cool require load < 85%',
+    ),
+    _warning_doc(
         "PS403",
         "stale-below-twice-every",
         "a metric is stale after one lost sample",
