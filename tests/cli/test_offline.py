@@ -75,6 +75,22 @@ def test_explain_shows_rejections_and_scores_by_node(files: Path) -> None:
     assert record["message"] == "Successfully assigned default/web to quiet"
 
 
+@pytest.mark.parametrize("command", ["lint", "show", "explain"])
+def test_unprintable_characters_of_a_policy_are_shown_as_escapes(files: Path, command: str) -> None:
+    hidden = "left\u202eright\x1b[2J"
+    rules = f"""filter named require pod.namespace == "{hidden}" says "{hidden}"
+queue by rank(pod.namespace, ["{hidden}"]), pod.queued
+filter all reject pod.namespace == "{hidden}" and "{hidden}" == "{hidden}"
+"""
+    (files / "test.policy").write_text(POLICY + rules)
+    alone = [command, str(files / "test.policy")]
+    result = run(files, "explain", "default/web") if command == "explain" else CliRunner().invoke(main, alone)
+
+    assert result.exit_code == 0, result.output
+    assert "left\\u202eright\\x1b[2J" in result.stdout
+    assert not [char for char in result.output if not char.isprintable() and char != "\n"]
+
+
 def test_explain_shows_samples_and_their_age(files: Path) -> None:
     record = answer(run(files, "explain", "web", "--output-format", "json"), "explain")
     shown = run(files, "explain", "web").stdout
