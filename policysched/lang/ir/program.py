@@ -14,6 +14,7 @@ from typing import Literal
 from policysched.lang.ir.declarations import Input, Metric, OutageSpec, Parameter, ResourceSpec, StateSpec
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.layers import Layer, apply_layer
+from policysched.lang.ir.quotas import QuotaSpec
 from policysched.lang.ir.rules import BuiltinFilter, RuleSet
 from policysched.text import Source, Span
 
@@ -101,6 +102,7 @@ class Program:
     resources: Mapping[str, ResourceSpec] = field(default_factory=dict)
     extenders: tuple[Extender, ...] = ()
     states: Mapping[str, StateSpec] = field(default_factory=dict)
+    quotas: Mapping[str, QuotaSpec] = field(default_factory=dict)
     removed: str = ""
     """Why the policy refuses every pod: it is removed, and no text of it runs. Empty for a policy with a text."""
 
