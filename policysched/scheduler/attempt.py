@@ -56,7 +56,11 @@ from policysched.scheduler.preemption.post_filter_messages import (
 from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.steps import Steps
-from policysched.scheduler.unschedulable_message import pod_rejected_message, unavailable_message
+from policysched.scheduler.unschedulable_message import (
+    filter_error_message,
+    pod_rejected_message,
+    unavailable_message,
+)
 
 _ALWAYS_REQUEUE_EVENTS = frozenset({ClusterEvent.NODE_ADD})
 """No verdict covers a node that did not exist."""
@@ -283,6 +287,9 @@ class PodAttempts:
         """A filter rejects the pod on every node. No preemption: what the filter reads has to change."""
         assert verdict.pod_rejection is not None, f"{verdict} has no message"
         requeue_events = verdict.requeue_events() | _ALWAYS_REQUEUE_EVENTS
+        if verdict.is_error:
+            message = filter_error_message(verdict.pod_rejection)
+            return AttemptFailure("SchedulerError", message, 0, {}, requeue_events, verdict.valid_until_ns)
         program = self._core.plan(pod.policy).program
         if verdict.scaleup_would_not_help():  # it waits for a metric
             message = pod_rejected_message(
@@ -363,7 +370,9 @@ class PodAttempts:
             and self._deallocate_unusable_claim(pod, now_ns)
         ):
             return ClaimPostFilterMessage.DEALLOCATED
-        return claim_message(pod.pod, AvailableDevices(self._core.cache.devices))
+        covers_extended = self._core.plan(pod.policy).covers_extended_resources
+        device_user = pod.pod if covers_extended else replace(pod.pod, extended=())
+        return claim_message(device_user, AvailableDevices(self._core.cache.devices))
 
     def _deallocate_unusable_claim(self, pod: PendingPod, now_ns: int) -> bool:
         """Release the devices of a claim that binds the pod to nodes that reject it, if no other pod uses the claim."""

@@ -25,6 +25,7 @@ from policysched.lang.ir.expr_analysis import stage_of, walk
 from policysched.lang.ir.program import (
     Program,
     device_binding_timeout_s,
+    handles_extended_resources,
     handles_resource_claims,
     handles_volume_claims,
     rules_for,
@@ -57,6 +58,7 @@ class Plan:
         self._gangs = CompiledGang(program)
         self.covers_claims = handles_volume_claims(program)
         self.covers_devices = handles_resource_claims(program)
+        self.covers_extended_resources = handles_extended_resources(program)
         self.devices_timeout_s = device_binding_timeout_s(program)
         self._pre_enqueue = CompiledPreEnqueue(
             program, covers_claims=self.covers_claims, covers_devices=self.covers_devices

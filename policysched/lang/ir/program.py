@@ -137,6 +137,14 @@ def handles_resource_claims(program: Program) -> bool:
     return _uses_builtin_filter(program, "dynamic_resources")
 
 
+def handles_extended_resources(program: Program) -> bool:
+    """Whether devices are allocated for extended resources: a `filter dynamic_resources` does not exclude it."""
+    return any(
+        dict(rule.params)["extended_resources"] == "yes"
+        for rule in _builtin_filters(program, "dynamic_resources")
+    )
+
+
 def device_binding_timeout_s(program: Program) -> int:
     """The `binding_timeout_seconds` of the first `filter dynamic_resources`, 0 without one."""
     for rule in _builtin_filters(program, "dynamic_resources"):
