@@ -128,7 +128,7 @@ def test_an_edit_changes_the_next_decision_and_a_rejected_edit_does_not(cluster:
 
 
 def test_an_edit_requeues_the_pods_that_it_may_make_schedulable(cluster: Cluster) -> None:
-    cluster.put_policies(main=PLAIN + 'filter closed reject node.name != "" else "closed for today"\n')
+    cluster.put_policies(main=PLAIN + 'filter closed reject node.name != "" says "closed for today"\n')
     with cluster.scheduler():
         cluster.run_pod("patient")
         wait_for(lambda: cluster.events("patient", "FailedScheduling"), "the refusal")

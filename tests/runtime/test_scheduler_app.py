@@ -425,7 +425,7 @@ CARDS = """policy test version 1
 include kube_default
 record card { health: string  memory: bytes = "freeMemory" unit "MiB" }
 input cards: list<card> = node.objects["scv"] at "status.cardList" default [] invalid reject "odd cards"
-filter card require any(cards where card.health == "Healthy" and card.memory >= 4Gi) else "no card"
+filter card require any(cards where card.health == "Healthy" and card.memory >= 4Gi) says "no card"
 """
 SCVS = ResourceKind(
     "scvs", "Scv", group="core.run-linux.com", namespaced=False, has_status=True, subresources=("status",)

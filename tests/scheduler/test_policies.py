@@ -16,7 +16,7 @@ filter node_resources_fit
 OTHER = """\
 policy test version 1
 filter node_resources_fit
-filter nowhere reject pod.name != "first" else "closed"
+filter nowhere reject pod.name != "first" says "closed"
 preemption never
 """
 BROKEN = """\

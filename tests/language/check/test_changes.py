@@ -77,7 +77,7 @@ def test_dropping_a_name_drops_its_filter_and_its_score() -> None:
 
 def test_an_amended_clause_replaces_only_its_own() -> None:
     checked = program(
-        'filter f when pod.priority > 1 require node.ready else "words"', "amend f reject node.pods > 3"
+        'filter f when pod.priority > 1 require node.ready says "words"', "amend f reject node.pods > 3"
     )
 
     rule = checked.rules.filters[-1]
