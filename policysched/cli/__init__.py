@@ -24,6 +24,7 @@ from policysched.gc_tuning import raise_gc_thresholds
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("policysched.cli.run", "Schedule pods by the policies in a ConfigMap."),
     "extender": ("policysched.cli.extender", "Serve policies to kube-scheduler as an extender."),
+    "policies": ("policysched.cli.policies", "List, remove and restore the policies of a cluster."),
     "sandbox": ("policysched.cli.sandbox", "Run a simulated cluster on this machine."),
     "demo": ("policysched.cli.demo", "Edit a policy live on a simulated cluster (10 seconds)."),
     "lint": ("policysched.cli.lint", "Check policies for errors and likely mistakes."),

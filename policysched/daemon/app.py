@@ -13,9 +13,10 @@ from random import Random
 from typing import Any
 
 from policysched.config.settings import DaemonSettings, NamespacedName
+from policysched.daemon.last_good_store import LastGoodStore
 from policysched.daemon.metric_monitor import MetricMonitor
 from policysched.daemon.policy_checker import CheckTexts
-from policysched.daemon.policy_feed import LastGoodStore, PolicyFeed
+from policysched.daemon.policy_feed import PolicyFeed
 from policysched.daemon.reflectors import ReflectorSet
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
@@ -86,7 +87,11 @@ class DaemonApp(ABC):
             None
             if settings.last_good is None
             else LastGoodStore(
-                api, settings.last_good, random=runtime.random("last good"), connectivity=self.connectivity
+                api,
+                settings.last_good,
+                random=runtime.random("last good"),
+                connectivity=self.connectivity,
+                report=lambda command: self.dispatch([command]),
             )
         )
         self.policy_feed = PolicyFeed(
@@ -148,6 +153,10 @@ class DaemonApp(ABC):
     @property
     def _has_unsaved_policies(self) -> bool:
         return self.last_good is not None and self.last_good.has_pending_write
+
+    def last_good_problem(self) -> str:
+        """Which last known good texts are not saved, and why; empty where all are."""
+        return "" if self.last_good is None else self.last_good.problem
 
     async def _read_last_good(self) -> Mapping[str, str]:
         if self.last_good is None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from policysched import __version__
+from policysched.daemon.last_good_store import LastGoodStore
 from policysched.daemon.metric_monitor import MetricMonitor, MetricStatus
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.watch.reflector import Reflector
@@ -24,7 +25,7 @@ class PolicyProvider(Protocol):
 
 
 def policy_families(source: PolicyProvider) -> Iterator[MetricFamily]:
-    statuses = source.policies()
+    statuses = [status for status in source.policies() if status.phase != "removed"]
     named = [(status.name or status.key or "", status) for status in statuses]
     yield gauge_family(
         "policysched_policy_last_reload_successful",
@@ -65,6 +66,25 @@ def policy_families(source: PolicyProvider) -> Iterator[MetricFamily]:
             counts[("policy", name), ("severity", diagnostic.severity.label)] += 1
     yield gauge_family(
         "policysched_policy_diagnostics", "Diagnostics of the current text in the ConfigMap.", counts
+    )
+
+
+def last_good_families(store: LastGoodStore | None) -> Iterator[MetricFamily]:
+    """Nothing without a store: the policies are files."""
+    if store is None:
+        return
+    yield counter_family(
+        "policysched_last_good_saves_total",
+        "Writes of the last known good policies by result: ok, too_large (some do not fit), refused, unanswered.",
+        {(("result", result),): n for result, n in store.saves.items()},
+    )
+    yield gauge_family(
+        "policysched_last_good_unsaved",
+        "1: the last known good text or a state of the policy is not saved; a restart would not find it.",
+        {
+            (("policy", policy),): float(policy in store.unsaved)
+            for policy in sorted({*store.policies, *store.unsaved})
+        },
     )
 
 

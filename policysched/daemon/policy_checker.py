@@ -26,18 +26,21 @@ from policysched.lang.check import check_sources
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.check.limits import POLICY_COST_MAX, TextGuard
 from policysched.lang.diagnostics.catalogue import make_diagnostic
+from policysched.lang.ir.program import removed_program
 from policysched.policy_files.parameter_values import (
     SETTINGS_KEY_PREFIX,
     invalid_utf8_offset,
     policy_name_in,
     read_parameter_values,
 )
-from policysched.policy_files.source_set import PARAMETERS_SUFFIX
+from policysched.policy_files.source_set import PARAMETERS_SUFFIX, POLICY_SUFFIX, removed_name
 from policysched.text import Diagnostic, Source, Span
+from policysched.text.sanitize import sanitize_line
 
 log = logging.getLogger(__name__)
 
-POLICY_SUFFIX = ".policy"
+REMOVAL_REASON_CHARS_MAX = 200
+
 PolicyTexts = Mapping[str, str]
 """By key. An invalid UTF-8 byte is a lone surrogate (`decode_text`), which no text from the API server contains."""
 CheckTexts = Callable[[PolicyTexts, str], Awaitable[PolicyBundle]]
@@ -45,8 +48,12 @@ CheckTexts = Callable[[PolicyTexts, str], Awaitable[PolicyBundle]]
 
 
 def policy_texts(data: PolicyTexts) -> dict[str, str]:
-    """The keys of a ConfigMap that are policies, libraries or parameter values. Other keys are ignored."""
-    return {key: data[key] for key in sorted(data) if key.endswith((POLICY_SUFFIX, PARAMETERS_SUFFIX))}
+    """The keys of a ConfigMap that are policies, libraries, parameter values or removals. Other keys are ignored."""
+    return {
+        key: data[key]
+        for key in sorted(data)
+        if key.endswith((POLICY_SUFFIX, PARAMETERS_SUFFIX)) or removed_name(key) is not None
+    }
 
 
 def decode_text(raw: bytes) -> str:
@@ -68,7 +75,7 @@ def check_texts(
         guard,
         check_last,
     )
-    return _with_missing_texts(bundle.sources, texts, place)
+    return _with_removals(_with_missing_texts(bundle.sources, texts, place), texts, place)
 
 
 def _sources(texts: PolicyTexts, place: str) -> dict[str, Source]:
@@ -77,7 +84,7 @@ def _sources(texts: PolicyTexts, place: str) -> dict[str, Source]:
     return {
         key: Source(f"{place} key {key}", normalize_text(text))
         for key, text in texts.items()
-        if not key.endswith(PARAMETERS_SUFFIX) and invalid_utf8_offset(text) is None
+        if key.endswith(POLICY_SUFFIX) and invalid_utf8_offset(text) is None
     }
 
 
@@ -86,9 +93,33 @@ def _with_missing_texts(checked: Mapping[str, CheckedSource], texts: PolicyTexts
     no_texts = {
         key: CheckedSource(key, False, None, (_missing_text(f"{place} key {key}", at),), policy_name_in(text))
         for key, text in texts.items()
-        if not key.endswith(PARAMETERS_SUFFIX) and (at := invalid_utf8_offset(text)) is not None
+        if key.endswith(POLICY_SUFFIX) and (at := invalid_utf8_offset(text)) is not None
     }
     return PolicyBundle(dict(sorted({**checked, **no_texts}.items())))
+
+
+def _with_removals(bundle: PolicyBundle, texts: PolicyTexts, place: str) -> PolicyBundle:
+    """Replaces the texts of removed policies by programs that refuse their pods. A removal wins over a text: what removes
+    a policy must not depend on who deletes the text, and when."""
+    removals = {name: key for key in texts if (name := removed_name(key)) is not None}
+    kept = {
+        key: source for key, source in bundle.sources.items() if _policy_of(source, texts) not in removals
+    }
+    for name, key in removals.items():
+        program = removed_program(name, _removal_message(name, texts[key], f"key {key} of {place}"))
+        kept[key] = CheckedSource(key, False, program, (), name)
+    return PolicyBundle(dict(sorted(kept.items())))
+
+
+def _policy_of(source: CheckedSource, texts: PolicyTexts) -> str | None:
+    """The policy of a key, as far as a broken text shows it."""
+    return None if source.is_library else source.policy_name or policy_name_in(texts[source.key])
+
+
+def _removal_message(name: str, reason: str, where: str) -> str:
+    line = sanitize_line(" ".join(reason.split())[:REMOVAL_REASON_CHARS_MAX])
+    because = f" ({line})" if line else ""
+    return f"policy {name} is removed{because}, so no policy of this name runs; give the pod another schedulerName, or delete the {where}"
 
 
 def _missing_text(name: str, at: int) -> Diagnostic:
@@ -263,7 +294,7 @@ def _unchecked_bundle(texts: PolicyTexts, place: str, why: str) -> PolicyBundle:
         key: CheckedSource(key, False, None, (_unchecked_diagnostic(source, why),))
         for key, source in sources.items()
     }
-    return _with_missing_texts(unchecked, texts, place)
+    return _with_removals(_with_missing_texts(unchecked, texts, place), texts, place)
 
 
 def _unchecked_diagnostic(source: Source, why: str) -> Diagnostic:

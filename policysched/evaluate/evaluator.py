@@ -374,11 +374,11 @@ class Evaluator:
         if plan.program.layers:
             context = self._snapshots.eval_context(pod, facts, now_ns, samples, None)
             yield from plan.lower_in_steps(plan.active_layers(context))
-        if (
-            not (plan.is_long or self._is_sliced(pod))
-            or self.over_budget_message(pod) is not None
-            or self._admission_rejection(plan, pod) is not None
-        ):
+        is_sliced = (
+            plan.is_long or decision_cost(pod, len(self._cache.nodes), SLICED_DECISION) > SLICED_DECISION
+        )
+        rejection = self.over_budget_message(pod) or self._admission_rejection(plan, pod)
+        if not is_sliced or rejection is not None:
             return
         self._columns.refresh()
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, None)
@@ -391,12 +391,6 @@ class Evaluator:
         if plan not in self._columns_by_plan:
             self._columns_by_plan[plan] = tuple(dict.fromkeys(_columns_needed(plan)))
         return self._columns_by_plan[plan]
-
-    def _is_sliced(self, pod: Pod) -> bool:
-        return (
-            not self.is_short_decision(pod)
-            and decision_cost(pod, len(self._cache.nodes), SLICED_DECISION) > SLICED_DECISION
-        )
 
     # ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from policysched.daemon.metric_families import (
     api_connection_families,
+    last_good_families,
     policy_families,
     process_families,
     sample_families,
@@ -52,6 +53,7 @@ class ExtenderTelemetry:
 
 def _collect(app: ExtenderApp, now_ns: int) -> Iterator[MetricFamily]:
     yield from policy_families(app.extender_server)
+    yield from last_good_families(app.last_good)
     yield from sample_families(app.metric_monitor)
     yield gauge_family(
         "policysched_extender_nodes", "Nodes in the cache.", {(): app.extender_server.node_count()}

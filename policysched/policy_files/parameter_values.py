@@ -26,7 +26,7 @@ from policysched.yaml_values import InvalidYaml, YamlValue, read_yaml
 SETTINGS_KEY_PREFIX = "settings/"
 """Prefix of the settings' texts beside the keys of the ConfigMap, whose names cannot contain a slash."""
 
-_HEADER = re.compile(r"^[ \t]*policy[ \t]+([-a-z0-9]+)", re.MULTILINE)
+_HEADER = re.compile(r"^[ \t]*policy[ \t]+([-a-z0-9.]+)", re.MULTILINE)
 _BYTES_MAX = 64 * 1024
 
 

@@ -1,5 +1,6 @@
 """The policy texts of one path, and the error for a path that cannot be used."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -38,3 +39,13 @@ class SourceSet:
 POLICY_SUFFIX = ".policy"
 
 PARAMETERS_SUFFIX = ".params.yaml"
+
+REMOVED_SUFFIX = ".removed"
+"""A key `NAME.removed` removes the policy NAME. Its value is the reason, which may be empty."""
+_POLICY_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?")
+
+
+def removed_name(key: str) -> str | None:
+    """The policy that a key `NAME.removed` removes; None for other keys."""
+    name = key.removesuffix(REMOVED_SUFFIX)
+    return name if name != key and _POLICY_NAME.fullmatch(name) else None

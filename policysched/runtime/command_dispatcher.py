@@ -7,7 +7,8 @@ from typing import assert_never
 from policysched.config.logs import write_log
 from policysched.config.settings import NamespacedName
 from policysched.daemon.extender_caller import ExtenderCaller
-from policysched.daemon.policy_feed import LastGoodStore, PolicyFeed
+from policysched.daemon.last_good_store import LastGoodStore
+from policysched.daemon.policy_feed import PolicyFeed
 from policysched.kube.write.bind import Binder
 from policysched.kube.write.claim_writes import PrebindWriter
 from policysched.kube.write.events_and_conditions import Reporter

@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from policysched.daemon.extender_caller import ExtenderCaller
+from policysched.daemon.last_good_store import LastGoodStore
 from policysched.daemon.metric_families import (
     api_connection_families,
+    last_good_families,
     policy_families,
     process_families,
     sample_families,
 )
 from policysched.daemon.metric_monitor import MetricMonitor
+from policysched.daemon.quotas import quota_families
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.leader_election import LeadershipStatus
 from policysched.kube.watch.reflector import Reflector
@@ -39,6 +42,7 @@ class ObservedApp(Protocol):
     evictor: Evictor
     reporter: Reporter
     extender_caller: ExtenderCaller
+    last_good: LastGoodStore | None
     connectivity: Connectivity
     malformed: dict[str, int]
 
@@ -122,7 +126,9 @@ class Telemetry:
         yield from _scheduling_families(app.scheduler)
         yield from _external_pod_families(app.scheduler)
         yield from _state_families(app.scheduler)
+        yield from quota_families(app.scheduler.quotas())
         yield from policy_families(app.scheduler)
+        yield from last_good_families(app.last_good)
         yield from sample_families(app.metric_monitor)
         yield from _write_families(app)
         yield gauge_family(

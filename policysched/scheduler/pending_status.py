@@ -39,7 +39,7 @@ def not_pending_reason(core: SchedulerCore, pod: str) -> str:
     for policy in core.policies.status():
         if (policy.name, policy.phase) == (last.pod.scheduler, "rejected"):
             return f"policy `{policy.name}` is rejected and no earlier version is active; /policy has the errors in {policy.key}"
-    names = ", ".join(sorted(core.policies.running)) or "none"
+    names = ", ".join(sorted(core.policies.programs())) or "none"
     return f"its schedulerName is `{last.pod.scheduler}`, and no policy of that name runs here; running policies: {names}"
 
 

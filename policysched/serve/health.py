@@ -5,7 +5,7 @@ The checks read plain attributes that the main loop sets, so any thread can run 
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 HealthCheck = Callable[[], str]
 """Empty if it passes, else the reason."""
@@ -13,10 +13,12 @@ HealthCheck = Callable[[], str]
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """`live`: a process that fails one should be restarted. `ready`: a process that fails one is not scheduling."""
+    """`live`: a process that fails one should be restarted. `ready`: a process that fails one is not scheduling.
+    `warnings` are shown by `/readyz?verbose` and do not fail it: the process schedules nevertheless."""
 
     live: Mapping[str, HealthCheck]
     ready: Mapping[str, HealthCheck]
+    warnings: Mapping[str, HealthCheck] = field(default_factory=dict)
 
 
 class Heartbeat:
@@ -35,12 +37,21 @@ class Heartbeat:
         return "" if idle_s < self._stuck_after_s else f"the main loop has not run for {idle_s:.0f} s"
 
 
-def render_health(checks: Mapping[str, HealthCheck], name: str, *, verbose: bool) -> tuple[int, str]:
+def render_health(
+    checks: Mapping[str, HealthCheck],
+    name: str,
+    *,
+    verbose: bool,
+    warnings: Mapping[str, HealthCheck] | None = None,
+) -> tuple[int, str]:
     """HTTP status and text."""
     reasons = {name: check() for name, check in checks.items()}
     failed = [name for name, why in reasons.items() if why]
     if not failed and not verbose:
         return 200, "ok"
     lines = [f"[-]{name} failed: {why}" if why else f"[+]{name} ok" for name, why in reasons.items()]
+    for warning, check in (warnings or {}).items():
+        why = check()
+        lines.append(f"[!]{warning} warning: {why}" if why else f"[+]{warning} ok")
     lines.append(f"{name} check {'failed' if failed else 'passed'}")
     return (500 if failed else 200), "\n".join(lines) + "\n"

@@ -58,12 +58,13 @@ class ListenFailed(Exception):
 @dataclass(frozen=True, slots=True)
 class StatusEndpoints:
     """Functions that run in the main loop. `decisions` takes a limit and a `namespace/name` or '', and returns a function
-    that renders its snapshot as JSON in another thread; None if the program does not decide."""
+    that renders its snapshot as JSON in another thread. It and `quotas` are None if the program does not decide."""
 
     metrics: Callable[[], str]
     policy: Callable[[], Json]
     decisions: Callable[[int, str], RenderDecisions] | None
     configz: Callable[[], Json]
+    quotas: Callable[[], Json] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +192,8 @@ class HttpThread:
             application.add_routes(
                 [web.get("/decisions", self._decisions_handler(self._endpoints.decisions))]
             )
+        if self._endpoints.quotas is not None:
+            application.add_routes([web.get("/quotas", self._json_handler(self._endpoints.quotas))])
         for route in self._options.routes:
             route.register(application.router)
         return application
@@ -242,10 +245,12 @@ class HttpThread:
         await self._access.check(token, user, request.method.lower(), request.path, wait_turn)
 
     def _health_handler(self, what: str) -> Callable[[web.Request], Awaitable[web.Response]]:
-        checks = self._health.live if what == "livez" else self._health.ready
+        is_live = what == "livez"
+        checks = self._health.live if is_live else self._health.ready
+        warnings = {} if is_live else self._health.warnings
 
         async def answer(request: web.Request) -> web.Response:
-            status, text = render_health(checks, what, verbose="verbose" in request.query)
+            status, text = render_health(checks, what, verbose="verbose" in request.query, warnings=warnings)
             return web.Response(status=status, text=text)
 
         return answer

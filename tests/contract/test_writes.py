@@ -1,5 +1,7 @@
 """Create, replace, patches, and what a write of the object or of a subresource may change."""
 
+import base64
+
 from tests.contract.manifests import config_map, deployment, lease, node, pod
 from tests.contract.transports import JSON_PATCH, STRATEGIC, Api
 
@@ -50,6 +52,18 @@ def test_an_invalid_name_is_refused_with_422(api: Api) -> None:
 
     assert (answer.status, answer.json["reason"]) == (422, "Invalid")
     assert answer.json["details"]["causes"][0]["field"] == "metadata.name"
+
+
+def test_a_config_map_above_a_mebibyte_is_refused_with_422(api: Api) -> None:
+    maps = maps_of(api)
+    half, quarter = "x" * 2**19, base64.b64encode(b"x" * 2**18).decode()
+    binary = {"a": quarter, "b": quarter}
+
+    fits = api.post(maps, {**config_map("fits", key=half), "binaryData": binary})
+    larger = api.post(maps, {**config_map("larger", key=half, more="x"), "binaryData": binary})
+
+    assert (fits.status, larger.status, larger.json["reason"]) == (201, 422, "Invalid")
+    assert "Too long: may not be more than 1048576 bytes" in larger.json["message"]
 
 
 def test_a_missing_object_is_a_404_that_names_it(api: Api) -> None:

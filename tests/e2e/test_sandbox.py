@@ -2,6 +2,7 @@
 
 import json
 import signal
+import subprocess
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 from policysched.schemas import findings
 from tests.cli.builders import run
 from tests.controlplane.waiting import PATIENCE_S, wait_for
-from tests.e2e.sandbox import BROKEN, NOT_ON_NODE_1, PLAIN, Cluster
+from tests.e2e.program import BIN
+from tests.e2e.sandbox import BROKEN, NOT_ON_NODE_1, PLAIN, POLICIES, Cluster
 
 
 @pytest.fixture
@@ -163,6 +165,41 @@ def test_a_restart_with_a_broken_policy_runs_the_last_known_good_one(cluster: Cl
 
         assert cluster.bound("web") == "node-2"
         assert after.state_of("test") == "last_known_good"
+
+
+def _policies(cluster: Cluster, *arguments: str) -> tuple[int, str]:
+    """The exit code of `policysched policies`, and what it prints."""
+    command = [BIN / "policysched", "policies", *arguments, "--policies", POLICIES]
+    done = subprocess.run(
+        [*command, "--kubeconfig", cluster.kubeconfig], capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_policies_are_listed_removed_and_restored_by_the_command(cluster: Cluster) -> None:
+    cluster.put_policies(main=PLAIN, other=PLAIN.replace("policy test", "policy other"))
+    with cluster.scheduler() as scheduler:
+        wait_for(lambda: scheduler.state_of("other") == "active", "the policies")
+
+        assert _policies(cluster, "remove", "tset")[0] == 2
+        assert _policies(cluster, "list", "test")[0] == 2
+        assert _policies(cluster, "remove", "test", "--dry-run")[0] == 0
+        assert _policies(cluster, "remove", "test", "--reason", "use other") == (
+            0,
+            "policy test is removed\n",
+        )
+        wait_for(lambda: scheduler.state_of("test") == "removed", "the removal")
+        cluster.run_pod("late")
+        (message,) = wait_for(lambda: cluster.events("late", "FailedScheduling"), "the reason")
+        assert message.startswith("policy test is removed (use other), so no policy of this name runs")
+        listed = json.loads(_policies(cluster, "list", "--output-format", "json")[1])["policies"]
+        assert {policy["name"]: policy["removal"] for policy in listed} == {
+            "other": None,
+            "test": "use other",
+        }
+
+        assert _policies(cluster, "restore", "test")[0] == 0
+        assert cluster.bound("late")
 
 
 def test_without_a_policy_the_process_exits_with_a_message(cluster: Cluster) -> None:

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from policysched.config.settings import NamespacedName
-from policysched.daemon.policy_feed import LastGoodStore
+from policysched.daemon.last_good_store import LastGoodStore
 from policysched.kube.client.api import Conflict
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import TransportError
@@ -55,7 +55,13 @@ class _Api:
 
 def kept(api: _Api) -> LastGoodStore:
     place = NamespacedName("ns", "kept")
-    return LastGoodStore(api, place, random=Random(1), connectivity=Connectivity(lambda: 0.0))  # type: ignore[arg-type]
+    return LastGoodStore(
+        api,  # type: ignore[arg-type]
+        place,
+        random=Random(1),
+        connectivity=Connectivity(lambda: 0.0),
+        report=lambda _: None,
+    )
 
 
 async def _written(last_good: LastGoodStore) -> None:

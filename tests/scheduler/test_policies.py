@@ -269,7 +269,7 @@ def test_a_policy_renamed_under_its_key_is_active_beside_its_old_name() -> None:
     assert (
         event.reason == "PolicyMissing"
         and "ConfigMap ns/policies no longer contains this policy" in event.message
-        and "delete its key from ConfigMap ns/kept as well" in event.message
+        and "add the key test.removed (`policysched policies remove test`)" in event.message
     )
 
 
@@ -525,3 +525,162 @@ def test_updates_with_a_known_resource_version_are_ignored() -> None:
     commands = rig.handle(offer)
 
     assert commands == [] and status(rig).phase == "active"
+
+
+# ── removal ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+BOTH = {"a.policy": GOOD, "b.policy": SECOND}
+EDITED = SECOND + "filter node_unschedulable\n"
+
+
+def saved_names(rig: Rig) -> set[str]:
+    return set(rig.of(c.SavePolicyTexts)[-1].texts)
+
+
+def removed_policies_stay_removed() -> None:
+    """The property for which the planted bugs below are: after a restart, and after an edit of another policy."""
+    rig = Rig(BOTH, node("a"))
+    rig.apply_policies({**BOTH, "test.removed": ""})
+    rig.settle()
+    assert saved_names(rig) == {"second"}
+    rig.apply_policies({"b.policy": SECOND})
+    rig.apply_policies({"b.policy": EDITED})
+    rig.settle()
+    assert saved_names(rig) == {"second"}, "an edit of another policy brought it back"
+
+    kept = {f"{name}.policy": text for name, text in rig.of(c.SavePolicyTexts)[-1].texts.items()}
+    after = Rig(None, node("a"))
+    after.apply_policies({"b.policy": EDITED}, last_good=kept)
+    after.observe(pod("web"))
+    after.settle()
+    assert after.placements() == {}, "a restart brought it back"
+
+
+def test_a_removed_policy_stays_removed_after_edits_and_restarts() -> None:
+    removed_policies_stay_removed()
+
+
+def test_a_planted_bug_that_keeps_the_texts_of_removed_policies_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    save = PolicyRegistry._save
+
+    def hoarding(self: PolicyRegistry) -> list[c.Command]:
+        before = dict(self._saved_texts)
+        return [c.SavePolicyTexts({**before, **command.texts}) for command in save(self)]  # type: ignore[union-attr]
+
+    monkeypatch.setattr(PolicyRegistry, "_save", hoarding)
+
+    with pytest.raises(AssertionError):
+        removed_policies_stay_removed()
+
+
+def test_pods_of_a_removed_policy_stay_pending_with_the_reason() -> None:
+    rig = Rig(BOTH, node("a", cpu="1"), pod("early", cpu="2"))
+    rig.settle()
+
+    rig.apply_policies({**BOTH, "test.removed": "moved to second,\nsee the wiki"})
+    rig.settle()
+    rig.observe(pod("late"), pod("other", scheduler="second"))
+    rig.pass_time(60)
+
+    message = (
+        "policy test is removed (moved to second, see the wiki), so no policy of this name runs; "
+        "give the pod another schedulerName, or delete the key test.removed of ConfigMap ns/policies"
+    )
+    assert rig.pending_message("early") == rig.pending_message("late") == message
+    assert {report.reason for report in rig.of(c.ReportPending) if report.name == "late"} == {"PolicyPending"}
+    assert rig.placements() == {"other": "a"}
+    assert (status(rig).phase, status(rig).sha256, status(rig).key) == ("removed", None, "test.removed")
+    assert events(rig) == [("Normal", "PolicyRemoved")]
+    assert rig.scheduler.programs().keys() == {"second"}
+
+
+def test_binds_in_flight_of_a_removed_policy_finish() -> None:
+    rig = Rig(GOOD, node("a"), pod("web"), pod("refused"))
+    rig.settle()
+
+    rig.apply_policies({"test.removed": ""})
+    rig.settle()
+    refused, web = sorted(rig.in_flight_binds(), key=lambda bind: bind.name)
+    rig.handle(e.BindRefused(refused.uid, "no"))
+    rig.confirm_binds()
+    rig.pass_time(30)
+
+    assert rig.observed_pod(web.uid).node == "a"
+    assert sorted(rig.bind_order()) == ["refused", "web"], "the refused pod is not decided again"
+    assert "policy test is removed" in (rig.pending_message("refused") or "")
+
+
+def test_a_policy_is_back_when_its_removal_is_deleted_and_a_text_is_there() -> None:
+    rig = Rig({**BOTH, "test.removed": ""}, node("a"), pod("web"))
+    rig.settle()
+
+    rig.apply_policies({**BOTH, "a.policy": BROKEN})
+    rig.settle()
+    broken = rig.placements(), [(policy.key, policy.phase) for policy in rig.scheduler.policies()]
+    rig.apply_policies(BOTH)
+    rig.settle()
+
+    assert broken == ({}, [("b.policy", "active"), (None, "removed"), ("a.policy", "rejected")])
+    assert rig.placements() == {"web": "a"} and status(rig).phase == "active"
+    assert saved_names(rig) == {"test", "second"}
+
+
+def test_a_removal_holds_at_a_restart_whose_last_good_texts_still_have_the_policy() -> None:
+    """The write that removes it was refused."""
+    rig = Rig(None, node("a"), pod("web"))
+
+    rig.apply_policies({"b.policy": SECOND, "test.removed": ""}, last_good={"test.policy": GOOD})
+    rig.settle()
+
+    assert rig.placements() == {} and saved_names(rig) == {"second"}
+    assert "policy test is removed" in (rig.pending_message("web") or "")
+
+
+def test_a_start_where_every_policy_is_removed_is_not_fatal() -> None:
+    rig = Rig(None, node("a"), pod("web"))
+
+    rig.apply_policies({"a.policy": GOOD, "test.removed": ""}, last_good={"test.policy": GOOD})
+
+    assert rig.scheduler.startup_error is None and rig.scheduler.programs() == {}
+    assert "policy test is removed" in (rig.pending_message("web") or "")
+
+
+@pytest.mark.parametrize("later", [None, {}, {"b.policy": SECOND}])
+def test_a_removal_and_a_readmission_in_preparation_survive_the_next_edit(
+    later: dict[str, str] | None,
+) -> None:
+    rig = Rig(BOTH, node("a"), pod("web"))
+    rig.settle()
+
+    rig.apply_policies({**BOTH, "test.removed": ""})
+    rig.apply_policies(later)
+    rig.settle()
+    removed = status(rig).phase
+    rig.apply_policies(BOTH)
+    rig.apply_policies(later)
+    rig.settle()
+
+    assert removed == "removed"
+    assert status(rig).phase == "missing" and status(rig).sha256 is not None
+
+
+def test_a_new_policy_in_preparation_is_dropped_when_the_configmap_is_deleted() -> None:
+    rig = Rig(GOOD, node("a"), pod("web"))
+    rig.settle()
+
+    rig.apply_policies(BOTH)
+    rig.apply_policies(None)
+    rig.settle()
+
+    assert [(policy.name, policy.phase) for policy in rig.scheduler.policies()] == [("test", "missing")]
+
+
+def test_a_last_good_text_that_is_rejected_now_is_still_kept() -> None:
+    """By another version, or by a check that ran out of time."""
+    rig = Rig(None)
+
+    rig.apply_policies({"b.policy": SECOND}, last_good={"test.policy": BROKEN})
+
+    assert rig.of(c.SavePolicyTexts)[-1].texts["test"] == BROKEN

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from policysched.daemon.policy_feed import LastGoodStore
+from policysched.daemon.last_good_store import LastGoodStore
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import Transport
 from policysched.kube.decode import core_objects as wire

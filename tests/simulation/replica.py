@@ -17,7 +17,6 @@ from typing import Any, Protocol
 from policysched.config.settings import NamespacedName, Settings
 from policysched.daemon.app import Runtime
 from policysched.daemon.clock import NonDecreasingClock, wait_until_stepped
-from policysched.daemon.policy_checker import POLICY_SUFFIX
 from policysched.daemon.process import ExitReason
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import (
@@ -29,9 +28,12 @@ from policysched.kube.client.transport import (
     TransportError,
 )
 from policysched.kube.leader_election import STALL_S, LeaderElector, LeadershipStatus, LeaseSettings
+from policysched.kube.watch.resources import decode_config_map
 from policysched.kube.write.bind import BindSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.lang.check.bundle import PolicyBundle
+from policysched.policy_files.last_good_format import unpack_texts
+from policysched.policy_files.source_set import POLICY_SUFFIX
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.faults import FaultInjector
@@ -337,7 +339,7 @@ class Replica:
         saved = store.get(
             self._world.server.kind("configmaps").stored_as, (LAST_GOOD.namespace, LAST_GOOD.name)
         )
-        keys = [] if saved is None else sorted(saved.obj.get("data") or {})
+        keys = [] if saved is None else sorted(unpack_texts(decode_config_map(saved.obj)))
         return [key.removesuffix(POLICY_SUFFIX) for key in keys if key.endswith(POLICY_SUFFIX)]
 
     def _mark_gangs_disturbed(self, app: SchedulerApp) -> None:

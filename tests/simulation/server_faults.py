@@ -3,6 +3,7 @@
     webhook     the binds of one namespace: denied, failing, timing out, or put off for an hour
     objects     some pods: every write of them fails, for good
     disk        the server's disk is full: no write succeeds
+    size limit  ConfigMaps above a number of bytes are refused
     overload    503 with `Retry-After: 3600` to everything, for a few seconds
 
 and one that a client has by itself: no file descriptors, so that no new connection can be made.
@@ -69,6 +70,7 @@ class ServerFaults:
         self._loop = asyncio.get_running_loop()
         self.webhooks: dict[str, WebhookFault] = {}
         self.failing_objects_share = 0.0
+        self.config_map_bytes_max: int | None = None
         self._disk_full_until_s = self._overloaded_until_s = float("-inf")
         self.counts: dict[str, int] = {}
 
@@ -81,6 +83,7 @@ class ServerFaults:
     def disable(self) -> None:
         self.webhooks.clear()
         self.failing_objects_share = 0.0
+        self.config_map_bytes_max = None
         self._disk_full_until_s = self._overloaded_until_s = float("-inf")
 
     def response(self, request: ApiRequest) -> ApiResponse | Literal["hangs"] | None:
@@ -91,6 +94,9 @@ class ServerFaults:
             return None
         if self._loop.time() < self._disk_full_until_s:
             return self._error("disk full", 500, "etcdserver: mvcc: database space exceeded")
+        limit = self.config_map_bytes_max
+        if limit is not None and "/configmaps" in request.path and len(request.body) > limit:
+            return self._error("large ConfigMap", 413, f"Request entity too large: limit is {limit}")
         pod = _POD_PATH.fullmatch(request.path)
         if pod is None:
             return None
@@ -115,7 +121,9 @@ class ServerFaults:
         self, what: str, status: int, message: str, *, retry_after_s: int | None = None
     ) -> ApiResponse:
         self._count(what)
-        reason = {403: "Forbidden", 503: "ServiceUnavailable"}.get(status, "InternalError")
+        reason = {403: "Forbidden", 413: "RequestEntityTooLarge", 503: "ServiceUnavailable"}.get(
+            status, "InternalError"
+        )
         body = {"kind": "Status", "code": status, "reason": reason, "message": message}
         headers = {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
         return ApiResponse(status, orjson.dumps(body), headers)

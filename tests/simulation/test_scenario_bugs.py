@@ -7,9 +7,11 @@ import pytest
 from tests.simulation import (
     scenarios_decisions,
     scenarios_devices,
+    scenarios_last_good,
     scenarios_leaders,
     scenarios_liveness,
     scenarios_neighbours,
+    scenarios_quotas,
     scenarios_volumes,
 )
 from tests.simulation.scenario import Scenario, ScenarioBug, Script, play, play_unchanged
@@ -18,8 +20,10 @@ SCENARIO_BUGS: tuple[ScenarioBug, ...] = (
     *scenarios_liveness.SCENARIO_BUGS,
     *scenarios_decisions.SCENARIO_BUGS,
     *scenarios_devices.SCENARIO_BUGS,
+    *scenarios_last_good.SCENARIO_BUGS,
     *scenarios_leaders.SCENARIO_BUGS,
     *scenarios_neighbours.SCENARIO_BUGS,
+    *scenarios_quotas.SCENARIO_BUGS,
     *scenarios_volumes.SCENARIO_BUGS,
 )
 SCRIPTS = [*dict.fromkeys(bug.script for bug in SCENARIO_BUGS), *scenarios_neighbours.MORE_SCRIPTS]

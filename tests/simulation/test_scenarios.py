@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 from unittest.mock import patch
 
-from policysched.daemon.policy_feed import LastGoodStore
+from policysched.daemon.last_good_store import LastGoodStore
 from policysched.daemon.process import ExitReason
 from policysched.runtime.leadership import NoLeaderElection
 from policysched.runtime.scheduler_app import SchedulerApp

@@ -5,6 +5,7 @@ least one error. `evaluate` compiles its rules to columns, `scheduler` reads its
 `tests/reference` defines its meaning.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -13,8 +14,9 @@ from typing import Literal
 from policysched.lang.ir.declarations import Input, Metric, OutageSpec, Parameter, ResourceSpec, StateSpec
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.layers import Layer, apply_layer
+from policysched.lang.ir.quotas import QuotaSpec
 from policysched.lang.ir.rules import BuiltinFilter, RuleSet
-from policysched.text import Span
+from policysched.text import Source, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,29 @@ class Program:
     resources: Mapping[str, ResourceSpec] = field(default_factory=dict)
     extenders: tuple[Extender, ...] = ()
     states: Mapping[str, StateSpec] = field(default_factory=dict)
+    quotas: Mapping[str, QuotaSpec] = field(default_factory=dict)
+    removed: str = ""
+    """Why the policy refuses every pod: it is removed, and no text of it runs. Empty for a policy with a text."""
+
+
+def removed_program(name: str, message: str) -> Program:
+    """What runs under the name of a removed policy: no rules, and every pod gets the message."""
+    return Program(
+        name=name,
+        name_span=Span(Source(name, name), 0, len(name)),
+        version=0,
+        sha256=hashlib.sha256(f"{name} is removed: {message}".encode()).hexdigest(),
+        text="",
+        inputs={},
+        metrics={},
+        outage=None,
+        queue=(),
+        gang=None,
+        rules=RuleSet((), ()),
+        layers=(),
+        preemption=PreemptionSpec("never", None),
+        removed=message,
+    )
 
 
 def handles_volume_claims(program: Program) -> bool:

@@ -6,7 +6,9 @@ from policysched.lang.parse.syntax_failure import CLOSING_BRACKETS, VALUE_KEYWOR
 from policysched.lang.parse.tokens import Token
 from policysched.text import Diagnostic, Label
 
-_STATEMENTS_WITH_BLOCK = frozenset({"metric", "state", "record", "resource", "outage", "preemption", "layer"})
+_STATEMENTS_WITH_BLOCK = frozenset(
+    {"metric", "state", "record", "resource", "quota", "outage", "preemption", "layer"}
+)
 
 
 def missing_value(failure: SyntaxFailure) -> Diagnostic | None:

@@ -5,6 +5,7 @@ immutable fields. kube-apiserver checks more. An object that is accepted here an
 gap; the opposite is a bug.
 """
 
+import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -68,6 +69,18 @@ def _changed_configmap(old: Json, new: Json) -> list[Cause]:
     ]
 
 
+_CONFIG_MAP_BYTES_MAX = 2**20
+
+
+def _config_map(obj: Json) -> list[Cause]:
+    texts, binaries = obj.get("data") or {}, obj.get("binaryData") or {}
+    size = sum(len(text.encode()) for text in texts.values())
+    size += sum(len(base64.b64decode(binary)) for binary in binaries.values())
+    if size <= _CONFIG_MAP_BYTES_MAX:
+        return []
+    return [("FieldValueTooLong", "", f"Too long: may not be more than {_CONFIG_MAP_BYTES_MAX} bytes")]
+
+
 def _changed_priority_class(old: Json, new: Json) -> list[Cause]:
     return [
         forbidden_field(field, "may not be changed in an update.")
@@ -101,6 +114,7 @@ _RULES: dict[str, Callable[[Json], list[Cause]]] = {
     "statefulsets": workload_causes,
     "replicationcontrollers": replication_controller_causes,
     "jobs": job_causes,
+    "configmaps": _config_map,
     "priorityclasses": _priority_class,
 }
 

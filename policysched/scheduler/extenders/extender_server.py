@@ -363,7 +363,7 @@ class ExtenderServer:
         return len(self._in_flight_binds)
 
     def programs(self) -> dict[str, Program]:
-        return {name: running.program for name, running in self._core.policies.running.items()}
+        return self._core.policies.programs()
 
     def metrics(self) -> dict[str, Mapping[str, Metric]]:
         """Metrics to poll, by policy and name."""
@@ -397,9 +397,9 @@ class ExtenderServer:
             raise ExtenderServerError("waiting for the first lists of nodes and pods", ready=False)
         if not self._core.policies.running:
             raise ExtenderServerError("no policy is active yet", ready=False)
-        if running is None:
-            active = ", ".join(sorted(self._core.policies.running))
-            raise ExtenderServerError(f"unknown policy `{policy}` (active: {active})", ready=True)
+        if running is None or running.program.removed:
+            unknown = f"unknown policy `{policy}` (active: {', '.join(sorted(self.programs()))})"
+            raise ExtenderServerError(running.program.removed if running else unknown, ready=True)
         if policy in self._core.samples.first_samples.held_policies:
             raise ExtenderServerError(
                 f"policy `{policy}` {self._core.samples.first_samples.message(policy)}", ready=False

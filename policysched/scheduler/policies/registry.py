@@ -8,11 +8,15 @@ defaults: a process without a valid or last known good policy has nothing to run
 **A policy renamed under its key.** Pods name the policy, not the key. A header changed from `a` to
 `b` is therefore a new policy `b`, and a policy `a` without a key, as if the key of `a` had been
 deleted: `a` stays active with its last known good text and a warning event, next to `b`. Otherwise a
-typo in a header would strand every pod of `a` silently. To remove `a`, delete it from the ConfigMap
-of last known good texts and restart; the event says so.
+typo in a header would strand every pod of `a` silently.
+
+**Removal** is a key of its own, `NAME.removed`: the compiler replaces the text of the policy by a
+program that refuses its pods (`removed_program`). It is activated as any other text, is not saved,
+and stays after its key is deleted, until a text of that name is active. Binds in flight finish.
 
     (none) ──checked──► active ──its key breaks──► last known good ──checked──► active
                           └──no key contains it────► missing ──checked──► active
+    (any) ──NAME.removed──► removed ──the key is deleted, checked──► active
     (none) ──its key is broken──► rejected ──checked──► active
 """
 
@@ -22,12 +26,12 @@ from typing import Literal
 
 from policysched.evaluate import Plan
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
-from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir.program import Program
 from policysched.scheduler.authority import Authority
 from policysched.scheduler.commands import Command, Log, ReportPolicyEvent, SavePolicyTexts
 from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.policies.allowed_names import disallowed_name
+from policysched.scheduler.policies.duplicate_names import reject_duplicate_names
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName, unusable_extenders
 from policysched.scheduler.policies.rejection_message import (
     errors_of,
@@ -35,12 +39,13 @@ from policysched.scheduler.policies.rejection_message import (
     header_name,
     no_policy_message,
     rejection_message,
+    saved_text,
     short_sha,
 )
 from policysched.scheduler.queue.equivalence import program_reads_queue
 from policysched.text import Diagnostic
 
-PolicyPhase = Literal["active", "rejected", "last_known_good", "missing"]
+PolicyPhase = Literal["active", "rejected", "last_known_good", "missing", "removed"]
 ReloadResult = Literal["ok", "unchanged", "parse", "type", "cost", "missing"]
 
 
@@ -103,6 +108,12 @@ class PolicyRegistry:
         names = [self._status[name] for name in sorted(self._status)]
         return names + [self._broken_keys[key] for key in sorted(self._broken_keys)]
 
+    def programs(self) -> dict[str, Program]:
+        """The active programs by name, without removed policies."""
+        return {
+            name: running.program for name, running in self.running.items() if not running.program.removed
+        }
+
     # ── updates ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def apply_update(self, event: PoliciesUpdated, now_ns: int) -> tuple[list[Command], list[Program]]:
@@ -119,7 +130,7 @@ class PolicyRegistry:
         out: list[Command] = []
         last_good = self._take_last_good(event.last_good, out) if self._first_offer else {}
         checked = {} if event.bundle is None else self._reject_by_settings(event.bundle.sources)
-        checked = self._reject_duplicate_names(checked, last_good)
+        checked = reject_duplicate_names(checked, lambda name, first: self._owns_name(name, first, last_good))
         valid = {source.program.name: source for source in checked.values() if source.program is not None}
         broken = {key: source for key, source in checked.items() if errors_of(source)}
         wanted = {name: source.program for name, source in valid.items() if source.program is not None}
@@ -131,7 +142,11 @@ class PolicyRegistry:
         out += self._note_valid(valid, checked, now_ns)
         fallen_back = self._note_broken(broken, valid, wanted, out, now_ns)
         for name in dict.fromkeys([*self.running, *wanted]):
-            if name not in valid and name not in fallen_back:
+            if name in valid or name in fallen_back:
+                continue
+            if self._is_removed(name):
+                self._status[name] = replace(self._status[name], key=None)
+            else:
                 self._fall_back(name, None, "missing", (), wanted.get(name), now_ns)
                 out += self._report_missing(name, wanted.get(name), event)
         for key in [
@@ -148,17 +163,25 @@ class PolicyRegistry:
     def still_wanted(self, program: Program) -> bool:
         """Whether a program in preparation is still the text that its policy should become."""
         offered = self._offered.get(program.name)
-        return offered is None or _sha_of(offered) == program.sha256
+        if offered is None:  # its key is gone: a policy that is not active yet does not become active
+            return program.name in self._status or bool(program.removed)
+        return _sha_of(offered) == program.sha256
 
     def activate(self, program: Program, plan: Plan, now_ns: int) -> list[Command]:
         """Make the plan the active one of its policy."""
         name = program.name
         self.running[name] = RunningPolicy(program, plan, now_ns, program_reads_queue(program))
         offered = self._offered.get(name)
+        if program.removed:
+            return self._activate_removal(program, now_ns)
         if offered is None or _sha_of(offered) != program.sha256:
             before = self._status[name]
             self._status[name] = replace(
-                before, version=program.version, sha256=program.sha256, since_ns=now_ns
+                before,
+                phase="missing" if before.phase == "removed" else before.phase,
+                version=program.version,
+                sha256=program.sha256,
+                since_ns=now_ns,
             )
             return self._save()
         self._status[name] = PolicyStatus(
@@ -168,6 +191,14 @@ class PolicyRegistry:
             Log("info", _active_message(offered.key, program), {})
         ]
         return [*commands, *self._save()]
+
+    def _activate_removal(self, program: Program, now_ns: int) -> list[Command]:
+        offered = self._offered.get(program.name)
+        key = None if offered is None else offered.key
+        self._status[program.name] = PolicyStatus(program.name, key, None, None, "removed", (), now_ns, None)
+        self._reported.pop(_MISSING_KEY_PREFIX + program.name, None)
+        message = f"policy `{program.name}` is removed: its pods stay pending, and no text of it is kept for a restart"
+        return [ReportPolicyEvent("Normal", "PolicyRemoved", message), *self._save()]
 
     def reject(self, program: Program, why: str, now_ns: int) -> list[Command]:
         """Reject a program that passed the check and failed to compile; the active version stays."""
@@ -196,14 +227,15 @@ class PolicyRegistry:
                 del self._name_of_key[key]
             self._name_of_key[source.key] = name
             running, before = self.running.get(name), self._status.get(name)
+            phase: PolicyPhase = "removed" if source.program.removed else "active"
             if running is None or running.program.sha256 != source.program.sha256:
                 if before is not None:  # the old text is active until the new plan is ready
                     self._status[name] = replace(before, key=source.key, diagnostics=source.diagnostics)
                 continue
             assert before is not None, f"{name} is active without a status"
-            since_ns = before.since_ns if before.phase == "active" else now_ns
+            since_ns = before.since_ns if before.phase == phase else now_ns
             self._status[name] = replace(
-                before, key=source.key, phase="active", diagnostics=source.diagnostics, since_ns=since_ns
+                before, key=source.key, phase=phase, diagnostics=source.diagnostics, since_ns=since_ns
             )
             out += self._report_recovered(source.key, source.program)
         return out
@@ -221,7 +253,8 @@ class PolicyRegistry:
         previous, self._broken_keys = self._broken_keys, {}
         for key, source in broken.items():
             name = self._policy_of(source)
-            falls_back = name is not None and name not in valid and (name in self.running or name in wanted)
+            has_text = name in wanted or (name in self.running and not self._is_removed(name))
+            falls_back = name is not None and name not in valid and has_text
             if name is not None and falls_back:
                 self._name_of_key[key] = name
                 fallen_back.add(name)
@@ -287,14 +320,14 @@ class PolicyRegistry:
         program = starting_from if running is None else running.program
         assert program is not None, f"{name} is neither active nor starting"
         cause = "no longer exists" if event.bundle is None else "no longer contains this policy"
-        delete_saved = (
-            f"delete its key from {event.last_good_source_name} as well and "
+        removal = (
+            f"add the key {name}.removed (`policysched policies remove {name}`)"
             if event.last_good_source_name
-            else ""
+            else "restart the process"
         )
         message = (
             f"policy `{name}`: {event.source_name} {cause}; the last known good text of the policy, "
-            f"sha {short_sha(program.sha256)}, stays active. To remove the policy, {delete_saved}restart the scheduler"
+            f"sha {short_sha(program.sha256)}, stays active. To remove the policy, {removal}"
         )
         self._reported[_MISSING_KEY_PREFIX + name] = message
         return [ReportPolicyEvent("Warning", "PolicyMissing", message)]
@@ -330,40 +363,6 @@ class PolicyRegistry:
                 )
         return sources
 
-    # ── duplicate names ───────────────────────────────────────────────────────────────────────────────────
-
-    def _reject_duplicate_names(
-        self, checked: Mapping[str, CheckedSource], last_good: Mapping[str, Program]
-    ) -> Mapping[str, CheckedSource]:
-        """Reject the first of two keys with one policy name too, if the name is active from the other key.
-
-        The check rejects all keys of a name but the first, in order of the keys. If the name is active
-        from another key that still exists, the first key is the new one, and the active text stays.
-        """
-        sources = dict(checked)
-        for source in checked.values():
-            for duplicate in source.diagnostics:
-                if duplicate.code != _DUPLICATE_POLICY_CODE or duplicate.span is None:
-                    continue
-                name = duplicate.span.text
-                first = next(
-                    (other for other in checked.values() if other.program and other.program.name == name),
-                    None,
-                )
-                if first is None or self._owns_name(name, first, last_good):
-                    continue
-                here = duplicate.related[0].span
-                finding = make_diagnostic(
-                    _DUPLICATE_POLICY_CODE,
-                    f"duplicate policy name `{name}`, in use by the key {source.key}",
-                    here,
-                    label="second policy of this name",
-                    help="pods could not say which of the two they mean: give one another name",
-                )
-                diagnostics = (finding, *first.diagnostics)
-                sources[first.key] = replace(first, program=None, diagnostics=diagnostics)
-        return sources
-
     def _owns_name(self, name: str, first: CheckedSource, last_good: Mapping[str, Program]) -> bool:
         """Whether the key is the source of the active text, or no policy of that name is active or saved."""
         if name in self.running:
@@ -376,18 +375,19 @@ class PolicyRegistry:
         """The policy of a broken key: the name in its header if readable, else the last one it had."""
         return None if source.is_library else header_name(source) or self._name_of_key.get(source.key)
 
+    def _is_removed(self, name: str) -> bool:
+        """Whether the policy is removed, and no text of it is offered."""
+        running = self.running.get(name)
+        return running is not None and bool(running.program.removed)
+
     def _sha(self, name: str) -> str | None:
         running = self.running.get(name)
         return None if running is None else running.program.sha256
 
     def _take_last_good(self, bundle: PolicyBundle | None, out: list[Command]) -> dict[str, Program]:
         sources = bundle.sources if bundle is not None else {}
-        # Keep texts that cannot run now: they may run again with other settings.
-        self._saved_texts = {
-            source.program.name: source.program.text
-            for source in sources.values()
-            if source.program is not None
-        }
+        # Keep texts that cannot run now: they may run again with other settings, or in another version.
+        self._saved_texts = dict(filter(None, map(saved_text, sources.values())))
         programs = {}
         for source in self._reject_by_settings(sources).values():
             if source.program is not None:
@@ -407,7 +407,7 @@ class PolicyRegistry:
             **self._saved_texts,
             **{name: running.program.text for name, running in self.running.items()},
         }
-        texts = {name: current[name] for name in sorted(current)}
+        texts = {name: current[name] for name in sorted(current) if not self._is_removed(name)}
         if texts == self._saved_texts:
             return []
         self._saved_texts = texts
@@ -427,7 +427,6 @@ class PolicyRegistry:
         self.reloads[result] = self.reloads.get(result, 0) + 1
 
 
-_DUPLICATE_POLICY_CODE = "PS233"
 _MISSING_KEY_PREFIX = "missing policy "  # no key of a ConfigMap has spaces
 
 

@@ -40,6 +40,15 @@ def header_name(source: CheckedSource) -> str | None:
     return None
 
 
+def saved_text(source: CheckedSource) -> tuple[str, str] | None:
+    """The name and text of a saved policy, also of one that is rejected."""
+    if source.program is not None:
+        return source.program.name, source.program.text
+    spans = (diagnostic.span for diagnostic in source.diagnostics)
+    texts = (span.source.text for span in spans if span is not None and span.source.name.endswith(source.key))
+    return next(((source.key.removesuffix(".policy"), text) for text in texts), None)
+
+
 def short_sha(sha256: str) -> str:
     """The first six digits of a hash."""
     return sha256[:6]

@@ -1,8 +1,8 @@
 """`python -m tests.bench.beside.latency`: from the creation of a plain pod to its bind, one pod after the other, with and
 without ten hostile pods on nodes, for both schedulers.
 
-Each scheduler runs alone and is ready before the first pod is created. A pod's time begins when its creation is answered
-and ends when a third party's watch shows it bound; a pod that is not bound in time is counted, not left out in silence.
+Each scheduler runs alone and is ready before the first pod is created. A pod's time begins when its creation is sent and
+ends when a third party's watch shows it bound; a pod that is not bound in time is counted, not left out in silence.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from tests.controlplane.objects import pod
 from tests.controlplane.programs import find_programs
 from tests.e2e.deployed import PLAIN, Deployed
 
-BOUND_WITHIN_S = 30.0
+BOUND_WITHIN_S = 120.0
 WARM_UP_PODS = 10
 """The first ones build what all use, and are not counted."""
 
@@ -70,9 +70,9 @@ async def _latencies_s(measured: World, pods: int) -> list[float]:
     for number in range(pods):
         name = f"latency-{number:05}"
         made = pod(name, schedulerName="test")
+        sent_s = time.monotonic()
         async with measured.session.post(f"{measured.url}{PODS}", json=made) as answer:
             answer.raise_for_status()
-        created_s = time.monotonic()
         try:
             async with asyncio.timeout(BOUND_WITHIN_S):
                 while name not in bound_s:
@@ -80,7 +80,7 @@ async def _latencies_s(measured: World, pods: int) -> list[float]:
                     await changed.wait()
         except TimeoutError:
             continue
-        latencies.append(max(bound_s[name] - created_s, 0.0))
+        latencies.append(bound_s[name] - sent_s)
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
     return latencies[WARM_UP_PODS:]

@@ -72,9 +72,9 @@ def profile_of(seed: int) -> FaultProfile:
     def probabilities(faults: tuple[Fault, ...], most: float) -> dict[Fault, float]:
         return {fault: dice.uniform(0, most) if dice.random() < 0.5 else 0.0 for fault in faults}
 
-    hostile = Random(f"hostile {seed}")
+    hostile = Random(f"hostile weather {seed}")
     return FaultProfile(
-        failing_pods_share=hostile.choice((0.0, 0.1)),
+        failing_pods_share=hostile.choice((0.0, 0.2)),
         moments=tuple(fault for fault in MOMENTS if hostile.random() < 0.5),
         write_faults=probabilities(WRITES, 0.25),
         read_faults=probabilities(READS, 0.2),

@@ -38,4 +38,4 @@ def test_every_code_of_the_checker_occurs_in_a_chapter() -> None:
     }
 
     checker_docs = (*NAME_DOCS, *PARAMETER_DOCS, *WARNING_DOCS)
-    assert {doc.code for doc in checker_docs} - occurring == {"PS239"}  # its example has 500 rules
+    assert {doc.code for doc in checker_docs} - occurring == {"PS239", "PS241"}  # very long examples

@@ -1,0 +1,134 @@
+"""`policysched policies`: which policies a cluster has, and the removal of one."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from policysched.cli import CommandError
+from policysched.cli.policy_options import output_format_option
+from policysched.cli.start_options import (
+    config_option,
+    context_option,
+    drop_none,
+    kubeconfig_option,
+    last_good_option,
+    policies_option,
+    report_start_errors,
+)
+
+if TYPE_CHECKING:
+    from policysched.config.settings import Settings
+    from policysched.policy_files.policy_removal import ClusterPolicies, ListedPolicy
+
+
+@click.command()
+@click.argument("action", type=click.Choice(["list", "remove", "restore"]))
+@click.argument("name", required=False)
+@kubeconfig_option
+@context_option
+@policies_option
+@last_good_option
+@config_option
+@click.option("--reason", metavar="TEXT", default="", help="Why it is removed; its pods get this text.")
+@click.option("--dry-run", is_flag=True, help="Let the API server check the change and not save it.")
+@output_format_option
+def policies(
+    action: str,
+    name: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    policies: str | None,
+    last_good: str | None,
+    config: str | None,
+    reason: str,
+    dry_run: bool,
+    output_format: str,
+) -> None:
+    """List the policies of a cluster, remove the policy NAME, or restore it.
+
+    A policy whose text is deleted stays active: it could be a mistake. `remove` removes it for good:
+    it adds the key NAME.removed to the policies' ConfigMap. The policy then schedules nothing more,
+    its pods stay pending with the reason, and its last known good text is deleted. Binds in flight
+    finish. `restore` deletes the key. The text of the policy is not changed.
+
+    The command runs with the permissions of its user: get and patch on the ConfigMap of --policies,
+    get on that of --last-good.
+
+    Examples:
+
+    \b
+      policysched policies list --policies kube-system/policies
+      policysched policies remove batch --policies kube-system/policies --reason "use batch-v2"
+      policysched policies restore batch --policies kube-system/policies --dry-run
+
+    Exit codes: 0 success, also if the policy was removed before; 2 could not run, or no such policy.
+    """
+    if (name is None) != (action == "list"):
+        raise click.UsageError("`list` takes no NAME" if action == "list" else f"`{action}` needs a NAME")
+    # Imported here to keep `--help` and usage errors fast.
+    from policysched.config.settings import read_settings
+
+    flags = drop_none(kubeconfig=kubeconfig, context=context, policies=policies, last_good=last_good)
+    file = config or os.environ.get("POLICYSCHED_CONFIG")
+    with report_start_errors():
+        settings = read_settings(Path(file) if file else None, os.environ, flags)
+        asyncio.run(_run(settings, action, name or "", reason, dry_run=dry_run, output_format=output_format))
+
+
+async def _run(
+    settings: "Settings", action: str, name: str, reason: str, *, dry_run: bool, output_format: str
+) -> None:
+    from policysched import __version__
+    from policysched.kube.client.api import ApiClient, ApiErrors
+    from policysched.kube.client.session import ConnectionSettings, connect
+    from policysched.kube.decode.errors import MalformedObject
+    from policysched.policy_files.policy_removal import ClusterPolicies, RemovalRefused
+
+    connection = ConnectionSettings(
+        settings.kubeconfig, settings.context, 2, user_agent=f"policysched/{__version__}"
+    )
+    source, kept = settings.policies, settings.last_good
+    async with await connect(connection) as session:
+        cluster = ClusterPolicies(
+            ApiClient(session), (source.namespace, source.name), (kept.namespace, kept.name)
+        )
+        try:
+            if action == "list":
+                _print_list(await cluster.read(), output_format)
+            else:
+                click.echo(await _change(cluster, action, name, reason, dry_run=dry_run))
+        except (*ApiErrors, MalformedObject, RemovalRefused) as error:
+            raise CommandError(str(error)) from error
+
+
+async def _change(cluster: "ClusterPolicies", action: str, name: str, reason: str, *, dry_run: bool) -> str:
+    done = " (dry run: nothing is changed)" if dry_run else ""
+    if action == "remove":
+        if await cluster.remove(name, reason, dry_run=dry_run):
+            return f"policy {name} is removed{done}"
+        return f"policy {name} was removed before; nothing is changed"
+    key = await cluster.restore(name, dry_run=dry_run)
+    text = f"its text is in key {key}" if key else "no key has a text of it, so it stays inactive"
+    return f"policy {name} is no longer removed: {text}{done}"
+
+
+def _print_list(listed: Sequence["ListedPolicy"], output_format: str) -> None:
+    from dataclasses import asdict
+
+    from policysched.cli.offline_options import output_console, print_json
+
+    if output_format == "json":
+        print_json({"policies": [asdict(policy) for policy in listed]})
+        return
+    from rich.table import Table
+
+    table = Table("policy", "key", "kept", "removed", box=None, pad_edge=False, header_style="bold")
+    for policy in listed:
+        kept = {True: "yes", False: "no", None: "unknown"}[policy.kept]
+        removed = "-" if policy.removal is None else policy.removal or "yes"
+        table.add_row(policy.name, policy.key or "-", kept, removed)
+    output_console().print(table)

@@ -1,0 +1,100 @@
+"""The content of the ConfigMap with the last known good texts: one key per text, or one compressed key.
+
+Texts are kept with their includes expanded, so that each policy can be rebuilt from its own text alone. Policies that
+share a library then repeat it, and sixty small ones can exceed the size limit of a ConfigMap. Compressed, a repeated
+library costs almost nothing. Small contents stay readable: they are plain keys.
+"""
+
+import asyncio
+import base64
+import lzma
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from policysched.kube.watch.resources import ConfigMapUpdated
+
+STATE_SUFFIX = ".state.json"
+ARCHIVE_KEY = "last-good.json.xz"
+"""The key of `binaryData`: a JSON object of texts by key, compressed by xz."""
+
+PLAIN_BYTES_MAX = 512 * 1024
+ARCHIVE_BYTES_MAX = 2**20 - 2**14
+"""kube-apiserver refuses a ConfigMap whose values exceed 1 MiB (k8s.io/api/core/v1, MaxSecretSize)."""
+UNPACKED_BYTES_MAX = 16 * 2**20
+"""Of the JSON object. A larger archive is not read: a few KiB can unpack to gigabytes."""
+_UNPACK_MEMORY_MAX = 64 * 2**20
+_CHUNK_BYTES = 64 * 1024
+"""Compressing this much takes about a millisecond; the event loop runs in between."""
+
+
+class UnreadableArchive(Exception):
+    """The compressed key is damaged or too large. The message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedTexts:
+    """`data` and `binary_data` (base64) of the ConfigMap; `omitted` are the keys that do not fit."""
+
+    data: Mapping[str, str]
+    binary_data: Mapping[str, str]
+    omitted: tuple[str, ...] = ()
+
+
+async def pack_texts(texts: Mapping[str, str], plain_bytes_max: int = PLAIN_BYTES_MAX) -> PackedTexts:
+    """Texts that do not fit even compressed are omitted: states before policies, large ones before small ones."""
+    if sum(len(text.encode()) for text in texts.values()) <= plain_bytes_max:
+        return PackedTexts(dict(texts), {})
+    sizes = {key: len(orjson.dumps(text)) for key, text in texts.items()}
+    kept = _smallest(sizes, UNPACKED_BYTES_MAX - 2**20)  # the keys need room too
+    while len(archive := await _compress({key: texts[key] for key in sorted(kept)})) > ARCHIVE_BYTES_MAX:
+        kept_bytes = sum(kept.values())
+        kept = _smallest(kept, kept_bytes * ARCHIVE_BYTES_MAX * 9 // (10 * len(archive)))
+    omitted = tuple(sorted(texts.keys() - kept.keys()))
+    return PackedTexts({}, {ARCHIVE_KEY: base64.b64encode(archive).decode()}, omitted)
+
+
+def _smallest(sizes: Mapping[str, int], bytes_max: int) -> dict[str, int]:
+    """As many texts as fit, policies first."""
+    kept: dict[str, int] = {}
+    total = 0
+    for key in sorted(sizes, key=lambda key: (key.endswith(STATE_SUFFIX), sizes[key], key)):
+        total += sizes[key]
+        if total > bytes_max:
+            break
+        kept[key] = sizes[key]
+    return kept
+
+
+async def _compress(texts: Mapping[str, str]) -> bytes:
+    raw = orjson.dumps(texts)
+    compressor = lzma.LZMACompressor(preset=2)
+    parts = []
+    for start in range(0, len(raw), _CHUNK_BYTES):
+        parts.append(compressor.compress(raw[start : start + _CHUNK_BYTES]))
+        await asyncio.sleep(0)
+    return b"".join([*parts, compressor.flush()])
+
+
+def unpack_texts(config_map: ConfigMapUpdated) -> dict[str, str]:
+    """All texts by key. Plain keys override compressed ones. Raises UnreadableArchive."""
+    archive = config_map.binary.get(ARCHIVE_KEY)
+    if archive is None:
+        return dict(config_map.data)
+    try:
+        unpacked = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_UNPACK_MEMORY_MAX)
+        raw = unpacked.decompress(archive, max_length=UNPACKED_BYTES_MAX + 1)
+    except (lzma.LZMAError, EOFError) as error:
+        raise UnreadableArchive(f"key {ARCHIVE_KEY}: {error}") from None
+    if len(raw) > UNPACKED_BYTES_MAX:
+        raise UnreadableArchive(f"key {ARCHIVE_KEY} unpacks to more than {UNPACKED_BYTES_MAX} bytes")
+    if not unpacked.eof:
+        raise UnreadableArchive(f"key {ARCHIVE_KEY} is truncated")
+    try:
+        texts = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise UnreadableArchive(f"key {ARCHIVE_KEY}: {error}") from None
+    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+        raise UnreadableArchive(f"key {ARCHIVE_KEY} is not a JSON object of strings")
+    return {**texts, **config_map.data}
