@@ -166,7 +166,7 @@ def test_a_bandwidth_with_a_unit_may_be_written_as_a_quantity(text: str, bits: f
     ("written", "shown"),
     [
         ("two\n0/9 nodes are available", "two 0/9 nodes are available"),
-        ("\x1b[2Jgone\u202e\ud800", "[2Jgone"),
+        ("\x1b[2Jgone\u202e\ud800", "\\x1b[2Jgone\\u202e\\ud800"),
         ("plain  text", "plain  text"),
         ("x" * 300, "x" * 199 + "…"),
     ],
