@@ -76,7 +76,7 @@ def test_a_refused_save_is_reported_and_repeated(deployed: Deployed) -> None:
         assert (
             refused["type"] == "Warning"
             and "(422)" in refused["note"]
-            and "not kept: test;" in refused["note"]
+            and "not saved: test;" in refused["note"]
         )
         lines = scheduler.get("/readyz?verbose").splitlines()
         assert [line for line in lines if line.startswith("[!]last-good warning: cannot save")]

@@ -498,7 +498,10 @@ def test_the_pages_of_a_standby_name_the_leader() -> None:
 
         page = policy_page(second.scheduler, str(second.settings.policies), note=second.unavailable_reason)
 
-        assert page["note"] == "standby process without policies, pods and decisions; the leader is one"
+        assert (
+            page["note"]
+            == "this replica does not lead and has no policies, pods or decisions; the leader is one"
+        )
         assert findings("policy", page) == []
         assert leader.unavailable_reason is None
         for app in (second, leader):

@@ -6,7 +6,7 @@
 | `PS2xx` | names, types, units, parameter values | `name_docs`, `parameter_docs` |
 | `PS27x`, `PS42x` | quotas | `quota_docs` |
 | `PS3xx`, `PS4xx`, `PS5xx` | logic, operations, cost | `warning_docs` |
-| `PS6xx` | what a policy takes from tenants (opt-in) | `trust_docs` |
+| `PS6xx` | values that tenants can set (opt-in) | `trust_docs` |
 | `PS7xx` | test files and coverage (`policysched test`) | `policytest_docs` |
 | `PS9xx` | settings, servers, the running scheduler | `live_docs` |
 """
