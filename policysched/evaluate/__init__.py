@@ -24,7 +24,7 @@ from policysched.evaluate.plan.listing import Listing, listing
 from policysched.evaluate.plan.plan import Plan, compile_lazily
 from policysched.evaluate.plan.plan import compile_program as compile  # noqa: A004  # the seam's word
 from policysched.evaluate.plan.victims import VictimPredicate
-from policysched.evaluate.topology_domains import TopologyDomain
+from policysched.evaluate.topology_domains import NodeSelection, RemainingNodes, TopologyDomain
 from policysched.evaluate.verdict import PrebindRequirements, Verdict, VolumesToBind
 
 __all__ = [
@@ -33,9 +33,11 @@ __all__ = [
     "Evaluator",
     "GangTerms",
     "Listing",
+    "NodeSelection",
     "Overlay",
     "Plan",
     "PrebindRequirements",
+    "RemainingNodes",
     "TopologyDomain",
     "Verdict",
     "VictimPredicate",

@@ -26,7 +26,7 @@ from policysched.evaluate.nominated_rows import (
     pods_added,
 )
 from policysched.evaluate.rules.specialized_rules import NodeInputFilter
-from policysched.evaluate.topology_domains import TopologyDomain
+from policysched.evaluate.topology_domains import NodeSelection
 from policysched.model.identifiers import NodeName
 from policysched.model.messages import metric_outage_message
 from policysched.model.pods import Pod
@@ -48,7 +48,7 @@ class DryRun:
         evaluation: Evaluation,
         snapshot: Snapshot,
         overlay: Overlay,
-        domain: TopologyDomain | None = None,
+        domain: NodeSelection | None = None,
         nominated_pods: NominatedPods = (),
     ) -> None:
         rules = evaluation.rules

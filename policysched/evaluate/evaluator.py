@@ -36,7 +36,7 @@ from policysched.evaluate.plan.specialize import specialize_claim_filters
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.evaluate.scalar.next_change import crossing_ns, next_change_ns
 from policysched.evaluate.snapshots import SnapshotBuilder
-from policysched.evaluate.topology_domains import TopologyDomain, candidate_domains, pod_capacity
+from policysched.evaluate.topology_domains import NodeSelection, candidate_domains, pod_capacity
 from policysched.evaluate.vector.node_values import columns_read_by
 from policysched.evaluate.verdict import PrebindRequirements, UnschedulableDiagnosis, Verdict
 from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore
@@ -106,7 +106,7 @@ class Evaluator:
         samples: Samples,
         overlay: Overlay | None = None,
         nominated_node: NodeName | None = None,
-        domain: TopologyDomain | None = None,
+        domain: NodeSelection | None = None,
         nominated_pods: NominatedPods = (),
     ) -> Verdict:
         """Select a node for the pod under the plan, or diagnose why none fits.
@@ -206,7 +206,7 @@ class Evaluator:
         facts: QueuedPodInfo,
         samples: Samples,
         overlay: Overlay | None = None,
-        domain: TopologyDomain | None = None,
+        domain: NodeSelection | None = None,
         nominated_pods: NominatedPods = (),
     ) -> DryRun:
         """For a pod without a feasible node (in `domain`, where one is given): test where it fits

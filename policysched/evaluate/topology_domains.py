@@ -21,6 +21,7 @@ from policysched.evaluate.columns.view import View
 from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.plan.lower import Variant
 from policysched.lang.ir.rules import BuiltinFilter
+from policysched.model.identifiers import NodeName
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,22 @@ class TopologyDomain:
         code = view.codes.strings.find(self.value)
         inside: Array = view.column(NodeMapEntryColumn("labels", self.key)) == code
         return inside
+
+
+@dataclass(frozen=True, slots=True)
+class RemainingNodes:
+    """The nodes of a domain (None: all), without those that were tried."""
+
+    domain: TopologyDomain | None
+    tried: frozenset[NodeName]
+
+    def rows(self, view: View) -> Array:
+        """bool[view.count]"""
+        untried: Array = view.from_node_values(dict.fromkeys(self.tried, 1.0), 0.0) == 0.0
+        return untried if self.domain is None else untried & self.domain.rows(view)
+
+
+NodeSelection = TopologyDomain | RemainingNodes
 
 
 def candidate_domains(

@@ -11,7 +11,7 @@ from policysched.evaluate import compile as compile_plan
 from policysched.from_files.cluster_files import ClusterFiles
 from policysched.from_files.simulate import simulate
 from policysched.from_files.state_values import state_tables
-from policysched.lang.ir.program import Program, rules_for
+from policysched.lang.ir.program import GangMode, Program, rules_for
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
@@ -77,7 +77,10 @@ def explain_pod(
         notes.append(missing_inputs_note(program))
     gang = plan.gang(observed.pod, space)
     if gang is not None:
-        notes.append(f"member of gang {gang.key[0]}/{gang.key[1]} (at least {gang.minimum}); explained alone")
+        notes.append(
+            f"member of gang {gang.key[0]}/{gang.key[1]} (at least {gang.minimum}); "
+            "the rules are explained for this pod alone"
+        )
     refusal = _quota_refusal(plan, cache, observed.pod, now_ns)
     if refusal is not None and explanation.pod_rejection is None:
         explanation = replace(explanation, selected=None, pod_rejection=refusal)
@@ -86,11 +89,11 @@ def explain_pod(
     tries_preemption = (
         explanation.selected is None
         and explanation.pod_rejection is None
-        and gang is None
         and plan.allows_preemption
         and not program.extenders
     )
-    if unserved is None and (tries_preemption or refusal is not None):
+    is_placed_whole = gang is not None and gang.mode is GangMode.WHOLE and not program.extenders
+    if unserved is None and (tries_preemption or is_placed_whole or refusal is not None):
         message, evicted = _explain_preemption(
             program,
             files,
@@ -104,6 +107,8 @@ def explain_pod(
             "",
         )
         notes += [evicted] if evicted else []
+        if is_placed_whole and explanation.selected is not None and message.startswith("gang "):
+            explanation = replace(explanation, selected=None, pod_rejection=message)
     return ExplainResult(
         program,
         observed.pod,
@@ -136,22 +141,25 @@ def _explain_preemption(
     authority: Authority,
     now_ns: int,
 ) -> tuple[str, str] | None:
-    """The scheduler's message for the pod when only it is pending, and a note about the pods it would evict. None if
-    there is no message."""
-    waiting = replace(
-        observed,
-        pod=replace(observed.pod, scheduler=program.name),
-        node=None,
-        phase="Pending",
-        deleting=False,
-    )
+    """The scheduler's message for the pod when only it is pending, or its gang, and a note about the pods it would evict.
+    None if there is no message."""
+    waiting = [
+        replace(
+            pending,
+            pod=replace(pending.pod, scheduler=program.name),
+            node=None,
+            phase="Pending",
+            deleting=False,
+        )
+        for pending in (observed, *_pending_gang_members(program, files, observed))
+    ]
     others = [
         placed for placed in files.pods if placed.node is not None and placed.pod.uid != observed.pod.uid
     ]
-    only_this_pod = replace(files, pods=[*others, waiting])
+    only_these_pods = replace(files, pods=[*others, *waiting])
     result = simulate(
         program,
-        only_this_pod,
+        only_these_pods,
         samples=samples,
         saved_states=saved_states,
         authority=authority,
@@ -159,12 +167,37 @@ def _explain_preemption(
         now_ns=now_ns,
     )
     message = dict(result.first_messages).get(observed.pod.full_name)
+    gang = compile_plan(program).gang(
+        observed.pod, files.build_cache().namespaces.get(observed.pod.namespace)
+    )
+    if message is None and gang is not None and observed.pod.full_name in dict(result.pending):
+        message = f"gang {gang.key[0]}/{gang.key[1]}: too few of its members exist"
     if message is None:
         return None
     if not result.preempted:
         return message, ""
     node = next((placement.node for placement in result.placements), None)
     return message, f"would be nominated to {node}, evicting {', '.join(result.preempted)}"
+
+
+def _pending_gang_members(program: Program, files: ClusterFiles, observed: ObservedPod) -> list[ObservedPod]:
+    """The other pending pods of the pod's gang."""
+    plan, spaces = compile_plan(program), files.build_cache().namespaces
+
+    def key(pod: Pod) -> tuple[str, str] | None:
+        terms = plan.gang(pod, spaces.get(pod.namespace))
+        return None if terms is None else terms.key
+
+    gang = key(observed.pod)
+    return [
+        other
+        for other in files.pods
+        if gang is not None
+        and other.node is None
+        and other.pod.uid != observed.pod.uid
+        and other.pod.scheduler == observed.pod.scheduler
+        and key(other.pod) == gang
+    ]
 
 
 def outage_note(explanation: PlacementExplanation) -> str:

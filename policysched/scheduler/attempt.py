@@ -23,7 +23,7 @@ from policysched.cluster.devices.pod_claims import (
     pod_resource_claims,
     unbindable_claims,
 )
-from policysched.evaluate import Overlay, PrebindRequirements, TopologyDomain, Verdict
+from policysched.evaluate import NodeSelection, Overlay, PrebindRequirements, TopologyDomain, Verdict
 from policysched.lang.ir.program import Extender, Program
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
@@ -233,7 +233,7 @@ class PodAttempts:
             yield core.limits.attempt_step_cost_max
 
     def evaluate(
-        self, pod: PendingPod, overlay: Overlay | None, now_ns: int, domain: TopologyDomain | None = None
+        self, pod: PendingPod, overlay: Overlay | None, now_ns: int, domain: NodeSelection | None = None
     ) -> AttemptSuccess | AttemptFailure:
         """Filter and score the nodes, on the cluster or on an overlay.
 
@@ -271,7 +271,7 @@ class PodAttempts:
         waits_for_policy = (
             verdict.node_count and verdict.scaleup_would_not_help() and not verdict.feasible_outside_domain
         )
-        if domain is not None:
+        if isinstance(domain, TopologyDomain):
             requeue_events |= _DOMAIN_CHANGE_EVENTS
             if verdict.feasible_outside_domain:
                 counts[outside_domain_reason(domain.key, domain.value)] = verdict.feasible_outside_domain

@@ -12,6 +12,7 @@ class SchedulerLimits:
     """backoff_*: kube-scheduler's backoff, 1 s doubled with each attempt up to 10 s. It also limits how often the
         reported message of a pod changes.
     binds_in_flight_max: no attempt while more binds than this are without an answer.
+    gang_backtracks_max: how often one attempt of a gang with unequal members takes back the node of a member.
     gang_report_delay_s: a gang with too few members is reported after this long.
     rekey_pods_max: pods that one call of `decide` evaluates for a policy text that is about to take over.
     decisions_kept: records of `/decisions`.
@@ -31,6 +32,7 @@ class SchedulerLimits:
     backoff_max_s: float = 10.0
     binds_in_flight_max: int = 500
     gang_report_delay_s: float = 1.0
+    gang_backtracks_max: int = 100
     rekey_pods_max: int = 200
     decisions_kept: int = 1000
     repeat_evictions_max: int = 20

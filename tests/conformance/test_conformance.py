@@ -1,6 +1,7 @@
 """The built-ins decide as the recorded kube-scheduler 1.36 did."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from policysched.kube.write.report_content import truncate_note
 from policysched.scheduler.preemption import candidates
+from policysched.scheduler.preemption.running_gangs import ReprieveOrder, reprieve_order
 from policysched.scheduler.unschedulable_message import unavailable_message
 from tests.builders import node_manifest, pod_manifest
 from tests.conformance.cluster_case import CASES, load
@@ -81,8 +83,8 @@ def test_victims_and_preemption_messages_agree_with_the_recordings() -> None:
 @pytest.mark.parametrize(
     ("part", "planted"),
     [
-        ("split_by_budget", lambda pods, _budgets: ([], list(pods))),
-        ("split_by_budget", lambda pods, _budgets: ([], list(reversed(pods)))),
+        ("reprieve_order", lambda pods, gang_of, _: reprieve_order(pods, gang_of, ())),
+        ("reprieve_order", lambda *inputs: _reversed(reprieve_order(*inputs))),
         ("NO_VICTIMS", "Nobody to evict"),
         ("NOT_HELPFUL", "No help"),
     ],
@@ -94,6 +96,10 @@ def test_a_planted_bug_in_preemption_is_detected(
     monkeypatch.setattr(candidates, part, planted)
 
     assert has_disagreements("preempt")
+
+
+def _reversed(order: ReprieveOrder) -> ReprieveOrder:
+    return replace(order, units=order.units[::-1])
 
 
 def test_a_filter_that_rejects_too_much_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,13 @@
-"""Which pods a pod may evict: the policy's `preemption` clause, and the operator's ceiling for all policies."""
+"""Which pods a pod may evict: the policy's `preemption` clause, and the operator's ceiling for all policies. Which
+gangs they break."""
 
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
 from fnmatch import translate
 from re import match
 
 from policysched.lang.ir.program import Program
+from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.scheduler.authority import VictimCeiling
@@ -50,3 +53,17 @@ def protected_by_settings(ceiling: VictimCeiling, victim: Pod, namespace: Namesp
         return True
     labels = dict(namespace.labels) if namespace is not None else {}
     return wanted != {key: labels[key] for key in wanted if key in labels}
+
+
+def gangs_left_below_minimum(
+    members: Mapping[Hashable, Collection[PodUid]],
+    minima: Mapping[Hashable, int],
+    victims: Collection[PodUid],
+) -> list[Hashable]:
+    """The gangs of which these victims leave some members, and fewer than the minimum. `members`: those that run."""
+    broken = []
+    for gang, uids in members.items():
+        staying = [uid for uid in uids if uid not in victims]
+        if 0 < len(staying) < minima[gang] and len(staying) < len(uids):
+            broken.append(gang)
+    return broken

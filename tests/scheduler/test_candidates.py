@@ -290,7 +290,12 @@ def check_best_candidate(by: Program, scene: Scene, started: list[int | None]) -
     [
         ("_victim_count_min", lambda pods, *_: 1 + len(list(pods)) // 2),
         ("_victim_priority_min", lambda ascending, *_: list(ascending)[-1].priority),
-        ("sorted_by_importance", lambda pods, _: list(pods)[:1]),
+        (
+            "select_victims_on_nodes",
+            lambda dry_run, potential, *more: searching.select_victims_on_nodes(
+                dry_run, {node: pods[:1] for node, pods in potential.items()}, *more
+            ),
+        ),
     ],
     ids=["the victim count is too high", "the victim priority is too high", "only one pod is evictable"],
 )
@@ -313,7 +318,7 @@ def test_planted_lower_bound_that_is_too_high_is_detected(
     [
         ("_remove_pods", lambda *_: None, check_all_candidates_found),
         ("sorted_by_importance", lambda pods, _: list(pods)[:1], check_all_candidates_found),
-        ("split_by_budget", lambda pods, _: ([], list(pods)[1:]), check_pod_fits),
+        ("Candidate", lambda node, pods, *more: Candidate(node, pods[1:], *more), check_pod_fits),
     ],
     ids=["no pod is removed", "only one pod is removed", "one pod is forgotten"],
 )

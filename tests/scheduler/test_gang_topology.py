@@ -68,6 +68,28 @@ def test_if_no_rack_fits_all_members_none_is_placed_and_the_best_rack_is_reporte
     )
 
 
+def test_if_every_rack_is_too_small_the_message_names_the_one_that_takes_most() -> None:
+    rig = rig_of(8, *racks(a1="3", b1="2", b2="4", c1="5"))
+    rig.observe(*members(8, cpu="1"))
+
+    rig.settle()
+
+    assert rig.placements() == {}
+    assert str(rig.pending_message("m0")).startswith(
+        "gang default/g: 6 of 8 members fit now in rack=b: 0/4 nodes"
+    )
+
+
+def test_the_smallest_rack_as_the_closest_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "policysched.scheduler.gangs.gang_attempt.closest_domain",
+        lambda *_: TopologyDomain("rack", "a"),
+    )
+
+    with pytest.raises(AssertionError):
+        test_if_every_rack_is_too_small_the_message_names_the_one_that_takes_most()
+
+
 def test_a_member_that_fits_nowhere_does_not_keep_the_others_from_a_rack() -> None:
     """Found by the simulation: only the racks were tried that would do for the first member."""
     rig = rig_of(2, *racks(a1="2", b1="3"))

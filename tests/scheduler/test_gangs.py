@@ -169,7 +169,7 @@ def test_a_gang_is_ordered_like_its_first_member() -> None:
     rig.settle()
 
     assert sorted(rig.bind_order()) == ["w0", "w1", "w2"]
-    assert rig.pending_message("mid") == "0/1 nodes are available: 1 Insufficient cpu."
+    assert str(rig.pending_message("mid")).startswith("0/1 nodes are available: 1 Insufficient cpu.")
 
 
 def test_two_gangs_that_fit_only_one_by_one_do_not_block_each_other() -> None:

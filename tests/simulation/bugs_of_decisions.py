@@ -18,7 +18,7 @@ from policysched.scheduler.extenders import calls
 from policysched.scheduler.gangs import gang_preemption as gang_room
 from policysched.scheduler.policies.assumed_load_tracker import AssumedLoadTracker
 from policysched.scheduler.policies.recovery_tracker import RecoveryTracker
-from policysched.scheduler.preemption import candidates
+from policysched.scheduler.preemption import candidates, running_gangs
 from policysched.scheduler.preemption.candidates import Candidate
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.preemption.gang_candidates import (
@@ -63,17 +63,22 @@ def pods_of_equal_priority_are_evicted() -> AbstractContextManager[Any]:
 
 
 def disruption_budgets_are_ignored() -> AbstractContextManager[Any]:
-    return patch.object(candidates, "split_by_budget", lambda pods, _: ([], list(pods)))
+    return patch.object(running_gangs, "split_by_budget", lambda pods, _: ([], list(pods)))
 
 
 def more_pods_are_evicted_than_needed() -> AbstractContextManager[Any]:
     """No victim that would still fit is reprieved."""
 
-    def candidate(node: Any, in_order: Any, _victims: Any, violations: int, cluster: Any) -> Candidate:
-        return honest(node, in_order, in_order, violations, cluster)
+    def candidate(self: candidates._VictimSelection) -> Candidate:
+        self.victim_uids = {pod.uid for pod in self._pods}
+        return honest(self)
 
-    honest = candidates._candidate
-    return patch.object(candidates, "_candidate", candidate)
+    honest = candidates._VictimSelection.candidate
+    return patch.object(candidates._VictimSelection, "candidate", candidate)
+
+
+def running_gangs_are_evicted_in_part() -> AbstractContextManager[Any]:
+    return patch.object(running_gangs.RunningGangs, "__call__", lambda *_: None)
 
 
 def a_preemptor_is_not_requeued_after_its_evictions() -> AbstractContextManager[Any]:

@@ -162,6 +162,8 @@ class OracleChecker:
         self.comparisons += 1
         if core.policies.running[pod.scheduler].program.extenders and node in explanation.feasible:
             return  # extenders take part in the selection
+        if self._has_unequal_members(pod) and node in explanation.feasible:
+            return  # backtracking may take a worse node
         explanation = self._prefer_nominated_node(pod, self._restrict_to_domain(pod, node, explanation))
         if explanation.selected != node:
             why = (
@@ -172,6 +174,11 @@ class OracleChecker:
             self._fail(
                 f"{pod.full_name} is assumed on {node}, the reference selects {explanation.selected} ({node}: {why})"
             )
+
+    def _has_unequal_members(self, pod: Pod) -> bool:
+        gang, pods = self._core.gangs.gang_of(pod.uid), self._core.cache.pods
+        assert gang is not None, f"{pod.full_name} is in no gang"
+        return any(pods[uid].pod.requests != pod.requests for uid in gang.terms)
 
     # ── preemption for gangs ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -275,24 +282,34 @@ class OracleChecker:
             self._fail(f"{prefix}, and does not fit there without its victims")
         if ending or any(uid != pod.uid for uid in core.cache.nominated):
             return  # overlapping preemptions are not judged
-        for victim in sorted(victims):
-            rest = self._cache_without(victims - {victim})
-            program = core.policies.running[pod.scheduler].program
+        program = core.policies.running[pod.scheduler].program
+        for group in self._evicted_together(victims):
+            rest = self._cache_without(victims - group)
             if evict.node in self._feasible(pod, rest) and quotas_admit_in(program, pod, rest):
-                self._fail(f"{prefix}, of which {core.cache.pods[victim].pod.full_name} is not needed")
+                names = ", ".join(core.cache.pods[uid].pod.full_name for uid in sorted(group))
+                self._fail(f"{prefix}, of which {names} is not needed")
         if any(self._is_counted_by_budget(core.cache.pods[uid].pod, allowed=0) for uid in victims):
             harmless = [node for node in core.cache.nodes if self._is_feasible_within_budgets(pod, node)]
             if harmless:
                 self._fail(f"{prefix}, which violates a budget, and {harmless} would violate none")
 
+    def _evicted_together(self, victims: set[PodUid]) -> list[set[PodUid]]:
+        """The victims, those of each gang together: a gang goes whole or keeps its minimum."""
+        groups: dict[Any, set[PodUid]] = {}
+        for uid in sorted(victims):
+            gang = self._core.gangs.gang_of(uid)
+            groups.setdefault(uid if gang is None else gang.id, set()).add(uid)
+        return list(groups.values())
+
     def _is_feasible_within_budgets(self, pod: Pod, node: NodeName) -> bool:
-        """Whether the pod fits without the possible victims that no budget covers."""
+        """Whether the pod fits without the possible victims that no budget covers and that are in no gang."""
         core = self._core
         may_go = {
             other.uid
             for other in core.cache.ledger.usage(node).pods.values()
             if other.scheduler == pod.scheduler and other.priority < pod.priority
             if PROTECTED_LABEL not in other.labels and not self._is_counted_by_budget(other)
+            if core.gangs.gang_of(other.uid) is None
         }
         return bool(may_go) and node in self._feasible(pod, self._cache_without(may_go))
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -19,7 +20,10 @@ from policysched.scheduler.commands import Bind, Victim
 from policysched.scheduler.gangs import gang_preemption
 from policysched.scheduler.preemption import candidates
 from policysched.scheduler.preemption.candidates import Candidate
-from tests.simulation.bugs_of_decisions import the_victims_condition_of_a_policy_is_ignored
+from tests.simulation.bugs_of_decisions import (
+    running_gangs_are_evicted_in_part,
+    the_victims_condition_of_a_policy_is_ignored,
+)
 from tests.simulation.scenario import BETA, GAMMA, Scenario, ScenarioBug
 from tests.simulation.scenarios_liveness import a_pod_is_bound, a_pod_waits
 
@@ -63,6 +67,17 @@ async def a_gang_has_the_priority_of_the_running_pods(world: Scenario) -> None:
 async def an_urgent_gang_fits_across_zones(world: Scenario) -> None:
     together = 'min = least\n  topology = "topology.kubernetes.io/zone"'
     await _create_gang_and_full_nodes(world, GAMMA.replace("min = least", together), urgent=True)
+
+
+async def an_urgent_pod_needs_the_node_of_a_gang_member(world: Scenario) -> None:
+    world.policies(gamma=GAMMA)
+    world.start("leader")
+    for name in ("a", "b"):
+        world.node(name, cpu="1")
+        world.pod(f"on-{name}", cpu="1", scheduler="gamma", labels={"group": "pair", "least": "2"})
+    await world.until(lambda: all(world.nodes_by_pod().values()), "the gang to run")
+    world.pod("urgent", cpu="1", scheduler="gamma", urgent=True)
+    await world.until(lambda: world.nodes_by_pod().get("urgent"), "the urgent pod to run")
 
 
 async def _create_gang_and_full_nodes(world: Scenario, policy: str, *, urgent: bool) -> None:
@@ -128,12 +143,13 @@ def the_plan_counts_a_reason_twice() -> AbstractContextManager[Any]:
 
 
 def only_the_first_victim_is_evicted() -> AbstractContextManager[Any]:
-    honest = candidates._candidate
+    honest = candidates._VictimSelection.candidate
 
-    def candidate(node: Any, in_order: Any, victims: Any, violations: int, cluster: Any) -> Candidate:
-        return honest(node, in_order, victims[:1], violations, cluster)
+    def candidate(self: candidates._VictimSelection) -> Candidate:
+        chosen = honest(self)
+        return replace(chosen, victims=chosen.victims[:1])
 
-    return patch.object(candidates, "_candidate", candidate)
+    return patch.object(candidates._VictimSelection, "candidate", candidate)
 
 
 def any_pod_can_be_a_victim() -> AbstractContextManager[Any]:
@@ -201,6 +217,11 @@ SCENARIO_BUGS = (
         gang_preemption_ignores_topology,
         an_urgent_gang_fits_across_zones,
         (r"has topology .* and gets",),
+    ),
+    ScenarioBug(
+        running_gangs_are_evicted_in_part,
+        an_urgent_pod_needs_the_node_of_a_gang_member,
+        (r"is evicted in part: of 2 members fewer than 2 stay",),
     ),
     ScenarioBug(
         the_preemptor_is_marked_as_a_victim,

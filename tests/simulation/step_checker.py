@@ -1,6 +1,6 @@
 """Checks every step of one scheduler process as it is made."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -11,10 +11,12 @@ from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.commands import Bind, Command, Evict, Prebind
-from policysched.scheduler.events import PrebindRefused
+from policysched.scheduler.events import EvictionRefused, PrebindRefused
 from policysched.scheduler.scheduler import Scheduler
 from tests.inline import EventLoopLeaderElection
 from tests.reference import gang_terms
+from tests.reference.gang import GangTerms
+from tests.reference.victims import gangs_left_below_minimum
 from tests.simulation.fake_extender import vetoes
 from tests.simulation.load_checker import LoadChecker
 from tests.simulation.oracle_checker import OracleChecker
@@ -60,12 +62,14 @@ class StepChecker:
         self._traffic = TrafficChecker(scheduler, self._local, app.runtime.now_ns, world.fail)
         self._steps = 0
         self._prepared: set[PodUid] = set()
+        self._evicting: dict[PodUid, PodUid] = {}  # preemptor by victim
         self._kept = kept
         handle = scheduler.handle
 
         def checked_handle(event: Any, now_ns: int) -> list[Command]:
             self._load.handled(event)
             self._note_failed_prebind(event)
+            self._note_refused_eviction(event)
             return handle(event, now_ns)
 
         scheduler.handle = self._checked(checked_handle)  # type: ignore[method-assign]
@@ -76,9 +80,11 @@ class StepChecker:
     def _checked(self, step: Callable[..., list[Command]]) -> Callable[..., list[Command]]:
         def checked_step(*what: Any) -> list[Command]:
             commands = step(*what)
-            for command in commands:
-                if isinstance(command, Evict):
-                    self._record_eviction(command)
+            evictions = [command for command in commands if isinstance(command, Evict)]
+            for evict in evictions:
+                self._record_eviction(evict)
+            if evictions:
+                self._check_evicted_gangs(evictions)
             prepares = [command for command in commands if isinstance(command, Prebind)]
             if prepares:
                 self._check_reservations(prepares)
@@ -99,6 +105,13 @@ class StepChecker:
         self._world.log(f"{self._name} evicts {victims} on {evict.node} for {evict.namespace}/{evict.name}")
         self._world.safety_checker.record_eviction(evict)
         self.oracle_checker.check_eviction(evict)
+
+    def _check_evicted_gangs(self, evictions: Sequence[Evict]) -> None:
+        for evict in evictions:
+            self._evicting |= {victim.uid: evict.uid for victim in evict.victims}
+        victims = {victim.uid for evict in evictions for victim in evict.victims}
+        for words in gangs_evicted_in_part(self._scheduler, victims, self._evicting):
+            self._world.fail(words)
 
     def _check_gangs(self, commands: list[Command]) -> None:
         """A pod with a prebind was decided before the prebind; by the time of its bind other
@@ -149,6 +162,15 @@ class StepChecker:
         if terms is not None and terms.on_timeout is OnTimeout.BEST_EFFORT:
             self._world.safety_checker.mark_disturbed(pod)
 
+    def _note_refused_eviction(self, event: Any) -> None:
+        """Victims that were not deleted run on."""
+        if isinstance(event, EvictionRefused):
+            self._evicting = {
+                victim: preemptor
+                for victim, preemptor in self._evicting.items()
+                if preemptor != event.preemptor or victim in event.victims
+            }
+
     def _note_failed_prebind(self, event: Any) -> None:
         """A member whose prebind fails leaves its gang incomplete while the others are in flight."""
         if isinstance(event, PrebindRefused) and event.uid in self._scheduler._core.cache.pods:
@@ -194,6 +216,38 @@ def partial_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> li
                 f"partial gang: {terms.key} has {len(members)} of {terms.minimum} placed after {decided}"
             )
     return problems
+
+
+def gangs_evicted_in_part(
+    scheduler: Scheduler, victims: Collection[PodUid], evicting: Collection[PodUid]
+) -> list[str]:
+    """Whole gangs that keep some members after these evictions, and fewer than the minimum. `evicting`: victims of
+    earlier decisions too. A best-effort gang is exempt.
+    """
+    members: dict[Hashable, list[PodUid]] = {}
+    minima: dict[Hashable, int] = {}
+    for uid, observed in scheduler._core.cache.pods.items():
+        terms = _placed_member(scheduler, uid)
+        if terms is not None and not observed.deleting and (uid in victims or uid not in evicting):
+            gang = (observed.pod.scheduler, *terms.key)
+            members.setdefault(gang, []).append(uid)
+            minima[gang] = max(terms.minimum, minima.get(gang, 0))
+    return [
+        f"gang {gang} is evicted in part: of {len(members[gang])} members fewer than {minima[gang]} stay"
+        for gang in gangs_left_below_minimum(members, minima, victims)
+    ]
+
+
+def _placed_member(scheduler: Scheduler, uid: PodUid) -> GangTerms | None:
+    """The terms of a placed member of a gang that keeps its minimum."""
+    core = scheduler._core
+    pod = core.cache.pods[uid].pod
+    running = core.policies.running.get(pod.scheduler)
+    if running is None or core.cache.ledger.placement(uid) is None:
+        return None
+    terms = gang_terms(running.program, pod, core.namespace_of(pod))
+    is_whole = terms is not None and terms.mode is GangMode.WHOLE
+    return terms if is_whole and terms.on_timeout is not OnTimeout.BEST_EFFORT else None
 
 
 def scattered_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> list[str]:

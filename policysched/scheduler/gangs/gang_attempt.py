@@ -3,7 +3,8 @@
 Members are evaluated one after the other on an overlay that holds the earlier ones. Pods are
 assumed only if enough members fit, and then all in the same step. Otherwise preemption is tried for
 the members that are needed. Members of one equivalence class fail together: once one of them fits
-nowhere the others are skipped, and the attempt ends as soon as too few members remain.
+nowhere the others are skipped, and the attempt ends as soon as too few members remain. Unequal
+members that do not fit in queue order are tried largest first (`backtracking`).
 """
 
 from collections import Counter
@@ -17,12 +18,14 @@ from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.enqueue import PodEnqueuer
-from policysched.scheduler.gangs.gang_domains import candidate_domains
+from policysched.scheduler.gangs.backtracking import BacktrackBudget, BacktrackingSearch
+from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain
 from policysched.scheduler.gangs.gang_preemption import (
     find_gang_placement,
     gang_overlay,
-    members_in_attempt_order,
 )
+from policysched.scheduler.gangs.member_order import largest_first, members_in_attempt_order
+from policysched.scheduler.gangs.member_trial import MemberTrial
 from policysched.scheduler.outcome import (
     PLACED_POD_EVENTS,
     AttemptFailure,
@@ -62,6 +65,7 @@ class _GangSearchResult:
     operations: int = 0  # of the members that were evaluated
     evaluations: int = 0
     domains_tried: int | None = None  # None: all
+    backtracks_exceeded: bool = False
 
 
 class GangAttempts:
@@ -129,7 +133,7 @@ class GangAttempts:
         """Find nodes for the members.
 
         A gang with a topology key gets the first domain that fits enough members, or else the
-        result of the domain that fits most.
+        result of the domain that fits most, also of those that are too small for the gang.
         """
         over_budget = self._over_budget_message(gang)
         if over_budget is not None:
@@ -150,7 +154,9 @@ class GangAttempts:
         """Find nodes for members that the quotas admit. `removed`: pods that would be evicted; `usage`: of the quotas
         without them."""
         if gang.topology is None:
-            return (yield from self._search_domain(gang, None, now_ns, removed, usage))
+            search = yield from self._search_domain(gang, None, now_ns, removed, usage)
+            trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, now_ns)
+            return (yield from self._with_backtracking(gang, [search], trial)) or search
         searches: list[_GangSearchResult] = []
         left_out = False
         equivalence_keys = self._pod_attempts.gang_equivalence_keys(gang.members_in_order())
@@ -163,6 +169,14 @@ class GangAttempts:
                 self._core.records.counters.count_over_budget(gang.policy)
                 left_out = True
                 break
+        trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, now_ns)
+        backtracked = yield from self._with_backtracking(gang, searches, trial)
+        if backtracked is not None:
+            return backtracked
+        if not left_out:
+            closest = closest_domain(self._core, gang, gang.topology, now_ns)
+            if closest is not None and all(search.domain != closest for search in searches):
+                searches.append((yield from self._search_domain(gang, closest, now_ns, removed, usage)))
         if not searches:
             no_domain = TopologyDomain(gang.topology, None)
             searches.append((yield from self._search_domain(gang, no_domain, now_ns, removed, usage)))
@@ -215,6 +229,32 @@ class GangAttempts:
             operations > self._core.evaluator.gang_budget(len(gang.pending_members))
             or evaluations > GANG_EVALUATIONS_MAX
         )
+
+    def _with_backtracking(
+        self, gang: QueuedGang, searches: Sequence[_GangSearchResult], trial: MemberTrial
+    ) -> Steps[_GangSearchResult | None]:
+        """Search again, the largest member first, in the domains of searches that found too few nodes. None: members
+        are equal, or there is no placement."""
+        members = largest_first(self._core, gang)
+        if members is None or any(len(search.fits) >= gang.needed_count for search in searches):
+            return None
+        budget = BacktrackBudget(self._core.limits.gang_backtracks_max)
+        equivalence_keys = self._pod_attempts.gang_equivalence_keys(members)
+        for search in searches:
+            trial.reset()
+            fits = yield from BacktrackingSearch(
+                members,
+                equivalence_keys,
+                gang.needed_count,
+                gang.vacancies,
+                search.domain,
+                budget,
+                trial,
+            ).run()
+            search.backtracks_exceeded = budget.exceeded
+            if fits is not None:
+                return replace(search, fits=fits)  # the failures end when members that are left out fit
+        return None
 
     def _search_domain(
         self,
@@ -387,6 +427,8 @@ def _gang_message(
         domain = f" in {search.domain.key}={search.domain.value}"
     if search.domains_tried is not None:
         domain += f" (only {search.domains_tried} domains were tried within the budget of the gang)"
+    if search.backtracks_exceeded:
+        domain += " (not all placements were tried; settings: scheduling.gang_backtracks_max)"
     return (
         first.reason,
         f"gang {gang.name}: {count} of {gang.minimum} members fit now{domain}: {message}",

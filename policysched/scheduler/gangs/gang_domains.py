@@ -12,6 +12,7 @@ from policysched.evaluate import TopologyDomain
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.preemption.nominations import nominated_overlay
+from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gangs import QueuedGang
 
 
@@ -37,19 +38,52 @@ def candidate_domains(
         if sum(equivalence_keys[other.uid] not in tried_keys for other in members) < gang.needed_count:
             return
         tried_keys.add(equivalence_keys[member.uid])
-        for value in core.evaluator.candidate_domains(
-            core.plan(member.policy),
-            member.pod,
-            key,
-            **core.evaluation_inputs(member, now_ns),
-            overlay=nominated_overlay(core, member.pod, excluding=gang.pending_members.keys())
-            or core.evaluator.overlay(),
-            pods_needed=gang.needed_count,
-            same_requests=same_requests,
-        ):
+        for value in _feasible_domains(core, gang, member, key, gang.needed_count, same_requests, now_ns):
             if value not in yielded:
                 yielded.add(value)
                 yield TopologyDomain(key, value)
+
+
+def closest_domain(core: SchedulerCore, gang: QueuedGang, key: str, now_ns: int) -> TopologyDomain | None:
+    """The domain with room for most members, by cpu, memory and the number of pods, of those where the first member
+    fits; None: there is none, members are unequal, or placed members fix the domain.
+    """
+    members = gang.members_in_order()
+    first = members[0]
+    if _placed_domain(core, gang, key) is not None or any(
+        other.pod.requests != first.pod.requests for other in members
+    ):
+        return None
+
+    def domains(pods_needed: int) -> tuple[str, ...]:
+        return _feasible_domains(core, gang, first, key, pods_needed, True, now_ns)
+
+    low, high = 0, gang.needed_count  # some domain takes `low` members, and none is known to take `high`
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if domains(middle) else (low, middle)
+    return TopologyDomain(key, domains(low)[0]) if low else None
+
+
+def _feasible_domains(
+    core: SchedulerCore,
+    gang: QueuedGang,
+    member: PendingPod,
+    key: str,
+    pods_needed: int,
+    same_requests: bool,
+    now_ns: int,
+) -> tuple[str, ...]:
+    return core.evaluator.candidate_domains(
+        core.plan(member.policy),
+        member.pod,
+        key,
+        **core.evaluation_inputs(member, now_ns),
+        overlay=nominated_overlay(core, member.pod, excluding=gang.pending_members.keys())
+        or core.evaluator.overlay(),
+        pods_needed=pods_needed,
+        same_requests=same_requests,
+    )
 
 
 def preemption_domains(core: SchedulerCore, gang: QueuedGang, key: str, now_ns: int) -> list[TopologyDomain]:

@@ -22,6 +22,7 @@ from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_domains import preemption_domains
+from policysched.scheduler.gangs.member_order import largest_first, members_in_attempt_order
 from policysched.scheduler.outcome import AttemptSuccess
 from policysched.scheduler.preemption.best_first_search import (
     BestFirstSearch,
@@ -48,6 +49,7 @@ from policysched.scheduler.preemption.gang_candidates import (
     NoGangPlacement,
 )
 from policysched.scheduler.preemption.nominations import nominated_overlay
+from policysched.scheduler.preemption.running_gangs import RunningGangs
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.steps import Steps, evaluation_cost
@@ -55,11 +57,6 @@ from policysched.scheduler.unschedulable_message import unavailable_message
 
 _DOMAINS_MAX, _DOMAINS_SUFFICIENT = 16, 4
 """Limits of the search over domains: how many are tried at most, and how many placements suffice."""
-
-
-def members_in_attempt_order(core: SchedulerCore, gang: QueuedGang) -> list[PendingPod]:
-    """Nominated members first, then queue order."""
-    return sorted(gang.members_in_order(), key=lambda pod: pod.uid not in core.cache.nominated)
 
 
 def gang_overlay(core: SchedulerCore, gang: QueuedGang) -> Overlay:
@@ -75,11 +72,11 @@ def find_gang_placement(
 ) -> Steps[GangPlacement | NoGangPlacement]:
     """Search with preemption, for as many members as are needed. The gang does not fit as it is."""
     if gang.topology is None:
-        return (yield from _GangSearch(core, gang, None, context, now_ns).run())
+        return (yield from _search_domain(core, gang, None, context, now_ns))
     outcomes: list[GangPlacement | NoGangPlacement] = []
     placements: list[GangPlacement] = []
     for domain in preemption_domains(core, gang, gang.topology, now_ns)[:_DOMAINS_MAX]:
-        outcome = yield from _GangSearch(core, gang, domain, context, now_ns).run()
+        outcome = yield from _search_domain(core, gang, domain, context, now_ns)
         if isinstance(outcome, GangPlacement):
             placements.append(outcome)
         elif outcome.victims_terminating:
@@ -88,10 +85,26 @@ def find_gang_placement(
         if len(placements) == _DOMAINS_SUFFICIENT:
             break
     if not outcomes:
-        outcomes.append(
-            (yield from _GangSearch(core, gang, TopologyDomain(gang.topology, None), context, now_ns).run())
-        )
+        no_domain = TopologyDomain(gang.topology, None)
+        outcomes.append((yield from _search_domain(core, gang, no_domain, context, now_ns)))
     return min(placements, key=lambda placement: placement.disruption) if placements else outcomes[0]
+
+
+def _search_domain(
+    core: SchedulerCore,
+    gang: QueuedGang,
+    domain: TopologyDomain | None,
+    context: GangSearchContext,
+    now_ns: int,
+) -> Steps[GangPlacement | NoGangPlacement]:
+    """Members in queue order; without a placement, the largest first."""
+    members = members_in_attempt_order(core, gang)
+    outcome = yield from _GangSearch(core, gang, members, domain, context, now_ns).run()
+    by_size = largest_first(core, gang)
+    if by_size is None or isinstance(outcome, GangPlacement) or outcome.victims_terminating:
+        return outcome
+    second = yield from _GangSearch(core, gang, by_size, domain, context, now_ns).run()
+    return second if isinstance(second, GangPlacement) or second.victims_terminating else outcome
 
 
 @dataclass(slots=True)
@@ -109,6 +122,7 @@ class _CachedCandidates:
 class _GangSearch:
     core: SchedulerCore
     gang: QueuedGang
+    members: list[PendingPod]
     domain: TopologyDomain | None
     context: GangSearchContext
     now_ns: int
@@ -116,6 +130,7 @@ class _GangSearch:
     placements: list[MemberPlacement] = field(init=False, default_factory=list)
     budgets: list[DisruptionBudget] = field(init=False)
     removed_uids: set[PodUid] = field(init=False, default_factory=set)
+    changed_nodes: list[set[NodeName]] = field(init=False, default_factory=list)  # by placement
     first_message: str | None = field(init=False, default=None)
     candidate_cache: dict[Hashable, _CachedCandidates] = field(init=False, default_factory=dict)
 
@@ -153,7 +168,7 @@ class _GangSearch:
     def _place_fitting_members(self, needed: int) -> Steps[list[PendingPod]]:
         """Add the members that fit without evictions; return the others, in order."""
         remaining, failed = [], set[Hashable]()
-        for pod in members_in_attempt_order(self.core, self.gang):
+        for pod in self.members:
             if len(self.placements) >= needed or self.context.equivalence_keys[pod.uid] in failed:
                 remaining.append(pod)
                 continue
@@ -170,6 +185,7 @@ class _GangSearch:
         return evaluation_cost(len(self.core.cache.nodes), self.core.evaluator.decision_cost(pod.pod))
 
     def _apply_placement(self, placement: MemberPlacement) -> None:
+        self.changed_nodes.append(self._nodes_changed_by(placement))
         for victim in placement.candidate.victims:
             self.overlay.remove_pod(victim.uid)
             self.removed_uids.add(victim.uid)
@@ -179,6 +195,18 @@ class _GangSearch:
             self.candidate_cache.clear()  # evictions may violate budgets now that had room before
         self.context.add_to_overlay(placement.pod, placement.node, self.overlay)
         self.placements.append(placement)
+
+    def _nodes_changed_by(self, placement: MemberPlacement) -> set[NodeName]:
+        """The node, those of its victims, and those where gangs of victims run that have less to spare now."""
+        victims = {victim.uid for victim in placement.candidate.victims}
+        for uid in list(victims):
+            gang = self.core.gangs.gang_of(uid)
+            victims.update(() if gang is None else gang.placed_members)
+        placements = (self.core.cache.ledger.placement(uid) for uid in victims)
+        return {placement.node, *(found.node for found in placements if found is not None)}
+
+    def _is_leaving(self, uid: PodUid) -> bool:
+        return uid in self.removed_uids or self.context.is_terminating(uid)
 
     # ── one member ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -236,14 +264,18 @@ class _GangSearch:
             return victim.uid not in members and allowed(victim) and not self.context.eviction_blocked(victim)
 
         node_count = len(self.core.cache.nodes)
-        cluster = PreemptionInputs(self._pods_on, self.context.started_ns, self.budgets, node_count)
+        cluster = PreemptionInputs(
+            self._pods_on,
+            self.context.started_ns,
+            self.budgets,
+            node_count,
+            RunningGangs(self.core, self._is_leaving),
+        )
         equivalence_key, placed_count = self.context.equivalence_keys[pod.uid], len(self.placements)
         cached = self.candidate_cache.get(equivalence_key)
-        changed = (
-            set()
-            if cached is None
-            else {placement.node for placement in self.placements[cached.placed_count :]}
-        )
+        changed = set[NodeName]()
+        if cached is not None:
+            changed.update(*self.changed_nodes[cached.placed_count :])
         previous = None if cached is None else cached.candidates
         if dry_run.node_local:
             if isinstance(previous, BestFirstSearch):

@@ -28,8 +28,8 @@ from policysched.scheduler.preemption.candidates import (
     node_batches,
     search_cost,
     select_victims_on_nodes,
-    sorted_by_importance,
 )
+from policysched.scheduler.preemption.running_gangs import EvictablePods
 from policysched.scheduler.steps import Steps
 
 Disruption = tuple[int, int, int, int, int]
@@ -44,7 +44,7 @@ class BestFirstSearch:
     """Nodes with pods that may be evicted. `refresh` must be called for nodes that changed."""
 
     def __init__(self, may_evict: Callable[[Pod], bool]) -> None:
-        self._may_evict = may_evict
+        self._evictable = EvictablePods(may_evict)
         self._pods: dict[NodeName, list[Pod]] = {}  # evictable, most important first
         self._evaluated: dict[NodeName, Candidate] = {}  # with exact disruption
         self._heap: list[tuple[Disruption, NodeName, int]] = []
@@ -60,11 +60,11 @@ class BestFirstSearch:
         for batch in node_batches(potential_nodes):
             cost = 0
             for node, missing in zip(batch, dry_run.shortfalls(batch), strict=True):
-                pods = [pod for pod in cluster.pods_on(node) if self._may_evict(pod)]
+                pods = cluster.evictable_pods(node, self._evictable)
                 cost += 1 + len(pods)
                 if pods:
-                    self._pods[node] = sorted_by_importance(pods, cluster.started_ns)
-                    self._push(node, disruption_lower_bound(self._pods[node], missing, cluster.started_ns))
+                    self._pods[node] = pods
+                    self._push(node, disruption_lower_bound(pods, missing, cluster.started_ns))
                 else:
                     self.reasons[NO_VICTIMS] += 1
             yield cost // _PODS_PER_COST_UNIT
@@ -136,7 +136,8 @@ def disruption_lower_bound(
 ) -> Disruption:
     """Lower bound of the disruption on a node, for each part of the key by itself.
 
-    `in_order`: evictable pods, most important first. `missing`: the amount to free by resource
+    `in_order`: evictable pods, most important first; what goes with them on other nodes only adds to
+    it. `missing`: the amount to free by resource
     (`pods`: how many).
     """
     ascending = in_order[::-1]

@@ -2,7 +2,8 @@
 
 For each node, all pods that may be evicted are removed. If the pod fits then, they are reprieved one
 by one as long as it still fits: first those whose eviction would violate a disruption budget, then
-the most important ones. The pods that cannot be reprieved are the victims. Source:
+the most important ones. The pods that cannot be reprieved are the victims. A running gang is a victim
+whole, or keeps its minimum (`running_gangs`). Source:
 `SelectVictimsOnNode` in kubernetes' `pkg/scheduler/framework/plugins/defaultpreemption` and
 `pickOneNodeForPreemption` in `pkg/scheduler/framework/preemption`, v1.36.
 
@@ -17,11 +18,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from policysched.cluster.budgets import split_by_budget
 from policysched.evaluate import DryRun
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
+from policysched.scheduler.preemption.running_gangs import EvictablePods, GangOf, no_gang, reprieve_order
 from policysched.scheduler.steps import Steps
 
 NO_VICTIMS = "No preemption victims found for incoming pod"
@@ -43,7 +44,8 @@ PRIORITY_OFFSET = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node where the pod fits without the `victims`, the most important victim first.
+    """A node where the pod fits without the `victims`, the most important victim first. Members of a
+    gang that goes whole may be on other nodes.
 
     `violations` counts victims whose eviction violates a disruption budget. `started_ns` is the
     earliest start among the victims of the highest priority.
@@ -83,13 +85,19 @@ class PreemptionInputs:
     """Cluster state for preemption.
 
     `pods_on`: pods of a node in order of arrival. `started_ns`: when the kubelet started a pod
-    (None: not yet). `node_count` counts all nodes.
+    (None: not yet). `node_count` counts all nodes. `gang_of`: the running gang of a pod.
     """
 
     pods_on: Callable[[NodeName], Iterable[Pod]]
     started_ns: Callable[[PodUid], int | None]
     budgets: Collection[DisruptionBudget]
     node_count: int
+    gang_of: GangOf = no_gang
+
+    def evictable_pods(self, node: NodeName, evictable: EvictablePods) -> list[Pod]:
+        """Those of the node's pods that may be victims, most important first."""
+        pods = [pod for pod in self.pods_on(node) if evictable.may_evict(pod)]
+        return evictable.without_needed_members(sorted_by_importance(pods, self.started_ns), self.gang_of)
 
 
 def no_evictable_pods(dry_run: DryRun, node_count: int) -> CandidateSearchResult:
@@ -120,13 +128,11 @@ def find_candidates(
     reasons: Counter[str] = Counter()
     nodes = [node for node in dry_run.potential_nodes if only_nodes is None or node in only_nodes]
 
+    evictable = EvictablePods(may_evict)
+
     def evictable_pods(batch: Iterable[NodeName]) -> dict[NodeName, list[Pod]]:
-        pods_by_node = {node: [pod for pod in cluster.pods_on(node) if may_evict(pod)] for node in batch}
-        return {
-            node: sorted_by_importance(pods, cluster.started_ns)
-            for node, pods in pods_by_node.items()
-            if pods
-        }
+        pods_by_node = {node: cluster.evictable_pods(node, evictable) for node in batch}
+        return {node: pods for node, pods in pods_by_node.items() if pods}
 
     candidates: list[Candidate] = []
     node_rejections = {} if previous is None else dict(previous.node_rejections)
@@ -222,48 +228,92 @@ def _node_local_rejections(
 def select_victims_on_nodes(
     dry_run: DryRun, potential: Mapping[NodeName, list[Pod]], cluster: PreemptionInputs, reasons: Counter[str]
 ) -> list[Candidate]:
-    """Evaluate these nodes together: round n reprieves the n-th pod of each. Restores the overlay."""
-    _remove_pods(dry_run, potential)
+    """Evaluate these nodes together: round n reprieves the n-th unit of each. Restores the overlay.
+
+    If a rule depends on other nodes, the members of gangs that run elsewhere are removed too.
+    """
+    selections = {node: _VictimSelection(node, pods, cluster) for node, pods in potential.items()}
+    to_remove = dict(potential)
+    if not dry_run.node_local:
+        to_remove = {node: [*pods, *selections[node].elsewhere] for node, pods in potential.items()}
+    _remove_pods(dry_run, to_remove)
     nodes = list(potential)
-    possible: list[NodeName] = []
+    possible: list[_VictimSelection] = []
     for node, rejected in zip(nodes, dry_run.rejections(nodes), strict=True):
         reasons.update(rejected)
         if not rejected:
-            possible.append(node)
-    reprieve_order: dict[NodeName, list[Pod]] = {}
-    violating: dict[NodeName, int] = {}
-    for node in possible:
-        first, others = split_by_budget(potential[node], cluster.budgets)
-        reprieve_order[node], violating[node] = first + others, len(first)
-    victims: dict[NodeName, list[Pod]] = {node: [] for node in possible}
-    violations = dict.fromkeys(possible, 0)
-    for index in range(max(map(len, reprieve_order.values()), default=0)):
-        nodes_left = [node for node in possible if index < len(reprieve_order[node])]
-        for node in nodes_left:
-            dry_run.overlay.restore_pod(reprieve_order[node][index].uid)
-        for node, rejected in zip(nodes_left, dry_run.rejections(nodes_left), strict=True):
+            possible.append(selections[node])
+    for index in range(max((len(selection.units) for selection in possible), default=0)):
+        tried = [selection for selection in possible if selection.can_reprieve(index)]
+        returned = {
+            selection.node: selection.pods_of_unit(index, everywhere=not dry_run.node_local)
+            for selection in tried
+        }
+        _restore_pods(dry_run, returned)
+        for selection, rejected in zip(
+            tried, dry_run.rejections([selection.node for selection in tried]), strict=True
+        ):
             if rejected:
-                pod = reprieve_order[node][index]
-                dry_run.overlay.remove_pod(pod.uid)
-                victims[node].append(pod)
-                violations[node] += index < violating[node]
-    to_restore = {node: victims.get(node, pods) for node, pods in potential.items()}
-    _restore_pods(dry_run, to_restore)
-    return [
-        _candidate(node, potential[node], victims[node], violations[node], cluster)
-        for node in possible
-        if victims[node]
-    ]
+                _remove_pods(dry_run, {selection.node: returned[selection.node]})
+            else:
+                selection.reprieve(index)
+    for selection in possible:
+        removed = to_remove[selection.node]
+        to_remove[selection.node] = [pod for pod in removed if pod.uid in selection.victim_uids]
+    _restore_pods(dry_run, to_remove)
+    return [selection.candidate() for selection in possible if selection.victim_uids]
 
 
-def _candidate(
-    node: NodeName, in_order: list[Pod], victims: list[Pod], violations: int, cluster: PreemptionInputs
-) -> Candidate:
-    chosen = {victim.uid for victim in victims}
-    ordered = tuple(pod for pod in in_order if pod.uid in chosen)
-    starts = [cluster.started_ns(victim.uid) for victim in ordered if victim.priority == ordered[0].priority]
-    started_ns = min(NOT_STARTED_NS if start is None else start for start in starts)
-    return Candidate(node, ordered, violations, started_ns)
+class _VictimSelection:
+    """Which units of a node are reprieved. The others are the victims."""
+
+    def __init__(self, node: NodeName, in_order: list[Pod], cluster: PreemptionInputs) -> None:
+        self.node = node
+        self._cluster = cluster
+        order = reprieve_order(in_order, cluster.gang_of, cluster.budgets)
+        self.units = order.units
+        self.elsewhere = order.elsewhere
+        self._violating = order.violating
+        self._pods = [*in_order, *self.elsewhere]
+        self.victim_uids = set(map(_uid, self._pods))
+
+    def can_reprieve(self, index: int) -> bool:
+        """Whether there is such a unit, and it is not of a gang that goes whole."""
+        if index >= len(self.units):
+            return False
+        gang = self.units[index].spare_of
+        return gang is None or any(
+            unit.gang is gang and unit.pods[0].uid not in self.victim_uids for unit in self.units
+        )
+
+    def pods_of_unit(self, index: int, *, everywhere: bool) -> list[Pod]:
+        """The pods on this node that a reprieve returns, and those of its gang on other nodes."""
+        unit = self.units[index]
+        if unit.gang is None or not everywhere:
+            return list(unit.pods)
+        members = unit.gang.members
+        return [*unit.pods, *(pod for pod in self.elsewhere if pod.uid in members)]
+
+    def reprieve(self, index: int) -> None:
+        self.victim_uids -= set(map(_uid, self.pods_of_unit(index, everywhere=True)))
+
+    def candidate(self) -> Candidate:
+        """The node with the victims; at least one unit was not reprieved."""
+        victims = [pod for pod in self._pods if pod.uid in self.victim_uids]
+        violations = sum(pod.uid in self._violating for pod in victims)
+        if self.elsewhere:
+            victims = sorted_by_importance(victims, self._cluster.started_ns)
+        starts = [
+            self._cluster.started_ns(victim.uid)
+            for victim in victims
+            if victim.priority == victims[0].priority
+        ]
+        started_ns = min(NOT_STARTED_NS if start is None else start for start in starts)
+        return Candidate(self.node, tuple(victims), violations, started_ns)
+
+
+def _uid(pod: Pod) -> PodUid:
+    return pod.uid
 
 
 def _remove_pods(dry_run: DryRun, pods: Mapping[NodeName, Iterable[Pod]]) -> None:

@@ -44,6 +44,7 @@ from policysched.scheduler.preemption.gang_candidates import (
 )
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.preemption.post_filter_messages import ClaimPostFilterMessage, preemption_message
+from policysched.scheduler.preemption.running_gangs import RunningGangs
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.steps import Steps
@@ -144,7 +145,11 @@ class DefaultPreemption:
             chosen, reasons = None, no_evictable_pods(dry_run, len(core.cache.nodes)).reasons
         else:
             cluster = PreemptionInputs(
-                self._pods_on, self._started_ns, core.cache.budgets.values(), len(core.cache.nodes)
+                self._pods_on,
+                self._started_ns,
+                core.cache.budgets.values(),
+                len(core.cache.nodes),
+                RunningGangs(core, self.is_leaving),
             )
             chosen, reasons = yield from self.choose(
                 dry_run, lambda victim: allowed(victim) and not self._breaker.blocks(victim, now_ns), cluster

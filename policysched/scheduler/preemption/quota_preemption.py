@@ -16,6 +16,7 @@ from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.gang_candidates import GangPlacement, MemberPlacement
 from policysched.scheduler.preemption.nominations import competing_nominations, nominated_overlay
 from policysched.scheduler.preemption.quota_reclaim import ReclaimSearch
+from policysched.scheduler.preemption.running_gangs import RunningGangs
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.quotas.quota_books import QuotaRefusal
@@ -152,6 +153,7 @@ class QuotaPreemption:
             lambda uid: core.cache.pods[uid].started_ns,
             core.cache.budgets.values(),
             len(core.cache.nodes),
+            RunningGangs(core, self._preemption.is_leaving),
         )
         dry_run = core.evaluator.dry_run(
             core.plan(pod.policy),

@@ -1,0 +1,146 @@
+"""The second search for a gang with unequal members that did not fit in queue order: largest first, with backtracking.
+
+    next member ──► a node? ── yes ──► placed on the overlay ──► next member
+        ▲              └── no ──► may it be left out? ── yes ──► next member
+        │                               └── no ──► the latest placed member gives its node back, and
+        └───────────────────────────────────────── tries its next best node
+
+Depth-first: of each member the nodes are tried from the best to the worst. A placement that equals an
+earlier one, but for members of one equivalence class in exchange, is not tried again. The setting
+`gang_backtracks_max` limits how many nodes one attempt takes back.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from policysched.evaluate import NodeSelection, RemainingNodes, TopologyDomain
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.scheduler.gangs.member_trial import MemberTrial
+from policysched.scheduler.outcome import AttemptSuccess
+from policysched.scheduler.queue.entries import PendingPod
+from policysched.scheduler.steps import Steps
+
+Fits = list[tuple[PendingPod, AttemptSuccess]]
+
+
+@dataclass(slots=True)
+class BacktrackBudget:
+    """How many nodes the searches of one attempt may still take back. `exceeded`: one ended early for that."""
+
+    left: int
+    exceeded: bool = False
+
+    def take(self) -> bool:
+        if not self.left:
+            self.exceeded = True
+            return False
+        self.left -= 1
+        return True
+
+
+@dataclass(slots=True)
+class _Choice:
+    """The decision about one member: its node, or None if it is left out, and the nodes that were tried before."""
+
+    result: AttemptSuccess | None = None
+    tried: set[NodeName] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class BacktrackingSearch:
+    """One search. The `trial` has no member on it. `place_max`: no more members are placed (None: any number)."""
+
+    members: Sequence[PendingPod]
+    equivalence_keys: Mapping[PodUid, Hashable]
+    needed_count: int
+    place_max: int | None
+    domain: TopologyDomain | None
+    budget: BacktrackBudget
+    trial: MemberTrial
+    _choices: list[_Choice] = field(default_factory=list)
+    _placed_count: int = 0
+    _state: int = 0  # the sum of `_hash` over the placed members
+    _class_numbers: dict[Hashable, int] = field(default_factory=dict)
+    _seen: set[tuple[int, int]] = field(default_factory=set)
+
+    def run(self) -> Steps[Fits | None]:
+        """The members with their nodes, at least as many as needed; None: no such placement was found."""
+        trial, choice = self.trial, _Choice()
+        while not self._is_complete():
+            pod = self.members[len(self._choices)]
+            yield trial.cost(pod)
+            result = trial.evaluate(pod, self._untried(choice))
+            if isinstance(result, AttemptSuccess):
+                if self._is_new(pod, result.node):
+                    choice.result = trial.place(pod, result)
+                    self._choices.append(choice)
+                    self._placed_count += 1
+                    self._state += self._hash(pod, result.node)
+                    choice = _Choice()
+                elif self.budget.take():
+                    choice.tried.add(result.node)
+                else:
+                    return None
+            elif self._may_leave_out():
+                self._choices.append(_Choice())
+                choice = _Choice()
+            else:
+                taken_back = self._take_back()
+                if taken_back is None or not self.budget.take():
+                    return None
+                choice, member, success = taken_back
+                if not trial.take_back(member, success):
+                    self._rebuild_trial()
+                    yield len(self._choices)
+        return self._fits()
+
+    def _is_complete(self) -> bool:
+        return len(self._choices) == len(self.members) or self._placed_count == self.place_max
+
+    def _untried(self, choice: _Choice) -> NodeSelection | None:
+        return RemainingNodes(self.domain, frozenset(choice.tried)) if choice.tried else self.domain
+
+    def _is_new(self, pod: PendingPod, node: NodeName) -> bool:
+        """Whether no earlier placement of the members so far is the same but for equal members in exchange."""
+        state = len(self._choices), self._state + self._hash(pod, node)
+        if state in self._seen:
+            return False
+        self._seen.add(state)
+        return True
+
+    def _hash(self, pod: PendingPod, node: NodeName) -> int:
+        """128 well mixed bits, whose sum over members identifies a placement. Sums of `hash(tuple)` collide."""
+        class_number = self._class_numbers.setdefault(
+            self.equivalence_keys[pod.uid], len(self._class_numbers)
+        )
+        return int.from_bytes(blake2b(f"{class_number} {node}".encode(), digest_size=16).digest())
+
+    def _may_leave_out(self) -> bool:
+        left_out = len(self._choices) - self._placed_count
+        return left_out < len(self.members) - self.needed_count
+
+    def _take_back(self) -> tuple[_Choice, PendingPod, AttemptSuccess] | None:
+        """The latest choice of a node, now among those tried, with its member and result. None: there is none."""
+        while self._choices:
+            choice = self._choices.pop()
+            if choice.result is not None:
+                result, member = choice.result, self.members[len(self._choices)]
+                self._placed_count -= 1
+                self._state -= self._hash(member, result.node)
+                choice.tried.add(result.node)
+                choice.result = None
+                return choice, member, result
+        return None
+
+    def _rebuild_trial(self) -> None:
+        self.trial.reset()
+        for pod, result in self._fits():
+            self.trial.place(pod, result)
+
+    def _fits(self) -> Fits:
+        return [
+            (pod, choice.result)
+            for pod, choice in zip(self.members, self._choices, strict=False)
+            if choice.result is not None
+        ]

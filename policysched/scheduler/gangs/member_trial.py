@@ -1,0 +1,72 @@
+"""A hypothetical cluster on which members of a gang are placed and taken back, with the quotas that they use."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from policysched.evaluate import NodeSelection
+from policysched.model.pods import Pod
+from policysched.scheduler.attempt import PodAttempts
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.gangs.gang_preemption import gang_overlay
+from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess, reject_for_quota
+from policysched.scheduler.queue.entries import PendingPod
+from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.quotas.quota_usage import QuotaUsage
+from policysched.scheduler.steps import evaluation_cost
+
+
+class MemberTrial:
+    """Begins with no member placed. `removed`: pods that would be evicted; `usage`: of the quotas without them (None: as
+    it is)."""
+
+    def __init__(
+        self,
+        core: SchedulerCore,
+        attempts: PodAttempts,
+        gang: QueuedGang,
+        removed: Sequence[Pod],
+        usage: QuotaUsage | None,
+        now_ns: int,
+    ) -> None:
+        self._core, self._attempts, self._gang = core, attempts, gang
+        self._removed, self._usage, self._now_ns = removed, usage, now_ns
+        self.reset()
+
+    def reset(self) -> None:
+        """Take back all members."""
+        self._overlay = gang_overlay(self._core, self._gang)
+        for victim in self._removed:
+            self._overlay.remove_pod(victim.uid)
+        self._quotas = (
+            self._core.quotas.trial(self._gang.representative_pod, excluding=self._gang.pending_members)
+            if self._usage is None
+            else self._usage.trial()
+        )
+
+    def evaluate(self, pod: PendingPod, nodes: NodeSelection | None) -> AttemptSuccess | AttemptFailure:
+        """A node for the member, beside those that are placed; None of `nodes`: all."""
+        refusal = None if self._quotas is None else self._core.quotas.refusal(pod.pod, self._quotas)
+        if refusal is not None:
+            return reject_for_quota(refusal.message)
+        return self._attempts.evaluate(pod, self._overlay, self._now_ns, nodes)
+
+    def cost(self, pod: PendingPod) -> int:
+        """Of one evaluation, in the units of `steps`."""
+        core = self._core
+        return evaluation_cost(len(core.cache.nodes), core.evaluator.decision_cost(pod.pod))
+
+    def place(self, pod: PendingPod, success: AttemptSuccess) -> AttemptSuccess:
+        """Place the member. Returns the result with its prebind work."""
+        if self._quotas is not None:
+            self._quotas.add(self._core.quotas.charge_of(pod.pod))
+        work = self._attempts.add_to_overlay(pod, success.node, self._overlay, self._now_ns)
+        return replace(success, prebind_work=work)
+
+    def take_back(self, pod: PendingPod, success: AttemptSuccess) -> bool:
+        """Take back a member. False: it has reservations, which only `reset` undoes."""
+        if success.prebind_work is not None:
+            return False
+        self._overlay.remove_pod(pod.uid)
+        if self._quotas is not None:
+            self._quotas.add(self._core.quotas.charge_of(pod.pod), -1)
+        return True

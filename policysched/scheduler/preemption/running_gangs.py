@@ -1,0 +1,168 @@
+"""Running gangs as victims: a gang goes whole, or keeps at least its minimum.
+
+Of the members on a node that may be evicted, as many as the gang can spare are single pods. The others are one unit,
+whose eviction is that of the whole gang, wherever its members run:
+
+    members on the node, most important first:  [ needed for the minimum ][ spare ]
+                                                   one unit: evicted with    reprieved one by one,
+                                                   the whole gang            after the unit
+
+This holds for gangs with `mode = whole`. With `gate`, and once `best_effort` has placed a part, members are single pods.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from policysched.cluster.budgets import split_by_budget
+from policysched.lang.ir.program import GangMode, OnTimeout
+from policysched.model.identifiers import PodUid
+from policysched.model.pods import Pod
+from policysched.model.workloads import DisruptionBudget
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.queue.gangs import GangId, QueuedGang
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunningGang:
+    """The placed `members` of a gang, without those that are being evicted, and how many must stay."""
+
+    members: Mapping[PodUid, Pod]
+    minimum: int
+
+    @property
+    def spare_count(self) -> int:
+        return max(0, len(self.members) - self.minimum)
+
+
+GangOf = Callable[[Pod], RunningGang | None]
+"""The running gang that keeps its minimum together with this pod; None: the pod is evicted by itself."""
+
+
+class RunningGangs:
+    """Running gangs for one search, while the cluster does not change. `is_leaving`: a pod's eviction is decided."""
+
+    def __init__(self, core: SchedulerCore, is_leaving: Callable[[PodUid], bool]) -> None:
+        self._core = core
+        self._is_leaving = is_leaving
+        self._known: dict[GangId, RunningGang] = {}
+
+    def __call__(self, pod: Pod) -> RunningGang | None:
+        gang = self._core.gangs.gang_of(pod.uid)
+        if gang is None or not _keeps_minimum(gang):
+            return None
+        running = self._known.get(gang.id)
+        if running is None:
+            pods = self._core.cache.pods
+            members = {uid: pods[uid].pod for uid in gang.placed_members if not self._is_leaving(uid)}
+            running = self._known[gang.id] = RunningGang(members, gang.minimum)
+        return running if pod.uid in running.members else None
+
+
+def _keeps_minimum(gang: QueuedGang) -> bool:
+    is_partial = gang.best_effort or (
+        gang.on_timeout is OnTimeout.BEST_EFFORT and len(gang.placed_members) < gang.minimum
+    )
+    return gang.mode is GangMode.WHOLE and not is_partial
+
+
+@dataclass(frozen=True, slots=True)
+class VictimUnit:
+    """Pods of a node that are reprieved or evicted together. `gang` is then evicted whole; `spare_of`: the pod is
+    reprieved only if the members are that its gang needs."""
+
+    pods: tuple[Pod, ...]
+    gang: RunningGang | None = None
+    spare_of: RunningGang | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReprieveOrder:
+    """The units of a node, in the order in which they are reprieved. `elsewhere`: the members on other nodes of gangs
+    that are units. `violating`: the pods whose eviction violates a budget."""
+
+    units: tuple[VictimUnit, ...]
+    elsewhere: tuple[Pod, ...]
+    violating: frozenset[PodUid]
+
+
+def reprieve_order(
+    pods: Iterable[Pod], gang_of: GangOf, budgets: Collection[DisruptionBudget]
+) -> ReprieveOrder:
+    """Units that violate a budget come first, then the most important ones. Of two units with equal priority, a gang
+    precedes a pod, and a large gang a small one. `pods`: the evictable ones of a node, most important first.
+    """
+    in_order = list(pods)
+    units = _units(in_order, gang_of)
+    here = {pod.uid for pod in in_order}
+    elsewhere = tuple(
+        pod
+        for unit in units
+        if unit.gang is not None
+        for uid, pod in unit.gang.members.items()
+        if uid not in here
+    )
+    first, _ = split_by_budget([*in_order, *elsewhere], budgets)
+    violating = frozenset(pod.uid for pod in first)
+
+    def key(unit: VictimUnit) -> tuple[bool, int, int]:
+        victims = unit.pods if unit.gang is None else tuple(unit.gang.members.values())
+        return (
+            not any(pod.uid in violating for pod in victims),
+            -max(pod.priority for pod in victims),
+            -len(victims),
+        )
+
+    return ReprieveOrder(tuple(sorted(units, key=key)), elsewhere, violating)
+
+
+def _units(in_order: list[Pod], gang_of: GangOf) -> list[VictimUnit]:
+    units: list[VictimUnit] = []
+    members_by_gang: dict[RunningGang, list[Pod]] = {}
+    for pod in in_order:
+        gang = gang_of(pod)
+        if gang is None:
+            units.append(VictimUnit((pod,)))
+        else:
+            members_by_gang.setdefault(gang, []).append(pod)
+    for gang, members in members_by_gang.items():
+        needed_count = max(0, len(members) - gang.spare_count)
+        needed, spare = members[:needed_count], members[needed_count:]
+        if needed:
+            units.append(VictimUnit(tuple(needed), gang=gang))
+        units += [VictimUnit((pod,), spare_of=gang if needed else None) for pod in spare]
+    position = {pod.uid: index for index, pod in enumerate(in_order)}
+    return sorted(units, key=lambda unit: position[unit.pods[0].uid])
+
+
+class EvictablePods:
+    """Which pods of a node may be victims. Of a gang with a member that may not be evicted, wherever it runs, only as
+    many members may be as the gang can spare."""
+
+    def __init__(self, may_evict: Callable[[Pod], bool]) -> None:
+        self.may_evict = may_evict
+        self._evictable_whole: dict[RunningGang, bool] = {}
+
+    def without_needed_members(self, pods: list[Pod], gang_of: GangOf) -> list[Pod]:
+        """Leave out what a gang has to keep. `pods`: of a node, evictable by themselves, most important first."""
+        spare_left: dict[RunningGang, int] = {}
+        kept: list[Pod] = []
+        for pod in reversed(pods):  # the least important members are the spare ones
+            gang = gang_of(pod)
+            if gang is not None and not self._may_go_whole(gang):
+                left = spare_left[gang] = spare_left.get(gang, gang.spare_count) - 1
+                if left < 0:
+                    continue
+            kept.append(pod)
+        return kept[::-1]
+
+    def _may_go_whole(self, gang: RunningGang) -> bool:
+        known = self._evictable_whole.get(gang)
+        if known is None:
+            known = self._evictable_whole[gang] = all(map(self.may_evict, gang.members.values()))
+        return known
+
+
+def no_gang(pod: Pod) -> RunningGang | None:
+    """`GangOf` for a cluster without gangs."""
+    del pod
+    return None

@@ -1,0 +1,46 @@
+"""One attempt of a gang of 1,000 on 5,000 nodes: of equal members that fit, and of unequal ones that do not fit, so
+that they are tried in both orders and nodes are taken back up to the limit."""
+
+from collections.abc import Iterable
+from time import perf_counter
+
+from policysched.scheduler import events as e
+from policysched.scheduler.scheduler import Scheduler
+from tests.bench.clusters import NODES, NOW_NS
+from tests.bench.measuring import Row, shown
+from tests.builders import node, pending, pod
+from tests.scheduler.rig import bundle
+
+MEMBERS = 1_000
+POLICY = f"""policy test version 1
+input group: string = pod.labels["group"] optional
+gang by group {{ min = {MEMBERS} }}
+include kube_default
+preemption never
+"""
+
+
+def attempt_s(nodes: int, cpu: tuple[str, ...]) -> float:
+    scheduler = Scheduler()
+    scheduler.handle(
+        e.PoliciesUpdated(bundle({"test.policy": POLICY}), resource_version="1", last_good=None), NOW_NS
+    )
+    for index in range(nodes):
+        scheduler.handle(e.NodeUpdated(node(f"node-{index}", cpu="16", memory="64Gi")), NOW_NS)
+    for index in range(MEMBERS):
+        member = pod(f"g-{index}", cpu=cpu[index % len(cpu)], memory="1Gi", labels={"group": "g"})
+        scheduler.handle(e.PodUpdated(pending(member)), NOW_NS)
+    scheduler.handle(e.Synced(), NOW_NS)
+    started_s = perf_counter()
+    while scheduler.ready(NOW_NS):
+        scheduler.decide(NOW_NS)
+    return perf_counter() - started_s
+
+
+def measure() -> Iterable[Row]:
+    yield Row("a gang of 1,000 equal members, 5,000 nodes", shown(attempt_s(NODES, ("4",))))
+    yield Row("a gang of 1,000 unequal members, 5,000 nodes", shown(attempt_s(NODES, ("4", "3", "2"))))
+    full = f"a gang of 1,000 equal members, {NODES // 40} nodes, does not fit"
+    yield Row(full, shown(attempt_s(NODES // 40, ("4",))))
+    full = f"a gang of 1,000 unequal members, {NODES // 40} nodes, does not fit"
+    yield Row(full, shown(attempt_s(NODES // 40, ("4", "3", "2"))))

@@ -1,0 +1,314 @@
+"""Running gangs as victims: evicted whole, or kept at their minimum."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from policysched import evaluate as plan
+from policysched.lang.ir.program import Program
+from policysched.model.identifiers import PodUid
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod
+from policysched.model.selectors import LabelSelector, SelectorRequirement
+from policysched.model.workloads import DisruptionBudget
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.preemption import candidates as searching
+from policysched.scheduler.preemption.best_first_search import find_best_candidate
+from policysched.scheduler.preemption.candidates import (
+    Candidate,
+    PreemptionInputs,
+    find_candidates,
+    least_disruptive,
+)
+from policysched.scheduler.preemption.running_gangs import EvictablePods, RunningGang, RunningGangs, no_gang
+from policysched.scheduler.preemption.running_gangs import reprieve_order as honest_order
+from tests.builders import node, placed, pod
+from tests.evaluate.clusters import Scene, scenes
+from tests.inline import run_to_completion
+from tests.reference.victims import gangs_left_below_minimum
+from tests.scheduler.rig import GANG, Rig
+from tests.scheduler.test_candidates import DEFAULT, OF_NODES, judged, stuck, uids
+
+POLICY = GANG.format(more="") + "preemption { victims = victim.scheduler == pod.scheduler }\n"
+SPARING = POLICY.replace("pod.scheduler }", 'pod.scheduler and not has victim.labels["keep"] }')
+
+
+def running(name: str, on: str, *, least: int, group: str = "g", **more: Any) -> ObservedPod:
+    labels = {"group": group, "least": str(least), **more.pop("labels", {})}
+    return placed(pod(name, **{"cpu": "3", "priority": 1, "labels": labels, **more}), on)
+
+
+def high(name: str = "high", **more: Any) -> Pod:
+    return pod(name, **{"cpu": "3", "priority": 100, **more})
+
+
+def victims(rig: Rig) -> dict[str, str]:
+    """Each victim, and the pod for which it is evicted."""
+    return {victim.name: evict.name for evict in rig.of(c.Evict) for victim in evict.victims}
+
+
+def four_nodes(*things: Any, policy: str = POLICY) -> Rig:
+    return Rig(policy, *[node(name) for name in "abcd"], *things)
+
+
+def test_a_gang_at_its_minimum_is_evicted_whole() -> None:
+    rig = four_nodes(*[running(f"m{name}", name, least=4) for name in "abcd"], high())
+
+    rig.settle()
+
+    assert victims(rig) == dict.fromkeys(["ma", "mb", "mc", "md"], "high")
+
+
+def test_a_gang_above_its_minimum_loses_what_it_can_spare() -> None:
+    rig = four_nodes(*[running(f"m{name}", name, least=3) for name in "abcd"], high())
+
+    rig.settle()
+
+    assert len(victims(rig)) == 1
+
+
+def test_a_single_pod_of_higher_priority_is_not_spared_for_a_gang_of_lower() -> None:
+    gang = [running(f"m{name}", name, least=3) for name in "abc"]
+    rig = four_nodes(*gang, placed(pod("single", cpu="3", priority=50), "d"), high())
+
+    rig.settle()
+
+    assert victims(rig).keys() == {"ma", "mb", "mc"}
+
+
+def test_of_equal_priority_a_single_pod_is_evicted_and_not_a_gang() -> None:
+    gang = [running(f"m{name}", name, least=3) for name in "abc"]
+    rig = four_nodes(*gang, placed(pod("single", cpu="3", priority=1), "d"), high())
+
+    rig.settle()
+
+    assert victims(rig).keys() == {"single"}
+
+
+def test_on_one_node_a_single_pod_is_evicted_before_a_gang_of_its_priority() -> None:
+    single = replace(placed(pod("single", cpu="1500m", priority=1), "a"), started_ns=1)
+    gang = [replace(running(f"m{name}", name, least=2, cpu="1500m"), started_ns=2) for name in "ab"]
+    rig = Rig(POLICY, node("a", cpu="3"), node("b", cpu="2"), single, *gang, high(cpu="1500m"))
+
+    rig.settle()
+
+    assert victims(rig).keys() == {"single"}
+
+
+def test_a_gang_with_a_protected_member_stays_at_its_minimum() -> None:
+    kept = running("md", "d", least=4, labels={"keep": "true"})
+    rig = four_nodes(*[running(f"m{name}", name, least=4) for name in "abc"], kept, high(), policy=SPARING)
+
+    rig.settle()
+
+    assert victims(rig) == {}
+
+
+def test_two_pods_together_do_not_take_more_than_a_gang_can_spare() -> None:
+    """The second is decided before the watch shows the end of the first one's victim."""
+    gang = [running(f"m{name}", name, least=3) for name in "abcd"]
+    rig = four_nodes(*gang, high("first"), high("second"))
+
+    rig.settle()
+
+    assert victims(rig).keys() == {"ma", "mb", "mc", "md"}
+
+
+def test_a_gang_as_preemptor_takes_what_others_can_spare_once() -> None:
+    """The two members are on two nodes, and the running gang can spare one."""
+    gang = [running(f"m{name}", name, least=3) for name in "abcd"]
+    labels = {"group": "urgent", "least": "2"}
+    rig = four_nodes(*gang, high("u1", labels=labels), high("u2", labels=labels))
+
+    rig.settle()
+
+    assert victims(rig).keys() == {"ma", "mb", "mc", "md"}
+
+
+def test_a_violated_budget_of_a_member_elsewhere_counts() -> None:
+    budget = DisruptionBudget(
+        "default", "b", LabelSelector((SelectorRequirement("group", "Exists", ()),)), 1, frozenset()
+    )
+    gang = [running(f"m{name}", name, least=2) for name in "ab"]
+    rig = Rig(POLICY, node("a"), node("b"), node("c"), *gang)
+    rig.observe(placed(pod("single", cpu="3", priority=50), "c"))
+    rig.handle(e.DisruptionBudgetUpdated(budget))
+
+    rig.observe(high())
+    rig.settle()
+
+    assert victims(rig).keys() == {"single"}
+
+
+def test_members_of_a_gang_in_mode_gate_are_single_pods() -> None:
+    policy = GANG.format(more=" mode = gate") + "preemption { victims = any }\n"
+    rig = four_nodes(*[running(f"m{name}", name, least=4) for name in "abcd"], high(), policy=policy)
+
+    rig.settle()
+
+    assert len(victims(rig)) == 1
+
+
+def test_a_partial_gang_of_best_effort_has_no_minimum_to_keep() -> None:
+    more = " timeout = 1m on_timeout = best_effort"
+    policy = GANG.format(more=more) + "preemption { victims = any }\n"
+    rig = four_nodes(*[running(f"m{name}", name, least=8) for name in "abcd"], high(), policy=policy)
+
+    rig.settle()
+
+    assert len(victims(rig)) == 1
+
+
+# ── properties of the search ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Gangs:
+    """Gangs of the placed pods of a scene: a group for each (None: no gang), and a minimum for each group."""
+
+    groups: list[int | None]
+    minima: list[int]
+
+    def members(self, scene: Scene) -> dict[int, list[Pod]]:
+        gangs: dict[int, list[Pod]] = {}
+        placed_uids = [uid for uid in sorted(scene.cache.pods) if scene.cache.pods[uid].node is not None]
+        for uid, group in zip(placed_uids, self.groups, strict=False):
+            if group is not None:
+                gangs.setdefault(group, []).append(scene.cache.pods[uid].pod)
+        return gangs
+
+
+GANGS = st.builds(
+    Gangs,
+    st.lists(st.none() | st.integers(0, 2), min_size=14, max_size=14),
+    st.lists(st.integers(1, 4), min_size=3, max_size=3),
+)
+Check = Callable[[Program, Scene, Gangs], int]
+ONE_ROUND = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+HUNT = settings(ONE_ROUND, derandomize=True, database=None, max_examples=1500, phases=[Phase.generate])
+
+
+def check_gang_victims(by: Program, scene: Scene, gangs: Gangs) -> int:
+    """Every candidate fits without its victims, may evict them, breaks no gang and evicts no gang or pod for nothing.
+    Returns how many gangs are victims."""
+    preemptor = stuck(scene, by)
+    if preemptor is None:
+        return 0
+    cache, members = scene.cache, gangs.members(scene)
+    compiled, evaluator = plan.compile(by), plan.Evaluator(cache)
+    evaluator.build_columns(compiled)
+    allowed = compiled.may_evict(
+        preemptor, cache.namespaces.get(preemptor.namespace), scene.facts, scene.now_ns
+    )
+    running_gangs = {
+        group: RunningGang({pod.uid: pod for pod in pods}, gangs.minima[group])
+        for group, pods in members.items()
+    }
+    gang_of_uid = {pod.uid: running_gangs[group] for group, pods in members.items() for pod in pods}
+    cluster = PreemptionInputs(
+        lambda node: cache.ledger.usage(node).pods.values(),
+        lambda uid: cache.pods[uid].started_ns,
+        (),
+        len(cache.nodes),
+        lambda pod: gang_of_uid.get(pod.uid),
+    )
+
+    def dry_run() -> plan.DryRun:
+        return evaluator.dry_run(
+            compiled, preemptor, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples
+        )
+
+    every = run_to_completion(find_candidates(dry_run(), allowed, cluster)).candidates
+    if dry_run().node_local:
+        _, best = run_to_completion(find_best_candidate(dry_run(), allowed, cluster))
+        assert best == (least_disruptive(every) if every else None)
+    whole = 0
+    for candidate in every:
+        gone = set(uids(candidate.victims))
+        own = {group: [pod.uid for pod in pods] for group, pods in members.items()}
+        assert all(allowed(victim) for victim in candidate.victims)
+        assert len(gone) == len(candidate.victims)
+        assert not gangs_left_below_minimum(own, dict(enumerate(gangs.minima)), gone), f"{candidate}"
+        assert candidate.node in judged(scene, by, preemptor, gone).feasible
+        evicted_whole = [set(group) for group in own.values() if set(group) <= gone]
+        whole += len(evicted_whole)
+        here = set(cache.ledger.usage(candidate.node).pods)
+        assert all(uid in here or any(uid in group for group in evicted_whole) for uid in gone)
+        if by is OF_NODES:
+            in_gangs = set[PodUid]().union(*evicted_whole)
+            for spared in [*evicted_whole, *({uid} for uid in gone - in_gangs)]:
+                explanation = judged(scene, by, preemptor, gone - spared)
+                assert candidate.node not in explanation.feasible, f"{spared} could have stayed"
+    return whole
+
+
+@pytest.mark.parametrize("by", [OF_NODES, DEFAULT], ids=["of nodes", "default"])
+def test_victims_are_whole_gangs_or_leave_the_minimum(by: Program) -> None:
+    checked = 0
+
+    @given(scene=scenes(placed_max=14), gangs=GANGS)
+    @ONE_ROUND
+    def search(scene: Scene, gangs: Gangs) -> None:
+        nonlocal checked
+        checked += check_gang_victims(by, scene, gangs)
+
+    for _ in range(10):
+        search()
+        if checked > 0:
+            return
+    raise AssertionError("no gang is a victim in any scene")
+
+
+@pytest.mark.parametrize(
+    ("owner", "part", "planted"),
+    [
+        (searching, "reprieve_order", lambda pods, _, budgets: honest_order(pods, no_gang, budgets)),
+        (EvictablePods, "_may_go_whole", lambda *_: True),
+        (searching._VictimSelection, "can_reprieve", lambda self, index: index < len(self.units)),
+    ],
+    ids=["gangs are ignored", "protected members are evicted", "spare members stay behind"],
+)
+def test_a_planted_bug_in_the_selection_is_detected(
+    owner: Any, part: str, planted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, part, planted)
+
+    @given(scene=scenes(placed_max=14), gangs=GANGS)
+    @HUNT
+    def search(scene: Scene, gangs: Gangs) -> None:
+        check_gang_victims(OF_NODES, scene, gangs)
+
+    with pytest.raises(AssertionError):
+        search()
+
+
+def test_a_cost_without_the_members_elsewhere_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    def on_node(candidate: Candidate) -> tuple[Any, ...]:
+        return (0, 0, 0, 0, 0)
+
+    monkeypatch.setattr(Candidate, "disruption", property(on_node))
+
+    with pytest.raises(AssertionError):
+        test_of_equal_priority_a_single_pod_is_evicted_and_not_a_gang()
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        test_two_pods_together_do_not_take_more_than_a_gang_can_spare,
+        test_a_gang_as_preemptor_takes_what_others_can_spare_once,
+    ],
+)
+def test_members_that_are_being_evicted_and_still_count_are_detected(
+    test: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = RunningGangs.__init__
+    monkeypatch.setattr(RunningGangs, "__init__", lambda self, core, _: create(self, core, lambda _: False))
+
+    with pytest.raises(AssertionError):
+        test()

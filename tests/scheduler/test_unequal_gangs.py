@@ -1,0 +1,237 @@
+"""Gangs with unequal members: the largest first, with bounded backtracking."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from policysched.model.pods import Pod
+from policysched.scheduler import commands as c
+from policysched.scheduler.gangs import gang_attempt
+from policysched.scheduler.gangs.backtracking import BacktrackBudget, BacktrackingSearch
+from policysched.scheduler.gangs.member_trial import MemberTrial
+from policysched.scheduler.limits import SchedulerLimits
+from tests.builders import node, placed, pod
+from tests.scheduler.rig import GANG, Rig
+
+POLICY = GANG.format(more="")
+MOST_FREE = POLICY + "score node_resources_fit weight 1\n"
+EVICTS = POLICY + "preemption { victims = any }\n"
+SEARCH_ENDED = "not all placements were tried; settings: scheduling.gang_backtracks_max"
+
+
+def gang(*cpu: int, least: int | None = None, name: str = "g", **more: Any) -> list[Pod]:
+    labels = {"group": name, "least": str(len(cpu) if least is None else least)}
+    return [pod(f"{name}{index}", cpu=str(size), labels=labels, **more) for index, size in enumerate(cpu)]
+
+
+def nodes(*cpu: int) -> list[Any]:
+    return [node(f"n{index}", cpu=str(size)) for index, size in enumerate(cpu)]
+
+
+def test_a_small_member_leaves_the_large_node_to_a_large_one() -> None:
+    rig = Rig(MOST_FREE, *nodes(4, 2), *gang(2, 4))
+
+    rig.settle()
+
+    assert rig.placements() == {"g0": "n1", "g1": "n0"}
+
+
+def test_members_change_their_nodes_where_largest_first_is_not_enough() -> None:
+    """On nodes of 8 and 7 cpu, 5 first goes to 8, and 4+4 then fit nowhere."""
+    rig = Rig(MOST_FREE, *nodes(8, 7), *gang(5, 4, 4, 2))
+
+    rig.settle()
+
+    assert rig.placements() == {"g0": "n1", "g1": "n0", "g2": "n0", "g3": "n1"}
+
+
+def test_a_limit_of_the_backtracking_is_in_the_message() -> None:
+    limits = SchedulerLimits(gang_backtracks_max=0)
+    rig = Rig(MOST_FREE, *nodes(8, 7), *gang(5, 4, 4, 2), limits=limits)
+
+    rig.settle()
+
+    assert rig.placements() == {}
+    assert SEARCH_ENDED in str(rig.pending_message("g0"))
+
+
+def test_a_complete_search_without_a_placement_names_no_limit() -> None:
+    rig = Rig(MOST_FREE, *nodes(4, 4), *gang(3, 4, 2))
+
+    rig.settle()
+
+    assert rig.placements() == {}
+    assert str(rig.pending_message("g0")).startswith("gang default/g: 2 of 3 members fit now: 0/2 nodes")
+
+
+def test_a_large_member_that_is_not_needed_is_left_out() -> None:
+    rig = Rig(MOST_FREE, *nodes(4, 2), *gang(9, 2, 4, least=2))
+
+    rig.settle()
+
+    assert rig.placements() == {"g1": "n1", "g2": "n0"}
+
+
+def test_a_member_that_is_left_out_is_placed_when_capacity_is_added() -> None:
+    rig = Rig(MOST_FREE, *nodes(4, 2), *gang(9, 2, 4, least=2))
+    rig.settle()
+
+    rig.observe(node("large", cpu="9"))
+    rig.pass_time(30)
+
+    assert rig.placements() == {"g0": "large", "g1": "n1", "g2": "n0"}
+
+
+def test_a_domain_is_searched_with_backtracking_too() -> None:
+    policy = MOST_FREE.replace("min = least", 'min = least topology = "rack"')
+    rack = [node(f"n{index}", cpu=str(cpu), labels={"rack": "r"}) for index, cpu in enumerate((8, 7))]
+    rig = Rig(policy, node("alone", cpu="32", labels={"rack": "full"}), *rack, *gang(5, 4, 4, 2))
+    rig.observe(placed(pod("x", cpu="20", priority=100), "alone"))
+
+    rig.settle()
+
+    assert set(rig.placements().values()) == {"n0", "n1"}
+
+
+def test_preemption_evicts_for_the_largest_member_first() -> None:
+    low = {"priority": 1, "scheduler": "somebody-else"}
+    rig = Rig(EVICTS, *nodes(4, 2), placed(pod("x", cpu="4", **low), "n0"))
+    rig.observe(placed(pod("y", cpu="2", **low), "n1"), *gang(2, 4, priority=100))
+
+    rig.settle()
+
+    assert {evict.name: evict.node for evict in rig.of(c.Evict)} == {"g0": "n1", "g1": "n0"}
+
+
+def test_equal_members_are_not_tried_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[object] = []
+    monkeypatch.setattr(BacktrackingSearch, "run", searches.append)
+    rig = Rig(MOST_FREE, *nodes(2, 2), *gang(2, 2, 2))
+
+    rig.settle()
+
+    assert rig.placements() == {}
+    assert searches == []
+
+
+def test_quotas_hold_while_members_change_their_nodes() -> None:
+    """4 cpu come first and leave no quota for another member: they are left out, and 3 and 2 are placed."""
+    quota = 'quota team by pod.namespace { "default" { cpu = 5 } others unlimited }\n'
+    rig = Rig(MOST_FREE + quota, *nodes(4, 2), *gang(2, 4, 3, least=2))
+
+    rig.settle()
+
+    assert rig.placements() == {"g0": "n1", "g2": "n0"}
+
+
+def test_a_search_that_ignores_quotas_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        MemberTrial,
+        "evaluate",
+        lambda self, pod, nodes: self._attempts.evaluate(pod, self._overlay, self._now_ns, nodes),
+    )
+
+    with pytest.raises(AssertionError):
+        test_quotas_hold_while_members_change_their_nodes()
+
+
+# ── properties ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def fits_somehow(members: list[int], capacities: list[int], needed: int) -> bool:
+    """By trying every node, or none, for every member."""
+    for choice in product([None, *range(len(capacities))], repeat=len(members)):
+        used = [0] * len(capacities)
+        for size, where in zip(members, choice, strict=True):
+            if where is not None:
+                used[where] += size
+        is_within = all(amount <= capacity for amount, capacity in zip(used, capacities, strict=True))
+        if is_within and sum(where is not None for where in choice) >= needed:
+            return True
+    return False
+
+
+def check_placed_whenever_it_fits(members: list[int], capacities: list[int], needed: int) -> None:
+    rig = Rig(
+        MOST_FREE,
+        *nodes(*capacities),
+        *gang(*members, least=needed),
+        limits=SchedulerLimits(gang_backtracks_max=100_000),
+    )
+
+    rig.settle()
+
+    where = rig.placements()
+    used = [0] * len(capacities)
+    for name, on in where.items():
+        used[int(on[1:])] += members[int(name[1:])]
+    assert all(amount <= capacity for amount, capacity in zip(used, capacities, strict=True))
+    assert (len(where) >= needed) == fits_somehow(members, capacities, needed), where
+
+
+CASES = st.lists(st.integers(1, 6), min_size=2, max_size=5).flatmap(
+    lambda members: st.tuples(
+        st.just(members),
+        st.lists(st.integers(1, 9), min_size=1, max_size=3),
+        st.integers(1, len(members)),
+    )
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=CASES)
+def test_a_gang_is_placed_whenever_it_fits_without_a_limit(case: tuple[list[int], list[int], int]) -> None:
+    check_placed_whenever_it_fits(*case)
+
+
+def _with_reservations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every member that gives its node back has reserved something, so that the overlay is rebuilt."""
+    monkeypatch.setattr(MemberTrial, "take_back", lambda *_: False)
+
+
+def test_an_overlay_is_rebuilt_where_reservations_cannot_be_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    _with_reservations(monkeypatch)
+
+    test_a_gang_is_placed_whenever_it_fits_without_a_limit()
+
+
+def test_a_rebuilt_overlay_without_the_other_members_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    _with_reservations(monkeypatch)
+
+    test_a_planted_bug_in_the_search_is_detected(
+        BacktrackingSearch, "_rebuild_trial", lambda self: self.trial.reset(), monkeypatch
+    )
+
+
+@pytest.mark.parametrize(
+    ("owner", "part", "planted"),
+    [
+        (gang_attempt, "largest_first", lambda *_: None),
+        (BacktrackBudget, "take", lambda _: False),
+        (BacktrackingSearch, "_hash", lambda *_: 0),
+        (MemberTrial, "take_back", lambda *_: True),
+        (BacktrackingSearch, "_may_leave_out", lambda _: False),
+    ],
+    ids=[
+        "only queue order",
+        "no backtracking",
+        "different placements count as equal",
+        "members that gave their node back still count",
+        "no member is left out",
+    ],
+)
+def test_a_planted_bug_in_the_search_is_detected(
+    owner: Any, part: str, planted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, part, planted)
+
+    @settings(max_examples=500, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+    @given(case=CASES)
+    def search(case: tuple[list[int], list[int], int]) -> None:
+        check_placed_whenever_it_fits(*case)
+
+    with pytest.raises(AssertionError):
+        search()
