@@ -159,9 +159,12 @@ class _Scanner:
         """Whether a statement keyword at the start of a line does not begin a statement.
 
         `resource = 1` in braces is a parameter, and so is `outage { ... }` indented in a metric. The
-        `filter` of `replace filter`, `locked filter` or `drop filter` may be on the next line.
+        `filter` of `replace filter`, `locked filter` or `drop filter` may be on the next line, and so
+        may the `param` of `locked param`.
         """
         if self.after_prefix and word in ("filter", "score", "locked"):
+            return True
+        if self.after_prefix and word == "param" and self.statement and self.statement.keyword == "locked":
             return True
         if not self.open_braces or self.statement is None:
             return False
