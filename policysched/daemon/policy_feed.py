@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 class PolicyFeed:
     """The reflector calls `on_config_map` for each version, and `on_listed` after its first list; `run` checks and
     delivers. `place` and `kept_in` name the location of the texts and of the last known good ones (empty: none) in
-    messages; `params` are the settings' parameter values by policy; `uid` is the ConfigMap's, for events."""
+    messages; `params` are the settings' parameter values by policy; `uid` is the ConfigMap's, for events; `texts` are those of the
+    latest check, with the settings' parameter values."""
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class PolicyFeed:
         self._reported_unused: list[str] = []
         self._reported_ignored: list[str] = []
         self.uid = ""
+        self.texts: Mapping[str, str] = {}
 
     def on_config_map(self, event: ConfigMapUpdated | ConfigMapDeleted) -> None:
         if isinstance(event, ConfigMapUpdated):
@@ -88,6 +90,7 @@ class PolicyFeed:
         self, newest: ConfigMapUpdated | ConfigMapDeleted, last_good: PolicyBundle | None
     ) -> PoliciesUpdated:
         if isinstance(newest, ConfigMapDeleted):
+            self.texts = {}
             return PoliciesUpdated(None, "", last_good, self._place, self._kept_in)
         there = {**newest.data, **{key: decode_text(raw) for key, raw in newest.binary.items()}}
         texts = {**policy_texts(there), **self._settings_texts}
@@ -110,6 +113,7 @@ class PolicyFeed:
             bundle = await self._check(texts, self._place)
         finally:
             slow.cancel()
+        self.texts = texts
         return PoliciesUpdated(bundle, newest.resource_version, last_good, self._place, self._kept_in)
 
     def _warn_slow_check(self) -> None:
