@@ -47,18 +47,19 @@ KUBE_DEFAULT_VERSION = "1.36"
 @dataclass(frozen=True, slots=True)
 class KubeSchedulerRelease:
     """How the defaults of an older kube-scheduler differ from `KUBE_DEFAULT_VERSION`: missing
-    built-ins, built-ins without a score, and values of score parameters. Everything else is the
-    same, including weights and reasons. Sources: the plugins in kubernetes v1.34.3, v1.35.0 and
+    built-ins, built-ins without a score, and values of parameters. Everything else is the same, including weights and reasons. Sources: the plugins in kubernetes v1.34.3, v1.35.0 and
     v1.36.3, and the defaults of their feature gates.
     """
 
     missing_builtins: frozenset[str] = frozenset()
     builtins_without_score: frozenset[str] = frozenset()
+    filter_parameter_values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     score_parameter_values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 _UNTIL_1_35 = KubeSchedulerRelease(
     missing_builtins=frozenset({"node_declared_features"}),
+    filter_parameter_values={"dynamic_resources": {"extended_resources": "no"}},
     score_parameter_values={
         "node_resources_balanced_allocation": {"formula": "balance"},
         "image_locality": {"image_volumes": "no"},

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class UnsupportedFeature:
     """`plugin` is the name in kube-scheduler; `usage` names the fields by which a pod uses the
-    feature.
+    feature. `api_fields` are fields that nothing reads, each with the name of its API type.
     """
 
     plugin: str
     usage: str
     effect: str = "the pod stays pending"
+    api_fields: tuple[str, ...] = ()
 
     @property
     def description(self) -> str:
@@ -39,6 +40,23 @@ UNSUPPORTED_FEATURES: tuple[UnsupportedFeature, ...] = (
     UnsupportedFeature(
         "DynamicResources", "spec.resourceClaims of an unknown kind (neither a claim nor a template)"
     ),
+    UnsupportedFeature(
+        "DynamicResources",
+        "devices with nodeAllocatableResourceMappings (feature gate DRANodeAllocatableResources)",
+        "their node is rejected; the reason names the device",
+    ),
+    UnsupportedFeature(
+        "DynamicResources",
+        "device attributes that are lists (feature gate DRAListTypeAttributes)",
+        "a selector over such a device fails; the reason names the attribute",
+        (
+            "resource.DeviceAttribute.bools",
+            "resource.DeviceAttribute.ints",
+            "resource.DeviceAttribute.strings",
+            "resource.DeviceAttribute.versions",
+        ),
+    ),
+    UnsupportedFeature("TaintToleration", "spec.tolerations with the operator Gt or Lt"),
     UnsupportedFeature("GangScheduling", "spec.schedulingGroup"),
 )
 

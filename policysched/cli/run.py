@@ -30,7 +30,7 @@ from policysched.cli.start_options import (
 @click.option(
     "--http",
     metavar="ADDRESS",
-    help="Serve /livez, /readyz, /metrics, /policy, /decisions and /configz on HOST:PORT or :PORT.",
+    help="Serve /livez, /readyz, /metrics, /policy, /decisions, /quotas and /configz on HOST:PORT or :PORT.",
 )
 @http_options
 @config_option

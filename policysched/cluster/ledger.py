@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
+from typing import Protocol
 
 from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.shares import CpuMemory, NamespaceShares, add_requests
@@ -15,6 +16,13 @@ class PlacementState(Enum):
     ASSUMED = "assumed"
     PREBOUND = "prebound"
     BOUND = "bound"
+
+
+class PlacementListener(Protocol):
+    """Called in the step that changes a placement, whoever placed the pod."""
+
+    def pod_placed(self, pod: Pod) -> None: ...
+    def pod_removed(self, pod: Pod) -> None: ...
 
 
 class Ledger:
@@ -34,6 +42,7 @@ class Ledger:
         self._usage: dict[NodeName, NodeUsage] = {}
         self._priorities: dict[int, int] = {}  # number of placed pods by priority
         self.shares = NamespaceShares()
+        self.listeners: list[PlacementListener] = []
         self._claims: dict[VolumeClaimKey, int] = {}  # number of volumes of placed pods by claim
 
     def assume(self, pod: Pod, node: NodeName) -> None:
@@ -96,6 +105,11 @@ class Ledger:
         return self._claims.get(claim, 0)
 
     @property
+    def placements(self) -> Iterable[Placement]:
+        """All placements, in the order in which they were made."""
+        return self._placements.values()
+
+    @property
     def unconfirmed(self) -> list[Placement]:
         """Assumed and prebound placements."""
         return [
@@ -141,6 +155,8 @@ class Ledger:
             self._claims[use.claim] = self._claims.get(use.claim, 0) + 1
         self._placements[placement.pod.uid] = placement
         self._states[placement.pod.uid] = state
+        for listener in self.listeners:
+            listener.pod_placed(placement.pod)
 
     def _remove_placement(self, uid: PodUid) -> Placement:
         placement = self._placements.pop(uid)
@@ -158,4 +174,6 @@ class Ledger:
         usage.subtract(placement.pod)
         if not usage.pods:
             del self._usage[placement.node]
+        for listener in self.listeners:
+            listener.pod_removed(placement.pod)
         return placement

@@ -55,20 +55,23 @@ def diagnose(
 @dataclass(frozen=True, slots=True)
 class PrefilterRejection:
     """Why a pod is rejected on every node, and by which rule. `awaits_metrics`: for a metric, so
-    that neither a new node nor eviction helps.
+    that neither a new node nor eviction helps. `is_error`: a filter failed on some node, which
+    stops the attempt.
     """
 
     rule: str
     message: str
     requeue_events: frozenset[ClusterEvent]
     awaits_metrics: bool = False
+    is_error: bool = False
 
 
 _OUTAGE_REQUEUE_EVENTS = frozenset({ClusterEvent.SAMPLES, ClusterEvent.NODE_ADD, ClusterEvent.NODE_DELETE})
 
 
 def prefilter_rejection(evaluation: Evaluation, snapshot: Snapshot) -> PrefilterRejection | None:
-    """The first filter that rejects the pod on every node, or the metrics that the pod waits for."""
+    """The first filter that rejects the pod on every node, the metrics that the pod waits for, or an
+    error that stops the attempt."""
     if evaluation.rules.prefilters:
         view = snapshot.view()
         for rule in evaluation.rules.prefilters:
@@ -82,6 +85,30 @@ def prefilter_rejection(evaluation: Evaluation, snapshot: Snapshot) -> Prefilter
         )
         message = metric_outage_message(evaluation.awaited_metrics, evaluation.outage_candidate_count)
         return PrefilterRejection(OUTAGE_RULE, message, requeue_events, awaits_metrics=True)
+    return _attempt_error(evaluation, snapshot)
+
+
+def _attempt_error(evaluation: Evaluation, snapshot: Snapshot) -> PrefilterRejection | None:
+    """The error of a filter on a node that no rule before it rejects; of several messages the first
+    in the alphabet. kube-scheduler tries again later, whatever changes: any event requeues the pod.
+
+    Source: `findNodesThatPassFilters` in kubernetes' `pkg/scheduler/schedule_one.go`.
+    """
+    view = snapshot.view()
+    failing = {
+        rule.name: errors
+        for rule in evaluation.rules.prefilters
+        if (errors := rule.kernel.attempt_errors(view))
+    }
+    if not failing:
+        return None
+    undecided = evaluation.evaluated_rows(snapshot)[: view.count].copy()
+    for rule, rejected, only in rejections_in_order(evaluation, view):
+        if only is None:
+            messages = [text for text, mask in failing.get(rule.name, ()) if (mask & undecided).any()]
+            if messages:
+                return PrefilterRejection(rule.name, min(messages), frozenset(ClusterEvent), is_error=True)
+        undecided &= ~rejected
     return None
 
 

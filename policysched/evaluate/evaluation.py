@@ -301,7 +301,7 @@ class Evaluation:
             rejected = rejected[
                 [not self.outage_metrics.intersection(rule.metrics) for rule in self.rules.filters]
             ]
-        feasible = self._evaluated_rows(snapshot)[selector] & ~np.logical_or.reduce(rejected)
+        feasible = self.evaluated_rows(snapshot)[selector] & ~np.logical_or.reduce(rejected)
         if self.awaited_metrics:
             feasible = np.zeros_like(feasible)
         if self._stale or np.logical_or.reduce(feasible != self.feasible[selector]):
@@ -321,7 +321,7 @@ class Evaluation:
             self._raw_scores[index] = pad_to_capacity(raw_scores, snapshot.columns.capacity)
             self._candidate_stats.pop(index, None)
 
-    def _evaluated_rows(self, snapshot: Snapshot) -> Array:
+    def evaluated_rows(self, snapshot: Snapshot) -> Array:
         valid = snapshot.columns.valid
         return valid if self._row_mask is None else valid & self._row_mask
 
@@ -362,7 +362,7 @@ class Evaluation:
 
     def _candidates_without_metrics(self, snapshot: Snapshot) -> Array:
         """bool by row: passed by every filter that reads no metric."""
-        candidates = self._evaluated_rows(snapshot).copy()
+        candidates = self.evaluated_rows(snapshot).copy()
         for index, rule in enumerate(self.rules.filters):
             if not rule.metrics:
                 candidates &= ~self._rejected[index]

@@ -129,7 +129,7 @@ class Evaluator:
         if prefilter is not None:
             until_ns = (
                 self._valid_until_ns(plan, variant, evaluation, snapshot, context)
-                if prefilter.awaits_metrics
+                if prefilter.awaits_metrics or prefilter.is_error
                 else None
             )
             return self._rejected_verdict(prefilter.message, prefilter, until_ns)
@@ -278,7 +278,14 @@ class Evaluator:
         prefilter = prefilter_rejection(evaluation, snapshot)
         if prefilter is not None:
             return PlacementExplanation(
-                prefilter.message, (), {}, {}, {}, None, pod_rejected_by=prefilter.rule
+                prefilter.message,
+                (),
+                {},
+                {},
+                {},
+                None,
+                pod_rejected_by=prefilter.rule,
+                is_filter_error=prefilter.is_error,
             )
         row = evaluation.best_row(text_hash(pod.uid), self._columns.name_hash)
         return explanation(evaluation, snapshot, context, None if row is None else self._columns.names[row])
@@ -412,6 +419,7 @@ class Evaluator:
             ),
             rejected_by=None if by is None else by.rule,
             over_budget=over_budget,
+            is_error=by is not None and by.is_error,
         )
 
     def _valid_until_ns(

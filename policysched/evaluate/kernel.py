@@ -83,6 +83,12 @@ class FilterKernel(Protocol):
         """
         ...
 
+    def attempt_errors(self, view: View) -> Sequence[tuple[str, Array]]:
+        """Errors that stop the attempt unless another rule rejects their nodes before, each with
+        bool[view.count]: its rows, which are rejected. Empty for most built-ins.
+        """
+        ...
+
     def fingerprint(self, view: View) -> Hashable:
         """The cluster-wide facts that a rejection reads, where `depends_on` has CLUSTER or VOLUMES;
         when they change, all rows are reevaluated. `()`: there are none, and no pod that is
@@ -195,6 +201,9 @@ class FilterKernelBase:
 
     def prefilter(self, view: View) -> str | None:
         return None
+
+    def attempt_errors(self, view: View) -> Sequence[tuple[str, Array]]:
+        return ()
 
     def fingerprint(self, view: View) -> Hashable:
         return ()

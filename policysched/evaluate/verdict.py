@@ -51,7 +51,8 @@ class UnschedulableDiagnosis:
 class Verdict:
     """The outcome for one pod. `selected` None: no node. `pod_rejection` is the message where the pod
     is rejected before any node is looked at, `rejected_by` the filter that rejects it (None: an
-    input, an unsupported feature, or that it is `over_budget`). `score` is the selected node's total.
+    input, an unsupported feature, or that it is `over_budget`). `is_error`: that filter failed on a
+    node. `score` is the selected node's total.
 
     Without a node the diagnosis is made at once; with one it is made on demand, from the cluster as
     it is then.
@@ -62,6 +63,7 @@ class Verdict:
         "_diagnosis",
         "feasible_count",
         "feasible_outside_domain",
+        "is_error",
         "node_count",
         "over_budget",
         "pod_rejection",
@@ -84,7 +86,9 @@ class Verdict:
         feasible_outside_domain: int = 0,
         rejected_by: str | None = None,
         over_budget: bool = False,
+        is_error: bool = False,
     ) -> None:
+        self.is_error = is_error
         self.over_budget = over_budget
         self.rejected_by = rejected_by
         self.pod_rejection = pod_rejection

@@ -40,6 +40,8 @@ def _trusting_expressions(program: Program) -> Iterator[tuple[str, str, Expr]]:
         for expr in (gang.key, gang.minimum, gang.maximum, gang.timeout):
             if expr is not None:
                 yield "gang", "the gang", expr
+    for quota in program.quotas.values():
+        yield "quota", f"which entity of the quota `{quota.name}` a pod counts towards", quota.key
     for rule in program.rules.filters:
         if isinstance(rule, FilterRule):
             yield from _trusting_parts(rule.name, rule.when, rule.condition)

@@ -52,5 +52,6 @@ class ClusterEvent(Enum):
     RESOURCE_SLICE_UPDATE = "resource.k8s.io/ResourceSliceUpdate"
     SAMPLES = "SamplesArrived"
     STATE = "StateFed"  # a `state` value changed; ours only
+    QUOTA = "QuotaReleased"  # what the pod's quotas lacked was released; ours only
     TIME = "TimePassed"
     POLICY = "PolicyChange"

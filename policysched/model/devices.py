@@ -117,7 +117,8 @@ class CounterConsumption:
 @dataclass(frozen=True, slots=True)
 class Device:
     """`accessible_nodes` None: those of the slice. `shareable`: several claims may share its capacity. Pods are bound
-    once all `binding_conditions` are reported, and fail with any of `binding_failure_conditions`."""
+    once all `binding_conditions` are reported, and fail with any of `binding_failure_conditions`. A device that
+    `maps_node_resources` stands for cpu, memory or other resources of its node, which is not supported."""
 
     name: str
     attributes: Mapping[str, DeviceAttribute]
@@ -129,6 +130,7 @@ class Device:
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     shareable: bool = False
+    maps_node_resources: bool = False
 
 
 @dataclass(frozen=True, slots=True)

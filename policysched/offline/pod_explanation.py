@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
+from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import MetricSamples, PairEndpoint
-from policysched.evaluate import Evaluator
+from policysched.evaluate import Evaluator, Plan
 from policysched.evaluate import compile as compile_plan
 from policysched.from_files.cluster_files import ClusterFiles
 from policysched.from_files.simulate import simulate
@@ -17,6 +18,7 @@ from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.policy_files.source_set import UnusableFile
 from policysched.scheduler.authority import ANY_POLICY_NAME, Authority
 from policysched.scheduler.explain_record import decision_message
+from policysched.scheduler.quotas.quota_books import QuotaBooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +78,19 @@ def explain_pod(
     gang = plan.gang(observed.pod, space)
     if gang is not None:
         notes.append(f"member of gang {gang.key[0]}/{gang.key[1]} (at least {gang.minimum}); explained alone")
+    refusal = _quota_refusal(plan, cache, observed.pod, now_ns)
+    if refusal is not None and explanation.pod_rejection is None:
+        explanation = replace(explanation, selected=None, pod_rejection=refusal)
     unserved = authority.namespace_rejection(program.name, observed.pod.namespace, space)
     message = unserved or decision_message(observed.pod, explanation, node_count=len(cache.nodes))
-    if (
-        unserved is None
-        and explanation.selected is None
+    tries_preemption = (
+        explanation.selected is None
         and explanation.pod_rejection is None
         and gang is None
         and plan.allows_preemption
         and not program.extenders
-    ):
+    )
+    if unserved is None and (tries_preemption or refusal is not None):
         message, evicted = _explain_preemption(
             program,
             files,
@@ -111,6 +116,14 @@ def explain_pod(
         message,
         tuple(notes),
     )
+
+
+def _quota_refusal(plan: Plan, cache: ClusterCache, pod: Pod, now_ns: int) -> str | None:
+    """Why the quotas of the policy do not admit the pod, beside the placed pods of the files."""
+    quotas = QuotaBooks(cache)
+    quotas.activate(plan, now_ns)
+    refusal = quotas.refusal(replace(pod, scheduler=plan.program.name))
+    return None if refusal is None else refusal.message
 
 
 def _explain_preemption(

@@ -19,6 +19,7 @@ from policysched.daemon.event_loop import run_event_loop
 from policysched.daemon.http_service import start_http_server
 from policysched.daemon.policy_checker import WorkerChecker
 from policysched.daemon.process import DaemonProcess, ExitReason, open_process
+from policysched.daemon.quotas import quotas_page
 from policysched.daemon.signals import shutdown_signals
 from policysched.daemon.status import DecisionsPage, configz_page, policy_page
 from policysched.gc_tuning import freeze_live_objects
@@ -147,6 +148,7 @@ def _start_http(settings: Settings, process: DaemonProcess, app: SchedulerApp, t
         ),
         decisions=DecisionsPage(app.scheduler, lambda: app.unavailable_reason).look,
         configz=lambda: configz_page(settings),
+        quotas=lambda: quotas_page(app.scheduler.quotas(), app.unavailable_reason),
     )
     start_http_server(settings.http, process.connection, health, pages, telemetry.registry, process.on_exit)
 

@@ -17,6 +17,7 @@ from policysched.daemon.metric_families import (
     sample_families,
 )
 from policysched.daemon.metric_monitor import MetricMonitor
+from policysched.daemon.quotas import quota_families
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.leader_election import LeadershipStatus
 from policysched.kube.watch.reflector import Reflector
@@ -125,6 +126,7 @@ class Telemetry:
         yield from _scheduling_families(app.scheduler)
         yield from _external_pod_families(app.scheduler)
         yield from _state_families(app.scheduler)
+        yield from quota_families(app.scheduler.quotas())
         yield from policy_families(app.scheduler)
         yield from last_good_families(app.last_good)
         yield from sample_families(app.metric_monitor)

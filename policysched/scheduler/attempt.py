@@ -1,7 +1,7 @@
 """One attempt of a pod, from the queue to its bind or back to the queue.
 
     popped ─► own eviction not answered? ──────────────────────────────► parked until it is
-           ─► gang full, or its equivalence class is parked? ──────────► parked with the class
+           ─► gang full, quota used up, or its class is parked? ───────► parked with the class
            ─► evaluated: a node?
                 yes ─► earlier pods of the policy back off? ───────────► back to the queue, behind them
                     ─► extenders called? ──────────────────────────────► parked until they answer
@@ -39,6 +39,7 @@ from policysched.scheduler.outcome import (
     AttemptSuccess,
     reject_over_budget,
     reject_pod,
+    rejected_early,
 )
 from policysched.scheduler.prebind import Prebinder, bind_command
 from policysched.scheduler.preemption.default_preemption import (
@@ -52,10 +53,14 @@ from policysched.scheduler.preemption.post_filter_messages import (
     claim_message,
     message_after_rejection,
 )
+from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod, QueueState
-from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.steps import Steps
-from policysched.scheduler.unschedulable_message import pod_rejected_message, unavailable_message
+from policysched.scheduler.unschedulable_message import (
+    filter_error_message,
+    pod_rejected_message,
+    unavailable_message,
+)
 
 _ALWAYS_REQUEUE_EVENTS = frozenset({ClusterEvent.NODE_ADD})
 """No verdict covers a node that did not exist."""
@@ -85,6 +90,7 @@ class PodAttempts:
         self._core = core
         self._enqueuer = enqueuer
         self._preemption = preemption
+        self._quota_preemption = QuotaPreemption(core, preemption)
         self._extender_calls = extender_calls
         self._prebinder = prebinder
 
@@ -98,10 +104,9 @@ class PodAttempts:
             return
         answered = self._extender_calls.take_answer(pod.uid)
         gang = core.gangs.gang_of(pod.uid)
-        gang_full = _gang_full_reason(gang)
-        equivalence_key = (
-            self.equivalence_key(pod) if gang_full is None else ("rejected early", pod.policy, gang_full)
-        )
+        refusal = None if gang is not None and gang.vacancies == 0 else core.quotas.refusal(pod.pod)
+        early = rejected_early(pod.policy, gang, refusal, lambda: self.equivalence_key(pod))
+        equivalence_key = self.equivalence_key(pod) if early is None else early[0]
         group = core.queue.blocked_group(equivalence_key)
         if group is not None:
             core.queue.join_group(pod, group, now_ns)
@@ -109,9 +114,9 @@ class PodAttempts:
             return
         if answered is None:  # otherwise this continues the attempt that called the extenders
             pod.attempts += 1
-        if gang_full is None:
+        if early is None:
             yield from self.warm_up(pod, now_ns)
-        result = self.evaluate(pod, None, now_ns) if gang_full is None else reject_pod(gang_full)
+        result = self.evaluate(pod, None, now_ns) if early is None else early[1]()
         if (
             isinstance(result, AttemptSuccess)
             and answered is None
@@ -133,7 +138,15 @@ class PodAttempts:
                 self._enqueuer.refresh_gang(gang, now_ns, "GangScheduled")
             return
         claims = self._post_filter_claims(pod, result, now_ns, in_gang=gang is not None)
-        if result.node_count and not extenders:
+        if refusal is not None and not extenders:
+            result = yield from self._quota_preemption.reclaim_for_pod(
+                pod,
+                refusal,
+                result,
+                lambda waiting, overlay: self.evaluate(waiting, overlay, now_ns),
+                now_ns,
+            )
+        elif result.node_count and not extenders:
             result = yield from self._preempt(pod, result, now_ns, claims)
         else:  # no pod is evicted for this one, so a nomination of an earlier attempt ends
             core.clear_nomination(pod.uid, now_ns)
@@ -144,13 +157,15 @@ class PodAttempts:
         self._enqueuer.rekey(pod, now_ns)
         core.queue.park(
             pod,
-            equivalence_key if gang_full is not None or by_extenders else self.equivalence_key(pod),
+            equivalence_key if early is not None or by_extenders else self.equivalence_key(pod),
             now_ns=now_ns,
             requeue_events=result.requeue_events,
             valid_until_ns=result.valid_until_ns,
             reason=result.reason,
             message=result.message,
         )
+        if refusal is not None:
+            core.quotas.wait(equivalence_key, pod.policy, refusal, any_release=bool(refusal.block.claims))
         core.report_pending(pod, result.reason, result.message, now_ns)
 
     def _park_until_evicted(self, pod: PendingPod, now_ns: int) -> None:
@@ -187,16 +202,19 @@ class PodAttempts:
 
     def gang_equivalence_keys(self, members: list[PendingPod]) -> dict[PodUid, Hashable]:
         """Members with equal keys fail together. Terms of members that the same attempt places can select any label."""
-        claims_of = self._core.cache.devices.extended_claims_of
+        claims_of, quotas = self._core.cache.devices.extended_claims_of, self._core.quotas
         if any(pod.pod.pod_affinity or claims_of(pod.uid) for pod in members):
             labels = {pod.uid: tuple(sorted(pod.pod.labels.items())) for pod in members}
             return {
                 pod.uid: ("stale claim", pod.uid)
                 if claims_of(pod.uid)
-                else (pod.equivalence_key, labels[pod.uid])
+                else (pod.equivalence_key, labels[pod.uid], quotas.charge(pod.pod))
                 for pod in members
             }
-        return {pod.uid: (pod.equivalence_key, self._cluster_read_key(pod)) for pod in members}
+        return {
+            pod.uid: (pod.equivalence_key, self._cluster_read_key(pod), quotas.charge(pod.pod))
+            for pod in members
+        }
 
     def _cluster_read_key(self, pod: PendingPod) -> Hashable:
         return self._core.evaluator.cluster_read_key(self._core.plan(pod.policy), pod.pod)
@@ -269,6 +287,9 @@ class PodAttempts:
         """A filter rejects the pod on every node. No preemption: what the filter reads has to change."""
         assert verdict.pod_rejection is not None, f"{verdict} has no message"
         requeue_events = verdict.requeue_events() | _ALWAYS_REQUEUE_EVENTS
+        if verdict.is_error:
+            message = filter_error_message(verdict.pod_rejection)
+            return AttemptFailure("SchedulerError", message, 0, {}, requeue_events, verdict.valid_until_ns)
         program = self._core.plan(pod.policy).program
         if verdict.scaleup_would_not_help():  # it waits for a metric
             message = pod_rejected_message(
@@ -349,7 +370,9 @@ class PodAttempts:
             and self._deallocate_unusable_claim(pod, now_ns)
         ):
             return ClaimPostFilterMessage.DEALLOCATED
-        return claim_message(pod.pod, AvailableDevices(self._core.cache.devices))
+        covers_extended = self._core.plan(pod.policy).covers_extended_resources
+        device_user = pod.pod if covers_extended else replace(pod.pod, extended=())
+        return claim_message(device_user, AvailableDevices(self._core.cache.devices))
 
     def _deallocate_unusable_claim(self, pod: PendingPod, now_ns: int) -> bool:
         """Release the devices of a claim that binds the pod to nodes that reject it, if no other pod uses the claim."""
@@ -427,10 +450,6 @@ def _with_preemption_skipped(failure: AttemptFailure, extenders: tuple[Extender,
     names = ", ".join(extender.name for extender in extenders)
     reason = f"preemption: not tried, because extender {names} applies to this pod."
     return replace(failure, message=unavailable_message(failure.node_count, failure.counts, reason))
-
-
-def _gang_full_reason(gang: QueuedGang | None) -> str | None:
-    return gang.full_message if gang is not None and gang.vacancies == 0 else None
 
 
 def _outside_domain_reason(domain: TopologyDomain) -> str:

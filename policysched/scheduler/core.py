@@ -31,8 +31,15 @@ from policysched.scheduler.policies.policy_samples import PolicySamples
 from policysched.scheduler.policies.registry import PolicyRegistry
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.queue.gangs import GangRegistry
-from policysched.scheduler.queue.ordered_queue import FairShareQueue, OrderedQueue, SortKeyQueue
+from policysched.scheduler.queue.ordered_queue import (
+    FairShareQueue,
+    OrderedQueue,
+    Owners,
+    ShareChanges,
+    SortKeyQueue,
+)
 from policysched.scheduler.queue.queue import SchedulingQueue
+from policysched.scheduler.quotas.quota_books import QuotaBooks
 
 
 class EvaluationInputs(TypedDict):
@@ -50,6 +57,7 @@ class SchedulerCore:
     cache: the cluster as observed, with assumed pods; evaluator: filters and scores on it.
     policies: which policies run; samples: what their rules read as samples.
     pods: the pending pods of running policies by UID, until their bind is confirmed.
+    quotas: what the pods of each policy use of its quotas, and who waits for them.
     queue, gangs: the order in which they are tried; binds: the binds without an answer.
     reports: the last event of each pending pod; records: decisions and counters.
     capacity_holds: capacity that is held back after kubelets rejected pods, by node, as pods that would use it.
@@ -74,6 +82,7 @@ class SchedulerCore:
         self.pods: dict[PodUid, PendingPod] = {}
         self.queue = SchedulingQueue(limits, self._new_policy_queue, self.samples.first_samples.held_policies)
         self.gangs = GangRegistry()
+        self.quotas = QuotaBooks(self.cache)
         self.binds = InFlightBinds()
         self.reports = PendingReports(limits)
         self.records = DecisionRecords(limits.decisions_kept)
@@ -102,16 +111,24 @@ class SchedulerCore:
         plan = self.plan(policy)
         if not plan.order_reads_shares:
             return SortKeyQueue()
-        shares = self.cache.shares
+        shares, quotas = self.cache.shares, self.quotas
+        book = quotas.books[policy] if plan.order_reads_quotas else None
+
+        def owners_of(entry: QueueEntry) -> Owners:
+            return (
+                entry.namespace,
+                *(() if book is None else quotas.charge_of(entry.representative_pod).entities),
+            )
 
         def current_key(entry: QueueEntry) -> tuple[object, ...]:
             pod = entry.representative_pod
-            return (
-                entry.ordered_last,
-                *plan.order_with_shares(entry.order_key, pod, self.namespace_of(pod), shares),
-            )
+            quota_share = None if book is None else book.shares_of(quotas.charge_of(pod))
+            namespace = self.namespace_of(pod)
+            key = plan.order_with_shares(entry.order_key, pod, namespace, shares, quota_share)
+            return entry.ordered_last, *key
 
-        return FairShareQueue(shares, current_key)
+        logs: list[ShareChanges] = [shares] if book is None else [shares, book]
+        return FairShareQueue(logs, owners_of, current_key)
 
     def report_pending(self, pod: PendingPod, reason: PendingReason, message: str, now_ns: int) -> None:
         """Keep the message with the pod, and report it when it is new."""
@@ -124,7 +141,13 @@ class SchedulerCore:
         if nominated is None:
             return
         self.queue.requeue(self.cache.nominate(uid, None), now_ns)
+        self.quotas.reservation_released(nominated.pod)
         self.commands.append(ClearNomination(uid, nominated.pod.namespace, nominated.pod.name))
+
+    def requeue_released(self, now_ns: int) -> None:
+        """Requeue the pods and gangs that quotas admit after what was released since the last call."""
+        for key in self.quotas.take_released():
+            self.queue.open_group(key, now_ns, ClusterEvent.QUOTA)
 
     def delete_unseen_claims(self, uid: PodUid) -> None:
         """Delete the claims of a deleted pod that the watch has not shown: it may never show their deletion either."""

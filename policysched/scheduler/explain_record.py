@@ -11,7 +11,11 @@ from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import NodeRejection, PlacementExplanation
 from policysched.lang.types.units import format_value
 from policysched.model.pods import Pod
-from policysched.scheduler.unschedulable_message import pod_rejected_message, unavailable_message
+from policysched.scheduler.unschedulable_message import (
+    filter_error_message,
+    pod_rejected_message,
+    unavailable_message,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,8 @@ def decision_message(pod: Pod, explanation: PlacementExplanation, *, node_count:
     """The message of the pod's event, worded as in kube-scheduler."""
     if explanation.selected is not None:
         return f"Successfully assigned {pod.full_name} to {explanation.selected}"
+    if explanation.pod_rejection is not None and explanation.is_filter_error:
+        return filter_error_message(explanation.pod_rejection)
     if explanation.pod_rejection is not None:
         return (
             explanation.pod_rejection

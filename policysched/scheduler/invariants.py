@@ -25,6 +25,7 @@ def check_invariants(core: SchedulerCore) -> list[str]:
         *core.queue.check(),
         *core.gangs.check(),
         *core.samples.assumed_load.check(),
+        *core.quotas.check(),
     ]
     for policy, uid, node in core.samples.assumed_load.assumed_pods():
         placement = core.cache.ledger.placement(uid)

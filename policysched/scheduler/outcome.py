@@ -1,12 +1,14 @@
 """The result of one attempt of a pod."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
 from policysched.evaluate import PrebindRequirements
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
 from policysched.scheduler.commands import PendingReason
+from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.quotas.quota_books import QuotaRefusal
 
 PLACED_POD_EVENTS = frozenset({ClusterEvent.ASSIGNED_POD_DELETE, ClusterEvent.ASSIGNED_POD_UPDATE})
 """Events that can help a pod that no new node would help."""
@@ -40,6 +42,29 @@ def reject_over_budget(message: str) -> AttemptFailure:
     return AttemptFailure("PolicyPending", message, 0, {}, frozenset({ClusterEvent.NODE_DELETE}), None)
 
 
+def reject_for_quota(message: str) -> AttemptFailure:
+    """A quota does not admit the pod: no node would help, but a release of what the quota lacks."""
+    return AttemptFailure("PolicyPending", message, 0, {}, frozenset({ClusterEvent.QUOTA}), None)
+
+
 def reject_pod(message: str) -> AttemptFailure:
     """The pod itself is rejected: no new node would help, but the removal of placed pods may."""
     return AttemptFailure("PolicyPending", message, 0, {}, PLACED_POD_EVENTS, None)
+
+
+def rejected_early(
+    policy: str,
+    gang: QueuedGang | None,
+    refusal: QuotaRefusal | None,
+    equivalence_key: Callable[[], Hashable],
+) -> tuple[Hashable, Callable[[], AttemptFailure]] | None:
+    """The equivalence class of a pod that is not evaluated on nodes, and its failure; None: it is evaluated."""
+    if gang is not None and gang.vacancies == 0:
+        full = gang.full_message
+        return ("rejected early", policy, full), lambda: reject_pod(full)
+    if refusal is None:
+        return None
+    # Whether others give back depends on where the pod fits.
+    nodes_key = equivalence_key() if refusal.block.claims else None
+    key = ("quota", policy, refusal.block.node, refusal.charge, nodes_key)
+    return key, lambda: reject_for_quota(refusal.message)

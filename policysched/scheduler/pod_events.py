@@ -58,6 +58,7 @@ class PodEvents:
             after = core.cache.nominated.get(uid)
             if after is None or after.nominated_node != nominated.nominated_node:
                 events.add(ClusterEvent.ASSIGNED_POD_DELETE)  # the room that was kept for it is free
+                core.quotas.reservation_released(nominated.pod)
         if synced:
             core.samples.update_assumed_load(uid, before, now_ns)
             self._membership.update(observed.pod, current, now_ns)
@@ -80,6 +81,7 @@ class PodEvents:
             self._membership.remove(known.pod)
             if was_nominated:
                 events.add(ClusterEvent.ASSIGNED_POD_DELETE)
+                core.quotas.reservation_released(known.pod)
             if synced:
                 self._membership.update(known.pod, None, now_ns)
         self._prebinder.abort(uid, now_ns)

@@ -9,6 +9,7 @@ becomes active at once.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 from policysched.evaluate import Plan, compile_lazily
@@ -87,6 +88,7 @@ class PolicyReload:
             if not core.policies.still_wanted(preparation.program)
         ]:
             del self._in_preparation[name]
+            core.quotas.forget_prepared(name)
         for name in [
             name
             for name, (program, _) in self._awaiting_samples.items()
@@ -124,6 +126,7 @@ class PolicyReload:
                     return
             except RecursionError:
                 del self._in_preparation[name]
+                self._core.quotas.forget_prepared(name)
                 self._reject_nesting(preparation.program, now_ns)
                 return
             prepared = next(preparation.pod_results, None)
@@ -170,7 +173,7 @@ class PolicyReload:
         )
 
     def _start_preparation(self, program: Program, plan: Plan, now_ns: int) -> None:
-        columns = self._core.evaluator.build_columns_in_steps(plan)
+        columns = chain(self._core.evaluator.build_columns_in_steps(plan), self._core.quotas.prepare(plan))
         pods = self._membership.precompute_pre_enqueue(program, plan, now_ns)
         self._in_preparation[program.name] = _PlanInPreparation(program, plan, columns, pods, {})
 
@@ -187,6 +190,7 @@ class PolicyReload:
         before = core.policies.running.get(program.name)
         previous_metrics = {} if before is None else before.program.metrics
         core.commands += core.policies.activate(program, plan, now_ns)
+        core.quotas.activate(plan, now_ns)
         core.commands += core.samples.first_samples.hold_policy(program, now_ns)
         active_plans = {running.plan for running in core.policies.running.values()}
         core.evaluator.retain_only(

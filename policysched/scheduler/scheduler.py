@@ -51,14 +51,15 @@ from policysched.scheduler.pod_events import PodEvents
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName
 from policysched.scheduler.policies.first_samples import SourceNameOf
 from policysched.scheduler.policies.policy_states import StateCounts
-from policysched.scheduler.policies.policy_status import PolicyStatus
-from policysched.scheduler.policies.registry import ReloadResult
+from policysched.scheduler.policies.policy_status import PolicyStatus, ReloadResult
 from policysched.scheduler.policy_membership import PolicyMembership
 from policysched.scheduler.policy_reload import PolicyReload
 from policysched.scheduler.prebind import Prebinder
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.quota_warnings import QuotaWarnings
+from policysched.scheduler.quotas.quota_status import QuotaEntityStatus
 from policysched.scheduler.sample_events import SampleEvents
 from policysched.scheduler.sample_wait_reports import SampleWaitReports
 from policysched.scheduler.steps import Steps
@@ -91,9 +92,8 @@ class Scheduler:
         first_samples_s: float = 0.0,
         source_name_of: SourceNameOf = attrgetter("source"),
     ) -> None:
-        """`extenders`: those that policies may call, by name. `authority`: what policies may do. `first_samples_s`: how long a policy waits at most for
-        the first poll of each of its metrics (0: not at all, and `SamplesFailed` events are not needed).
-        `source_name_of`: the name of a metric's source, for messages."""
+        """`authority`: what policies may do. `first_samples_s`: how long a policy waits at most for the first poll of each
+        metric (0: not at all, and `SamplesFailed` events are not needed). `source_name_of`: for messages."""
         self._core = core = SchedulerCore(
             limits or SchedulerLimits(),
             extenders,
@@ -136,6 +136,7 @@ class Scheduler:
                 self._prebinder,
                 PolicyStateSaves(core),
                 DeferredReports(core),
+                QuotaWarnings(core),
             )
         )
         self._synced = False
@@ -146,10 +147,7 @@ class Scheduler:
     # ── events ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def handle(self, event: e.Event, now_ns: int) -> list[Command]:
-        """Apply one event. Makes no attempt, but finishes one in progress first, on the cluster that it began on.
-
-        A flat table, longer than a screen: each event and its handler.
-        """
+        """Apply one event. Makes no attempt, but finishes one in progress first, on the cluster that it began on."""
         while self.attempt_in_progress:
             self._continue_attempt(None, now_ns)
         self._core.gangs.started_ns = self._core.gangs.started_ns or now_ns
@@ -222,7 +220,7 @@ class Scheduler:
                 self._extender_calls.on_answered(number, answers, failure, now_ns)
             case _:
                 assert_never(event)
-        return self._take_commands()
+        return self._take_commands(now_ns)
 
     def _sync(self, now_ns: int) -> None:
         if self._synced:
@@ -242,6 +240,7 @@ class Scheduler:
         self._prebinder.recheck(now_ns, node=name)
 
     def _namespace_changed(self, name: str, events: frozenset[ClusterEvent], now_ns: int) -> None:
+        self._core.quotas.namespace_changed(name)
         if events and self._synced:
             self._membership.namespace_changed(name, now_ns)
         # Terms of pods in other namespaces may select this one by its labels.
@@ -264,8 +263,8 @@ class Scheduler:
         return next_ns is not None and next_ns <= now_ns
 
     def decide(self, now_ns: int) -> list[Command]:
-        """Continue the attempt in progress. If there is none: do what is due, prepare one slice of a policy that is
-        about to replace another, and attempt the first entry of the queue. Does nothing when not `ready`."""
+        """Continue the attempt in progress, or do what is due, prepare a slice of a new policy text and attempt the first
+        entry of the queue. Does nothing when not `ready`."""
         cost_max = self._core.limits.attempt_step_cost_max
         if self.attempt_in_progress:
             self._continue_attempt(cost_max, now_ns)
@@ -273,7 +272,7 @@ class Scheduler:
             self._timers.advance(now_ns)
             self._reload.step(now_ns)
             self._attempt_next(cost_max, now_ns)
-        return self._take_commands()
+        return self._take_commands(now_ns)
 
     def _continue_attempt(self, cost_max: int | None, now_ns: int) -> None:
         if self._current_attempt is not None:
@@ -322,10 +321,11 @@ class Scheduler:
                 attempted.attempts -= 1
             self._core.queue.enqueue(entry, now_ns, "ScheduleAttemptFailure")
         self._core.queue.yielded = None
-        return self._take_commands()
+        return self._take_commands(now_ns)
 
-    def _take_commands(self) -> list[Command]:
+    def _take_commands(self, now_ns: int) -> list[Command]:
         core = self._core
+        core.requeue_released(now_ns)
         commands, core.commands = core.commands, []
         next_ns = self._timers.next_time_ns()
         if next_ns != self._timer_at_ns:
@@ -361,6 +361,9 @@ class Scheduler:
     def state_counts(self) -> Mapping[tuple[str, str], StateCounts]:
         """By policy and state: how many values it has, and how many were dropped."""
         return self._core.samples.policy_states.counts()
+
+    def quotas(self) -> list[QuotaEntityStatus]:
+        return self._core.quotas.status()
 
     @property
     def nodes_with_capacity_holds(self) -> list[NodeName]:

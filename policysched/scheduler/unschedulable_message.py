@@ -21,6 +21,14 @@ def unavailable_message(node_count: int, counts: Mapping[str, int], post: str = 
     return f"{message} {post}" if post else message
 
 
+def filter_error_message(error: str) -> str:
+    """`running "DynamicResources" filter plugin: claim default/c: selector #0: CEL runtime error: ...`
+
+    For an attempt that stops because a filter failed on a node; no other built-in fails.
+    """
+    return f'running "DynamicResources" filter plugin: {error}'
+
+
 def pod_rejected_message(node_count: int, reason: str, post: str = "") -> str:
     """`0/5 nodes are available: persistentvolumeclaim "data" not found.`
 

@@ -58,12 +58,13 @@ class ListenFailed(Exception):
 @dataclass(frozen=True, slots=True)
 class StatusEndpoints:
     """Functions that run in the main loop. `decisions` takes a limit and a `namespace/name` or '', and returns a function
-    that renders its snapshot as JSON in another thread; None if the program does not decide."""
+    that renders its snapshot as JSON in another thread. It and `quotas` are None if the program does not decide."""
 
     metrics: Callable[[], str]
     policy: Callable[[], Json]
     decisions: Callable[[int, str], RenderDecisions] | None
     configz: Callable[[], Json]
+    quotas: Callable[[], Json] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +192,8 @@ class HttpThread:
             application.add_routes(
                 [web.get("/decisions", self._decisions_handler(self._endpoints.decisions))]
             )
+        if self._endpoints.quotas is not None:
+            application.add_routes([web.get("/quotas", self._json_handler(self._endpoints.quotas))])
         for route in self._options.routes:
             route.register(application.router)
         return application

@@ -548,3 +548,12 @@ def test_claims_with_equal_specs_are_searched_once_per_node(monkeypatch: pytest.
         got(devices, "c2", at=at)
 
     assert searched == ["a", "b", "c", "a"]
+
+
+def test_a_device_that_stands_for_resources_of_its_node_is_not_allocated_and_the_reason_names_it() -> None:
+    mapped = gpu("g0", nodeAllocatableResourceMappings={"cpu": {"allocationMultiplier": "2"}})
+    devices = world(device_slice("a", mapped), claim("c"))
+
+    assert got(devices, "c") == (
+        "device gpu.example.com/a/g0 has nodeAllocatableResourceMappings, which is not supported"
+    )

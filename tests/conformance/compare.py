@@ -34,7 +34,7 @@ from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.identifiers import NodeName
 from policysched.model.pods import QueuedPodInfo
 from policysched.scheduler.preemption.post_filter_messages import message_after_rejection
-from policysched.scheduler.unschedulable_message import pod_rejected_message
+from policysched.scheduler.unschedulable_message import filter_error_message, pod_rejected_message
 from tests.conformance.cluster_case import BadLine, Decision, read, replay
 from tests.conformance.device_cases import compare_devices
 from tests.conformance.kube_default import kube_default
@@ -165,6 +165,8 @@ def differences(
             "victims",
             [f"recorded victims {expected['victims']}, none here"] if expected.get("victims") else [],
         )
+        if by_evaluation["plan"].is_filter_error:
+            message = filter_error_message(refusal)
         yield "message", _unequal(message, expected["message"])
     elif refusal is not None and "message" in expected:
         yield "message", [f"`{refusal}`, recorded `{expected['message']}`"]

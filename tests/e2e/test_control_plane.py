@@ -16,6 +16,8 @@ from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import deployment, pod, ready_node
 from tests.controlplane.waiting import wait_for
 from tests.e2e.permissions import Permission, wait_until_allowed
+from tests.kube.api_fields import DOCUMENTS, api_types
+from tests.kube.test_api_fields import unexplained_fields
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -36,6 +38,12 @@ def test_the_api_server_reports_the_installed_version(control_plane: ControlPlan
     version = control_plane.api.get("/version")
 
     assert version["gitVersion"] == installed
+
+
+def test_every_field_of_its_api_is_read_or_named_or_irrelevant(control_plane: ControlPlane) -> None:
+    served = api_types(control_plane.api.get(f"/openapi/v3/{name}") for name in DOCUMENTS)
+
+    assert unexplained_fields(served) == []
 
 
 def test_kubectl_creates_a_pod_and_it_waits_for_a_scheduler(control_plane: ControlPlane) -> None:

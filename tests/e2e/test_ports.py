@@ -11,7 +11,7 @@ from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.waiting import PATIENCE_S, wait_for
 from tests.e2e.deployed import DEPLOY, PLAIN, Deployed
 
-PATHS = ("/metrics", "/policy", "/decisions", "/configz")
+PATHS = ("/metrics", "/policy", "/decisions", "/quotas", "/configz")
 """Not `/version`: the cluster's role system:public-info-viewer allows it to everybody."""
 
 

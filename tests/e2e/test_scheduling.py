@@ -106,6 +106,38 @@ def test_a_gang_is_bound_completely_or_not_at_all(deployed: Deployed) -> None:
     assert "trainer" in why["note"]
 
 
+TEAMS = """\
+policy test version 1
+include kube_default
+quota team by pod.labels["team"] else "none" {
+  "one" { cpu = 2 borrow any }
+  "two" { cpu = 2 borrow any }
+  others { cpu = 0 }
+}
+"""
+
+
+def test_a_team_takes_back_the_quota_that_another_borrows(deployed: Deployed) -> None:
+    deployed.control_plane.add_node(ready_node("a", cpu="16"))
+    deployed.put_policies(main=TEAMS)
+    now = {"terminationGracePeriodSeconds": 0}  # no kubelet ends pods here
+
+    with deployed.running() as scheduler:
+        for number in range(4):
+            deployed.create(f"one-{number}", cpu="1", labels={"team": "one"}, **now)
+        deployed.all_bound(4)
+        deployed.create("one-4", cpu="1", labels={"team": "one"}, **now)
+        why = deployed.event("one-4", "FailedScheduling")["note"]
+        deployed.create("two", cpu="2", labels={"team": "two"}, **now)
+        deployed.bound("two")
+        used = {
+            row["entity"][0]: row["resources"]["cpu"]["used"] for row in scheduler.json("/quotas")["quotas"]
+        }
+
+    assert "waits for quota team: 4 of 4 cpu used" in why
+    assert used == {"one": "2", "two": "2"}
+
+
 def test_kubectl_edit_changes_the_next_decision(deployed: Deployed) -> None:
     for name in ("a", "b"):
         deployed.control_plane.add_node(ready_node(name))

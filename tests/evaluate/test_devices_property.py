@@ -2,6 +2,7 @@
 device is allocated twice."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -73,6 +74,24 @@ def with_resources() -> Program:
 @given(scene=device_scenes())
 def test_the_filter_and_its_kernel_agree_on_every_node(scene: Scene) -> None:
     agree(devices_only(), scene)
+
+
+def without_extended_resources() -> Program:
+    """The rules of a cluster without the feature gate DRAExtendedResource."""
+    rules = with_resources().rules
+    filters = tuple(
+        replace(rule, params=tuple({**dict(rule.params), "extended_resources": "no"}.items()))
+        if isinstance(rule, BuiltinFilter) and rule.builtin == "dynamic_resources"
+        else rule
+        for rule in rules.filters
+    )
+    return only(filters, rules.scores)
+
+
+@SEARCH
+@given(scene=device_scenes())
+def test_rules_that_allocate_nothing_for_extended_resources_agree(scene: Scene) -> None:
+    agree(without_extended_resources(), scene)
 
 
 @SEARCH

@@ -56,12 +56,16 @@ def _of(owner: Owner, rows: Iterable[BuiltinAttribute]) -> Iterable[str]:
 def _name(attribute: BuiltinAttribute) -> str:
     if attribute.key_kind is None:
         return attribute.qualified_name
+    if attribute.key_kind == "quotas":
+        return f"{attribute.qualified_name}.QUOTA"
     return f'{attribute.qualified_name}["{"KEY" if attribute.key_kind == "texts" else "RESOURCE"}"]'
 
 
 def _type(attribute: BuiltinAttribute) -> str:
     if attribute.key_kind == "texts":
         return "string?"
+    if attribute.key_kind == "quotas":
+        return "ratio"
     return "by resource" if attribute.key_kind == "resources" else str(attribute.type)
 
 

@@ -45,7 +45,10 @@ def _releases() -> str:
     for version, release in KUBE_SCHEDULER_RELEASES.items():
         differences = [f"no `{name}`" for name in sorted(release.missing_builtins)]
         differences += [f"no score of `{name}`" for name in sorted(release.builtins_without_score)]
-        for name, words in release.score_parameter_values.items():
+        for name, words in (
+            *release.filter_parameter_values.items(),
+            *release.score_parameter_values.items(),
+        ):
             differences.append(
                 f"`{name} {{ {', '.join(f'{parameter} = {word}' for parameter, word in words.items())} }}`"
             )
@@ -53,7 +56,9 @@ def _releases() -> str:
     lines += [
         "",
         "Not told apart: how releases before 1.36 read requests of a pod whose pod-level resources are being resized, and which in-tree volume "
-        "plugins they took for migrated to CSI drivers (`CSINode` annotations); here both are as in 1.36. Feature gates are at each release's defaults.\n",
+        "plugins they took for migrated to CSI drivers (`CSINode` annotations); here both are as in 1.36. Feature gates are at each release's defaults. Where a gate that is off by default before 1.36 concerns fields "
+        "of ResourceSlices alone (device taints, binding conditions, partitionable devices, consumable capacity), nothing differs here: the API "
+        "server of that release drops the fields.\n",
     ]
     return "\n".join(lines)
 

@@ -72,6 +72,7 @@ def test_the_page_lists_every_difference_of_an_older_release(version: str) -> No
     differences = {
         *release.missing_builtins,
         *release.builtins_without_score,
+        *release.filter_parameter_values,
         *release.score_parameter_values,
     }
     assert set(re.findall(r"`([a-z_]+)", row)) == differences

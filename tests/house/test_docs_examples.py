@@ -112,7 +112,7 @@ def test_a_block_is_fenced_with_its_language(block: Block) -> None:
 def test_a_json_example_matches_the_schema_of_its_page(block: Block) -> None:
     answer = json.loads(block.text)
 
-    name = "policy" if "policies" in answer else "decisions"
+    name = "policy" if "policies" in answer else "quotas" if "quotas" in answer else "decisions"
     assert findings(name, answer) == []
 
 

@@ -97,6 +97,18 @@ def test_fields_that_no_builtin_covers_are_listed() -> None:
     assert pod.uncovered == ("spec.resourceClaims of an unknown kind",)
 
 
+def test_tolerations_that_compare_numbers_are_not_covered() -> None:
+    greater = {"key": "node.example.com/sla", "operator": "Gt", "value": "950", "effect": "NoSchedule"}
+
+    uncovered = [
+        read(containers=[container("a")], tolerations=[{**greater, "operator": operator}]).uncovered
+        for operator in ("Gt", "Lt", "Equal", "Exists")
+    ]
+
+    named = ("spec.tolerations with the operator Gt or Lt",)
+    assert uncovered == [named, named, (), ()]
+
+
 def test_an_image_without_a_tag_gets_the_latest_tag() -> None:
     assert core_objects.normalized_image_name("registry:5000/app") == "registry:5000/app:latest"
     assert core_objects.normalized_image_name("app@sha256:0") == "app@sha256:0"

@@ -25,7 +25,9 @@ GPU = "example.com/gpu"
 class Server:
     """Claims by name, as the API server keeps them, and what the pod's status was told."""
 
-    def __init__(self, *claims: Json) -> None:
+    def __init__(self, *claims: Json, drops_pod_status: bool = False) -> None:
+        """`drops_pod_status`: as without the feature gate DRAExtendedResource."""
+        self._drops_pod_status = drops_pod_status
         self.claims = {claim["metadata"]["name"]: claim for claim in claims}
         self.told: list[Json] = []
         self.version = 10
@@ -53,7 +55,7 @@ class Server:
         if "/pods/" in path:
             assert path == "/api/v1/namespaces/default/pods/web/status"
             self.told.append(body)
-            return body
+            return {**body, "status": {"phase": "Pending"}} if self._drops_pod_status else body
         claim = self._claim(path)
         meta, wanted = claim["metadata"], body["metadata"]
         if wanted["resourceVersion"] != meta["resourceVersion"]:
@@ -128,6 +130,13 @@ def test_a_claim_of_another_owner_is_not_used() -> None:
         asyncio.run(create_claim(server, wanted(), WEB))
 
     assert "status" not in server.claims[KEY.name]
+
+
+def test_a_pod_whose_status_is_dropped_is_refused_and_the_reason_names_the_gate() -> None:
+    server = Server(drops_pod_status=True)
+
+    with pytest.raises(ClaimNotReserved, match="the feature gate DRAExtendedResource is off"):
+        asyncio.run(create_claim(server, wanted(), WEB))
 
 
 def test_a_claim_is_deleted_with_its_finalizer() -> None:

@@ -46,7 +46,7 @@ class ClusterFacts:
 
     `pods_with_affinity`: placed pods with pod affinity terms, and their nodes. `pod_sets`: all
     Services and controllers. `used_claims`: volume claims of placed pods. `allocates_devices`: the
-    policy has `filter dynamic_resources`.
+    policy has `filter dynamic_resources`, with `extended_resources`.
     """
 
     node_count: int
@@ -66,6 +66,8 @@ BuiltinParams = Mapping[str, BuiltinParamValue]
 FilterFunction = Callable[[Pod, NodeInfo, BuiltinParams, ClusterFacts], FilterReasons | None]
 PreFilterFunction = Callable[[Pod, ClusterFacts], str | None]
 """Why the pod is rejected on all nodes, or None."""
+AttemptErrorFunction = Callable[[Pod, NodeInfo, ClusterFacts], str | None]
+"""The error on the node that stops the attempt, or None."""
 ScoreFunction = Callable[
     [Pod, Sequence[NodeInfo], BuiltinParams, ClusterFacts], Mapping[NodeName, NodeScore] | None
 ]

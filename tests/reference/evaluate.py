@@ -12,7 +12,13 @@ from policysched.cluster.samples import Samples
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.lang.ir.expr import Expr, Stage
 from policysched.lang.ir.expr_analysis import stage_of
-from policysched.lang.ir.program import Program, handles_resource_claims, handles_volume_claims, rules_for
+from policysched.lang.ir.program import (
+    Program,
+    handles_extended_resources,
+    handles_resource_claims,
+    handles_volume_claims,
+    rules_for,
+)
 from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore, FilterRule, RuleSet, ScoreRule
 from policysched.lang.ir.verdict import NodeRuleScore, PlacementExplanation
 from policysched.model.identifiers import NodeName
@@ -27,7 +33,7 @@ from policysched.model.pods import Pod, QueuedPodInfo
 from tests.reference.builtin_interface import ClusterFacts, NodeInfo
 from tests.reference.context import ExpressionContext, namespace_of, pod_context
 from tests.reference.expressions import holds
-from tests.reference.filters import prefilter_rejection, rejections
+from tests.reference.filters import attempt_error, prefilter_rejection, rejections
 from tests.reference.inputs import InputRejection, read_input
 from tests.reference.metrics import metric_is_missing, metrics_read
 from tests.reference.scores import score_cells
@@ -70,7 +76,7 @@ def evaluate_among(
         return PlacementExplanation(rejection, (), {}, {}, {}, None)
 
     facts_of_all = replace(
-        cluster_facts(cache), allocates_devices=handles_resource_claims(program), now_ns=now_ns
+        cluster_facts(cache), allocates_devices=handles_extended_resources(program), now_ns=now_ns
     )
     active = rules_for(program, active_layers(context))
     rejection = prefilter_rejection(active, replace(context, cluster_facts=facts_of_all))
@@ -102,6 +108,12 @@ def evaluate_among(
             or rejections(rules.filters, at)
         )
     }
+    errors = [error for at in nodes.values() if (error := attempt_error(rules.filters, at)) is not None]
+    if errors:
+        rule_name, words = min(errors)
+        return PlacementExplanation(
+            words, (), {}, {}, {}, None, pod_rejected_by=rule_name, is_filter_error=True
+        )
     candidates = {name: at for name, at in nodes.items() if name not in rejected}
     scores = _scores(rules, candidates, facts_of_all)
     totals = {name: sum(column[name].weighted for column in scores.values()) for name in candidates}

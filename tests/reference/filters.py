@@ -17,7 +17,7 @@ from policysched.model.messages import (
     unsatisfied_reason,
 )
 from tests.reference.builtin_interface import NodeInfo
-from tests.reference.builtins import FILTERS, PREFILTERS
+from tests.reference.builtins import ATTEMPT_ERRORS, FILTERS, PREFILTERS
 from tests.reference.context import ExpressionContext
 from tests.reference.expressions import holds, value
 from tests.reference.inputs import InputRejection, read_input
@@ -53,6 +53,20 @@ def prefilter_rejection(rules: RuleSet, context: ExpressionContext) -> tuple[str
                 message = PREFILTERS[rule.builtin](context.pod, context.cluster_facts)
                 if message is not None:
                     return rule.name, message
+    return None
+
+
+def attempt_error(filters: Filters, context: ExpressionContext) -> tuple[str, str] | None:
+    """The filter that fails on the node, if no other one rejects the node before, and its error."""
+    assert context.node is not None and context.usage is not None, "filters need a node"
+    assert context.cluster_facts is not None, "filters need the facts of the cluster"
+    decisive = next(iter(rejections(filters, context)), None)
+    for rule in filters:
+        if isinstance(rule, BuiltinFilter) and decisive is not None and decisive.rule == rule.name:
+            node_info = NodeInfo(context.node, context.usage)
+            fails = ATTEMPT_ERRORS.get(rule.builtin)
+            error = None if fails is None else fails(context.pod, node_info, context.cluster_facts)
+            return None if error is None else (rule.name, error)
     return None
 
 

@@ -58,12 +58,16 @@ def test_columns_that_are_never_released_are_detected(monkeypatch: pytest.Monkey
 
 def test_columns_of_other_policies_and_of_a_text_in_preparation_are_kept() -> None:
     other = TEXT.replace("policy test", "policy other")
-    rig = Rig({"test": TEXT.format(edition=0), "other": other.format(edition=0)}, node("a"), pod("first"))
+    rig = Rig(
+        {"test.policy": TEXT.format(edition=0), "other.policy": other.format(edition=0)},
+        node("a"),
+        pod("first"),
+    )
     rig.settle()
     columns = rig.scheduler._core.evaluator._columns
     before = set(columns._plan_columns)
 
-    rig.apply_policies({"test": TEXT.format(edition=1), "other": other.format(edition=0)})
+    rig.apply_policies({"test.policy": TEXT.format(edition=1), "other.policy": other.format(edition=0)})
     rig.settle()
     rig.observe(pod("web"), pod("beside", scheduler="other"))
     rig.settle()

@@ -1,11 +1,13 @@
 """Device claims of a pod between node choice and bind: reserved, written, and what can happen meanwhile."""
 
-from policysched.model.identifiers import PodUid, ResourceClaimKey
+import pytest
+
+from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.invariants import check_invariants
 from tests.builders import node, pod
-from tests.devices import asking, claim, claiming, device_class, device_slice, given, gpu
+from tests.devices import DRIVER, asking, claim, claiming, device_class, device_slice, given, gpu
 from tests.scheduler.rig import GANG, Rig
 
 DEFAULT = "policy test version 1\ninclude kube_default\n"
@@ -327,3 +329,73 @@ def test_a_policy_without_the_rule_leaves_pods_with_claims_pending_and_says_why(
 
     (report,) = rig.of(c.ReportPending)
     assert report.message == ("the pod has resource claims, but the policy has no `filter dynamic_resources`")
+
+
+def rig_with_a_failing_selector(*nodes: object) -> Rig:
+    """The device of node a lacks the attribute that the selector of the claim reads, that of node b has it."""
+    rig = Rig(DEFAULT, *(nodes or (node("a"), node("b"))), synced=False)  # type: ignore[arg-type]
+    selector = f'device.attributes["{DRIVER}"].size > 1'
+    for obj in (
+        device_class("gpu"),
+        device_slice("a", gpu("g0")),
+        device_slice("b", gpu("g0", attributes={"size": 2})),
+        claim("c", asking("r", selector)),
+    ):
+        rig.handle(e.DeviceObjectUpdated(obj))
+    rig.handle(e.Synced())
+    return rig
+
+
+def test_an_error_of_a_selector_on_one_node_stops_the_attempt() -> None:
+    rig = rig_with_a_failing_selector()
+
+    rig.observe(pod("web", spec=claiming("c")))
+    rig.settle()
+
+    (report,) = rig.of(c.ReportPending)
+    assert rig.of(c.Prebind) == []
+    assert (report.reason, report.message) == (
+        "SchedulerError",
+        'running "DynamicResources" filter plugin: claim default/c: selector #0: CEL runtime error: no such key: size',
+    )
+    assert agreed(rig)
+
+
+def test_an_error_on_a_node_that_another_filter_rejects_stops_nothing() -> None:
+    rig = rig_with_a_failing_selector(node("a", unschedulable=True), node("b"))
+
+    rig.observe(pod("web", spec=claiming("c")))
+    rig.settle()
+
+    assert [prebind.node for prebind in rig.of(c.Prebind)] == ["b"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        e.NodeDeleted(NodeName("a")),
+        e.NodeUpdated(node("a", unschedulable=True)),
+        e.DeviceObjectUpdated(device_slice("a", gpu("g0", attributes={"size": 1}), version=2)),
+    ],
+    ids=["the node is deleted", "the node is cordoned", "the device has the attribute"],
+)
+def test_a_stopped_attempt_is_repeated_when_its_error_may_be_gone(change: e.Event) -> None:
+    rig = rig_with_a_failing_selector()
+    rig.observe(pod("web", spec=claiming("c")))
+    rig.settle()
+
+    rig.handle(change)
+    rig.pass_time(20)
+
+    assert [prebind.node for prebind in rig.of(c.Prebind)] == ["b"]
+
+
+def test_an_invalid_pool_rejects_its_node_only() -> None:
+    rig = rig_with(nodes=("a", "b"))
+    rig.handle(e.DeviceObjectUpdated(device_slice("a", gpu("g0"), gpu("g0"))))
+    rig.handle(e.DeviceObjectUpdated(device_slice("b", gpu("g0"))), e.DeviceObjectUpdated(claim("c")))
+
+    rig.observe(pod("web", spec=claiming("c")))
+    rig.settle()
+
+    assert [prebind.node for prebind in rig.of(c.Prebind)] == ["b"]

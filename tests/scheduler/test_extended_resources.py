@@ -1,5 +1,7 @@
 """Extended resources of a DeviceClass: a claim is created for the pod, and deleted if that fails."""
 
+import pytest
+
 from policysched.cluster.devices.extended_resources import ExtendedResourceMapping
 from policysched.model.identifiers import PodUid, ResourceClaimKey
 from policysched.model.pods import ExtendedResourceRequest
@@ -13,6 +15,7 @@ from tests.scheduler.rig import GANG, Rig
 DEFAULT = "policy test version 1\ninclude kube_default\n"
 WITHOUT = "policy test version 1\nfilter node_resources_fit\n"
 GPU = "example.com/gpu"
+IMPLICIT = "deviceclass.resource.kubernetes.io/gpu"
 WEB = PodUid("uid-default-web")
 OFFERS = device_class("gpu", extendedResourceName=GPU)
 
@@ -127,6 +130,30 @@ def test_a_policy_without_the_device_filter_uses_only_nodes_with_the_resource() 
 
     (report,) = rig.of(c.ReportPending)
     assert f"1 Insufficient {GPU}" in report.message
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        'include kube_default "1.35"',
+        'include kube_default "1.34"',
+        "filter node_resources_fit\nfilter dynamic_resources { extended_resources = no }",
+    ],
+)
+def test_without_the_feature_gate_no_claim_is_created(rules: str) -> None:
+    rig = rig_with(
+        policy=f"policy test version 1\n{rules}\n", nodes=(node("a"), node("b", resources={GPU: "1"}))
+    )
+
+    rig.observe(asking_for("web"), asking_for("other"), asking_for("implicit", resource=IMPLICIT))
+    rig.settle()
+
+    placed = {bind.name: bind.node for bind in rig.of(c.Bind)}
+    messages = {report.name: report.message for report in rig.of(c.ReportPending)}
+    assert rig.of(c.Prebind) == []
+    assert placed == {"other": "b"} or placed == {"web": "b"}
+    assert f"2 Insufficient {IMPLICIT}" in messages["implicit"]
+    assert agreed(rig)
 
 
 def test_a_node_that_lacks_another_requested_resource_is_rejected() -> None:

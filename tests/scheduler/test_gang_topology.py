@@ -182,7 +182,7 @@ def test_gangs_are_placed_whole_in_one_rack_or_fit_into_none() -> None:
 def test_a_search_that_ignores_the_rack_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     search = GangAttempts._search_domain
     monkeypatch.setattr(
-        GangAttempts, "_search_domain", lambda self, gang, _, now_ns: search(self, gang, None, now_ns)
+        GangAttempts, "_search_domain", lambda self, gang, _, *rest: search(self, gang, None, *rest)
     )
 
     assert [gang for seed in range(60) for gang in broken_up(seed)]

@@ -65,7 +65,7 @@ def test_a_token_is_needed_for_everything_but_probes() -> None:
             401,
             "the bearer token is not valid\n",
         )
-        for path in ("/metrics", "/policy", "/decisions", "/configz", "/version", "/nothing"):
+        for path in ("/metrics", "/policy", "/decisions", "/quotas", "/configz", "/version", "/nothing"):
             assert (await asyncio.to_thread(get, port, path))[0] == 403
         for path in ("/livez", "/readyz", "/healthz"):
             assert (await asyncio.to_thread(get, port, path))[0] == 200

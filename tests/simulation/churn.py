@@ -1,10 +1,9 @@
 """The changes that users, controllers and machines make to a cluster, drawn from one random stream.
 
-Each action is a method, registered by name in `_actions`, and takes effect at once through the
-sandbox's client. An action without an object to act on does nothing.
+Each action is registered by its name (nodes, storage and devices have their own `actions`), and takes
+effect at once through the sandbox's client. An action without an object to act on does nothing.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
@@ -16,8 +15,8 @@ from policysched.sandbox.apiserver.requests import ServerRequest
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.kubelet import RUN_SECONDS, Kubelet
 from policysched.sandbox.local_client import LocalClient
-from policysched.sandbox.nodes import node_status
 from tests.simulation.churn_devices import DeviceChurn
+from tests.simulation.churn_nodes import ZONES, NodeChurn, labels_of, random_object
 from tests.simulation.churn_storage import StorageChurn
 
 Json = dict[str, Any]
@@ -29,6 +28,7 @@ UNKNOWN_SCHEDULER = "nobody"
 """The schedulerName of pods that no scheduler binds."""
 
 PROTECTED_LABEL = "keep"
+"""Pods with this label are victims under no policy."""
 _DAEMON_SET = {
     "apiVersion": "apps/v1",
     "kind": "DaemonSet",
@@ -36,16 +36,11 @@ _DAEMON_SET = {
     "uid": "uid-agent",
     "controller": True,
 }
-"""Pods with this label are victims under no policy."""
 
 NAMESPACES = ("default", "team-a")
-ZONES = ("z1", "z2")
 _CPU = ("100m", "250m", "500m", "1", "2")
 _CPU_SMALL_NODES = ("500m", "1")
-_NODE_CPU = ("1", "2", "4")
-_NODE_CPU_SMALL = ("1", "2")
 _MEMORY = ("64Mi", "256Mi", "1Gi")
-_NODE_MEMORY = ("2Gi", "4Gi", "8Gi")
 
 
 class Churn:
@@ -78,11 +73,13 @@ class Churn:
         self._kubelet = kubelet
         self._pods_max = pods_max
         self._cpu = _CPU_SMALL_NODES if small_nodes else _CPU
-        self._node_cpu = _NODE_CPU_SMALL if small_nodes else _NODE_CPU
         self._log = log
         self._count = 0
         self._storage = StorageChurn(self._local, random, log=log, number=self._next_number)
         self._devices = DeviceChurn(self._local, random, log=log, number=self._next_number)
+        self._nodes = NodeChurn(
+            self._local, random, small=small_nodes, log=log, on_deleted=self._devices.on_node_deleted
+        )
         self._actions: dict[str, Callable[[], None]] = {
             "create a pod": self.create_pod,
             "create an urgent pod": self.create_urgent_pod,
@@ -92,12 +89,6 @@ class Churn:
             "recreate a pod": self.recreate_pod,
             "ungate a pod": self.ungate_pod,
             "edit a pod": self.edit_pod,
-            "add a node": self.add_node,
-            "remove a node": self.remove_node,
-            "cordon a node": self.cordon_node,
-            "taint a node": self.taint_node,
-            "relabel a node": self.relabel_node,
-            "resize a node": self.resize_node,
             "relabel a namespace": self.relabel_namespace,
             "edit a policy": self.edit_policy,
             "break a policy": self.break_policy,
@@ -106,6 +97,7 @@ class Churn:
             "forget the history": self.compact_history,
             "start a static pod": self.start_static_pod,
             "create a budget": self.create_budget,
+            **self._nodes.actions,
             **self._storage.actions,
             **self._devices.actions,
         }
@@ -126,7 +118,7 @@ class Churn:
         self._storage.create_classes()
         self._devices.create_classes()
         for _ in range(nodes):
-            self.add_node()
+            self._nodes.add()
         self._storage.populate()
         self._devices.populate()
         for _ in range(pods):
@@ -177,7 +169,7 @@ class Churn:
             {
                 (pod["spec"]["schedulerName"], pod["metadata"]["namespace"], group, least)
                 for pod in self._local.list("pods")
-                if (group := _labels(pod).get("group")) and (least := _labels(pod).get("least"))
+                if (group := labels_of(pod).get("group")) and (least := labels_of(pod).get("least"))
             }
         )
         group, least = f"gang-{self._next_number()}", str(random.randint(2, 4))
@@ -277,7 +269,7 @@ class Churn:
             pod["metadata"]["name"],
             pod["metadata"]["namespace"],
             pod["spec"]["schedulerName"],
-            {key: value for key, value in _labels(pod).items() if key != "rank"},
+            {key: value for key, value in labels_of(pod).items() if key != "rank"},
         )
 
     def ungate_pod(self) -> None:
@@ -295,7 +287,7 @@ class Churn:
             return
         self._log(f"pod {_name(pod)} is edited")
         if self._random.random() < 0.5:
-            labels = {**_labels(pod), "rank": self._random.choice(("0", "1", "7", "many"))}
+            labels = {**labels_of(pod), "rank": self._random.choice(("0", "1", "7", "many"))}
             self._local.update(
                 "pods", pod, lambda pod: {**pod, "metadata": {**pod["metadata"], "labels": labels}}
             )
@@ -318,98 +310,12 @@ class Churn:
         )
         self._local.set_status("poddisruptionbudgets", made, disruptionsAllowed=allowed)
 
-    # ── nodes ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def add_node(self) -> None:
-        random = self._random
-        names = {node["metadata"]["name"] for node in self._local.list("nodes")}
-        free = [f"node-{at}" for at in range(1, 13) if f"node-{at}" not in names]
-        if not free:
-            return
-        name = random.choice(free)
-        resources = {
-            "cpu": random.choice(self._node_cpu),
-            "memory": random.choice(_NODE_MEMORY),
-            "pods": "20",
-        }
-        labels = {
-            "kubernetes.io/hostname": name,
-            "zone": random.choice(ZONES),
-            "pool": random.choice(("gold", "general")),
-        }
-        status = node_status(name, "2026-01-01T00:00:00Z", at=int(name.partition("-")[2]))
-        self._log(f"node {name} joins with {resources['cpu']} cpu, {resources['memory']}")
-        self._local.create(
-            "nodes",
-            "",
-            {
-                "metadata": {"name": name, "labels": labels},
-                "spec": {},
-                "status": {"capacity": dict(resources), "allocatable": resources, **status},
-            },
-        )
-
-    def remove_node(self) -> None:
-        """Its pods are deleted a little later, as by the pod garbage collector; sometimes the node
-        returns first.
-        """
-        node = self._random_object("nodes")
-        if node is None:
-            return
-        name = node["metadata"]["name"]
-        self._log(f"node {name} leaves")
-        self._local.delete("nodes", node)
-        asyncio.get_running_loop().call_later(self._random.uniform(0.1, 5.0), self._delete_pods_of_node, name)
-
-    def _delete_pods_of_node(self, name: str) -> None:
-        if self._local.get("nodes", "", name) is None:
-            self._devices.on_node_deleted(name)
-            for pod in self._local.list("pods"):
-                if pod["spec"].get("nodeName") == name:
-                    self._local.delete("pods", pod, grace_period_s=0)
-
-    def cordon_node(self) -> None:
-        node = self._random_object("nodes")
-        if node is not None:
-            cordoned = not node["spec"].get("unschedulable")
-            self._log(f"node {node['metadata']['name']} {'is' if cordoned else 'is not'} cordoned")
-            spec = {**node["spec"], "unschedulable": cordoned}
-            self._local.update("nodes", node, lambda node: {**node, "spec": spec})
-
-    def taint_node(self) -> None:
-        node = self._random_object("nodes")
-        if node is None:
-            return
-        kept = [taint for taint in node["spec"].get("taints") or () if taint["key"] != "dedicated"]
-        if len(kept) == len(node["spec"].get("taints") or ()):
-            effect = self._random.choice(("NoSchedule", "PreferNoSchedule"))
-            kept.append({"key": "dedicated", "value": "x", "effect": effect})
-        self._log(f"node {node['metadata']['name']} has taints {[taint['effect'] for taint in kept]}")
-        spec = {**node["spec"], "taints": kept}
-        self._local.update("nodes", node, lambda node: {**node, "spec": spec})
-
-    def relabel_node(self) -> None:
-        node = self._random_object("nodes")
-        if node is not None:
-            labels = {**_labels(node), "zone": self._random.choice(ZONES)}
-            self._log(f"node {node['metadata']['name']} is in {labels['zone']}")
-            self._local.update(
-                "nodes", node, lambda node: {**node, "metadata": {**node["metadata"], "labels": labels}}
-            )
-
-    def resize_node(self) -> None:
-        node = self._random_object("nodes")
-        if node is not None:
-            allocatable = {**node["status"]["allocatable"], "cpu": self._random.choice(self._node_cpu)}
-            self._log(f"node {node['metadata']['name']} has {allocatable['cpu']} cpu now")
-            self._local.set_status("nodes", node, allocatable=allocatable)
-
     # ── namespaces, policies and the server ───────────────────────────────────────────────────────────────────────────
 
     def relabel_namespace(self) -> None:
         space = self._local.get("namespaces", "", "team-a")
         assert space is not None, "nobody deletes namespaces here"
-        labels = {**_labels(space), "tier": self._random.choice(("gold", "standard"))}
+        labels = {**labels_of(space), "tier": self._random.choice(("gold", "standard"))}
         self._log(f"namespace team-a is {labels['tier']}")
         self._local.update(
             "namespaces",
@@ -501,20 +407,11 @@ class Churn:
     # ── random choices ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _random_object(self, plural: str, wanted: Callable[[Json], bool] = lambda _: True) -> Json | None:
-        candidates = [
-            obj
-            for obj in self._local.list(plural)
-            if not obj["metadata"].get("deletionTimestamp") and wanted(obj)
-        ]
-        return self._random.choice(candidates) if candidates else None
+        return random_object(self._local, self._random, plural, wanted)
 
     def _next_number(self) -> int:
         self._count += 1
         return self._count
-
-
-def _labels(obj: Json) -> dict[str, str]:
-    return dict(obj["metadata"].get("labels") or {})
 
 
 def _name(obj: Json) -> str:

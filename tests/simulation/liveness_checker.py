@@ -21,6 +21,7 @@ from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.scheduler import Scheduler
 from tests.reference import GangTerms, evaluate, gang_terms, order_key, select_node
+from tests.reference.quota import quotas_admit_in
 from tests.simulation.churn import UNKNOWN_SCHEDULER
 from tests.simulation.safety_checker import GANG_FAILED_MESSAGE, GangKey, scheduled_condition
 
@@ -164,6 +165,8 @@ class LivenessChecker:
 
     def _feasible_node(self, program: Program, observed: ObservedPod, cache: ClusterCache) -> str | None:
         """A node that is feasible for the pod."""
+        if not quotas_admit_in(program, observed.pod, cache):
+            return None
         explanation = self._explain(program, observed, cache)
         if not program.extenders:
             return explanation.selected

@@ -29,6 +29,7 @@ from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.scheduler import Scheduler
 from tests.reference import evaluate, order_key, select_node
+from tests.reference.quota import quotas_admit_in
 from tests.simulation.churn import PROTECTED_LABEL
 
 
@@ -45,8 +46,8 @@ class OracleChecker:
         core.evaluator.evaluate = self._check_evaluate  # type: ignore[method-assign]
         core.cache.assume = self._check_assume  # type: ignore[method-assign]
         preemption = scheduler._preemption
-        self._evict_for_gang = preemption._evict_for_gang
-        preemption._evict_for_gang = self._check_gang_preemption  # type: ignore[method-assign]
+        self._evict_for_gang = preemption.evict_for_gang
+        preemption.evict_for_gang = self._check_gang_preemption  # type: ignore[method-assign]
         self._advance, self._pop = core.queue.advance, core.queue.pop
         core.queue.advance = self._on_advance  # type: ignore[method-assign]
         core.queue.pop = self._check_pop  # type: ignore[method-assign]
@@ -275,7 +276,9 @@ class OracleChecker:
         if ending or any(uid != pod.uid for uid in core.cache.nominated):
             return  # overlapping preemptions are not judged
         for victim in sorted(victims):
-            if evict.node in self._feasible(pod, self._cache_without(victims - {victim})):
+            rest = self._cache_without(victims - {victim})
+            program = core.policies.running[pod.scheduler].program
+            if evict.node in self._feasible(pod, rest) and quotas_admit_in(program, pod, rest):
                 self._fail(f"{prefix}, of which {core.cache.pods[victim].pod.full_name} is not needed")
         if any(self._is_counted_by_budget(core.cache.pods[uid].pod, allowed=0) for uid in victims):
             harmless = [node for node in core.cache.nodes if self._is_feasible_within_budgets(pod, node)]

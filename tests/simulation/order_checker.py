@@ -99,6 +99,8 @@ class OrderChecker:
             search = run_to_completion(self._scheduler._gang_attempts._search(entry, now_ns))
             return len(search.fits) >= entry.needed_count
         pod = core.pods[entry.representative_pod.uid]
+        if core.quotas.refusal(pod.pod) is not None:
+            return False
         explanation = evaluate(
             core.policies.running[pod.policy].program,
             pod.pod,

@@ -11,6 +11,7 @@ from tests.simulation import (
     scenarios_leaders,
     scenarios_liveness,
     scenarios_neighbours,
+    scenarios_quotas,
     scenarios_volumes,
 )
 from tests.simulation.scenario import Scenario, ScenarioBug, Script, play, play_unchanged
@@ -22,6 +23,7 @@ SCENARIO_BUGS: tuple[ScenarioBug, ...] = (
     *scenarios_last_good.SCENARIO_BUGS,
     *scenarios_leaders.SCENARIO_BUGS,
     *scenarios_neighbours.SCENARIO_BUGS,
+    *scenarios_quotas.SCENARIO_BUGS,
     *scenarios_volumes.SCENARIO_BUGS,
 )
 SCRIPTS = [*dict.fromkeys(bug.script for bug in SCENARIO_BUGS), *scenarios_neighbours.MORE_SCRIPTS]

@@ -55,6 +55,16 @@ DECLARATION = BuiltinDeclaration(
     source="kubernetes v1.36.3 pkg/scheduler/framework/plugins/dynamicresources, k8s.io/dynamic-resource-allocation v0.36.3",
     filter_parameters=(
         BuiltinParameter(
+            name="extended_resources",
+            kind="choice",
+            default="yes",
+            choices=("yes", "no"),
+            doc=(
+                "whether devices are allocated for extended resources; `no` for clusters without the feature gate "
+                "DRAExtendedResource, and the behaviour of kube-scheduler until 1.35"
+            ),
+        ),
+        BuiltinParameter(
             name="binding_timeout_seconds",
             kind="int",
             default=600,

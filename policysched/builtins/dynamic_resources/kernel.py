@@ -13,6 +13,7 @@ import numpy as np
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.pod_claims import (
     PodResourceClaims,
+    attempt_error,
     choose_devices,
     claim_index,
     claim_key_at,
@@ -48,11 +49,17 @@ from policysched.model.pods import Pod
 def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
     timeout_s = params["binding_timeout_seconds"]
     assert isinstance(timeout_s, int), f"binding_timeout_seconds is {timeout_s!r}"
+    pod = _device_user(pod, cluster_context)
     return DynamicResourcesFilter(pod, cluster_context, timeout_s) if uses_devices(pod) else None
 
 
 def specialize_score(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> ScoreKernel | None:
-    return _Score(pod, cluster_context) if pod.device_claims else None
+    return _Score(_device_user(pod, cluster_context), cluster_context) if pod.device_claims else None
+
+
+def _device_user(pod: Pod, cluster_context: ClusterContext) -> Pod:
+    """The pod, without its extended resources where the policy allocates no devices for them."""
+    return pod if cluster_context.allocates_devices or not pod.extended else replace(pod, extended=())
 
 
 class _CachedPodDevices:
@@ -127,6 +134,21 @@ class DynamicResourcesFilter(FilterKernelBase):
         devices = self._claims.resolve(view.available_devices)
         return devices if isinstance(devices, str) else None
 
+    def attempt_errors(self, view: View) -> Sequence[tuple[str, Array]]:
+        rejection_codes = self._rejection_codes(view)
+        if rejection_codes is not None:
+            return _masks_by_message(*rejection_codes, errors_only=True)
+        available, devices = view.available_devices, self._claims.resolve_at(view)
+        if isinstance(devices, str) or not devices.has_unallocated(available):
+            return ()
+        located = [view.node_at(index) for index in range(view.count)]
+        errors = [None if row is None else attempt_error(devices, row[0], available) for row in located]
+        return [
+            (text, np.array([error == text for error in errors], np.bool_))
+            for text in dict.fromkeys(errors)
+            if text is not None
+        ]
+
     def fingerprint(self, view: View) -> Hashable:
         return self._claims.change_stamps(view.available_devices), self._claims.lost_claims(view)
 
@@ -156,7 +178,8 @@ class DynamicResourcesFilter(FilterKernelBase):
             rejection = node_rejection(of_pod, node, available)
             if rejection is None:
                 return None
-            return rejection[0], None if rejection[1] is None else claim_index(of_pod, rejection[1])
+            claim = None if rejection.claim is None else claim_index(of_pod, rejection.claim)
+            return DeviceRejection(rejection.message, claim, rejection.stops_attempt)
 
         return devices, view.device_rejections(text, available.shared_stamp, rejection_of)
 
@@ -180,14 +203,18 @@ class DynamicResourcesFilter(FilterKernelBase):
 
 
 def _masks_by_message(
-    devices: PodResourceClaims, rejection_codes: DeviceRejectionCodes
+    devices: PodResourceClaims, rejection_codes: DeviceRejectionCodes, *, errors_only: bool = False
 ) -> list[tuple[str, Array]]:
+    """`errors_only`: the rejections that stop the attempt."""
     masks: dict[str, Array] = {}
+    if errors_only and not any(known and known.stops_attempt for known in rejection_codes.rejections):
+        return []
     for code in np.unique(rejection_codes.codes).tolist():
         rejection = rejection_codes.rejections[code]
-        if rejection is not None:
+        if rejection is not None and (rejection.stops_attempt or not errors_only):
             message = fill_claim_name(
-                rejection[0], None if rejection[1] is None else claim_key_at(devices, rejection[1])
+                rejection.reason,
+                None if rejection.claim_index is None else claim_key_at(devices, rejection.claim_index),
             )
             mask = rejection_codes.codes == code
             masks[message] = masks[message] | mask if message in masks else mask

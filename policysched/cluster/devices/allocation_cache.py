@@ -123,7 +123,7 @@ class AllocationCache:
         if answers.stamp != self._stamps.latest:
             answers.stamp, answers.overruns = self._stamps.latest, 0
         if answers.overruns >= OVERRUNS_MAX:
-            return DeviceSearchFailed(STEPS_EXCEEDED)
+            return DeviceSearchFailed(STEPS_EXCEEDED, rejects_node_only=True)
         outcome = self.search_uncached(claims, node, overlay)
         answers.by_node[node.name] = _CachedOutcome(stamp, node.labels, outcome)
         answers.overruns += isinstance(outcome, DeviceSearchFailed) and outcome.message == STEPS_EXCEEDED
@@ -139,9 +139,10 @@ class AllocationCache:
         try:
             return search_devices(claims, node, self._pools_of(node), allocated, self._classes, self._matches)
         except DeviceSearchFailed as failed:
+            # without the traceback, since it is cached
             return DeviceSearchFailed(
-                failed.message, failed.claim_index
-            )  # without the traceback, since it is cached
+                failed.message, failed.claim_index, rejects_node_only=failed.rejects_node_only
+            )
 
     def device_counts(
         self, of_class: DeviceClass, node: Node, overlay: DeviceOverlay | None

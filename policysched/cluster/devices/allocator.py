@@ -132,7 +132,8 @@ class _DeviceSearch:
             devices_min += claim_devices_min
         if devices_min > DEVICES_MAX:
             raise DeviceSearchFailed(
-                f"the pod's claims request {devices_min} devices, more than the limit of {DEVICES_MAX}"
+                f"the pod's claims request {devices_min} devices, more than the limit of {DEVICES_MAX}",
+                rejects_node_only=True,
             )
         try:
             if self._search_request(0, 0):
@@ -140,7 +141,7 @@ class _DeviceSearch:
         except _TooManyDevices:
             return None
         if any(pool.invalid for pool in self._pools):
-            raise DeviceSearchFailed("invalid resource pools were encountered")
+            raise DeviceSearchFailed("invalid resource pools were encountered", rejects_node_only=True)
         return None
 
     def _result(self) -> DeviceSearchResult:
@@ -196,7 +197,9 @@ class _DeviceSearch:
         if len(self._results[claim]) + option.count - have > RESULTS_MAX:
             raise _TooManyDevices
         if sum(len(devices) for devices in self._results) >= DEVICES_MAX:
-            raise DeviceSearchFailed(f"the pod's claims request more than {DEVICES_MAX} devices")
+            raise DeviceSearchFailed(
+                f"the pod's claims request more than {DEVICES_MAX} devices", rejects_node_only=True
+            )
         if option.all_devices is not None:
             pool, resource_slice, index = option.all_devices[have]
             return self._try_device(
@@ -271,7 +274,7 @@ class _DeviceSearch:
     def _count_step(self) -> None:
         self._steps += 1
         if self._steps > STEPS_MAX:
-            raise DeviceSearchFailed(STEPS_EXCEEDED)
+            raise DeviceSearchFailed(STEPS_EXCEEDED, rejects_node_only=True)
 
     # ── one device ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -35,12 +35,16 @@ SelectorMatches = Callable[[str, ResourceSlice, int], bool]
 
 class DeviceSearchFailed(Exception):
     """The search cannot succeed; the message is kube-scheduler's. `claim_index` is the claim that
-    `CLAIM_PLACEHOLDER` stands for."""
+    `CLAIM_PLACEHOLDER` stands for. `rejects_node_only`: other nodes may be searched. Otherwise the
+    attempt stops, as kube-scheduler's does at any error but `ErrFailedAllocationOnNode`."""
 
-    def __init__(self, message: str, claim_index: int | None = None) -> None:
+    def __init__(
+        self, message: str, claim_index: int | None = None, *, rejects_node_only: bool = False
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.claim_index = claim_index
+        self.rejects_node_only = rejects_node_only
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,9 @@ class DeviceMatcher:
                     or resource_slice.accessible_nodes_of(device).includes(self._node)
                 )
             )
+            if known and device.maps_node_resources:
+                message = f"device {DeviceId(*resource_slice.pool, device.name)} has nodeAllocatableResourceMappings"
+                raise DeviceSearchFailed(f"{message}, which is not supported", rejects_node_only=True)
         return known
 
     def _matches_all(

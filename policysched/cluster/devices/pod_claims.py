@@ -10,6 +10,7 @@ kubernetes v1.36.3.
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from typing import NamedTuple
 
 from policysched.cluster.devices.allocation import allocation_score, build_allocation, search_result_score
 from policysched.cluster.devices.allocator import DeviceSearchResult
@@ -127,6 +128,12 @@ class PodResourceClaims:
     def has_alternatives(self) -> bool:
         return any(request.first_available for claim in self.claims for request in claim.requests)
 
+    def has_unallocated(self, available: AvailableDevices) -> bool:
+        """Whether devices are searched on some node."""
+        return self.extended is not None or any(
+            available.allocation(claim.key) is None for claim in self.claims
+        )
+
     @property
     def is_needed(self) -> bool:
         return bool(self.claims) or self.extended is not None
@@ -212,12 +219,29 @@ class ClaimsOnNode:
     search_result: DeviceSearchResult | None
 
 
+class DevicesRejection(NamedTuple):
+    """Why a node is infeasible, and the claim that `CLAIM_PLACEHOLDER` stands for. `stops_attempt`: an
+    error, with which no other node is selected either."""
+
+    message: str
+    claim: ResourceClaimKey | None = None
+    stops_attempt: bool = False
+
+
 def evaluate_node(devices: PodResourceClaims, node: Node, available: AvailableDevices) -> ClaimsOnNode | str:
     """The devices for the claims on the node, or the reason why the node is infeasible."""
     outcome = _evaluate_node(devices, node, available)
     if isinstance(outcome, ClaimsOnNode):
         return outcome
-    return fill_claim_name(outcome[0], outcome[1])
+    return fill_claim_name(outcome.message, outcome.claim)
+
+
+def attempt_error(devices: PodResourceClaims, node: Node, available: AvailableDevices) -> str | None:
+    """The error of the node that stops the attempt, if there is one."""
+    rejection = node_rejection(devices, node, available)
+    if rejection is None or not rejection.stops_attempt:
+        return None
+    return fill_claim_name(rejection.message, rejection.claim)
 
 
 def fill_claim_name(message: str, claim: ResourceClaimKey | None) -> str:
@@ -253,7 +277,7 @@ def claim_key_at(devices: PodResourceClaims, index: int) -> ResourceClaimKey:
 
 def node_rejection(
     devices: PodResourceClaims, node: Node, available: AvailableDevices
-) -> tuple[str, ResourceClaimKey | None] | None:
+) -> DevicesRejection | None:
     """Why the node is infeasible, and the claim that the message names; None if it is feasible."""
     outcome = _evaluate_node(devices, node, available)
     return None if isinstance(outcome, ClaimsOnNode) else outcome
@@ -261,23 +285,23 @@ def node_rejection(
 
 def _evaluate_node(
     devices: PodResourceClaims, node: Node, available: AvailableDevices
-) -> ClaimsOnNode | tuple[str, ResourceClaimKey | None]:
+) -> ClaimsOnNode | DevicesRejection:
     claims: Collection[ResourceClaim] = devices.claims
     if devices.extended is not None:
         more = devices.extended.claim_on(node)
         if isinstance(more, str):
-            return more, None
+            return DevicesRejection(more)
         claims = claims if more is None else (*claims, more)
     given = tuple((claim, available.allocation(claim.key)) for claim in claims)
     unallocated = [claim for claim, known in given if known is None]
     outcome = available.find(unallocated, node) if unallocated else None
     if unallocated and outcome is None:
-        return CANNOT_ALLOCATE_ALL, None
+        return DevicesRejection(CANNOT_ALLOCATE_ALL)
     if isinstance(outcome, DeviceSearchFailed):
         claim_key = None if outcome.claim_index is None else unallocated[outcome.claim_index].key
-        return outcome.message, claim_key
+        return DevicesRejection(outcome.message, claim_key, not outcome.rejects_node_only)
     if devices.unbindable or any(known is not None and not known.usable_on(node) for _, known in given):
-        return NOT_AVAILABLE_ON_NODE, None
+        return DevicesRejection(NOT_AVAILABLE_ON_NODE)
     return ClaimsOnNode(given, outcome)
 
 

@@ -8,7 +8,7 @@ when devices that several nodes share change. Replicas of a pod then recompute a
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,8 +16,15 @@ from policysched.cluster.devices.allocator import STEPS_EXCEEDED
 from policysched.evaluate.columns.column_kinds import Array
 from policysched.model.nodes import Node
 
-DeviceRejection = tuple[str, int | None]
-"""The reason, and the position of the claim that it names."""
+
+class DeviceRejection(NamedTuple):
+    """The reason, and the position of the claim that it names. `stops_attempt`: an error."""
+
+    reason: str
+    claim_index: int | None
+    stops_attempt: bool
+
+
 DeviceRejectionCheck = Callable[[Node], DeviceRejection | None]
 
 _CACHED_COLUMNS_MAX = 16

@@ -2,7 +2,7 @@
 Evaluator its rules.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import cached_property
 
 from policysched.cluster.samples import PairEndpoint
@@ -11,6 +11,7 @@ from policysched.evaluate.plan.assume_clauses import CompiledAssume
 from policysched.evaluate.plan.gang_terms import CompiledGang, GangTerms
 from policysched.evaluate.plan.lower import AnyRule, LoweringOptions, Variant, lower_in_steps
 from policysched.evaluate.plan.queue_order import CompiledQueueOrder, QueueSortKey
+from policysched.evaluate.plan.quotas import CompiledQuotas, QuotaCharge
 from policysched.evaluate.plan.read_set import ReadSet, read_set, unknown_namespace
 from policysched.evaluate.plan.victims import CompiledVictims, VictimPredicate
 from policysched.evaluate.scalar.compiler import compile_scalar
@@ -19,11 +20,12 @@ from policysched.evaluate.scalar.leaves import input_text
 from policysched.lang.ir.arithmetic import Number
 from policysched.lang.ir.cost import policy_cost
 from policysched.lang.ir.declarations import Input, PairJoinSpec
-from policysched.lang.ir.expr import VOLATILE_STAGES, Stage
-from policysched.lang.ir.expr_analysis import stage_of
+from policysched.lang.ir.expr import VOLATILE_STAGES, Attr, Stage
+from policysched.lang.ir.expr_analysis import stage_of, walk
 from policysched.lang.ir.program import (
     Program,
     device_binding_timeout_s,
+    handles_extended_resources,
     handles_resource_claims,
     handles_volume_claims,
     rules_for,
@@ -56,11 +58,13 @@ class Plan:
         self._gangs = CompiledGang(program)
         self.covers_claims = handles_volume_claims(program)
         self.covers_devices = handles_resource_claims(program)
+        self.covers_extended_resources = handles_extended_resources(program)
         self.devices_timeout_s = device_binding_timeout_s(program)
         self._pre_enqueue = CompiledPreEnqueue(
             program, covers_claims=self.covers_claims, covers_devices=self.covers_devices
         )
         self._victims = CompiledVictims(program)
+        self.quotas = CompiledQuotas(program)
         self.assume = CompiledAssume(program)
         self._peer_key_functions = {
             name: compile_scalar(metric.join.pod_key, program)
@@ -97,17 +101,36 @@ class Plan:
         return self._order.reads_shares
 
     def order_with_shares(
-        self, key: QueueSortKey, pod: Pod, namespace: Namespace | None, shares: ShareLookup
+        self,
+        key: QueueSortKey,
+        pod: Pod,
+        namespace: Namespace | None,
+        shares: ShareLookup,
+        quota_share: Callable[[str], float] | None = None,
     ) -> QueueSortKey:
-        """A key from `order_key` completed with the present shares of the namespace: compares
-        across namespaces.
+        """A key from `order_key` completed with the present shares of the namespace and of the pod's
+        entities: compares across them.
         """
-        return self._order.with_shares(
-            key, EvalContext(pod, namespace or unknown_namespace(pod), shares=shares)
+        context = EvalContext(
+            pod, namespace or unknown_namespace(pod), shares=shares, quota_share=quota_share
+        )
+        return self._order.with_shares(key, context)
+
+    @property
+    def order_reads_quotas(self) -> bool:
+        """Whether the order reads `pod.quota_share`."""
+        return any(
+            isinstance(part, Attr) and part.owner == "pod" and part.path[:1] == ("quota_share",)
+            for key in self.program.queue
+            for part in walk(key.value)
         )
 
     def gang(self, pod: Pod, namespace: Namespace | None) -> GangTerms | None:
         return self._gangs.terms(EvalContext(pod, namespace or unknown_namespace(pod)))
+
+    def quota_charge(self, pod: Pod, namespace: Namespace | None) -> QuotaCharge:
+        """What the pod uses of the quotas while it is placed."""
+        return self.quotas.charge(EvalContext(pod, namespace or unknown_namespace(pod)))
 
     def pre_enqueue_message(self, pod: Pod, namespace: Namespace | None) -> str | None:
         """The message for which the pod stays pending on any nodes; None: it may be tried."""
@@ -154,6 +177,12 @@ class Plan:
     ) -> VictimPredicate:
         """Which pods may be evicted for this one."""
         return self._victims.predicate(self.eval_context(pod, namespace, facts, now_ns))
+
+    def may_reclaim(
+        self, pod: Pod, namespace: Namespace | None, facts: QueuedPodInfo, now_ns: int
+    ) -> VictimPredicate:
+        """Which pods may be evicted for this one to take back what they borrow of a quota."""
+        return self._victims.reclaim_predicate(self.eval_context(pod, namespace, facts, now_ns))
 
     def victims_key(self, pod: Pod, namespace: Namespace | None) -> Hashable:
         """Pods with equal keys may evict the same pods, unless the clause reads queue facts

@@ -44,6 +44,20 @@ class CompiledVictims:
                     victim.priority < preemptor.priority and condition(context.with_other_pod(victim)) is True
                 )
 
+    def reclaim_predicate(self, context: EvalContext) -> VictimPredicate:
+        """Whether `context.pod` may take back quota from a pod, whatever its priority."""
+        condition, scheduler = self._condition, context.pod.scheduler
+        match self.mode:
+            case "never":
+                return lambda victim: False
+            case "any" | "own":
+                return lambda victim: victim.scheduler == scheduler
+            case "where":
+                assert condition is not None, "preemption mode `where` without a condition"
+                return lambda victim: (
+                    victim.scheduler == scheduler and condition(context.with_other_pod(victim)) is True
+                )
+
     def key(self, context: EvalContext) -> Hashable:
         """Pods with equal keys may evict the same pods, and the same nominated pods take room from them."""
         pod = context.pod

@@ -106,6 +106,10 @@ class ConditionalFilter:
         """None: the rule applies to some nodes only, so it rejects no pod on every node."""
         return None
 
+    def attempt_errors(self, view: View) -> Sequence[tuple[str, Array]]:
+        errors = self.kernel.attempt_errors(view)
+        return [(text, mask & self.applies(view)) for text, mask in errors]
+
     def fingerprint(self, view: View) -> Hashable:
         return self.kernel.fingerprint(view)
 

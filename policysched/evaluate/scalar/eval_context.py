@@ -42,6 +42,7 @@ class EvalContext:
     shares: ShareLookup = _EMPTY_SHARES
     element: RecordValue | None = None
     pod_counter: "PodCounter | None" = None
+    quota_share: Callable[[str], float] | None = None  # of the pod's entity, by the name of the quota
 
     def with_node(self, node: Node, usage: NodeUsage) -> "EvalContext":
         return replace(self, node=node, usage=usage)

@@ -30,6 +30,8 @@ def attribute(owner: e.Owner, path: tuple[str, ...]) -> ScalarFunction:
             return _queue_fact(name)
         case "usage":
             return _node_total(name, key)
+        case "quotas":
+            return _quota_share(key)
         case "share":
             return _namespace_share(name)
         case _:
@@ -106,6 +108,14 @@ def _node_total(name: str, key: str) -> ScalarFunction:
             )
         case _:
             raise AssertionError(f"a node has no total {name}")
+
+
+def _quota_share(quota: str) -> ScalarFunction:
+    def read(context: EvalContext) -> float:
+        assert context.quota_share is not None, f"the context has no share of quota {quota}"
+        return context.quota_share(quota)
+
+    return read
 
 
 def _namespace_share(resource: str) -> ScalarFunction:

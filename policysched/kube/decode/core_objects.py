@@ -289,6 +289,8 @@ def _uncovered(spec: Json) -> tuple[str, ...]:
     fields = []
     if has_unknown_claim_kind(spec):
         fields.append("spec.resourceClaims of an unknown kind")
+    if any(toleration.get("operator") in ("Gt", "Lt") for toleration in spec.get("tolerations") or ()):
+        fields.append("spec.tolerations with the operator Gt or Lt")
     if spec.get("schedulingGroup") or spec.get("workloadRef"):
         fields.append("spec.schedulingGroup")
     return tuple(fields)

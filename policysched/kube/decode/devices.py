@@ -290,6 +290,7 @@ def _device(obj: Json) -> d.Device:
         binding_conditions=_text_tuple(obj.get("bindingConditions")),
         binding_failure_conditions=_text_tuple(obj.get("bindingFailureConditions")),
         shareable=obj.get("allowMultipleAllocations") is True,
+        maps_node_resources=bool(obj.get("nodeAllocatableResourceMappings")),
     )
 
 

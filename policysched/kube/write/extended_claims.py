@@ -1,7 +1,11 @@
 """The claim that a scheduler creates for a pod's extended resources: create, allocate, record on the pod, delete.
 
     decided ──POST claim──PATCH its status──PATCH the pod's status──► written
+                 │                                     └── the field was dropped: refused, and the claim is deleted
                  └── 409: it exists; if it is ours, the response to an earlier POST was lost
+
+An API server without the feature gate DRAExtendedResource drops the field of the pod's status without an error. The
+kubelet would reject the pod then, so the answer is read before the pod is bound.
 
 Its name is chosen with the decision and used once, so a POST can be repeated and a late one affects no other pod. The
 pod owns it, so it is deleted with the pod. The finalizer is set from the start: no other pod may use the claim. Source: `createExtendedResourceClaimInAPI`, `patchPodExtendedResourceClaimStatus` and
@@ -19,6 +23,12 @@ from policysched.model.identifiers import PodUid
 from policysched.scheduler.commands import ClaimToCreate, ClaimToReserve, DeleteExtendedClaim
 
 Json = dict[str, Any]
+
+
+STATUS_DROPPED = (
+    "the API server dropped status.extendedResourceClaimStatus of the pod, which the kubelet needs: "
+    "the feature gate DRAExtendedResource is off (use filter dynamic_resources { extended_resources = no })"
+)
 
 
 class ExtendedClaimApi(resource_claims.ResourceClaimApi, Protocol):
@@ -53,7 +63,11 @@ async def create_claim(api: ExtendedClaimApi, wanted: ClaimToCreate, pod: ClaimC
         ),
         pod,
     )
-    await api.patch(f"/api/v1/namespaces/{namespace}/pods/{pod.name}/status", pod_status_patch(wanted, pod))
+    answer = await api.patch(
+        f"/api/v1/namespaces/{namespace}/pods/{pod.name}/status", pod_status_patch(wanted, pod)
+    )
+    if not _names_claim(answer, wanted.claim.name):
+        raise resource_claims.ClaimNotReserved(STATUS_DROPPED)
     return version
 
 
@@ -112,6 +126,11 @@ def pod_status_patch(wanted: ClaimToCreate, pod: ClaimConsumer) -> Json:
     ]
     claim_status = {"resourceClaimName": wanted.claim.name, "requestMappings": mappings}
     return {"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": claim_status}}
+
+
+def _names_claim(pod: Json, claim: str) -> bool:
+    claim_status = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+    return bool(claim_status.get("resourceClaimName") == claim)
 
 
 def _claims_path(namespace: str) -> str:

@@ -62,25 +62,28 @@ def check_attribute(scope: Scope, node: s.AttributeExpr, context: ExpressionCont
                 help=f'write `{node.owner}.{words[0]}["{last.text}"]`',
             )
             return None
+        if container.key_kind == "quotas" and not _is_readable_quota(scope, node, context):
+            return None
         if container.key_kind == "resources":
-            _warn_unknown_resource(scope, node, last)
+            example = f'{node.owner}.{node.path[0].text}["nvidia.com/gpu"]'
+            warn_unknown_resource(scope, last.text, last.span, label="always 0", example=example)
         return e.Attr(owner, words, value_type(container, last.text), node.span)
     _report_unknown_path(scope, node, owner, words)
     return None
 
 
-def _warn_unknown_resource(scope: Scope, node: s.AttributeExpr, key: s.PathPart) -> None:
+def warn_unknown_resource(
+    scope: Scope, name: str, span: Span, *, label: str, example: str = '"nvidia.com/gpu"'
+) -> None:
     """The API server accepts resource names without a domain only for native resources."""
-    name = key.text
     if "/" in name or name in _KUBERNETES_RESOURCES or name.startswith(_KUBERNETES_PREFIXES):
         return
     near = "" if "gpu" in name else did_you_mean(name, _KUBERNETES_RESOURCES)
-    example = f'{node.owner}.{node.path[0].text}["nvidia.com/gpu"]'
     scope.report(
         "PS414",
         f"unknown resource `{name}`",
-        key.span,
-        label="always 0",
+        span,
+        label=label,
         help=near
         or f"device resources have a domain, for example `{example}`; declare your own with `resource {name} {{ ... }}`",
     )
@@ -163,10 +166,32 @@ def _report_unknown_owner(scope: Scope, node: s.AttributeExpr) -> None:
     scope.report("PS210", message, span, label="unknown owner", help=hint)
 
 
+def _is_readable_quota(scope: Scope, node: s.AttributeExpr, context: ExpressionContext) -> bool:
+    """Whether the key is a quota of the policy, and the context may read its share."""
+    name = node.path[-1]
+    if not context.quota_shares:
+        scope.report(
+            "PS220",
+            f"{context.description} cannot read `{node.span.text}`",
+            node.span,
+            label="only available in `queue by`",
+        )
+        return False
+    if name.text not in scope.quotas and name.text not in scope.broken_names:
+        scope.report(
+            "PS210",
+            f"unknown quota `{name.text}`",
+            name.span,
+            label="not declared",
+            help=did_you_mean(name.text, scope.quotas) or "declare it with `quota NAME by ...`",
+        )
+    return name.text in scope.quotas
+
+
 def _report_unknown_path(scope: Scope, node: s.AttributeExpr, owner: e.Owner, words: tuple[str, ...]) -> None:
     row = ATTRIBUTES.get((owner, words))
     if row is not None and row.key_kind is not None:
-        example = '["app"]' if row.key_kind == "texts" else ".cpu"
+        example = {"texts": '["app"]', "resources": ".cpu", "quotas": ".team"}[row.key_kind]
         scope.report(
             "PS211",
             f"`{row.qualified_name}` is a map and needs a key",

@@ -4,7 +4,7 @@ The result is a list of statements without includes, in the order in which they 
 is expanded once, even if several libraries include it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from policysched.builtins.registry import BUILTINS, KUBE_DEFAULT_VERSION, KUBE_SCHEDULER_RELEASES
@@ -171,14 +171,18 @@ def kube_default_statements(
     builtins = [builtin for name, builtin in BUILTINS.items() if name not in release.missing_builtins]
     for builtin in builtins:
         if builtin.filters:
-            yield s.FilterDecl(s.Identifier(builtin.name, span), (), None, False, span)
+            params = _params(release.filter_parameter_values.get(builtin.name, {}), span)
+            yield s.FilterDecl(s.Identifier(builtin.name, span), (), params, False, span)
     for builtin in builtins:
         if builtin.default_weight is not None and builtin.name not in release.builtins_without_score:
             weight = s.NumberLit(str(builtin.default_weight), "", span)
-            values = release.score_parameter_values.get(builtin.name, {})
-            params = tuple(
-                s.Param(s.Identifier(name, span), s.NameExpr(value, span), span)
-                for name, value in values.items()
-            )
+            params = _params(release.score_parameter_values.get(builtin.name, {}), span)
             clauses = (s.WeightClause(weight, span),)
-            yield s.ScoreDecl(s.Identifier(builtin.name, span), clauses, params or None, False, span)
+            yield s.ScoreDecl(s.Identifier(builtin.name, span), clauses, params, False, span)
+
+
+def _params(values: Mapping[str, str], span: Span) -> tuple[s.Param, ...] | None:
+    params = [
+        s.Param(s.Identifier(name, span), s.NameExpr(value, span), span) for name, value in values.items()
+    ]
+    return tuple(params) or None

@@ -27,6 +27,7 @@ from policysched.lang.check.parameter_values import (
     ParameterValuesByPolicy,
     parameter_values_for,
 )
+from policysched.lang.check.quotas import declare_quotas
 from policysched.lang.check.resources import declare_resource
 from policysched.lang.check.rule_table import RuleKind, RuleNode, RuleTable, rule_kind
 from policysched.lang.check.rules import check_rule
@@ -140,6 +141,7 @@ def build_program(work: CheckState) -> Program:
         resources=work.scope.valid_resources(),
         extenders=work.extenders,
         states=work.scope.states(),
+        quotas=work.scope.valid_quotas(),
     )
 
 
@@ -159,7 +161,8 @@ def canonical_text(work: CheckState, header: s.HeaderDecl) -> str:
             | s.InputDecl
             | s.MetricDecl
             | s.StateDecl
-            | s.ResourceDecl,
+            | s.ResourceDecl
+            | s.QuotaDecl,
         )
     ]
     layers = [statement for statement in work.expansion.statements if isinstance(statement, s.LayerDecl)]
@@ -250,6 +253,8 @@ def declare_names(work: CheckState) -> None:
                 declare_state(work.scope, statement)
             case s.ResourceDecl():
                 declare_resource(work.scope, statement)
+    quotas = [statement for statement in work.expansion.statements if isinstance(statement, s.QuotaDecl)]
+    declare_quotas(work.scope, quotas)
 
 
 def check_parameter_values(work: CheckState) -> None:

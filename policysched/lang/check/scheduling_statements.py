@@ -56,10 +56,10 @@ def _check_order_key(scope: Scope, node: s.OrderKeyDecl) -> OrderKey | None:
     if Stage.NAMESPACE_SHARES in stage_of(expr) and not _reads_only_namespace(scope, expr):
         scope.report(
             "PS215",
-            "a queue key cannot combine a namespace share with other values",
+            "a queue key cannot combine a share with other values",
             expr.span,
-            label="does not only depend on the namespace",
-            help="split it into two keys: one for the namespace, one for the pod",
+            label="does not only depend on the namespace or the quota",
+            help="split it into two keys: one for the share, one for the pod",
         )
         return None
     if isinstance(expr, e.Const):
@@ -68,10 +68,12 @@ def _check_order_key(scope: Scope, node: s.OrderKeyDecl) -> OrderKey | None:
 
 
 def _reads_only_namespace(scope: Scope, key: e.Expr) -> bool:
-    """Whether the key is the same for all pods of a namespace and independent of the time."""
+    """Whether the key is the same for all pods of a namespace that count towards the same quotas, at any time."""
     inputs = scope.inputs()
     for part in walk(key):
         match part:
+            case e.Attr(owner="pod", path=("quota_share", _)):
+                pass
             case e.Attr(owner=owner) if owner != "namespace":
                 return False
             case e.InputRef(name=name) if inputs[name].owner != "namespace":

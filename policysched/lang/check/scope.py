@@ -21,6 +21,7 @@ from policysched.lang.ir.declarations import (
     StateSpec,
 )
 from policysched.lang.ir.expr import Const, Expr
+from policysched.lang.ir.quotas import QuotaSpec
 from policysched.lang.syntax import tree as s
 from policysched.lang.types.kinds import RecordType, Type
 from policysched.text import Diagnostic, Label, Severity, Span
@@ -48,6 +49,7 @@ class ExpressionContext:
     queue_values: bool = True  # `pod.queued`, `pod.waited`, `pod.attempts`
     element_record: RecordType | None = None  # of the enclosing list expression
     namespace_shares: bool = True  # `namespace.share`
+    quota_shares: bool = False  # `pod.quota_share`
 
 
 CONSTANT = ExpressionContext("a constant", pod=False, cluster_pods=False)
@@ -59,7 +61,7 @@ SCORE_VALUE = ExpressionContext(
     "a score value", node=True, metrics=True, traffic=True, time=True, node_pods=True, all_candidates=True
 )
 LAYER_CONDITION = ExpressionContext("the `when` of a layer", time=True)
-QUEUE_KEY = ExpressionContext("a queue key", time=True, cluster_pods=False)
+QUEUE_KEY = ExpressionContext("a queue key", time=True, cluster_pods=False, quota_shares=True)
 GANG_TERM = ExpressionContext(
     "a `gang` parameter", queue_values=False, namespace_shares=False, cluster_pods=False
 )
@@ -77,6 +79,9 @@ SERIES_POD_KEY = ExpressionContext(
 )
 REQUEST = ExpressionContext(
     "the request of a resource", queue_values=False, namespace_shares=False, cluster_pods=False
+)
+QUOTA_KEY = ExpressionContext(
+    "the key of a quota", queue_values=False, namespace_shares=False, cluster_pods=False
 )
 STATE_KEY = ExpressionContext(
     "the key of a state", queue_values=False, namespace_shares=False, cluster_pods=False
@@ -132,6 +137,14 @@ class DeclaredResource:
 
 
 @dataclass(slots=True)
+class DeclaredQuota:
+    """A `quota` statement. `definition` is None after a reported error."""
+
+    span: Span
+    definition: QuotaSpec | None
+
+
+@dataclass(slots=True)
 class DeclaredGang:
     """The `gang by` statement. `key` is None before it is checked, and after a reported error (`checked`)."""
 
@@ -150,6 +163,7 @@ class Scope:
     names: dict[str, DeclaredName] = field(default_factory=dict)
     broken_names: frozenset[str] = frozenset()
     resources: dict[str, DeclaredResource] = field(default_factory=dict)
+    quotas: dict[str, DeclaredQuota] = field(default_factory=dict)
     gang: DeclaredGang | None = None
     let_cache: dict[tuple[str, ExpressionContext], Expr | None] = field(
         default_factory=dict
@@ -233,6 +247,13 @@ class Scope:
         return {
             name: declared.definition
             for name, declared in self.resources.items()
+            if declared.definition is not None
+        }
+
+    def valid_quotas(self) -> dict[str, QuotaSpec]:
+        return {
+            name: declared.definition
+            for name, declared in self.quotas.items()
             if declared.definition is not None
         }
 

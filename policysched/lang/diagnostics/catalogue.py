@@ -4,6 +4,7 @@
 |---|---|---|
 | `PS0xx`, `PS1xx` | the lint run, syntax | `syntax_docs` |
 | `PS2xx` | names, types, units, parameter values | `name_docs`, `parameter_docs` |
+| `PS27x`, `PS42x` | quotas | `quota_docs` |
 | `PS3xx`, `PS4xx`, `PS5xx` | logic, operations, cost | `warning_docs` |
 | `PS6xx` | what a policy takes from tenants (opt-in) | `trust_docs` |
 | `PS7xx` | test files and coverage (`policysched test`) | `policytest_docs` |
@@ -18,6 +19,7 @@ from policysched.lang.diagnostics.live_docs import LIVE_DOCS
 from policysched.lang.diagnostics.name_docs import NAME_DOCS
 from policysched.lang.diagnostics.parameter_docs import PARAMETER_DOCS
 from policysched.lang.diagnostics.policytest_docs import POLICYTEST_DOCS
+from policysched.lang.diagnostics.quota_docs import QUOTA_DOCS
 from policysched.lang.diagnostics.syntax_docs import SYNTAX_DOCS
 from policysched.lang.diagnostics.team_docs import TEAM_DOCS
 from policysched.lang.diagnostics.trust_docs import TRUST_DOCS
@@ -39,7 +41,15 @@ def _index_by_code(*tables: tuple[DiagnosticDoc, ...]) -> Mapping[str, Diagnosti
 
 
 DIAGNOSTIC_DOCS: Mapping[str, DiagnosticDoc] = _index_by_code(
-    SYNTAX_DOCS, NAME_DOCS, PARAMETER_DOCS, WARNING_DOCS, TRUST_DOCS, POLICYTEST_DOCS, LIVE_DOCS, TEAM_DOCS
+    SYNTAX_DOCS,
+    NAME_DOCS,
+    PARAMETER_DOCS,
+    QUOTA_DOCS,
+    WARNING_DOCS,
+    TRUST_DOCS,
+    POLICYTEST_DOCS,
+    LIVE_DOCS,
+    TEAM_DOCS,
 )
 """All entries by code, in the order of the codes."""
 

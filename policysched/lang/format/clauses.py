@@ -51,6 +51,7 @@ def render_clauses(program: Program) -> tuple[RenderedClause, ...]:
                 | s.MetricDecl()
                 | s.StateDecl()
                 | s.ResourceDecl()
+                | s.QuotaDecl()
                 | s.QueueDecl()
                 | s.GangDecl()
                 | s.OutageDecl()

@@ -170,6 +170,8 @@ def statement_layout(statement: s.Statement) -> StatementLayout:
             )
         case s.ResourceDecl(name=name, params=params):
             return _block_layout(f"resource {name.text}", span, name.span.end, params)
+        case s.QuotaDecl():
+            return _quota_layout(statement)
         case s.OutageDecl(params=params):
             return _block_layout("outage", span, span.start + len("outage"), params)
         case s.PreemptionDecl(params=params):
@@ -199,6 +201,35 @@ def statement_layout(statement: s.Statement) -> StatementLayout:
             )
         case _:
             raise AssertionError(f"layers are printed by the printer: {statement!r}")
+
+
+def _quota_layout(statement: s.QuotaDecl) -> StatementLayout:
+    parent = statement.parent
+    head = f"quota {statement.name.text} by {expression_text(statement.key)}"
+    if parent is not None:
+        head += f" within {parent.text}"
+    end = statement.key.span.end if parent is None else parent.span.end
+    rows = [_quota_row_segment(row) for row in statement.rows]
+    return StatementLayout(_segment(head, statement.span, end=end), rows, is_block=True, one_per_line=True)
+
+
+def _quota_row_segment(row: s.QuotaRowDecl) -> LayoutSegment:
+    name = " in ".join(string_text(part.value) for part in row.path) or "others"
+    if row.amounts is None:
+        return _segment(f"{name} unlimited", row.span)
+    parts = [_quota_amount_text(amount) for amount in row.amounts]
+    lines = [f"{name} {{", *(INDENT + part for part in parts), "}"]
+    return LayoutSegment(f"{name} {_in_braces(parts)}", lines, row.span.start, row.span.end)
+
+
+def _quota_amount_text(amount: s.QuotaAmountDecl) -> str:
+    name = (
+        string_text(amount.resource.value)
+        if isinstance(amount.resource, s.StringLit)
+        else amount.resource.text
+    )
+    borrow = "" if amount.borrow is None else f" borrow {expression_text(amount.borrow, SUM_LEVEL)}"
+    return f"{name} = {expression_text(amount.amount, SUM_LEVEL)}{borrow}"
 
 
 def _include_text(statement: s.IncludeDecl) -> str:

@@ -34,7 +34,7 @@ class BuiltinAttribute:
     what the queue knows of the pod.
 
     `requeue_events` are the events that can change the value. `key_kind` is what the keys of a map are: texts (labels),
-    where an absent key is missing, or names of resources, where an absent key is 0.
+    where an absent key is missing, names of resources, where an absent key is 0, or names of the policy's quotas.
     """
 
     owner: Owner
@@ -44,7 +44,7 @@ class BuiltinAttribute:
     field: str
     requeue_events: frozenset[ClusterEvent]
     doc: str
-    key_kind: Literal["texts", "resources"] | None = None
+    key_kind: Literal["texts", "resources", "quotas"] | None = None
     unit: str = ""
 
     @property
@@ -73,7 +73,7 @@ def _pod_attribute(
     doc: str,
     *,
     requeue_events: frozenset[ClusterEvent] = _NO_EVENTS,
-    keys: Literal["texts", "resources"] | None = None,
+    keys: Literal["texts", "resources", "quotas"] | None = None,
     stage: Stage = Stage.POD,
     unit: str = "",
 ) -> BuiltinAttribute:
@@ -89,7 +89,7 @@ def _node_attribute(
     requeue_events: frozenset[ClusterEvent],
     doc: str,
     *,
-    keys: Literal["texts", "resources"] | None = None,
+    keys: Literal["texts", "resources", "quotas"] | None = None,
     unit: str = "",
 ) -> BuiltinAttribute:
     return BuiltinAttribute(
@@ -136,6 +136,14 @@ _POD_ROWS: tuple[BuiltinAttribute, ...] = (
         requeue_events=_POD_UPDATE_EVENTS,
         keys="resources",
         unit=_RESOURCE_UNIT,
+    ),
+    _pod_attribute(
+        "quota_share",
+        Type(TypeKind.MAP, element=RATIO),
+        "quotas.share",
+        "The dominant share of its entity in a quota of the policy: the largest part of its amounts that the entity uses, above 1 where it borrows. For `queue by`.",
+        keys="quotas",
+        stage=Stage.POD | Stage.NAMESPACE_SHARES,
     ),
     _pod_attribute("priority", INT, "priority", "The value of its priority class, 0 without one."),
     _pod_attribute("qos", QOS, "qos", "BestEffort < Burstable < Guaranteed, from its requests and limits."),
@@ -317,7 +325,9 @@ def _placed_pod_attribute(owner: Owner, row: BuiltinAttribute) -> BuiltinAttribu
     return replace(row, owner=owner, stage=stage, requeue_events=_PLACED_POD_EVENTS)
 
 
-_PLACED_ROWS = tuple(row for row in _POD_ROWS if not row.field.startswith("facts."))
+_PLACED_ROWS = tuple(
+    row for row in _POD_ROWS if not row.field.startswith("facts.") and row.key_kind != "quotas"
+)
 
 ATTRIBUTES: Mapping[tuple[Owner, tuple[str, ...]], BuiltinAttribute] = {
     (row.owner, row.path): row
@@ -348,6 +358,8 @@ def value_type(attribute: BuiltinAttribute, key: str | None) -> Type:
     if attribute.key_kind is None:
         return attribute.type
     assert key is not None, f"{attribute.qualified_name} is a map and needs a key"
+    if attribute.key_kind == "quotas":
+        return RATIO
     return STRING.as_optional() if attribute.key_kind == "texts" else resource_type(key)
 
 

@@ -162,7 +162,7 @@ def stage_of(expr: Expr, known: dict[int, Stage] | None = None) -> Stage:
 def _own_stage(expr: Expr) -> Stage:
     """The stage of the expression without its sub-expressions."""
     match expr:
-        case Attr(owner="namespace", path=("share", _)):
+        case Attr(owner="namespace", path=("share", _)) | Attr(owner="pod", path=("quota_share", _)):
             return Stage.POD | Stage.NAMESPACE_SHARES
         case Attr(owner="pod" | "namespace", path=path):
             return Stage.POD | (Stage.TIME if path == ("waited",) else Stage.CONSTANT)

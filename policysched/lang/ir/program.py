@@ -14,6 +14,7 @@ from typing import Literal
 from policysched.lang.ir.declarations import Input, Metric, OutageSpec, Parameter, ResourceSpec, StateSpec
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.layers import Layer, apply_layer
+from policysched.lang.ir.quotas import QuotaSpec
 from policysched.lang.ir.rules import BuiltinFilter, RuleSet
 from policysched.text import Source, Span
 
@@ -101,6 +102,7 @@ class Program:
     resources: Mapping[str, ResourceSpec] = field(default_factory=dict)
     extenders: tuple[Extender, ...] = ()
     states: Mapping[str, StateSpec] = field(default_factory=dict)
+    quotas: Mapping[str, QuotaSpec] = field(default_factory=dict)
     removed: str = ""
     """Why the policy refuses every pod: it is removed, and no text of it runs. Empty for a policy with a text."""
 
@@ -133,6 +135,14 @@ def handles_volume_claims(program: Program) -> bool:
 def handles_resource_claims(program: Program) -> bool:
     """The same for resource claims and `filter dynamic_resources`."""
     return _uses_builtin_filter(program, "dynamic_resources")
+
+
+def handles_extended_resources(program: Program) -> bool:
+    """Whether devices are allocated for extended resources: a `filter dynamic_resources` does not exclude it."""
+    return any(
+        dict(rule.params)["extended_resources"] == "yes"
+        for rule in _builtin_filters(program, "dynamic_resources")
+    )
 
 
 def device_binding_timeout_s(program: Program) -> int:

@@ -41,7 +41,7 @@ class PlacementExplanation:
 
     `pod_rejection` is set where the pod is rejected before any node is evaluated (an invalid or absent input, a field
     that no built-in supports); everything else is empty then. `pod_rejected_by` is the filter that rejected the pod on
-    every node in PreFilter (such as a claim that does not exist), if one did.
+    every node in PreFilter (such as a claim that does not exist), if one did, or that failed on a node (`is_filter_error`).
 
     `rejections` lists for each rejected node all rules that reject it, first the deciding one (the first in the policy).
     `scores` has the feasible nodes by rule; a rule that skipped the pod (a built-in with nothing to score, a `when` that
@@ -59,6 +59,7 @@ class PlacementExplanation:
     totals: Mapping[str, int]
     selected: str | None
     pod_rejected_by: str | None = None
+    is_filter_error: bool = False
     metrics_in_outage: tuple[str, ...] = field(default=(), compare=False)
     disabled_rules: tuple[str, ...] = field(default=(), compare=False)
 

@@ -14,7 +14,8 @@ from lark.exceptions import UnexpectedInput
 from lark.lark import PostLex
 
 from policysched.data_files import cached_file, data_file
-from policysched.lang.parse.tree_builder import ParseContext, TreeBuilder, parse_context
+from policysched.lang.parse.tree_builder import TreeBuilder
+from policysched.lang.parse.tree_parts import ParseContext, parse_context
 
 START_RULES = ("statement", "rule_statement", "layer_head")
 

@@ -7,7 +7,9 @@ from policysched.lang.parse.tokens import Token
 from policysched.text import Diagnostic, Label
 
 _PARAMETER_KEYWORDS = ("param", "locked")
-_STATEMENTS_WITH_BLOCK = frozenset({"metric", "state", "record", "resource", "outage", "preemption", "layer"})
+_STATEMENTS_WITH_BLOCK = frozenset(
+    {"metric", "state", "record", "resource", "quota", "outage", "preemption", "layer"}
+)
 
 
 def missing_value(failure: SyntaxFailure) -> Diagnostic | None:

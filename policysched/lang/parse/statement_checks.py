@@ -36,6 +36,8 @@ _NODES_WITH_EXPRESSIONS = (
     s.RangeLimit,
     s.ChoiceLimit,
     s.RecordFieldDecl,
+    s.QuotaRowDecl,
+    s.QuotaAmountDecl,
     *s.Clause.__args__,
 )
 
@@ -89,6 +91,7 @@ def check_statement(statement: object) -> Iterator[Diagnostic]:
             | s.MetricDecl()
             | s.StateDecl()
             | s.ResourceDecl()
+            | s.QuotaDecl()
         ):
             yield from _check_declared_name(statement.name)
         case s.FilterDecl():

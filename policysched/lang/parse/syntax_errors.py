@@ -41,7 +41,7 @@ from policysched.lang.parse.missing_parts import (
 )
 from policysched.lang.parse.syntax_failure import SyntaxFailure
 from policysched.lang.parse.tokens import Token, significant_tokens
-from policysched.lang.parse.tree_builder import ParseContext
+from policysched.lang.parse.tree_parts import ParseContext
 from policysched.text import Diagnostic, Label
 
 SyntaxErrorExplainer = Callable[[SyntaxFailure], Diagnostic | None]

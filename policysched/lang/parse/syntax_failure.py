@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from policysched.lang.parse.keywords import CLAUSES, OPERATOR_KEYWORDS, VALUE_START_TERMINALS
 from policysched.lang.parse.tokens import Token
-from policysched.lang.parse.tree_builder import ParseContext
+from policysched.lang.parse.tree_parts import ParseContext
 from policysched.text import Span
 
 VALUE_KEYWORDS = frozenset((*CLAUSES, *OPERATOR_KEYWORDS, "by", "default", "recover", "for"))

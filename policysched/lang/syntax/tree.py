@@ -445,6 +445,36 @@ class GangDecl:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaAmountDecl:
+    """`cpu = 40 borrow 20`. `resource` is a name, or a quoted resource such as `"nvidia.com/gpu"`."""
+
+    resource: Identifier | StringLit
+    amount: Expression
+    borrow: Expression | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRowDecl:
+    """`"vision" in "research" { ... }`: `path` is innermost first, and empty for `others`. `amounts` None: `unlimited`."""
+
+    path: tuple[StringLit, ...]
+    amounts: tuple[QuotaAmountDecl, ...] | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaDecl:
+    """`quota NAME by E within PARENT { rows }`."""
+
+    name: Identifier
+    key: Expression
+    parent: Identifier | None
+    rows: tuple[QuotaRowDecl, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class OutageDecl:
     """`outage { above = 50%  then = disable }`, for the whole policy."""
 
@@ -570,6 +600,7 @@ Statement = (
     | GangDecl
     | OutageDecl
     | ResourceDecl
+    | QuotaDecl
     | ExtenderDecl
     | PreemptionDecl
     | FilterDecl

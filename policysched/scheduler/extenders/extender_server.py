@@ -40,8 +40,7 @@ from policysched.scheduler.extenders.queries import (
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.metric_outages import MetricOutages
 from policysched.scheduler.policies.first_samples import SourceNameOf
-from policysched.scheduler.policies.policy_status import PolicyStatus
-from policysched.scheduler.policies.registry import ReloadResult
+from policysched.scheduler.policies.policy_status import PolicyStatus, ReloadResult
 from policysched.scheduler.policy_reload import PolicyReload
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.nominations import competing_nominations

@@ -7,11 +7,12 @@ nowhere the others are skipped, and the attempt ends as soon as too few members 
 """
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from policysched.evaluate import TopologyDomain
 from policysched.model.cluster_events import ClusterEvent
+from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.core import SchedulerCore
@@ -26,6 +27,7 @@ from policysched.scheduler.outcome import (
     PLACED_POD_EVENTS,
     AttemptFailure,
     AttemptSuccess,
+    reject_for_quota,
     reject_over_budget,
 )
 from policysched.scheduler.preemption.default_preemption import (
@@ -33,8 +35,11 @@ from policysched.scheduler.preemption.default_preemption import (
     NoPreemption,
     PreemptionStarted,
 )
+from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.quotas.quota_books import QuotaRefusal
+from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import Steps, evaluation_cost
 from policysched.scheduler.unschedulable_message import unavailable_message
 
@@ -49,6 +54,8 @@ class _GangSearchResult:
     fits: list[tuple[PendingPod, AttemptSuccess]] = field(default_factory=list)
     failures: dict[Hashable, AttemptFailure] = field(default_factory=dict)
     domain: TopologyDomain | None = None  # the topology domain that was searched
+    refusal: QuotaRefusal | None = None  # the first one of a member by a quota
+    admitted_count: int | None = None  # members that the quotas admit, if those are too few
     other_domain_failures: list[AttemptFailure] = field(
         default_factory=list
     )  # from the other domains that were tried
@@ -71,6 +78,7 @@ class GangAttempts:
         self._pod_attempts = pod_attempts
         self._enqueuer = enqueuer
         self._preemption = preemption
+        self._quota_preemption = QuotaPreemption(core, preemption)
 
     def attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
         """Attempt a gang that was just popped, then park or requeue the members that are left."""
@@ -98,9 +106,12 @@ class GangAttempts:
             self._enqueuer.gang_timed_out(gang, now_ns)
             return
         preemption: PreemptionStarted | NoPreemption | None = None
-        if needed and not placed:
+        reclaiming = False
+        if needed and not placed and search.admitted_count is not None:
+            reclaiming = yield from self._reclaim_for_gang(gang, search, now_ns)
+        elif needed and not placed:
             preemption = yield from self._preempt_for_gang(gang, search, now_ns)
-        if preemption is None:
+        if preemption is None and not reclaiming:
             self._preemption.clear_gang_nominations(gang, now_ns)
         self._park_gang(gang, search, placed, needed, preemption, now_ns)
 
@@ -124,13 +135,27 @@ class GangAttempts:
         if over_budget is not None:
             self._core.records.counters.count_over_budget(gang.policy)
             return _GangSearchResult(failures={"over budget": reject_over_budget(over_budget)})
+        refused = self._refused_by_quotas(gang)
+        if refused is not None:
+            return refused
+        return (yield from self._search_nodes(gang, now_ns))
+
+    def _search_nodes(
+        self,
+        gang: QueuedGang,
+        now_ns: int,
+        removed: Sequence[Pod] = (),
+        usage: QuotaUsage | None = None,
+    ) -> Steps[_GangSearchResult]:
+        """Find nodes for members that the quotas admit. `removed`: pods that would be evicted; `usage`: of the quotas
+        without them."""
         if gang.topology is None:
-            return (yield from self._search_domain(gang, None, now_ns))
+            return (yield from self._search_domain(gang, None, now_ns, removed, usage))
         searches: list[_GangSearchResult] = []
         left_out = False
         equivalence_keys = self._pod_attempts.gang_equivalence_keys(gang.members_in_order())
         for domain in candidate_domains(self._core, gang, gang.topology, equivalence_keys, now_ns):
-            search = yield from self._search_domain(gang, domain, now_ns)
+            search = yield from self._search_domain(gang, domain, now_ns, removed, usage)
             if search.fits and len(search.fits) >= gang.needed_count:
                 return search
             searches.append(search)
@@ -139,15 +164,34 @@ class GangAttempts:
                 left_out = True
                 break
         if not searches:
-            searches.append(
-                (yield from self._search_domain(gang, TopologyDomain(gang.topology, None), now_ns))
-            )
+            no_domain = TopologyDomain(gang.topology, None)
+            searches.append((yield from self._search_domain(gang, no_domain, now_ns, removed, usage)))
         best = max(searches, key=lambda search: len(search.fits))
         best.domains_tried = len(searches) if left_out else None
         best.other_domain_failures = [
             failure for search in searches if search is not best for failure in search.failures.values()
         ]
         return best
+
+    def _refused_by_quotas(self, gang: QueuedGang) -> _GangSearchResult | None:
+        """The result if the quotas admit too few members together; None: enough. No member is evaluated for it."""
+        core = self._core
+        trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
+        if trial is None:
+            return None
+        first, admitted = None, 0
+        for pod in members_in_attempt_order(core, gang):
+            refusal = core.quotas.refusal(pod.pod, trial)
+            if refusal is None:
+                trial.add(core.quotas.charge_of(pod.pod))
+                admitted += 1
+            first = first or refusal
+            if admitted >= max(1, gang.needed_count):
+                return None
+        if first is None:
+            return None
+        failure = reject_for_quota(first.message)
+        return _GangSearchResult(failures={"quota": failure}, refusal=first, admitted_count=admitted)
 
     def _over_budget_message(self, gang: QueuedGang) -> str | None:
         """Why the members together are too expensive to decide about."""
@@ -173,7 +217,12 @@ class GangAttempts:
         )
 
     def _search_domain(
-        self, gang: QueuedGang, domain: TopologyDomain | None, now_ns: int
+        self,
+        gang: QueuedGang,
+        domain: TopologyDomain | None,
+        now_ns: int,
+        removed: Sequence[Pod],
+        usage: QuotaUsage | None,
     ) -> Steps[_GangSearchResult]:
         core, search = self._core, _GangSearchResult(domain=domain)
         members, vacancies, needed = members_in_attempt_order(core, gang), gang.vacancies, gang.needed_count
@@ -181,12 +230,23 @@ class GangAttempts:
         pending_by_class = Counter(equivalence_keys.values())
         possible = len(members)
         overlay = gang_overlay(core, gang)
+        for victim in removed:
+            overlay.remove_pod(victim.uid)
+        trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
+        if usage is not None:
+            trial = usage.trial()
         for pod in members:
             if vacancies is not None and len(search.fits) >= vacancies:
                 break  # the maximum is reached
             if possible < needed:
                 break
             if equivalence_keys[pod.uid] in search.failures:
+                continue
+            refusal = None if trial is None else core.quotas.refusal(pod.pod, trial)
+            if refusal is not None:
+                search.refusal = search.refusal or refusal
+                search.failures[equivalence_keys[pod.uid]] = reject_for_quota(refusal.message)
+                possible -= pending_by_class[equivalence_keys[pod.uid]]
                 continue
             operations = core.evaluator.decision_cost(pod.pod)
             search.operations += operations
@@ -195,6 +255,8 @@ class GangAttempts:
             yield from self._pod_attempts.warm_up(pod, now_ns)
             result = self._pod_attempts.evaluate(pod, overlay, now_ns, domain)
             if isinstance(result, AttemptSuccess):
+                if trial is not None:
+                    trial.add(core.quotas.charge_of(pod.pod))
                 result = replace(
                     result, prebind_work=self._pod_attempts.add_to_overlay(pod, result.node, overlay, now_ns)
                 )
@@ -204,6 +266,21 @@ class GangAttempts:
                 search.failures[equivalence_keys[pod.uid]] = result
                 possible -= pending_by_class[equivalence_keys[pod.uid]]
         return search
+
+    def _reclaim_for_gang(self, gang: QueuedGang, search: _GangSearchResult, now_ns: int) -> Steps[bool]:
+        """Take back quota that others borrow from the gang. Returns whether pods are leaving for it."""
+        assert search.refusal is not None, f"{gang} is not refused by a quota"
+
+        def place(
+            victims: Sequence[Pod], usage: QuotaUsage
+        ) -> Steps[list[tuple[PendingPod, AttemptSuccess]]]:
+            found = yield from self._search_nodes(gang, now_ns, victims, usage)
+            return found.fits
+
+        members = members_in_attempt_order(self._core, gang)[: gang.needed_count]
+        return (
+            yield from self._quota_preemption.reclaim_for_gang(gang, search.refusal, members, place, now_ns)
+        )
 
     def _preempt_for_gang(
         self, gang: QueuedGang, search: _GangSearchResult, now_ns: int
@@ -275,6 +352,8 @@ class GangAttempts:
             reason=reason,
             message=message,
         )
+        if search.refusal is not None:
+            core.quotas.wait(gang.id, gang.policy, search.refusal, any_release=True)
         failure = AttemptFailure(reason, message, 0, {}, frozenset(), None)
         if failures:
             failure = AttemptFailure(
@@ -300,6 +379,9 @@ def _gang_message(
         message = unavailable_message(first.node_count, first.counts, preemption)
     if some_placed or needed == 0:
         return first.reason, f"gang {gang.name}: {message}"
+    if search.admitted_count is not None:
+        admitted = search.admitted_count + len(gang.placed_members)
+        return first.reason, f"gang {gang.name}: quotas admit {admitted} of {gang.minimum} members: {message}"
     count, domain = len(search.fits) + len(gang.placed_members), ""
     if search.domain is not None and search.domain.value is not None:
         domain = f" in {search.domain.key}={search.domain.value}"

@@ -6,6 +6,7 @@ from typing import Literal
 from policysched.text import Diagnostic
 
 PolicyPhase = Literal["active", "rejected", "last_known_good", "missing", "removed"]
+ReloadResult = Literal["ok", "unchanged", "parse", "type", "cost", "missing"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ and stays after its key is deleted, until a text of that name is active. Binds i
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from policysched.evaluate import Plan
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
@@ -33,7 +32,7 @@ from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.policies.allowed_names import disallowed_name
 from policysched.scheduler.policies.duplicate_names import reject_duplicate_names
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName, unusable_extenders
-from policysched.scheduler.policies.policy_status import PolicyPhase, PolicyStatus
+from policysched.scheduler.policies.policy_status import PolicyPhase, PolicyStatus, ReloadResult
 from policysched.scheduler.policies.rejection_message import (
     errors_of,
     format_duration,
@@ -45,8 +44,6 @@ from policysched.scheduler.policies.rejection_message import (
 )
 from policysched.scheduler.queue.equivalence import program_reads_queue
 from policysched.text import Diagnostic
-
-ReloadResult = Literal["ok", "unchanged", "parse", "type", "cost", "missing"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,17 +146,17 @@ class DefaultPreemption:
             cluster = PreemptionInputs(
                 self._pods_on, self._started_ns, core.cache.budgets.values(), len(core.cache.nodes)
             )
-            chosen, reasons = yield from self._choose(
+            chosen, reasons = yield from self.choose(
                 dry_run, lambda victim: allowed(victim) and not self._breaker.blocks(victim, now_ns), cluster
             )
         if chosen is None:
             self._core.clear_nomination(pod.uid, now_ns)
             message = allowed.explain(unavailable_message(len(core.cache.nodes), reasons))
             return self._no_preemption(pod.policy, message, blocked_until_ns, claims)
-        self._evict(pod, chosen, now_ns)
+        self.evict(pod, chosen, now_ns)
         return PreemptionStarted()
 
-    def _choose(
+    def choose(
         self, dry_run: DryRun, may_evict: Callable[[Pod], bool], cluster: PreemptionInputs
     ) -> Steps[tuple[Candidate | None, Mapping[str, int]]]:
         """The least disruptive candidate, or the reasons why there is none."""
@@ -201,7 +201,7 @@ class DefaultPreemption:
             case NoGangPlacement(message):
                 return self._no_gang_preemption(gang, message, blocked_until_ns, now_ns)
             case GangPlacement() as placement:
-                self._evict_for_gang(gang, placement, now_ns)
+                self.evict_for_gang(gang, placement, now_ns)
                 return PreemptionStarted()
 
     def _no_gang_preemption(
@@ -215,7 +215,8 @@ class DefaultPreemption:
         for uid in [uid for uid in self._core.cache.nominated if uid in gang.pending_members]:
             self._core.clear_nomination(uid, now_ns)
 
-    def _evict_for_gang(self, gang: QueuedGang, placement: GangPlacement, now_ns: int) -> None:
+    def evict_for_gang(self, gang: QueuedGang, placement: GangPlacement, now_ns: int) -> None:
+        """The same for all members of the placement."""
         nominated = self._core.cache.nominated
         placed_uids = {member.pod.uid for member in placement.members}
         for uid in [uid for uid in nominated if uid in gang.pending_members and uid not in placed_uids]:
@@ -223,7 +224,7 @@ class DefaultPreemption:
         for member in placement.members:
             current = nominated.get(member.pod.uid)
             if member.candidate.victims or current is None or current.nominated_node != member.node:
-                self._evict(member.pod, member.candidate, now_ns)
+                self.evict(member.pod, member.candidate, now_ns)
             else:
                 self._clear_lower_nominations(member.pod, member.node, now_ns)
 
@@ -238,20 +239,21 @@ class DefaultPreemption:
 
     def _is_terminating(self, uid: PodUid) -> bool:
         observed = self._core.cache.pods[uid]
-        return self._is_deletion_requested(uid) or (observed.deleting and observed.preempted)
+        return self.is_leaving(uid) or (observed.deleting and observed.preempted)
 
-    def _is_deletion_requested(self, uid: PodUid) -> bool:
+    def is_leaving(self, uid: PodUid) -> bool:
         """Whether its deletion was requested, or is about to be, and the watch has not shown it yet."""
         return uid in self._deletion_requested or any(
             uid in eviction.victims for eviction in self._evicting.values()
         )
 
-    def _evict(self, pod: PendingPod, chosen: Candidate, now_ns: int) -> None:
+    def evict(self, pod: PendingPod, chosen: Candidate, now_ns: int) -> None:
+        """Start the evictions, and nominate the pod to its node. Victims may be on other nodes too."""
         core, value = self._core, pod.pod
         terminating = [
             victim
             for victim in chosen.victims
-            if core.cache.pods[victim.uid].deleting or self._is_deletion_requested(victim.uid)
+            if core.cache.pods[victim.uid].deleting or self.is_leaving(victim.uid)
         ]
         victims = [
             Victim(victim.uid, victim.namespace, victim.name, core.cache.pods[victim.uid].generation)
@@ -311,6 +313,14 @@ class DefaultPreemption:
 
     def _started_ns(self, uid: PodUid) -> int | None:
         return self._core.cache.pods[uid].started_ns
+
+    def is_forbidden(self, now_ns: int) -> bool:
+        """Whether the API server refused an eviction for lack of permission not long ago."""
+        return now_ns < self._forbidden_until_ns
+
+    def is_eviction_blocked(self, victim: Pod, now_ns: int) -> bool:
+        """Whether pods like the victim were evicted too often."""
+        return self._breaker.blocks(victim, now_ns)
 
     # ── results of evictions ──────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,17 +1,18 @@
 """The queue of one policy, first in its order first. `evaluate.plan.queue_order` computes the keys of `queue by`.
 
-Usually a heap is enough. If the order reads what namespaces use, one placement moves all pods of a namespace, perhaps
-thousands, but they keep their order among themselves. So each namespace has its own heap, and a heap of namespaces is
-ordered by the key of their first entries. Only namespaces whose share changed get a new key: a placement costs one key,
-not one for every queued pod.
+Usually a heap is enough. If the order reads what namespaces or quotas use, one placement moves all pods of a namespace
+or entity, perhaps thousands, but they keep their order among themselves. So each has its own heap, and a heap of those is
+ordered by the key of their first entries. Only those whose share changed get a new key: a placement costs one key, not
+one for every queued pod.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from policysched.cluster.shares import NamespaceShares
 from policysched.scheduler.queue.entries import QueueEntry
 from policysched.scheduler.queue.movable_heap import Key, MovableHeap
+
+Owners = tuple[Hashable, ...]
 
 
 class OrderedQueue(Protocol):
@@ -50,60 +51,76 @@ class SortKeyQueue(MovableHeap[QueueEntry]):
         return key is not None and bool(key < entry.sort_key)
 
 
+class ShareChanges(Protocol):
+    """A log of whose share changed: names of namespaces, or entities of quotas."""
+
+    @property
+    def version(self) -> int: ...
+
+    def changed_since(self, version: int) -> Iterable[Hashable] | None:
+        """None: every share may have changed."""
+
+
 class FairShareQueue:
-    """`current_key` is an entry's key among all namespaces, from what its namespace uses now. The keys that are put
-    compare within a namespace only."""
+    """`owners_of` an entry are those whose shares it is ordered by (its namespace, its entities of quotas); entries with
+    the same owners have one heap. `current_key` is an entry's key among all, from what its owners use now. The keys that
+    are put compare within a heap only."""
 
     order_changes = True
 
-    def __init__(self, shares: NamespaceShares, current_key: Callable[[QueueEntry], Key]) -> None:
-        self._shares = shares
+    def __init__(
+        self,
+        logs: Sequence[ShareChanges],
+        owners_of: Callable[[QueueEntry], Owners],
+        current_key: Callable[[QueueEntry], Key],
+    ) -> None:
+        self._logs = logs
+        self._owners_of = owners_of
         self._current_key = current_key
-        self._version = shares.version
-        self._heaps: dict[str, MovableHeap[QueueEntry]] = {}
-        self._heads: MovableHeap[str] = MovableHeap()
-        self._count = 0
+        self._versions = [log.version for log in logs]
+        self._heaps: dict[Owners, MovableHeap[QueueEntry]] = {}
+        self._heaps_of: dict[Hashable, dict[Owners, None]] = {}
+        self._owners: dict[QueueEntry, Owners] = {}
+        self._heads: MovableHeap[Owners] = MovableHeap()
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._owners)
 
     def __contains__(self, item: QueueEntry) -> bool:
-        heap = self._heaps.get(item.namespace)
-        return heap is not None and item in heap
+        return item in self._owners
 
     def __iter__(self) -> Iterator[QueueEntry]:
         for heap in self._heaps.values():
             yield from heap
 
     def put(self, item: QueueEntry, key: Key) -> None:
-        heap = self._heaps.setdefault(item.namespace, MovableHeap())
-        before = len(heap)
-        heap.put(item, key)
-        self._count += len(heap) - before
-        self._reposition(item.namespace)
+        owners = self._owners_of(item)
+        if self._owners.get(item, owners) != owners:
+            self.discard(item)
+        self._heap(owners).put(item, key)
+        self._owners[item] = owners
+        self._reposition(owners)
 
     def fill(self, entries: Iterable[tuple[QueueEntry, Key]]) -> None:
         """Add many at once, in O(n)."""
-        by_namespace: dict[str, list[tuple[QueueEntry, Key]]] = {}
+        by_owners: dict[Owners, list[tuple[QueueEntry, Key]]] = {}
         for item, key in entries:
-            by_namespace.setdefault(item.namespace, []).append((item, key))
-        for namespace, added in by_namespace.items():
-            heap = self._heaps.setdefault(namespace, MovableHeap())
-            before = len(heap)
-            heap.fill(added)
-            self._count += len(heap) - before
-            self._reposition(namespace)
+            owners = self._owners[item] = self._owners_of(item)
+            by_owners.setdefault(owners, []).append((item, key))
+        for owners, added in by_owners.items():
+            self._heap(owners).fill(added)
+            self._reposition(owners)
 
     def discard(self, item: QueueEntry) -> None:
-        if item in self:
-            self._heaps[item.namespace].discard(item)
-            self._count -= 1
-            self._reposition(item.namespace)
+        owners = self._owners.pop(item, None)
+        if owners is not None:
+            self._heaps[owners].discard(item)
+            self._reposition(owners)
 
     def first(self) -> QueueEntry | None:
         self._reposition_changed()
-        namespace = self._heads.first()
-        return None if namespace is None else self._heaps[namespace].first()
+        owners = self._heads.first()
+        return None if owners is None else self._heaps[owners].first()
 
     def pop(self) -> QueueEntry | None:
         item = self.first()
@@ -115,20 +132,36 @@ class FairShareQueue:
         first = self.first()
         return first is not None and bool(self._current_key(first) < self._current_key(entry))
 
-    def _reposition_changed(self) -> None:
-        """Update the keys of the namespaces whose share has changed."""
-        if self._version == self._shares.version:
-            return
-        moved = self._shares.changed_since(self._version)
-        self._version = self._shares.version
-        for namespace in list(self._heaps) if moved is None else moved:
-            if namespace in self._heaps:
-                self._reposition(namespace)
+    def _heap(self, owners: Owners) -> MovableHeap[QueueEntry]:
+        heap = self._heaps.get(owners)
+        if heap is None:
+            heap = self._heaps[owners] = MovableHeap()
+            for owner in owners:
+                self._heaps_of.setdefault(owner, {})[owners] = None
+        return heap
 
-    def _reposition(self, namespace: str) -> None:
-        head = self._heaps[namespace].first()
-        if head is None:
-            del self._heaps[namespace]
-            self._heads.discard(namespace)
-        else:
-            self._heads.put(namespace, self._current_key(head))
+    def _reposition_changed(self) -> None:
+        """Update the keys of the owners whose share has changed."""
+        for place, log in enumerate(self._logs):
+            if self._versions[place] == log.version:
+                continue
+            moved = log.changed_since(self._versions[place])
+            self._versions[place] = log.version
+            if moved is None:
+                changed = dict.fromkeys(self._heaps)
+            else:
+                changed = {owners: None for owner in moved for owners in self._heaps_of.get(owner, ())}
+            for owners in changed:
+                self._reposition(owners)
+
+    def _reposition(self, owners: Owners) -> None:
+        head = self._heaps[owners].first()
+        if head is not None:
+            self._heads.put(owners, self._current_key(head))
+            return
+        del self._heaps[owners]
+        self._heads.discard(owners)
+        for owner in owners:
+            del self._heaps_of[owner][owners]
+            if not self._heaps_of[owner]:
+                del self._heaps_of[owner]

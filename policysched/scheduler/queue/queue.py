@@ -250,6 +250,12 @@ class SchedulingQueue:
             if policy in (None, group.policy) and (claim is None or claim in group.claims):
                 self._unblock(group, now_ns, event.value)
 
+    def open_group(self, equivalence_key: EquivalenceKey, now_ns: int, event: ClusterEvent) -> None:
+        """Open the parked group of the class, if it is blocked and waits for the event."""
+        group = self.blocked_group(equivalence_key)
+        if group is not None and event in group.requeue_events:
+            self._unblock(group, now_ns, event.value)
+
     def drop_policy(self, policy: str) -> None:
         """Detach all entries of the policy."""
         for entry in list(self._entries_of(policy)):

@@ -42,6 +42,8 @@ def test_an_older_release_has_its_own_formulas_and_lacks_later_plugins(version: 
     assert params(older, "node_resources_balanced_allocation")["formula"] == "balance"
     assert params(newest, "node_resources_balanced_allocation")["formula"] == "change"
     assert params(older, "image_locality")["image_volumes"] == "no"
+    [devices] = [dict(rule.params) for rule in older.rules.filters if rule.name == "dynamic_resources"]
+    assert devices["extended_resources"] == "no"
     lacking = KUBE_SCHEDULER_RELEASES[version].builtins_without_score
     weights = [(score.name, score.weight) for score in older.rules.scores]
     assert weights == [
@@ -62,8 +64,13 @@ def test_the_differences_of_releases_name_existing_built_ins() -> None:
     assert KUBE_SCHEDULER_RELEASES
     for release in KUBE_SCHEDULER_RELEASES.values():
         assert release.missing_builtins | release.builtins_without_score <= BUILTINS.keys()
-        for name, words in release.score_parameter_values.items():
-            choices = {parameter.name: parameter.choices for parameter in BUILTINS[name].parameters}
+        values = [*release.filter_parameter_values.items(), *release.score_parameter_values.items()]
+        for name, words in values:
+            builtin = BUILTINS[name]
+            choices = {
+                parameter.name: parameter.choices
+                for parameter in (*builtin.filter_parameters, *builtin.parameters)
+            }
             assert words
             for parameter_name, word in words.items():
                 assert word in choices[parameter_name]

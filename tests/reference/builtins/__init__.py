@@ -9,7 +9,12 @@ rules; `docs/builtins.md` is generated from them.
 from importlib import import_module
 
 from policysched.builtins.registry import BUILTINS
-from tests.reference.builtin_interface import FilterFunction, PreFilterFunction, ScoreFunction
+from tests.reference.builtin_interface import (
+    AttemptErrorFunction,
+    FilterFunction,
+    PreFilterFunction,
+    ScoreFunction,
+)
 
 _MODULES = {name: import_module(f"{__name__}.{name}") for name in BUILTINS}
 
@@ -18,6 +23,9 @@ FILTERS: dict[str, FilterFunction] = {
 }
 PREFILTERS: dict[str, PreFilterFunction] = {
     name: module.prefilter for name, module in _MODULES.items() if hasattr(module, "prefilter")
+}
+ATTEMPT_ERRORS: dict[str, AttemptErrorFunction] = {
+    name: module.attempt_error for name, module in _MODULES.items() if hasattr(module, "attempt_error")
 }
 SCORES: dict[str, ScoreFunction] = {
     name: module.score for name, module in _MODULES.items() if BUILTINS[name].scores

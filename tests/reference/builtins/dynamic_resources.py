@@ -7,7 +7,9 @@
   claim, which is created for the pod. It has a request for each container and resource, and one for
   the most that an init container needs beside the devices of later containers. A node that lacks
   another extended resource of the pod is rejected, and every node is rejected while the claim of an
-  earlier attempt exists.
+  earlier attempt exists. With `extended_resources = no` only nodes that offer the resource itself
+  have it. Without the feature gate DRAExtendedResource the API server drops the pod's status about
+  the claim: then the pod is not bound, and the claim is deleted.
 - Other claims are allocated on the node. Pools are searched by driver and name; of each pool only
   the slices of the latest generation count, and none while some are missing. Each request gets the
   first devices that match the CEL selectors of the class and the request, are not allocated
@@ -15,8 +17,13 @@
   satisfy the claim's constraints, so that all requests of all claims are satisfied.
 
 A pod is rejected on all nodes while a claim does not exist, is being deleted, was created for
-another pod, is reserved for 256 pods already, or names a class that does not exist. A selector that
-cannot be evaluated rejects the node, with the CEL error as the reason.
+another pod, is reserved for 256 pods already, or names a class that does not exist.
+
+An error on a node that no filter before this one rejects stops the attempt: no other node is
+selected either, and the message is that of the error. Errors are a selector that cannot be
+evaluated for a device (CEL), and a request for all devices while a pool is updated. An invalid pool
+rejects its nodes only. So does a search that exceeds its limit of steps (kube-scheduler stops the
+attempt when its search takes longer than `filterTimeout`).
 
 When the pod gets a node, the devices are reserved for the claims. PreBind writes their finalizer,
 allocation and reservation, and waits until the `bindingConditions` of the devices are True. If one
@@ -37,6 +44,7 @@ from policysched.cluster.devices.pod_claims import (
     score_on,
     unbindable_claims,
 )
+from policysched.cluster.devices.pod_claims import attempt_error as device_error
 from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod
 from tests.reference.builtin_interface import (
@@ -66,6 +74,11 @@ def filter_node(
     return FilterReasons((outcome,), resolvable=False) if isinstance(outcome, str) else None
 
 
+def attempt_error(pod: Pod, node_info: NodeInfo, facts: ClusterFacts) -> str | None:
+    devices = _devices(pod, facts)
+    return None if isinstance(devices, str) else device_error(devices, node_info.node, facts.devices)
+
+
 def score(
     pod: Pod, candidates: Sequence[NodeInfo], params: BuiltinParams, facts: ClusterFacts
 ) -> Mapping[NodeName, NodeScore] | None:
@@ -84,4 +97,5 @@ def score(
 
 
 def _devices(pod: Pod, facts: ClusterFacts) -> PodResourceClaims | str:
+    pod = pod if facts.allocates_devices else replace(pod, extended=())
     return pod_resource_claims(pod, facts.devices, has_stale_claim=facts.devices.has_extended_claim(pod.uid))

@@ -1,0 +1,183 @@
+"""Preemption for a pod or gang that its quotas refuse although its entity stays within its amount.
+
+`quota_reclaim` finds the victims; here they are evicted where the pod then fits on a node, or nobody is.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from policysched.evaluate import Overlay
+from policysched.model.pods import Pod
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.outcome import PLACED_POD_EVENTS, AttemptFailure, AttemptSuccess
+from policysched.scheduler.preemption.candidates import NOT_STARTED_NS, Candidate, PreemptionInputs
+from policysched.scheduler.preemption.default_preemption import DefaultPreemption
+from policysched.scheduler.preemption.eviction_rights import EvictionRights
+from policysched.scheduler.preemption.gang_candidates import GangPlacement, MemberPlacement
+from policysched.scheduler.preemption.nominations import competing_nominations, nominated_overlay
+from policysched.scheduler.preemption.quota_reclaim import ReclaimSearch
+from policysched.scheduler.queue.entries import PendingPod
+from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.quotas.quota_books import QuotaRefusal
+from policysched.scheduler.quotas.quota_usage import QuotaUsage
+from policysched.scheduler.steps import Steps
+
+EvaluateOnOverlay = Callable[[PendingPod, Overlay], AttemptSuccess | AttemptFailure]
+
+
+class QuotaPreemption:
+    """Evicts pods that borrow, for pods that are entitled to what they borrowed."""
+
+    def __init__(self, core: SchedulerCore, preemption: DefaultPreemption) -> None:
+        self._core = core
+        self._preemption = preemption
+
+    def reclaim_for_pod(
+        self,
+        pod: PendingPod,
+        refusal: QuotaRefusal,
+        failure: AttemptFailure,
+        evaluate: EvaluateOnOverlay,
+        now_ns: int,
+    ) -> Steps[AttemptFailure]:
+        """Returns the failure with its outcome: the message, and what requeues the pod."""
+        core = self._core
+        search = self._search(pod, refusal, refusal.usage, now_ns)
+        victims = None if search is None else search.find((refusal.charge,))
+        if search is None or victims is None:
+            core.clear_nomination(pod.uid, now_ns)
+            return failure
+        core.records.counters.preemption_attempts += 1
+        if not victims:
+            return replace(failure, message=f"{failure.message}; pods that used it are terminating")
+        overlay = nominated_overlay(core, pod.pod) or core.evaluator.overlay()
+        for victim in victims:
+            overlay.remove_pod(victim.uid)
+        result = evaluate(pod, overlay)
+        if isinstance(result, AttemptSuccess):
+            return self._evict(pod, Candidate(result.node, victims, 0, NOT_STARTED_NS), failure, now_ns)
+        candidate = None
+        if result.node_count:
+            candidate = yield from self._candidate_on_one_node(pod, refusal, now_ns)
+        if candidate is not None:
+            return self._evict(pod, candidate, failure, now_ns)
+        core.clear_nomination(pod.uid, now_ns)
+        return replace(
+            failure,
+            message=f"{failure.message}; nothing is reclaimed, because the pod would not run: {result.message}",
+            requeue_events=failure.requeue_events | result.requeue_events,
+            valid_until_ns=result.valid_until_ns,
+        )
+
+    def reclaim_for_gang(
+        self,
+        gang: QueuedGang,
+        refusal: QuotaRefusal,
+        members: Sequence[PendingPod],
+        place: Callable[[Sequence[Pod], QuotaUsage], Steps[list[tuple[PendingPod, AttemptSuccess]]]],
+        now_ns: int,
+    ) -> Steps[bool]:
+        """Reclaim for the members that are needed. `place` finds their nodes on a cluster without the victims. Returns
+        whether pods are being evicted, or terminate already."""
+        core = self._core
+        usage = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
+        assert usage is not None, f"{gang} is of a policy without quotas"
+        search = self._search(members[0], refusal, usage, now_ns, gang)
+        if search is None:
+            return False
+        victims = search.find([core.quotas.charge_of(pod.pod) for pod in members])
+        if victims is None:
+            return False
+        core.records.counters.preemption_attempts += 1
+        if not victims:
+            return True
+        placed = yield from place(victims, search.usage)
+        if len(placed) < gang.needed_count:
+            return False
+        first, *others = placed[: gang.needed_count]
+        self._preemption.evict_for_gang(
+            gang,
+            GangPlacement(
+                (
+                    MemberPlacement(first[0], Candidate(first[1].node, victims, 0, NOT_STARTED_NS)),
+                    *(
+                        MemberPlacement(pod, Candidate(success.node, (), 0, NOT_STARTED_NS))
+                        for pod, success in others
+                    ),
+                )
+            ),
+            now_ns,
+        )
+        return True
+
+    def _search(
+        self,
+        pod: PendingPod,
+        refusal: QuotaRefusal,
+        usage: QuotaUsage,
+        now_ns: int,
+        gang: QueuedGang | None = None,
+    ) -> ReclaimSearch | None:
+        """None: nobody may be evicted for the pod."""
+        core, value = self._core, pod.pod
+        plan = core.plan(pod.policy)
+        if not refusal.block.claims or not plan.allows_preemption or value.preemption_policy == "Never":
+            return None
+        if self._preemption.is_forbidden(now_ns):
+            return None
+        selects = plan.may_reclaim(value, core.namespace_of(value), pod.facts, now_ns)
+        allowed = EvictionRights(core, pod.policy, selects)
+        own_gang = () if gang is None else gang.terms.keys()
+        return ReclaimSearch(
+            core,
+            core.quotas.books[pod.policy],
+            lambda victim: (
+                victim.uid not in own_gang
+                and allowed(victim)
+                and not self._preemption.is_eviction_blocked(victim, now_ns)
+            ),
+            self._preemption.is_leaving,
+            usage.trial(),
+        )
+
+    def _candidate_on_one_node(
+        self, pod: PendingPod, refusal: QuotaRefusal, now_ns: int
+    ) -> Steps[Candidate | None]:
+        """The least disruptive node where the pod fits without pods of borrowers, with more victims elsewhere if those
+        are too few for the quotas."""
+        core, search = self._core, self._search(pod, refusal, refusal.usage, now_ns)
+        assert search is not None, f"{pod} may evict nobody"
+        cluster = PreemptionInputs(
+            lambda node: core.cache.ledger.usage(node).pods.values(),
+            lambda uid: core.cache.pods[uid].started_ns,
+            core.cache.budgets.values(),
+            len(core.cache.nodes),
+        )
+        dry_run = core.evaluator.dry_run(
+            core.plan(pod.policy),
+            pod.pod,
+            **core.evaluation_inputs(pod, now_ns),
+            nominated_pods=competing_nominations(core, pod.pod),
+        )
+        chosen, _ = yield from self._preemption.choose(
+            dry_run,
+            lambda victim: search.may_evict(victim) and search.borrows(refusal, victim),
+            cluster,
+        )
+        if chosen is None:
+            return None
+        for victim in chosen.victims:  # together they may be more than their entity borrows
+            if not search.borrows(refusal, victim):
+                return None
+            search.take(victim)
+        victims = search.find((refusal.charge,), kept=chosen.victims)
+        return None if victims is None else replace(chosen, victims=victims)
+
+    def _evict(
+        self, pod: PendingPod, candidate: Candidate, failure: AttemptFailure, now_ns: int
+    ) -> AttemptFailure:
+        self._preemption.evict(pod, candidate, now_ns)
+        count = len(candidate.victims)
+        pods = "pod that borrows it is" if count == 1 else f"{count} pods that borrow it are"
+        message = f"{failure.message}; {'1 ' if count == 1 else ''}{pods} being evicted"
+        return replace(failure, message=message, requeue_events=failure.requeue_events | PLACED_POD_EVENTS)

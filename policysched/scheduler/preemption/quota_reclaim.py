@@ -1,0 +1,195 @@
+"""Giving borrowed quota back: which pods are evicted so that the quotas admit a pod, or a whole gang, within its amount.
+
+    blocked by entities that borrow from it ──► victims among their pods, least important first ──► a node fits?
+         │                                                                                   yes ──► evicted, nominated
+         └── nobody borrows: it waits                                                        no  ──► nobody is evicted
+
+Only pods of entities that borrow at that moment are victims, whatever their priority: what they borrowed was lent, not
+given. Victims that are needed for the quota may be on any node; the pod is nominated to the node where it fits without
+them, and keeps its amount of the quota until it is placed (`QuotaBooks.trial`).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from policysched.cluster.budgets import split_by_budget
+from policysched.evaluate.plan.quotas import QuotaCharge
+from policysched.model.identifiers import PodUid
+from policysched.model.pods import Pod
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.quotas.quota_book import ChargedPod, QuotaBook
+from policysched.scheduler.quotas.quota_books import QuotaRefusal
+from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage
+
+
+@dataclass(slots=True)
+class ReclaimSearch:
+    """One search. `may_evict`: the policy's clause, without the rule about priorities. `is_leaving`: the pod is
+    terminating or about to be. `usage` judges the pod; `lent` is without reservations: who borrows there has pods that
+    borrow."""
+
+    core: SchedulerCore
+    book: QuotaBook
+    may_evict: Callable[[Pod], bool]
+    is_leaving: Callable[[PodUid], bool]
+    usage: QuotaUsage
+    victims: dict[PodUid, ChargedPod] = field(default_factory=dict)
+    lent: QuotaUsage = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lent = self.book.usage.trial()
+        self._discount_leaving_pods()
+
+    def find(self, charges: Collection[QuotaCharge], kept: Collection[Pod] = ()) -> tuple[Pod, ...] | None:
+        """The victims that let all these pods in together, the least important first. Those that are `kept` are victims
+        in any case. Empty: pods that terminate already are enough. None: others do not borrow enough. Afterwards `usage`
+        is without the victims."""
+        admitted: list[QuotaCharge] = []
+        for charge in charges:
+            while (block := self.usage.blocked(charge)) is not None:
+                if not self._take_victims(block, charge):
+                    return None
+            self.usage.add(charge)
+            admitted.append(charge)
+        for charge in admitted:
+            self.usage.add(charge, -1)
+        self._reprieve(admitted, {pod.uid for pod in kept})
+        return tuple(charged.pod for charged in self._ordered(self.victims.values()))
+
+    def borrows(self, refusal: QuotaRefusal, victim: Pod) -> bool:
+        """Whether the pod's entity still borrows without the victims so far."""
+        charged = self.book.charged(victim.uid)
+        return (
+            charged is not None
+            and victim.uid not in self.victims
+            and self.lent.may_reclaim(refusal.block, refusal.charge, charged.charge)
+        )
+
+    def take(self, victim: Pod) -> None:
+        """One more victim."""
+        charged = self.book.charged(victim.uid)
+        assert charged is not None, f"{victim.full_name} is not charged"
+        self._add_victim(charged)
+
+    def _add_victim(self, charged: ChargedPod) -> None:
+        self.victims[charged.pod.uid] = charged
+        self._count(charged, -1)
+
+    def _count(self, charged: ChargedPod, sign: int = 1) -> None:
+        self.usage.add(charged.charge, sign)
+        self.lent.add(charged.charge, sign)
+
+    def _discount_leaving_pods(self) -> None:
+        for uid in self.book.charged_uids:
+            observed = self.core.cache.pods.get(uid)
+            if observed is not None and (observed.deleting or self.is_leaving(uid)):
+                charged = self.book.charged(uid)
+                assert charged is not None, f"{uid} is charged and unknown"
+                self._count(charged, -1)
+
+    def _take_victims(self, block: QuotaBlock, charge: QuotaCharge) -> bool:
+        """Take victims until the block is gone, or another limit blocks. False: no victim is left for it."""
+        taken = False
+        for charged in self._ordered(self._borrowers(block, charge)):
+            if charged.pod.uid in self.victims or not self.lent.may_reclaim(block, charge, charged.charge):
+                continue
+            for member in self._whole(charged):
+                self._add_victim(member)
+            taken = True
+            now = self.usage.blocked(charge)
+            if now is None or (now.node, now.resource) != (block.node, block.resource):
+                return True
+        return taken and self.usage.blocked(charge) is None
+
+    def _borrowers(self, block: QuotaBlock, charge: QuotaCharge) -> Iterator[ChargedPod]:
+        """The pods that may be evicted of entities that borrow what the block lacks."""
+        found: set[PodUid] = set()
+        for quota in block.claims:
+            own = charge.entities[quota]
+            for entity in list(self.book.usage.nodes):
+                if entity[:-1] != own[:-1] or entity == own:
+                    continue
+                if not self.lent.borrowed(quota, entity, block.resource):
+                    continue
+                for charged in self.book.pods_of(entity):
+                    if charged.pod.uid not in found and self._may_be_victim(charged):
+                        found.add(charged.pod.uid)
+                        yield charged
+
+    def _may_be_victim(self, charged: ChargedPod) -> bool:
+        observed = self.core.cache.pods.get(charged.pod.uid)
+        return (
+            observed is not None
+            and not observed.deleting
+            and not self.is_leaving(charged.pod.uid)
+            and all(self.may_evict(member.pod) for member in self._whole(charged))
+        )
+
+    def _whole(self, charged: ChargedPod) -> list[ChargedPod]:
+        """The pod, with the rest of its gang where that would be left below its minimum."""
+        gang = self.core.gangs.gang_of(charged.pod.uid)
+        if gang is None:
+            return [charged]
+        left = [uid for uid in gang.placed_members if uid not in self.victims and uid != charged.pod.uid]
+        if len(left) >= gang.minimum:
+            return [charged]
+        members = [self.book.charged(uid) for uid in left]
+        return [charged, *(member for member in members if member is not None)]
+
+    def _ordered(self, pods: Iterable[ChargedPod]) -> list[ChargedPod]:
+        """The order in which pods become victims: by priority, then those inside which every entity borrows, then large
+        ones (fewer victims), then the youngest. Pods that a budget protects come last."""
+        by_uid = {
+            charged.pod.uid: charged
+            for charged in sorted(
+                pods,
+                key=lambda charged: (
+                    charged.pod.priority,
+                    self._levels_within_amount(charged),
+                    tuple(-amount for amount in charged.charge.amounts),
+                    -(self.core.cache.pods[charged.pod.uid].started_ns or charged.pod.created_ns),
+                    charged.pod.uid,
+                ),
+            )
+        }
+        protected, others = split_by_budget(
+            [charged.pod for charged in by_uid.values()], self.core.cache.budgets.values()
+        )
+        return [by_uid[pod.uid] for pod in (*others, *protected)]
+
+    def _levels_within_amount(self, charged: ChargedPod) -> int:
+        return sum(
+            not any(
+                self.book.usage.borrowed(quota, entity, index)
+                for index in range(len(self.book.limits.resources))
+            )
+            for quota, entity in enumerate(charged.charge.entities)
+        )
+
+    def _reprieve(self, admitted: Collection[QuotaCharge], kept: Collection[PodUid]) -> None:
+        """Spare victims that turn out not to be needed, the most important first; gangs whole."""
+        for charged in reversed(self._ordered(self.victims.values())):
+            if charged.pod.uid not in self.victims or charged.pod.uid in kept:
+                continue
+            gang = self.core.gangs.gang_of(charged.pod.uid)
+            group = [charged]
+            if gang is not None:
+                group = [one for uid, one in self.victims.items() if uid in gang.placed_members]
+            if any(one.pod.uid in kept for one in group):
+                continue
+            for one in group:
+                self._count(one)
+            if self._admits(admitted):
+                for one in group:
+                    del self.victims[one.pod.uid]
+            else:
+                for one in group:
+                    self._count(one, -1)
+
+    def _admits(self, charges: Collection[QuotaCharge]) -> bool:
+        trial = self.usage.trial()
+        for charge in charges:
+            if trial.blocked(charge) is not None:
+                return False
+            trial.add(charge)
+        return True

@@ -1,0 +1,96 @@
+"""Warnings about quotas that do not hold what they say, as events on the ConfigMap.
+
+A minute after a text became active, and every ten minutes from then on: resources that no node has, rows that no pod
+counts towards, and entities above their limit (nothing is evicted for that). Each is reported when it changes.
+"""
+
+from collections.abc import Iterator
+
+from policysched.scheduler.commands import ReportPolicyEvent
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.limits import SECOND_NS
+from policysched.scheduler.quotas.quota_book import QuotaBook
+from policysched.scheduler.quotas.quota_messages import amount_text, entity_text
+
+_FIRST_NS = 60 * SECOND_NS
+_PERIOD_NS = 600 * SECOND_NS
+_NAMES_MAX = 5
+
+
+class QuotaWarnings:
+    """Checks each book at its times."""
+
+    def __init__(self, core: SchedulerCore) -> None:
+        self._core = core
+        self._checked_at_ns: dict[str, tuple[QuotaBook, int]] = {}
+        self._reported: dict[tuple[str, str], str] = {}
+
+    def next_time_ns(self) -> int | None:
+        return min((self._due_ns(name, book) for name, book in self._core.quotas.books.items()), default=None)
+
+    def _due_ns(self, policy: str, book: QuotaBook) -> int:
+        checked = self._checked_at_ns.get(policy)
+        if checked is None or checked[0] is not book:
+            return book.activated_ns + _FIRST_NS
+        return checked[1] + _PERIOD_NS
+
+    def advance(self, now_ns: int) -> None:
+        for policy, book in self._core.quotas.books.items():
+            if self._due_ns(policy, book) <= now_ns:
+                self._checked_at_ns[policy] = book, now_ns
+                self._check(policy, book)
+
+    def _check(self, policy: str, book: QuotaBook) -> None:
+        for reason, problem in (
+            ("QuotaUnusable", _join(self._absent_resources(book))),
+            ("QuotaUnused", _join(self._unused_rows(policy, book))),
+            ("QuotaExceeded", _join(_exceeded(book))),
+        ):
+            if problem and self._reported.get((policy, reason)) != problem:
+                message = f"policy `{policy}`: {_MEANINGS[reason]}: {problem}"
+                self._core.commands.append(
+                    ReportPolicyEvent("Normal" if reason == "QuotaUnused" else "Warning", reason, message)
+                )
+            self._reported[policy, reason] = problem
+
+    def _absent_resources(self, book: QuotaBook) -> Iterator[str]:
+        nodes = self._core.cache.nodes.values()
+        for name in book.limits.resources:
+            own = name in book.plan.program.resources
+            if nodes and not own and not any(node.allocatable.get(name) for node in nodes):
+                yield name
+
+    def _unused_rows(self, policy: str, book: QuotaBook) -> Iterator[str]:
+        waiting = {
+            entity
+            for pod in self._core.pods.values()
+            if pod.policy == policy
+            for entity in self._core.quotas.charge_of(pod.pod).entities
+        }
+        rows = set(book.limits.listed_entities)
+        for quota, entity in book.entities():
+            if entity in rows and entity not in waiting and not any(True for _ in book.pods_of(entity)):
+                yield entity_text(book.limits, quota, entity)
+
+
+def _exceeded(book: QuotaBook) -> Iterator[str]:
+    limits = book.limits
+    for quota, entity in book.entities():
+        own, used = limits.of(quota, entity), book.usage.used(entity)
+        for index in own.limited:
+            ceiling = own.ceilings[index]
+            if ceiling is not None and used[index] > ceiling:
+                yield f"{entity_text(limits, quota, entity)} uses {amount_text(limits, index, used[index])} of {amount_text(limits, index, ceiling)}"
+
+
+_MEANINGS = {
+    "QuotaUnusable": "no node has a resource that a quota limits; pods that request it stay pending on any quota",
+    "QuotaUnused": "no pod counts towards these rows; their amounts can be borrowed",
+    "QuotaExceeded": "use is above the limit; nobody is evicted, and nothing more is admitted until it has fallen",
+}
+
+
+def _join(problems: Iterator[str]) -> str:
+    listed = list(problems)
+    more = len(listed) - _NAMES_MAX
+    return ", ".join(listed[:_NAMES_MAX]) + (f" and {more} more" if more > 0 else "")

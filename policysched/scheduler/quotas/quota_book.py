@@ -1,0 +1,129 @@
+"""The quotas of one policy: its placed pods and what they use."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from policysched.cluster.change_log import ChangeLog
+from policysched.evaluate.plan.plan import Plan
+from policysched.evaluate.plan.quotas import QuotaCharge, QuotaEntity
+from policysched.model.identifiers import PodUid
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod
+from policysched.scheduler.quotas.quota_limits import QuotaLimits, QuotaNode
+from policysched.scheduler.quotas.quota_usage import QuotaUsage
+
+
+@dataclass(frozen=True, slots=True)
+class ChargedPod:
+    """A placed pod, and what it was charged with when it was placed."""
+
+    pod: Pod
+    charge: QuotaCharge
+
+
+class QuotaBook:
+    """Counts every pod of the policy that is assumed, prebound or bound, whoever placed it. Pods of other policies and
+    schedulers do not count."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.activated_ns = 0
+        self.plan = plan
+        self.limits = QuotaLimits(plan.program, plan.quotas)
+        self.usage = QuotaUsage(self.limits)
+        self._changes: ChangeLog[QuotaNode] = ChangeLog()
+        self.fallen: set[QuotaNode] = set()  # use fell since the last look
+        self._charged: dict[PodUid, ChargedPod] = {}
+        self._pods: dict[QuotaEntity, dict[PodUid, ChargedPod]] = {}
+
+    def charge_of(self, pod: Pod, namespace: Namespace | None) -> QuotaCharge:
+        return self.plan.quota_charge(pod, namespace)
+
+    def add(self, pod: Pod, namespace: Namespace | None) -> None:
+        """The pod was placed."""
+        charged = ChargedPod(pod, self.charge_of(pod, namespace))
+        self._charged[pod.uid] = charged
+        for entity in charged.charge.entities:
+            self._pods.setdefault(entity, {})[pod.uid] = charged
+            self._changes.record(entity)
+        self.usage.add(charged.charge)
+
+    def remove(self, uid: PodUid) -> None:
+        """The pod is on no node any more."""
+        charged = self._charged.pop(uid)
+        for entity in charged.charge.entities:
+            pods = self._pods[entity]
+            del pods[uid]
+            if not pods:
+                del self._pods[entity]
+            self._changes.record(entity)
+        self.release(charged.charge)
+        self.usage.add(charged.charge, -1)
+
+    def release(self, charge: QuotaCharge) -> None:
+        """Who waits at the entities of the charge may run now."""
+        for entity in charge.entities:
+            self.fallen.update((entity, self.limits.pool_of(entity)))
+
+    def recharge(self, namespace: Namespace | None, name: str) -> None:
+        """The labels of a namespace changed: its pods may count elsewhere."""
+        for charged in [charged for charged in self._charged.values() if charged.pod.namespace == name]:
+            if self.charge_of(charged.pod, namespace) != charged.charge:
+                self.remove(charged.pod.uid)
+                self.add(charged.pod, namespace)
+
+    def charged(self, uid: PodUid) -> ChargedPod | None:
+        return self._charged.get(uid)
+
+    def pods_of(self, entity: QuotaEntity) -> Iterable[ChargedPod]:
+        return self._pods.get(entity, {}).values()
+
+    def entities(self) -> Iterator[tuple[int, QuotaEntity]]:
+        """Every entity with a row or with pods, with the index of its quota: rows first, in their order."""
+        position = {spec.name: index for index, spec in enumerate(self.limits.specs)}
+        known = dict.fromkeys((*self.limits.listed_entities, *sorted(self._pods)))
+        yield from ((position[entity[0]], entity) for entity in known)
+
+    def dominant_share(self, quota: int, entity: QuotaEntity) -> float:
+        """The largest part of its amounts that the entity uses: 1 is its whole entitlement, more is borrowed. Use of a
+        resource whose amount is 0 counts as `NO_AMOUNT_SHARE`."""
+        limits, used = self.limits.of(quota, entity), self.usage.used(entity)
+        shares = [0.0]
+        for index in limits.limited:
+            amount = limits.amounts[index]
+            if used[index]:
+                shares.append(used[index] / amount if amount else NO_AMOUNT_SHARE)
+        return max(shares)
+
+    def shares_of(self, charge: QuotaCharge) -> Callable[[str], float]:
+        """The dominant share of the pod's entity, by the name of the quota."""
+        position = {spec.name: index for index, spec in enumerate(self.limits.specs)}
+        return lambda name: self.dominant_share(position[name], charge.entities[position[name]])
+
+    @property
+    def version(self) -> int:
+        """Grows with each change of the usage."""
+        return self._changes.version
+
+    def changed_since(self, version: int) -> Iterable[QuotaNode] | None:
+        """The entities whose usage changed after the version. None: any may have."""
+        return self._changes.since(version)
+
+    def check(self) -> list[str]:
+        """Recount the usage from the pods. Returns one message per difference."""
+        fresh = QuotaUsage(self.limits)
+        for charged in self._charged.values():
+            fresh.add(charged.charge)
+        name = self.plan.program.name
+        return [
+            f"policy {name}: quota usage of {node}: kept {self.usage.used(node)}, recounted {fresh.used(node)}"
+            for node in sorted({*fresh.nodes, *self.usage.nodes})
+            if list(fresh.used(node)) != list(self.usage.used(node))
+        ]
+
+    @property
+    def charged_uids(self) -> Iterable[PodUid]:
+        return self._charged.keys()
+
+
+NO_AMOUNT_SHARE = 1e9
+"""The share of an entity that uses a resource of which it is entitled to nothing."""

@@ -1,0 +1,86 @@
+"""What a pod that waits for a quota says: which quota, how much is used, by whom, and what would free it."""
+
+from heapq import nlargest
+
+from policysched.lang.types.units import format_value
+from policysched.scheduler.quotas.quota_book import QuotaBook
+from policysched.scheduler.quotas.quota_limits import QuotaLimits, QuotaNode
+from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage
+
+_USERS_MAX = 3
+
+
+def entity_text(limits: QuotaLimits, quota: int, entity: QuotaNode) -> str:
+    """`quota team "vision" in "research"`."""
+    names = " in ".join(f'"{name}"' for name in reversed(entity[1:]))
+    return f"quota {limits.specs[quota].name} {names}"
+
+
+def amount_text(limits: QuotaLimits, resource: int, amount: int) -> str:
+    """`40 cpu`, `512Mi of memory`, `3 pods`."""
+    name, type_ = limits.resources[resource], limits.types[resource]
+    return f"{format_value(float(amount) if type_.is_float64 else amount, type_)} {name}"
+
+
+def quota_message(book: QuotaBook, usage: QuotaUsage, block: QuotaBlock) -> str:
+    """The message of a pod that is blocked, one line."""
+    limits = book.limits
+    text = format_value(block.used, limits.types[block.resource])
+    asked = amount_text(limits, block.resource, block.asked)
+    whole = amount_text(limits, block.resource, block.limit)
+    missing = amount_text(limits, block.resource, block.used + block.asked - block.limit)
+    if block.in_pool:
+        where = f"quota {limits.specs[block.quota].name}"
+        inside = f" in {' in '.join(f'{chr(34)}{name}{chr(34)}' for name in reversed(block.node[2:]))}"
+        where += inside if len(block.node) > 2 else ""
+        idle = "all rows together"
+    else:
+        where, idle = entity_text(limits, block.quota, block.node), _with_borrowed(limits, block)
+    users = _users_text(book, usage, block)
+    return (
+        f"waits for {where}: {text} of {whole} used ({idle}), {asked} asked; "
+        f"used by {users}; runs after a release of {missing}"
+    )
+
+
+def _with_borrowed(limits: QuotaLimits, block: QuotaBlock) -> str:
+    amount = limits.of(block.quota, block.node).amounts[block.resource]
+    assert amount is not None, f"{block} is about a resource without an amount"
+    if amount == block.limit:
+        return "no borrowing"
+    type_ = limits.types[block.resource]
+    return f"{format_value(amount, type_)} of its own and {format_value(block.limit - amount, type_)} borrowed at most"
+
+
+def _users_text(book: QuotaBook, usage: QuotaUsage, block: QuotaBlock) -> str:
+    """The largest users: entities where the node has any inside, else pods."""
+    limits, resource = book.limits, block.resource
+    type_ = limits.types[resource]
+    users: list[tuple[int, str]] = []
+    if block.in_pool:
+        prefix, inner = block.node[1:], block.quota
+    else:
+        children = [index for index, parent in enumerate(limits.parents) if parent == block.quota]
+        inner = children[0] if children else -1
+        prefix = (limits.specs[inner].name, *block.node[1:]) if children else ()
+    if inner >= 0:
+        for entity in book.usage.nodes:
+            used = usage.used(entity)[resource]
+            if entity[:-1] == prefix and used:
+                borrowed = usage.borrowed(inner, entity, resource)
+                note = f", {format_value(borrowed, type_)} borrowed" if borrowed else ""
+                users.append((used, f'"{entity[-1]}" ({format_value(used, type_)}{note})'))
+    else:
+        users = [
+            (
+                charged.charge.amounts[resource],
+                f"{charged.pod.full_name} ({format_value(charged.charge.amounts[resource], type_)})",
+            )
+            for charged in book.pods_of(block.node)
+            if charged.charge.amounts[resource]
+        ]
+    if not users:
+        return "no pod"
+    listed = ", ".join(text for _, text in nlargest(_USERS_MAX, users))
+    more = len(users) - _USERS_MAX
+    return f"{listed} and {more} more" if more > 0 else listed

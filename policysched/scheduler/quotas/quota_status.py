@@ -1,0 +1,63 @@
+"""The use of quotas as plain values, for `/quotas`, the metrics and `explain`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from policysched.lang.types.kinds import Type
+from policysched.scheduler.quotas.quota_book import QuotaBook
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaResourceStatus:
+    """Amounts in the internal unit of `type`. `ceiling` None: only what others leave limits it."""
+
+    resource: str
+    type: Type
+    amount: int
+    used: int
+    borrowed: int
+    ceiling: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaEntityStatus:
+    """An entity with a row or with pods. `path`: the names from the outermost quota inward. `dominant_share`: the
+    largest part of its amounts that it uses."""
+
+    policy: str
+    quota: str
+    path: tuple[str, ...]
+    listed: bool
+    pods: int
+    dominant_share: float
+    resources: tuple[QuotaResourceStatus, ...]
+
+
+def quota_status(book: QuotaBook) -> Iterator[QuotaEntityStatus]:
+    """Quotas in the order of the policy, in each the entities with a row before the others."""
+    limits = book.limits
+    for quota, entity in sorted(book.entities(), key=lambda item: item[0]):
+        own, used = limits.of(quota, entity), book.usage.used(entity)
+        resources = []
+        for index in own.limited:
+            amount = own.amounts[index]
+            assert amount is not None, f"{entity} has no amount of {limits.resources[index]}"
+            resources.append(
+                QuotaResourceStatus(
+                    limits.resources[index],
+                    limits.types[index],
+                    amount,
+                    used[index],
+                    max(0, used[index] - amount),
+                    own.ceilings[index],
+                )
+            )
+        yield QuotaEntityStatus(
+            book.plan.program.name,
+            entity[0],
+            entity[1:],
+            own.listed,
+            len(list(book.pods_of(entity))),
+            book.dominant_share(quota, entity),
+            tuple(resources),
+        )

@@ -1,0 +1,132 @@
+"""What is used of the quotas, and whether a pod may use more.
+
+A decision reads and changes the usage in the same step, so that no two decisions can pass on the same idle amount.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from policysched.evaluate.plan.quotas import QuotaCharge
+from policysched.scheduler.quotas.quota_limits import QuotaLimits, QuotaNode
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaBlock:
+    """Why a pod may not use more: `used` and `asked` of the resource exceed `limit` at the node (an entity of the
+    quota, or its pool). `claims` are the quotas in which the pod's entity stays within its amount: others that borrow
+    there have to give back."""
+
+    quota: int
+    node: QuotaNode
+    resource: int
+    used: int
+    asked: int
+    limit: int
+    claims: tuple[int, ...]
+
+    @property
+    def in_pool(self) -> bool:
+        return not self.node[0]
+
+
+class QuotaUsage:
+    """Use by node, in the order of `QuotaLimits.resources`. With a `base` this is a hypothetical change of it."""
+
+    def __init__(self, limits: QuotaLimits, base: "QuotaUsage | None" = None) -> None:
+        self._limits = limits
+        self._base = base
+        self._used: dict[QuotaNode, list[int]] = {}
+        self._none_used = [0] * len(limits.resources)
+
+    def used(self, node: QuotaNode) -> Sequence[int]:
+        """What the entity or pool uses of each resource. Read only."""
+        own = self._used.get(node)
+        if own is not None:
+            return own
+        return self._none_used if self._base is None else self._base.used(node)
+
+    def trial(self) -> "QuotaUsage":
+        """The same usage, to be changed hypothetically."""
+        return QuotaUsage(self._limits, self)
+
+    @property
+    def nodes(self) -> Iterable[QuotaNode]:
+        """Entities and pools that use something."""
+        return self._used
+
+    def add(self, charge: QuotaCharge, sign: int = 1) -> None:
+        """Count a pod (`sign` 1), or remove one (-1)."""
+        limits = self._limits
+        for quota, entity in enumerate(charge.entities):
+            before = self.used(entity)
+            after = [used + sign * amount for used, amount in zip(before, charge.amounts, strict=True)]
+            own = limits.of(quota, entity)
+            pool = limits.pool_of(entity)
+            in_pool = list(self.used(pool))
+            for index in own.limited:
+                in_pool[index] += own.pool_use(index, after[index]) - own.pool_use(index, before[index])
+            self._put(entity, after)
+            self._put(pool, in_pool)
+
+    def _put(self, node: QuotaNode, used: list[int]) -> None:
+        if self._base is None and not any(used):
+            self._used.pop(node, None)
+        else:
+            self._used[node] = used
+
+    def borrowed(self, quota: int, entity: QuotaNode, resource: int) -> int:
+        """How much the entity uses beyond its amount."""
+        amount = self._limits.of(quota, entity).amounts[resource]
+        return 0 if amount is None else max(0, self.used(entity)[resource] - amount)
+
+    def blocked(self, charge: QuotaCharge) -> QuotaBlock | None:
+        """The first limit that the pod would exceed, innermost quotas first; None: it may be placed. A pod that asks
+        nothing of a resource is never blocked by it, however much of it is used."""
+        limits = self._limits
+        for quota in range(len(charge.entities) - 1, -1, -1):
+            entity = charge.entities[quota]
+            own, used = limits.of(quota, entity), self.used(entity)
+            for index in own.limited:
+                asked = charge.amounts[index]
+                if not asked:
+                    continue
+                ceiling = own.ceilings[index]
+                if ceiling is not None and used[index] + asked > ceiling:
+                    return self._block(charge, quota, entity, index, used[index], ceiling)
+                total = limits.pool_total(quota, charge.entities, index)
+                more = own.pool_use(index, used[index] + asked) - own.pool_use(index, used[index])
+                pool = limits.pool_of(entity)
+                if total is not None and more and self.used(pool)[index] + more > total:
+                    return self._block(charge, quota, pool, index, self.used(pool)[index], total)
+        return None
+
+    def _block(
+        self, charge: QuotaCharge, quota: int, node: QuotaNode, resource: int, used: int, limit: int
+    ) -> QuotaBlock:
+        sharing = self._limits.inside[quota] if node[0] else (quota, *self._limits.inside[quota])
+        claims = tuple(inner for inner in sharing if self._is_entitled(charge, inner, resource))
+        return QuotaBlock(quota, node, resource, used, charge.amounts[resource], limit, claims)
+
+    def _is_entitled(self, charge: QuotaCharge, quota: int, resource: int) -> bool:
+        """Whether the pod's entity stays within its amount with the pod."""
+        entity = charge.entities[quota]
+        amount = self._limits.of(quota, entity).amounts[resource]
+        return amount is not None and self.used(entity)[resource] + charge.amounts[resource] <= amount
+
+    def is_within_amounts(self, charge: QuotaCharge) -> bool:
+        """Whether the pod borrows nothing in any quota."""
+        return all(
+            self._is_entitled(charge, quota, index)
+            for quota, entity in enumerate(charge.entities)
+            for index in self._limits.of(quota, entity).limited
+            if charge.amounts[index]
+        )
+
+    def may_reclaim(self, block: QuotaBlock, charge: QuotaCharge, victim: QuotaCharge) -> bool:
+        """Whether the victim's entity borrows the resource from the entity of the blocked pod."""
+        return bool(victim.amounts[block.resource]) and any(
+            victim.entities[quota] != charge.entities[quota]
+            and victim.entities[quota][:-1] == charge.entities[quota][:-1]
+            and self.borrowed(quota, victim.entities[quota], block.resource) > 0
+            for quota in block.claims
+        )

@@ -1,0 +1,214 @@
+"""Borrowed quota is given back: victims are pods of borrowers, gangs go whole, and the owner runs."""
+
+from collections.abc import Sequence
+
+from policysched.model.pods import Pod
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from tests.builders import node, placed, pod
+from tests.scheduler.rig import Rig
+
+TEAMS = """\
+policy test version 1
+filter node_resources_fit
+queue by pod.priority desc, pod.name
+gang by pod.labels["group"] { min = 2  timeout = 5m }
+quota team by pod.namespace {
+  "a" { cpu = 4 borrow any }
+  "b" { cpu = 4 borrow any }
+  "c" { cpu = 4 borrow any }
+  others { cpu = 0 }
+}
+"""
+
+
+def pods(space: str, count: int, cpu: str = "1", **more: object) -> list[Pod]:
+    return [pod(f"{space}{index}", namespace=space, cpu=cpu, **more) for index in range(count)]
+
+
+def running(rig: Rig, *more: Sequence[Pod]) -> None:
+    for group in more:
+        rig.observe(*group)
+        rig.settle()
+    rig.confirm_binds()
+
+
+def victims(rig: Rig) -> list[str]:
+    return [victim.name for evict in rig.of(c.Evict) for victim in evict.victims]
+
+
+def carry_out_evictions(rig: Rig) -> None:
+    """The server deletes the victims, and the watch shows it."""
+    for evict in rig.of(c.Evict):
+        rig.handle(e.Evicted(evict.uid, tuple(victim.uid for victim in evict.victims)))
+    for evict in rig.of(c.Evict):
+        for victim in evict.victims:
+            rig.handle(e.PodDeleted(victim.uid))
+    rig.pass_time(5)
+
+
+def test_the_owner_gets_back_what_others_borrow() -> None:
+    rig = Rig(TEAMS, node("n", cpu="100"))
+    running(rig, pods("a", 8), pods("b", 4))
+
+    rig.observe(pod("own", namespace="c", cpu="3"))
+    rig.settle()
+
+    assert len(victims(rig)) == 3
+    assert all(name.startswith("a") for name in victims(rig)), "b borrows nothing"
+    assert "own" not in rig.placements()
+    carry_out_evictions(rig)
+    assert rig.placements()["own"] == "n"
+
+
+def test_the_least_important_borrowers_go_first_and_no_more_than_needed() -> None:
+    rig = Rig(TEAMS, node("n", cpu="100"))
+    running(
+        rig,
+        [
+            pod("big", namespace="a", cpu="4", priority=9),
+            pod("low", namespace="a", cpu="1", priority=1),
+            pod("mid", namespace="a", cpu="3", priority=5),
+        ],
+        pods("b", 4),
+    )
+
+    rig.observe(pod("own", namespace="c", cpu="3", priority=-5))
+    rig.settle()
+
+    assert victims(rig) == ["mid"]  # low is spared: mid alone is enough
+
+
+def test_nobody_is_evicted_for_a_pod_that_would_borrow() -> None:
+    rig = Rig(TEAMS, node("n", cpu="100"))
+    running(rig, pods("a", 8), pods("b", 4))
+
+    rig.observe(pod("more", namespace="b", cpu="1", priority=9))
+    rig.settle()
+
+    assert victims(rig) == []
+    assert "all rows together" in (rig.pending_message("more") or "")
+
+
+def test_nobody_is_evicted_if_the_pod_would_find_no_node() -> None:
+    text = TEAMS.replace("filter node_resources_fit", "filter node_resources_fit\nfilter node_affinity")
+    rig = Rig(text, node("n", cpu="8"), node("m", cpu="4"))
+    running(rig, pods("a", 8), pods("b", 4))
+
+    rig.observe(pod("own", namespace="c", cpu="4", node_selector={"disk": "fast"}))
+    rig.settle()
+
+    assert victims(rig) == []
+    assert "nothing is reclaimed, because the pod would not run" in (rig.pending_message("own") or "")
+
+
+def test_victims_are_taken_where_the_pod_fits() -> None:
+    layout = {"n": "aaa", "m": "aab", "o": "aab", "p": "abb"}
+    on_nodes = [
+        placed(pod(f"{space}-{name}{index}", namespace=space, cpu="1"), name)
+        for name, spaces in layout.items()
+        for index, space in enumerate(spaces)
+    ]
+    rig = Rig(TEAMS, *[node(name, cpu="3") for name in layout], *on_nodes)
+
+    rig.observe(pod("own", namespace="c", cpu="3"))
+    rig.settle()
+
+    assert sorted(victims(rig)) == ["a-n0", "a-n1", "a-n2"]
+    carry_out_evictions(rig)
+    assert rig.placements() == {"own": "n"}
+
+
+def test_a_borrowing_gang_goes_whole() -> None:
+    rig = Rig(TEAMS, node("n", cpu="100"))
+    running(rig, pods("a", 2, cpu="4", labels={"group": "g"}), pods("b", 4))
+
+    rig.observe(pod("own", namespace="c", cpu="1"))
+    rig.settle()
+
+    assert sorted(victims(rig)) == ["a0", "a1"]
+    carry_out_evictions(rig)
+    assert "own" in rig.placements()
+
+
+def test_a_gang_takes_back_quota_for_all_its_members() -> None:
+    rig = Rig(TEAMS, node("n", cpu="100"))
+    running(rig, pods("a", 8), pods("b", 4))
+
+    rig.observe(*pods("c", 2, cpu="2", labels={"group": "g"}))
+    rig.settle()
+
+    assert len(victims(rig)) == 4
+    assert "c0" not in rig.placements()
+    carry_out_evictions(rig)
+    assert {"c0", "c1"} <= rig.placements().keys()
+
+
+def test_what_is_freed_is_kept_for_its_owner() -> None:
+    rig = Rig(TEAMS, node("n", cpu="100"))
+    running(rig, pods("a", 8), pods("b", 4))
+    rig.observe(pod("own", namespace="c", cpu="3"))
+    rig.settle()
+
+    rig.observe(*[pod(f"again{index}", namespace="a", cpu="1", priority=99) for index in range(3)])
+    carry_out_evictions(rig)
+
+    assert "own" in rig.placements()
+    assert not any(name.startswith("again") for name in rig.placements())
+    assert len(victims(rig)) == 3
+
+
+def test_preemption_never_evicts_no_borrower() -> None:
+    rig = Rig(TEAMS + "preemption never\n", node("n", cpu="100"))
+    running(rig, pods("a", 8), pods("b", 4))
+
+    rig.observe(pod("own", namespace="c", cpu="3"))
+    rig.settle()
+    assert victims(rig) == []
+
+    for index in range(3):
+        rig.handle(e.PodDeleted(pod(f"a{index}", namespace="a").uid))
+    rig.pass_time(15)
+    assert "own" in rig.placements()
+
+
+def test_a_condition_on_victims_holds_for_borrowers_too() -> None:
+    condition = 'preemption { victims = victim.labels["keep"] else "" != "yes" }\n'
+    rig = Rig(TEAMS + condition, node("n", cpu="100"))
+    running(rig, pods("a", 6, labels={"keep": "yes"}), pods("b", 6))
+
+    rig.observe(pod("own", namespace="c", cpu="2"))
+    rig.settle()
+
+    assert sorted(name[0] for name in victims(rig)) == ["b", "b"]
+
+
+def test_nested_owners_take_back_from_their_own_organisation_first() -> None:
+    rig = Rig(
+        """\
+policy test version 1
+filter node_resources_fit
+queue by pod.priority desc, pod.name
+quota org by pod.labels["org"] else "none" {
+  "x" { cpu = 6 }
+  "y" { cpu = 6 borrow any }
+  others { cpu = 0 }
+}
+quota team by pod.namespace within org {
+  "a" in "x" { cpu = 3 borrow any }
+  "b" in "x" { cpu = 3 borrow any }
+  others unlimited
+}
+""",
+        node("n", cpu="100"),
+        *[placed(one, "n") for one in pods("a", 6, labels={"org": "x"})],
+        *[placed(one, "n") for one in pods("z", 6, labels={"org": "y"})],
+    )
+
+    rig.observe(pod("own", namespace="b", cpu="2", labels={"org": "x"}))
+    rig.settle()
+
+    assert len(victims(rig)) == 2
+    assert all(name.startswith("a") for name in victims(rig))
+    carry_out_evictions(rig)
+    assert "own" in rig.placements()

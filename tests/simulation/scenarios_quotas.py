@@ -1,0 +1,60 @@
+"""Scenarios of quotas on the whole stack: watches, binds, evictions and their answers."""
+
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
+
+from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
+from policysched.scheduler.quotas.quota_books import QuotaBooks
+from policysched.scheduler.quotas.quota_usage import QuotaUsage
+from tests.simulation.quota_checker import QuotaChecker
+from tests.simulation.scenario import BETA, Scenario, ScenarioBug
+
+TEAMS = (
+    BETA
+    + """\
+quota team by pod.labels["team"] else "none" {
+  "one" { cpu = 4 borrow any }
+  "two" { cpu = 4 borrow any }
+  others { cpu = 0 }
+}
+"""
+)
+
+
+async def a_team_takes_back_what_another_borrows(world: Scenario) -> None:
+    checker = QuotaChecker(world, "beta", TEAMS)
+    world.policies(beta=TEAMS)
+    world.node("a", cpu="16")
+    world.start("leader")
+    for index in range(9):
+        world.pod(f"one-{index}", cpu="1", labels={"team": "one"})
+    await world.until(lambda: sum(map(bool, world.nodes_by_pod().values())) >= 8, "eight pods to run")
+    world.pod("two-0", cpu="3", labels={"team": "two"}, urgent=True)
+    await world.check_at_rest()
+    if not world.nodes_by_pod().get("two-0"):
+        world.fail("team two is entitled to 3 cpu and waits")
+    checker.check_at_rest()
+
+
+def no_quota_refuses() -> AbstractContextManager[Any]:
+    return patch.object(QuotaUsage, "blocked", lambda *_: None)
+
+
+def nothing_is_taken_back() -> AbstractContextManager[Any]:
+    return patch.object(QuotaPreemption, "_search", lambda *_: None)
+
+
+def a_release_wakes_nobody() -> AbstractContextManager[Any]:
+    return patch.object(QuotaBooks, "take_released", lambda _: [])
+
+
+SCENARIO_BUGS = (
+    ScenarioBug(no_quota_refuses, a_team_takes_back_what_another_borrows, (r"is bound above a quota",)),
+    ScenarioBug(
+        nothing_is_taken_back, a_team_takes_back_what_another_borrows, (r"is entitled to 3 cpu and waits",)
+    ),
+    ScenarioBug(
+        a_release_wakes_nobody, a_team_takes_back_what_another_borrows, (r"is entitled to 3 cpu and waits",)
+    ),
+)
