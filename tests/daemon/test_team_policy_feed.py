@@ -142,6 +142,22 @@ def test_a_team_sets_parameters_of_the_base_except_locked_ones() -> None:
     assert codes_of({"a.policy": text, "ml-a.params.yaml": "most: 110"})["a.policy"] == ["PS263"]
 
 
+def test_the_settings_set_a_locked_parameter_of_a_team_s_policy() -> None:
+    world = World()
+
+    def script() -> None:
+        world.put("ml", {"a.policy": own("ml-a"), "b.policy": own("ml-b")})
+        world.feed.on_listed()
+        world.offer({**OPERATOR, "settings/ml-a.params.yaml": "most: 50"})
+
+    world.run(script)
+
+    bundle = world.delivered[-1].bundle
+    assert bundle is not None
+    programs = [bundle.sources[f"ml/{key}.policy"].program for key in ("a", "b")]
+    assert [program and program.parameters["most"].value.value for program in programs] == [50, 100]
+
+
 def test_a_key_of_a_team_hides_no_library_of_the_operator() -> None:
     empty = "library base version 1\n"
 
