@@ -5,6 +5,7 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 STANDARD_INPUT = "-"
@@ -12,6 +13,15 @@ STANDARD_INPUT = "-"
 
 TEXT_BYTES_MAX = 64 * 2**20
 """Far above any real file; an endless pipe would exhaust memory. Cluster dumps have no such limit."""
+
+
+FOREIGN_FOLDERS = frozenset(
+    {
+        *(".git", ".hg", ".svn", ".venv", "venv", "site-packages", "node_modules", "__pycache__"),
+        *(".tox", ".nox", ".mypy_cache", ".pytest_cache", ".ruff_cache", "build", "dist"),
+    }
+)
+"""Folders of tools, whose files are not the user's own. They are skipped below a folder, but read if they are named."""
 
 
 class UnreadableFile(Exception):
@@ -27,6 +37,17 @@ def is_folder(path: str | Path) -> bool:
 
 def is_file(path: str | Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113
+
+
+def files_below(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    """The files with one of the suffixes in the folder and its subfolders without FOREIGN_FOLDERS, sorted."""
+
+    def walk() -> Iterator[Path]:
+        for parent, folders, names in os.walk(folder):
+            folders[:] = [name for name in folders if name not in FOREIGN_FOLDERS]
+            yield from (Path(parent, name) for name in names if name.endswith(suffixes))
+
+    return sorted(path for path in walk() if is_file(path))
 
 
 def path_exists(path: str | Path) -> bool:

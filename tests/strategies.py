@@ -595,7 +595,7 @@ def a_filter(draw: Draw, name: str, names: Names) -> str:
     )
     if names.metrics and draw(st.booleans()):
         shown = f'measured {{{names.metrics[0]}}}, pool {{node.labels[\\"pool\\"]}}'
-    return f'{line} else "{shown}"' if shown else line
+    return f'{line} says "{shown}"' if shown else line
 
 
 @st.composite
@@ -686,7 +686,7 @@ def a_layer(draw: Draw, index: int, names: Names, filters: list[str], scores: li
                     (
                         f"  replace {draw(a_filter(name, names))}",
                         f"  amend {name} scaleup no",
-                        f'  amend {name} else "by a layer"',
+                        f'  amend {name} says "by a layer"',
                         f"  amend {name}{when(draw, names) or ' scaleup yes'}",
                     )
                 )

@@ -41,7 +41,7 @@ def _config_map(_context: click.Context, parameter: click.Parameter, value: str)
     multiple=True,
     callback=_renames,
     metavar="OLD=NEW",
-    help="Call the policy of the schedulerName OLD by the name NEW. Can be repeated.",
+    help="Use NEW as the policy's name for the schedulerName OLD. Can be repeated.",
 )
 @click.option(
     "--output-format",

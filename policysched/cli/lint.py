@@ -79,8 +79,8 @@ def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence
     multiple=True,
     callback=_codes,
     metavar="CODE|NAME",
-    help="Report only these diagnostics: codes, names or prefixes of codes, separated by commas. PS6 (what a policy "
-    "trusts tenants with) is reported only if selected.",
+    help="Report only these diagnostics: codes, names or prefixes of codes, separated by commas. PS6 (values that "
+    "tenants can set) is reported only if selected.",
 )
 @click.option(
     "--ignore",

@@ -20,6 +20,7 @@ from policysched.policy_files.source_set import UnusableFile
 from policysched.scheduler.authority import ANY_POLICY_NAME, Authority
 from policysched.scheduler.policies.allowed_names import disallowed_name
 from policysched.text.render_text import render_full
+from policysched.text.sanitize import escape_unprintable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -140,13 +141,13 @@ def print_json(record: Mapping[str, Any]) -> None:
 
 def output_console() -> "Console":
     """The console for tables: as wide as the terminal, or very wide for a file or a pipe."""
-    from rich.console import Console
+    from policysched.cli.escaping_console import EscapingConsole
 
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_PIPE_COLUMNS)
+    console = EscapingConsole(highlight=False)
+    return console if console.is_terminal else EscapingConsole(highlight=False, width=_PIPE_COLUMNS)
 
 
 def print_notes(notes: tuple[str, ...] | list[str]) -> None:
     """Print notes to standard error, which keeps standard output for the result."""
     for note in notes:
-        click.echo(f"note: {note}", err=True)
+        click.echo(f"note: {escape_unprintable(note)}", err=True)

@@ -22,7 +22,7 @@ from policysched.cli.start_options import (
 
 if TYPE_CHECKING:
     from policysched.config.settings import Settings
-    from policysched.policy_files.policy_removal import ClusterPolicies, ListedPolicy
+    from policysched.policy_files.cluster_policies import ClusterPolicies, ListedPolicy
 
 
 @click.command()
@@ -33,8 +33,15 @@ if TYPE_CHECKING:
 @policies_option
 @last_good_option
 @config_option
-@click.option("--reason", metavar="TEXT", default="", help="Why it is removed; its pods get this text.")
-@click.option("--dry-run", is_flag=True, help="Let the API server check the change and not save it.")
+@click.option(
+    "--reason",
+    metavar="TEXT",
+    default="",
+    help="The reason for the removal; the message of its pods contains it.",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Send the change to the API server as a dry run; nothing is saved."
+)
 @output_format_option
 def policies(
     action: str,
@@ -50,10 +57,10 @@ def policies(
 ) -> None:
     """List the policies of a cluster, remove the policy NAME, or restore it.
 
-    A policy whose text is deleted stays active: it could be a mistake. `remove` removes it for good:
-    it adds the key NAME.removed to the policies' ConfigMap. The policy then schedules nothing more,
-    its pods stay pending with the reason, and its last known good text is deleted. Binds in flight
-    finish. `restore` deletes the key. The text of the policy is not changed.
+    A policy whose text is deleted stays active, because the deletion could be a mistake. `remove` adds
+    the key NAME.removed to the policies' ConfigMap. The policy then schedules nothing, its pods stay
+    pending with the reason, and its last known good text is deleted. Binds in flight finish.
+    `restore` deletes the key. Neither changes the text of the policy.
 
     The command runs with the permissions of its user: get and patch on the ConfigMap of --policies,
     get on that of --last-good.
@@ -65,7 +72,7 @@ def policies(
       policysched policies remove batch --policies kube-system/policies --reason "use batch-v2"
       policysched policies restore batch --policies kube-system/policies --dry-run
 
-    Exit codes: 0 success, also if the policy was removed before; 2 could not run, or no such policy.
+    Exit codes: 0 success, also if the policy is already removed; 2 could not run, or no such policy.
     """
     if (name is None) != (action == "list"):
         raise click.UsageError("`list` takes no NAME" if action == "list" else f"`{action}` needs a NAME")
@@ -86,7 +93,7 @@ async def _run(
     from policysched.kube.client.api import ApiClient, ApiErrors
     from policysched.kube.client.session import ConnectionSettings, connect
     from policysched.kube.decode.errors import MalformedObject
-    from policysched.policy_files.policy_removal import ClusterPolicies, RemovalRefused
+    from policysched.policy_files.cluster_policies import ClusterPolicies, RemovalRefused
 
     connection = ConnectionSettings(
         settings.kubeconfig, settings.context, 2, user_agent=f"policysched/{__version__}"
@@ -110,10 +117,10 @@ async def _change(cluster: "ClusterPolicies", action: str, name: str, reason: st
     if action == "remove":
         if await cluster.remove(name, reason, dry_run=dry_run):
             return f"policy {name} is removed{done}"
-        return f"policy {name} was removed before; nothing is changed"
+        return f"policy {name} is already removed; nothing is changed"
     key = await cluster.restore(name, dry_run=dry_run)
-    text = f"its text is in key {key}" if key else "no key has a text of it, so it stays inactive"
-    return f"policy {name} is no longer removed: {text}{done}"
+    text = f"its text is in key {key}" if key else "the ConfigMap has no text of it, so it stays inactive"
+    return f"policy {name} is restored: {text}{done}"
 
 
 def _print_list(listed: Sequence["ListedPolicy"], output_format: str) -> None:

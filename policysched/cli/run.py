@@ -38,10 +38,15 @@ from policysched.cli.start_options import (
 @log_format_option
 @log_level_option
 @click.option(
-    "--leader-elect/--no-leader-elect",
+    "--leader-elect",
+    type=bool,
+    is_flag=False,
+    flag_value="true",
     default=None,
-    help="Schedule only while holding a Lease (default: yes).",
+    metavar="[=true|false]",
+    help="Schedule only while holding a Lease (default: true).",
 )
+@click.option("--no-leader-elect", is_flag=True, help="The same as --leader-elect=false.")
 @click.option(
     "--lease", metavar="NAMESPACE/NAME", help="The Lease to hold (default: kube-system/policysched)."
 )
@@ -56,6 +61,7 @@ def run(
     log_format: str | None,
     log_level: str | None,
     leader_elect: bool | None,
+    no_leader_elect: bool,
     lease: str | None,
     **http_server: Any,
 ) -> int:
@@ -82,7 +88,7 @@ def run(
         "http_server": http_server_flags(http_server),
         "metrics": metrics,
         "log": drop_none(format=log_format, level=log_level),
-        "leader_election": drop_none(enabled=leader_elect, lease=lease),
+        "leader_election": drop_none(enabled=False if no_leader_elect else leader_elect, lease=lease),
     }
     return _run(config or os.environ.get("POLICYSCHED_CONFIG"), drop_none(**flags))
 

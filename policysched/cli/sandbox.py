@@ -33,7 +33,7 @@ NODES_MAX = 20_000
     help="The file to write the kubeconfig to (default: sandbox.kubeconfig).",
 )
 def sandbox(nodes: str, port: int, kubeconfig: str) -> None:
-    """Run a simulated cluster: an API server, nodes, a kubelet, and the controllers of workloads.
+    """Run a simulated cluster: an API server, nodes, a kubelet and workload controllers.
 
     It has no scheduler: start `policysched run` next to it. Ctrl-C stops it; nothing is saved.
 

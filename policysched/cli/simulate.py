@@ -32,8 +32,8 @@ from policysched.offline.pod_explanation import missing_inputs_note
     type=click.Choice(["auto", "named", "all"]),
     default="auto",
     show_default=True,
-    help="The pods to place: those whose schedulerName is the policy (named), all, or named if there are any, "
-    "else all (auto).",
+    help="The pods to place. named: those whose schedulerName is the policy; all: every pending pod; auto: named if "
+    "there are any, otherwise all.",
 )
 @click.option("--fail-on-pending", is_flag=True, help="Exit with 1 if a pod stays pending.")
 def simulate(

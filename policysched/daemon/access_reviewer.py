@@ -73,7 +73,7 @@ class ApiAccessReviewer:
             problem = str(error)
         if problem and not self._last_ca_problem:
             log.warning(
-                "cannot read the cluster's CA of client certificates; tokens still work",
+                "cannot read the cluster's CA of client certificates; only bearer tokens are accepted",
                 extra={"why": problem},
             )
         self._last_ca_problem = problem

@@ -217,7 +217,7 @@ class LastGoodStore:
         self.unsaved, self.problem = (), ""
         if self._reported is not None:
             self._reported = None
-            message = f"the last known good texts of all policies are kept again in ConfigMap {self._place}"
+            message = f"the last known good texts of all policies are saved again in ConfigMap {self._place}"
             self._report(ReportPolicyEvent("Normal", "LastGoodSaved", message))
 
     def _note_failure(self, wanted: Mapping[str, str], error: BaseException) -> None:
@@ -245,11 +245,9 @@ class LastGoodStore:
             names = _short_list(
                 [_description(key) for key in sorted(changed, key=lambda key: (_is_state(key), key))]
             )
-            effects.append(
-                f"not kept: {names}; after a restart with a broken text they have an older one, or none"
-            )
+            effects.append(f"not saved: {names}; a restart with a broken text uses an older text, or none")
         if removed:
-            effects.append(f"still kept although removed: {_short_list(removed)}")
+            effects.append(f"removed, but not deleted yet: {_short_list(removed)}")
         self.problem = f"cannot save the last known good policies in ConfigMap {self._place}: {_short(why)}; {'; '.join(effects)}"
         now_s = asyncio.get_running_loop().time()
         concerned = (*self.unsaved, *removed)

@@ -140,7 +140,7 @@ def _policy_of(source: CheckedSource, texts: PolicyTexts) -> str | None:
 def _removal_message(name: str, reason: str, where: str) -> str:
     line = sanitize_line(" ".join(reason.split())[:REMOVAL_REASON_CHARS_MAX])
     because = f" ({line})" if line else ""
-    return f"policy {name} is removed{because}, so no policy of this name runs; give the pod another schedulerName, or delete the {where}"
+    return f"policy {name} is removed{because}; give the pod another schedulerName, or delete the {where}"
 
 
 def _missing_text(name: str, at: int) -> Diagnostic:

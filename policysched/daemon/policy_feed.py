@@ -105,7 +105,7 @@ class PolicyFeed:
         ignored = sorted(there.keys() - texts.keys())
         if ignored != self._reported_ignored and ignored:
             log.info(
-                "ignoring keys that are not named NAME.policy or NAME.params.yaml",
+                "ignoring keys not named NAME.policy, NAME.params.yaml or NAME.removed",
                 extra={"place": self._place, "keys": ", ".join(ignored)},
             )
         self._reported_ignored = ignored

@@ -15,6 +15,7 @@ from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.nominated_rows import NO_NOMINATED_ROWS, NominatedRejection
 from policysched.evaluate.rules.specialized_rules import NodeInputFilter, SpecializedFilter
 from policysched.evaluate.verdict import UnschedulableDiagnosis
+from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.messages import OUTAGE_RULE, metric_outage_message
 
@@ -64,6 +65,11 @@ class PrefilterRejection:
     requeue_events: frozenset[ClusterEvent]
     awaits_metrics: bool = False
     is_error: bool = False
+
+    def explanation(self) -> PlacementExplanation:
+        return PlacementExplanation(
+            self.message, (), {}, {}, {}, None, pod_rejected_by=self.rule, is_filter_error=self.is_error
+        )
 
 
 _OUTAGE_REQUEUE_EVENTS = frozenset({ClusterEvent.SAMPLES, ClusterEvent.NODE_ADD, ClusterEvent.NODE_DELETE})

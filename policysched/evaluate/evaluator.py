@@ -277,16 +277,7 @@ class Evaluator:
         evaluation, snapshot = self._evaluations.evaluate_uncached(plan, context, overlay, row_mask=rows)
         prefilter = prefilter_rejection(evaluation, snapshot)
         if prefilter is not None:
-            return PlacementExplanation(
-                prefilter.message,
-                (),
-                {},
-                {},
-                {},
-                None,
-                pod_rejected_by=prefilter.rule,
-                is_filter_error=prefilter.is_error,
-            )
+            return prefilter.explanation()
         row = evaluation.best_row(text_hash(pod.uid), self._columns.name_hash)
         return explanation(evaluation, snapshot, context, None if row is None else self._columns.names[row])
 

@@ -164,7 +164,7 @@ class ExtenderHandlers:
             except (TimeoutError, asyncio.CancelledError):
                 self._resolve_unknown_bind(bind)
                 message = (
-                    f"no response of the API server within {self.budget_s:g} s; the pod may be bound or not"
+                    f"no response from the API server within {self.budget_s:g} s; the pod may be bound or not"
                 )
                 return _failure_reply(call, 503, "late", message)
             self._post(outcome)

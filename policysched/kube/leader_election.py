@@ -134,7 +134,7 @@ class LeaderElector:
         return self._monotonic_s() < self._leads_until_s
 
     def may_write(self) -> bool:
-        """Whether a request may leave now: leading, and this process has not stood still since the lease was renewed."""
+        """Whether a request may leave now: leading, and this process has not stalled since the lease was renewed."""
         return self.leads() and self._since_tick_s() < STALL_S
 
     def may_decide(self) -> bool:
@@ -168,7 +168,7 @@ class LeaderElector:
         self._leads_until_s = float("-inf")
         self._set_status(LeadershipStatus.LOST)
         if not nothing_in_flight:
-            log.warning("stopping with unanswered binds; the lease is not released and expires by itself")
+            log.warning("stopping with binds in flight; the lease is not released, it expires")
             return
         try:
             lease = await self._get()
@@ -295,7 +295,7 @@ class LeaderElector:
                 continue
             if not warned:
                 log.warning(
-                    "this process stood still; nothing is sent until the lease is renewed",
+                    "this process stalled; no request is sent until the lease is renewed",
                     extra={"lease": self._name, "for_s": round(stalled_s, 1)},
                 )
             warned = True

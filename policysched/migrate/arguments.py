@@ -32,6 +32,8 @@ _BIND_TIMEOUT_MAX_S = next(
     for parameter in BUILTINS["volume_binding"].filter_parameters
     if parameter.name == "bind_timeout_seconds"
 )
+_FILTER_TIMEOUT_DEFAULT_S = 10
+"""Source: `DynamicResourcesFilterTimeoutDefault` in k8s.io/kube-scheduler/config/v1."""
 _DO_NOT_SCHEDULE, _SCHEDULE_ANYWAY = "DoNotSchedule", "ScheduleAnyway"
 _CONSTRAINT_DEFAULTS = {"minDomains": 1, "nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore"}
 
@@ -216,7 +218,7 @@ def _bind_timeout_s(args: JsonObject) -> int:
 
 
 def _devices(report: ImportReport, path: Path, args: JsonObject) -> ParamValues:
-    if "filterTimeout" in args:
+    if "filterTimeout" in args and go_duration_s(str(args["filterTimeout"])) != _FILTER_TIMEOUT_DEFAULT_S:
         why = "the search for devices is limited by the number of devices, not by time"
         report.add_not_imported((*path, "filterTimeout"), f"filterTimeout {args['filterTimeout']}", why)
     if "bindingTimeout" in args:

@@ -164,7 +164,7 @@ class LegacyPolicyImporter:
         word = "has" if presence.get("presence") else "not has"
         condition = " and ".join(f"{word} node.labels[{string_text(label)}]" for label in labels)
         rule = f"labels_{len(self.custom_filters) + 1}"
-        self.custom_filters.append(f'filter {rule} require {condition} else "{_LABELS_REASON}"')
+        self.custom_filters.append(f'filter {rule} require {condition} says "{_LABELS_REASON}"')
 
     def _priorities(self, priorities: list[Mapping[str, Any]]) -> None:
         for index, priority in enumerate(priorities):

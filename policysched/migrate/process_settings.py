@@ -33,7 +33,7 @@ _NOTES: Mapping[str, str] = {
     "percentageOfNodesToScore": "all nodes are evaluated",
     "enableProfiling": "there is no profiling endpoint",
     "enableContentionProfiling": "there is no profiling endpoint",
-    "delayCacheUntilActive": "standby replicas keep their cache ready",
+    "delayCacheUntilActive": "a standby replica reads the cluster only once it leads",
     "healthzBindAddress": "use `http` in the settings, or `policysched run --http`, for health and metrics",
     "metricsBindAddress": "use `http` in the settings, or `policysched run --http`, for health and metrics",
     "bindTimeoutSeconds": "a bind is retried until the API server answers",

@@ -177,7 +177,7 @@ class ProfileImporter:
                 "# policysched: ignore[PS302] no node can match the terms of the configuration"
             )
         draft.custom_filters.append(
-            f'filter added_affinity require {condition} else "{ENFORCED_AFFINITY_REASON}"'
+            f'filter added_affinity require {condition} says "{ENFORCED_AFFINITY_REASON}"'
         )
 
     def _preferred(

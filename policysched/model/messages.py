@@ -42,7 +42,7 @@ def not_recovered_reason(metric: str) -> str:
 
 
 def unsatisfied_reason(rule: str) -> str:
-    """For a filter without an `else` text."""
+    """For a filter without a message."""
     return f"node(s) didn't satisfy rule {rule}"
 
 

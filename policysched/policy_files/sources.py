@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from policysched.files import UnreadableFile, is_file, is_folder, read_text
+from policysched.files import UnreadableFile, files_below, is_file, is_folder, read_text
 from policysched.policy_files.source_set import PARAMETERS_SUFFIX, POLICY_SUFFIX, SourceSet, UnusableFile
 from policysched.text import Source
 
-_YAML_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+_YAML_SUFFIXES = (".yaml", ".yml", ".json")
 _INCLUDED = re.compile(r'^[ \t]*include[ \t]+"([^"\n]+)"', re.MULTILINE)
 
 
@@ -76,16 +76,15 @@ def _folder(folder: Path, handle_error: Callable[[UnusableFile], None]) -> Itera
 
     is_policy = False
     policies: dict[Path, dict[str, Source]] = {}
-    for path in sorted(folder.rglob(f"*{POLICY_SUFFIX}")):
-        if is_file(path):
-            is_policy = True
-            try:
-                policies.setdefault(path.parent, {})[path.name] = Source(str(path), _read(path))
-            except UnusableFile as error:
-                handle_error(error)
+    for path in files_below(folder, (POLICY_SUFFIX,)):
+        is_policy = True
+        try:
+            policies.setdefault(path.parent, {})[path.name] = Source(str(path), _read(path))
+        except UnusableFile as error:
+            handle_error(error)
     for parent, sources in policies.items():
         yield SourceSet(str(parent), sources, frozenset(sources), {}, params=_parameter_files(parent))
-    for path in sorted(path for path in folder.rglob("*") if path.suffix in _YAML_SUFFIXES and is_file(path)):
+    for path in files_below(folder, _YAML_SUFFIXES):
         try:
             text = _read(path)
             sets = (

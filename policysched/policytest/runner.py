@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from policysched.files import UnreadableFile, is_file, is_folder, path_exists, read_text
+from policysched.files import UnreadableFile, files_below, is_folder, path_exists, read_text
 from policysched.from_files.inputs import PolicyHasErrors, choose_policy
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir.program import Program
@@ -93,9 +93,7 @@ def find_test_files(paths: Sequence[str]) -> list[str]:
     files: list[str] = []
     for path in map(Path, paths):
         if is_folder(path):
-            files += sorted(
-                str(file) for file in path.rglob("*") if file.name.endswith(SUFFIXES) and is_file(file)
-            )
+            files += [str(file) for file in files_below(path, SUFFIXES)]
         elif path_exists(path):
             files.append(str(path))
         else:

@@ -16,7 +16,7 @@ from policysched.kube.leader_election import LeaderElector, LeadershipStatus
 class Leadership(Protocol):
     """`start` begins the election and calls `changed` on the caller's loop with each new status. `leads`, `may_write`,
     `may_decide` and `stalls`, a count, are current at any time, without waiting for a call. While `may_write`, a changed
-    count means that this process stood still in between."""
+    count means that this process stalled in between."""
 
     @property
     def status(self) -> LeadershipStatus: ...

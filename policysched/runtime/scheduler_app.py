@@ -180,7 +180,7 @@ class SchedulerApp(DaemonApp):
         if self.leadership_status is LeadershipStatus.FOLLOWING:
             holder = self.leadership.holder
             leader = f"the leader is {holder}" if holder else "the leader is unknown"
-            return f"standby process without policies, pods and decisions; {leader}"
+            return f"this replica does not lead and has no policies, pods or decisions; {leader}"
         return None if self.synced else "the first lists are not complete yet"
 
     @property
@@ -330,7 +330,7 @@ class SchedulerApp(DaemonApp):
         return True
 
     def _make_fence(self) -> Callable[[], bool]:
-        """A decision begins: whether this process has not stood still since. Binds and evictions keep it (`fence`)."""
+        """A decision begins: whether this process has not stalled since. Binds and evictions keep it (`fence`)."""
         leadership = self.leadership
         stalls = leadership.stalls()
         return lambda: leadership.stalls() == stalls

@@ -40,6 +40,7 @@ from policysched.scheduler.outcome import (
     reject_over_budget,
     reject_pod,
     rejected_early,
+    stop_attempt,
 )
 from policysched.scheduler.prebind import Prebinder, bind_command
 from policysched.scheduler.preemption.default_preemption import (
@@ -57,7 +58,7 @@ from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.steps import Steps
 from policysched.scheduler.unschedulable_message import (
-    filter_error_message,
+    outside_domain_reason,
     pod_rejected_message,
     unavailable_message,
 )
@@ -273,7 +274,7 @@ class PodAttempts:
         if domain is not None:
             requeue_events |= _DOMAIN_CHANGE_EVENTS
             if verdict.feasible_outside_domain:
-                counts[_outside_domain_reason(domain)] = verdict.feasible_outside_domain
+                counts[outside_domain_reason(domain.key, domain.value)] = verdict.feasible_outside_domain
         return AttemptFailure(
             "PolicyPending" if waits_for_policy else "Unschedulable",
             unavailable_message(verdict.node_count, counts),
@@ -288,8 +289,7 @@ class PodAttempts:
         assert verdict.pod_rejection is not None, f"{verdict} has no message"
         requeue_events = verdict.requeue_events() | _ALWAYS_REQUEUE_EVENTS
         if verdict.is_error:
-            message = filter_error_message(verdict.pod_rejection)
-            return AttemptFailure("SchedulerError", message, 0, {}, requeue_events, verdict.valid_until_ns)
+            return stop_attempt(verdict.pod_rejection, requeue_events, verdict.valid_until_ns)
         program = self._core.plan(pod.policy).program
         if verdict.scaleup_would_not_help():  # it waits for a metric
             message = pod_rejected_message(
@@ -371,8 +371,7 @@ class PodAttempts:
         ):
             return ClaimPostFilterMessage.DEALLOCATED
         covers_extended = self._core.plan(pod.policy).covers_extended_resources
-        device_user = pod.pod if covers_extended else replace(pod.pod, extended=())
-        return claim_message(device_user, AvailableDevices(self._core.cache.devices))
+        return claim_message(pod.pod, AvailableDevices(self._core.cache.devices), covers_extended)
 
     def _deallocate_unusable_claim(self, pod: PendingPod, now_ns: int) -> bool:
         """Release the devices of a claim that binds the pod to nodes that reject it, if no other pod uses the claim."""
@@ -381,10 +380,9 @@ class PodAttempts:
             return False
         unbindable = unbindable_claims(claims, now_ns, self._core.plan(pod.policy).devices_timeout_s)
         claim = claim_to_deallocate(pod.pod, replace(claims, unbindable=unbindable))
-        if claim is None:
-            return False
-        self._core.commands.append(Deallocate(claim.key, claim.uid, claim.version))
-        return True
+        if claim is not None:
+            self._core.commands.append(Deallocate(claim.key, claim.uid, claim.version))
+        return claim is not None
 
     def _preempt(
         self, pod: PendingPod, failure: AttemptFailure, now_ns: int, claims: ClaimPostFilterMessage
@@ -450,10 +448,3 @@ def _with_preemption_skipped(failure: AttemptFailure, extenders: tuple[Extender,
     names = ", ".join(extender.name for extender in extenders)
     reason = f"preemption: not tried, because extender {names} applies to this pod."
     return replace(failure, message=unavailable_message(failure.node_count, failure.counts, reason))
-
-
-def _outside_domain_reason(domain: TopologyDomain) -> str:
-    """Reason for nodes that are feasible but outside the domain of the gang."""
-    if domain.value is None:
-        return f"node(s) in no {domain.key} domain with enough capacity for the gang"
-    return f"node(s) outside {domain.key}={domain.value}"

@@ -9,6 +9,7 @@ from policysched.model.identifiers import NodeName
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.quotas.quota_books import QuotaRefusal
+from policysched.scheduler.unschedulable_message import filter_error_message
 
 PLACED_POD_EVENTS = frozenset({ClusterEvent.ASSIGNED_POD_DELETE, ClusterEvent.ASSIGNED_POD_UPDATE})
 """Events that can help a pod that no new node would help."""
@@ -68,3 +69,12 @@ def rejected_early(
     nodes_key = equivalence_key() if refusal.block.claims else None
     key = ("quota", policy, refusal.block.node, refusal.charge, nodes_key)
     return key, lambda: reject_for_quota(refusal.message)
+
+
+def stop_attempt(
+    error: str, requeue_events: frozenset[ClusterEvent], valid_until_ns: int | None
+) -> AttemptFailure:
+    """A filter failed on a node."""
+    return AttemptFailure(
+        "SchedulerError", filter_error_message(error), 0, {}, requeue_events, valid_until_ns
+    )

@@ -38,3 +38,10 @@ def pod_rejected_message(node_count: int, reason: str, post: str = "") -> str:
         return unavailable_message(0, {})
     message = f"0/{node_count} nodes are available: {reason}."
     return f"{message} {post}" if post else message
+
+
+def outside_domain_reason(key: str, value: str | None) -> str:
+    """Reason for nodes that are feasible but outside the gang's domain `key=value` (None: outside every domain)."""
+    if value is None:
+        return f"node(s) in no {key} domain with enough capacity for the gang"
+    return f"node(s) outside {key}={value}"

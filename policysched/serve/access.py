@@ -96,7 +96,9 @@ class AccessControl:
                 (user, verb, path), lambda: self._reviewer.review_access(user, verb, path), wait_turn
             )
         except ReviewFailed as error:
-            raise AccessDenied(503, f"cannot ask the API server who may read this: {error}") from error
+            raise AccessDenied(
+                503, f"cannot authenticate or authorize this request with the API server: {error}"
+            ) from error
         if not decision.allowed:
             reason = f": {decision.reason}" if decision.reason else ""
             raise AccessDenied(403, f'user "{user.name}" cannot {verb} path "{path}"{reason}')

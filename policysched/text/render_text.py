@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from policysched.text.diagnostic import Diagnostic, Severity
+from policysched.text.sanitize import escape_unprintable
 from policysched.text.source import Source, Span
 
 _LINE_CHARACTERS_MAX = 200
@@ -53,7 +54,7 @@ def render_concise(diagnostic: Diagnostic) -> str:
 def format_location(span: Span) -> str:
     """`file:line:column` in the containing file."""
     position = span.source.file_position(span.start)
-    return f"{span.source.name}:{position.line}:{position.column}"
+    return f"{escape_unprintable(span.source.name)}:{position.line}:{position.column}"
 
 
 def summarize(diagnostics: tuple[Diagnostic, ...]) -> str:
@@ -97,7 +98,10 @@ def _displayed_line_number(span: Span) -> int:
 
 
 def _excerpt_line(source: Source, span: Span) -> tuple[str, int, int]:
-    """The line as indented in the file (tabs as one space), the offset of the marks and their number."""
+    """The line as indented in the file, the offset of the marks and their number.
+
+    Tabs are shown as one space, other unprintable characters as escapes.
+    """
     position = source.position(span.start)
     line = source.line_text(position.line)
     start = position.column - 1
@@ -107,8 +111,9 @@ def _excerpt_line(source: Source, span: Span) -> tuple[str, int, int]:
         line, start = line[left : left + _LINE_CHARACTERS_MAX], start - left
         length = max(1, min(length, len(line) - start))
     indent = "" if source.origin.fixed_position is not None else " " * source.origin.column_offset
-    printable = "".join(char if char.isprintable() else " " for char in line)
-    return indent + printable, len(indent) + start, length
+    parts = (line[:start], line[start : start + length], line[start + length :])
+    before, marked, after = (escape_unprintable(part.replace("\t", " ")) for part in parts)
+    return indent + before + marked + after, len(indent) + len(before), max(1, len(marked))
 
 
 def render_report(

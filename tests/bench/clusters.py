@@ -28,8 +28,8 @@ metric rx: bandwidth {
 }
 include kube_default
 filter pool_match when has wanted require pool == wanted
-filter rack_out reject node.labels["rack"] == "r17" else "rack r17 is being repaired"
-filter link_cool require rx < 800Mbps missing reject scaleup no else "receiving {rx}"
+filter rack_out reject node.labels["rack"] == "r17" says "rack r17 is being repaired"
+filter link_cool require rx < 800Mbps missing reject scaleup no says "receiving {rx}"
 filter headroom require node.free.memory - pod.requests.memory >= 512Mi
 score bandwidth weight 5 lower rx normalize range(0Mbps, 1Gbps) missing worst
 score stable weight 2 prefer pool == "general"

@@ -27,7 +27,7 @@ metric net_rx: bandwidth {
   stale = 90s
 }
 include kube_default
-filter link_cool require net_rx < 800Mbps missing pass else "receiving {net_rx}"
+filter link_cool require net_rx < 800Mbps missing pass says "receiving {net_rx}"
 score bandwidth weight 5 lower net_rx normalize range(0Mbps, 1Gbps) missing neutral
 preemption never
 """
@@ -73,6 +73,22 @@ def test_explain_shows_rejections_and_scores_by_node(files: Path) -> None:
     assert record["scores"]["bandwidth"]["quiet"] == {"raw": 100e6, "score": 90, "weight": 5, "weighted": 450}
     assert record["totals"]["quiet"] == sum(cells["quiet"]["weighted"] for cells in record["scores"].values())
     assert record["message"] == "Successfully assigned default/web to quiet"
+
+
+@pytest.mark.parametrize("command", ["lint", "show", "explain"])
+def test_unprintable_characters_of_a_policy_are_shown_as_escapes(files: Path, command: str) -> None:
+    hidden = "left\u202eright\x1b[2J"
+    rules = f"""filter named require pod.namespace == "{hidden}" says "{hidden}"
+queue by rank(pod.namespace, ["{hidden}"]), pod.queued
+filter all reject pod.namespace == "{hidden}" and "{hidden}" == "{hidden}"
+"""
+    (files / "test.policy").write_text(POLICY + rules)
+    alone = [command, str(files / "test.policy")]
+    result = run(files, "explain", "default/web") if command == "explain" else CliRunner().invoke(main, alone)
+
+    assert result.exit_code == 0, result.output
+    assert "left\\u202eright\\x1b[2J" in result.stdout
+    assert not [char for char in result.output if not char.isprintable() and char != "\n"]
 
 
 def test_explain_shows_samples_and_their_age(files: Path) -> None:

@@ -27,7 +27,7 @@ metric net_rx: bandwidth {
 input pool: string = node.labels["pool"] required "the node has no pool"
 queue by pod.priority desc, pod.queued
 filter fits require node.free.cpu >= pod.requests.cpu
-filter link_cool when pod.namespace == "web" require net_rx < 800Mbps missing reject else "receiving {net_rx}"
+filter link_cool when pod.namespace == "web" require net_rx < 800Mbps missing reject says "receiving {net_rx}"
 score quiet weight 5 lower net_rx normalize range(0Mbps, 1Gbps) missing neutral
 layer urgent when pod.priority > 100 { amend link_cool require net_rx < 400Mbps }
 preemption never
@@ -225,7 +225,7 @@ state reward: float {
 }
 state steady: ratio { on = failed  value = 0%  keep = 50%  start = 100% }
 state calm: float { per = cluster  on = failed  value = 0.0  keep = 50%  start = 1.0 }
-filter trusted require reward > 0.3 else "{reward} there"
+filter trusted require reward > 0.3 says "{reward} there"
 score learnt weight 1 higher reward * steady * calm normalize range(0, 1)
 preemption never
 """

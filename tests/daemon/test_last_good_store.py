@@ -173,7 +173,7 @@ def test_the_largest_texts_are_left_out_where_nothing_helps_and_named() -> None:
     server = play(script)
 
     assert server.reasons() == [("Warning", "LastGoodNotSaved"), ("Normal", "LastGoodSaved")]
-    assert "not kept: noise;" in server.reports[0].message
+    assert "not saved: noise;" in server.reports[0].message
     assert "do not fit into a ConfigMap" in server.reports[0].message
 
 
@@ -246,8 +246,8 @@ def a_refused_save_is_reported(status: int) -> None:
         await asyncio.sleep(3.0)
         (report,) = server.reports
         assert f"({status}): no room for this" in report.message
-        assert "not kept: b, c;" in report.message
-        assert "still kept although removed: a" in report.message
+        assert "not saved: b, c;" in report.message
+        assert "removed, but not deleted yet: a" in report.message
         assert store.problem == report.message and store.unsaved == ("b", "c")
         (unsaved,) = [family for family in last_good_families(store) if family.name.endswith("_unsaved")]
         assert unsaved.samples == [("", (("policy", name),), 1.0) for name in ("b", "c")]
@@ -325,4 +325,4 @@ def test_a_server_that_does_not_answer_is_reported_after_a_while() -> None:
 
     (report,) = play(script).reports
 
-    assert "not kept: a;" in report.message and "database space exceeded" in report.message
+    assert "not saved: a;" in report.message and "database space exceeded" in report.message

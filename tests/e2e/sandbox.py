@@ -16,7 +16,7 @@ POLICIES = "kube-system/policies"
 
 PLAIN = "policy test version 1\ninclude kube_default\npreemption never\n"
 BROKEN = "policy test version 1\ninclude kube_default\nfilter pool require node.naem == 1\n"
-NOT_ON_NODE_1 = PLAIN + 'filter away reject node.name == "node-1" else "node-1 is kept free"\n'
+NOT_ON_NODE_1 = PLAIN + 'filter away reject node.name == "node-1" says "node-1 is kept free"\n'
 
 
 class Cluster:

@@ -368,7 +368,7 @@ def test_the_shipped_service_account_suffices_to_bind_report_and_reload(
                 "0/1 nodes are available: 1 Preemption is not helpful for scheduling."
             )
 
-            closed = 'policy kube-default version 1\ninclude kube_default\npreemption never\nfilter shut reject node.name != "" else "closed"\n'
+            closed = 'policy kube-default version 1\ninclude kube_default\npreemption never\nfilter shut reject node.name != "" says "closed"\n'
             admin.put_policy(closed)
             wait_for(lambda: "filter shut" in admin.last_good(), "the edit to be kept")
             admin.run_pod("late", cpu="100m")

@@ -23,7 +23,7 @@ FAST_FIRST = (
 )
 NOT_R17 = (
     IGNORED
-    + 'policy racks version 1\nfilter rack reject node.labels["rack"] == "r17" else "rack r17 is being repaired"\n'
+    + 'policy racks version 1\nfilter rack reject node.labels["rack"] == "r17" says "rack r17 is being repaired"\n'
 )
 
 

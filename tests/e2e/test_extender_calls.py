@@ -22,7 +22,7 @@ RACKS = """\
 # policysched: ignore[PS406, PS407] the rules of the other side
 policy racks version 1
 input disk: string = node.labels["disk"] default "none"
-filter rack reject node.name == "a" else "rack of a is being repaired"
+filter rack reject node.name == "a" says "rack of a is being repaired"
 score disk weight 1 prefer disk == "ssd"
 """
 

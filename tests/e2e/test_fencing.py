@@ -131,7 +131,7 @@ def binds_beside_another_leader(control_plane: ControlPlane, folder: Path, bug: 
 
 
 def binds_after_a_stall(control_plane: ControlPlane, folder: Path, bug: str = "") -> dict[str, int]:
-    """The free room of each node after a leader stood still while other pods took all room; it is not replaced."""
+    """The free room of each node after a leader stalled while other pods took all room; it is not replaced."""
     cluster = Fenced(control_plane, folder)
     kubeconfig = folder / "proxied.kubeconfig"
     with (
@@ -149,7 +149,7 @@ def binds_after_a_stall(control_plane: ControlPlane, folder: Path, bug: str = ""
         time.sleep(max(0.0, stopped_s + STALL_S - time.monotonic()))
         os.kill(leader.process.pid, signal.SIGCONT)
 
-        leader.heard("stood still")
+        leader.heard("stalled")
         wait_for(lambda: leader.metric("policysched_binds_in_flight") == 0, "the binds to be answered")
         return cluster.free_milli()
 

@@ -14,7 +14,7 @@ from tests.e2e.program import Running
 
 NAMES = tuple(f"team-{number}" for number in range(60))
 LIBRARY = "library base version 1\n" + "".join(
-    f'filter rule_{number} reject node.name == "reserved-{number}" else "{"this node is reserved; " * 40}"\n'
+    f'filter rule_{number} reject node.name == "reserved-{number}" says "{"this node is reserved; " * 40}"\n'
     for number in range(20)
 )
 """20 KB: expanded in sixty policies it exceeds 1 MiB, the limit of a ConfigMap."""
@@ -70,13 +70,13 @@ def test_a_refused_save_is_reported_and_repeated(deployed: Deployed) -> None:
         deployed.kubectl(
             "patch", "configmap", "policies-last-good", "-n", NAMESPACE, "-p", '{"immutable":true}'
         )
-        deployed.put_policies(main=f'{PLAIN}filter away reject node.name == "b" else "b is kept free"\n')
+        deployed.put_policies(main=f'{PLAIN}filter away reject node.name == "b" says "b is kept free"\n')
 
         refused = deployed.event("policies", "LastGoodNotSaved")
         assert (
             refused["type"] == "Warning"
             and "(422)" in refused["note"]
-            and "not kept: test;" in refused["note"]
+            and "not saved: test;" in refused["note"]
         )
         lines = scheduler.get("/readyz?verbose").splitlines()
         assert [line for line in lines if line.startswith("[!]last-good warning: cannot save")]
@@ -105,7 +105,7 @@ def test_a_removed_policy_stays_removed_for_the_next_process_and_another_leader(
                 *("-p", '[{"op": "remove", "path": "/data/main.policy"}]'),
             )
             wait_for(lambda: deployed.last_good().keys() == {"other.policy"}, "it to be forgotten")
-            edited = f'{other}filter away reject node.name == "b" else "b is kept free"\n'
+            edited = f'{other}filter away reject node.name == "b" says "b is kept free"\n'
             deployed.put_policies(other=edited)
             wait_for(lambda: "b is kept free" in deployed.last_good()["other.policy"], "the edit to be kept")
             assert deployed.last_good().keys() == {"other.policy"}

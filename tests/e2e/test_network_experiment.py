@@ -35,7 +35,7 @@ metric net_rx: bandwidth {{
   stale = 5s
 }}
 include kube_default
-filter link_cool require net_rx < 8Mbps missing MISSING scaleup no else "receiving {{net_rx}}"
+filter link_cool require net_rx < 8Mbps missing MISSING scaleup no says "receiving {{net_rx}}"
 score quiet weight 20 lower net_rx normalize range(0Mbps, 100Mbps) missing neutral
 """
 PATIENT = POLICY.replace("MISSING", "reject")

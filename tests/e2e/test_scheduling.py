@@ -12,7 +12,7 @@ from tests.controlplane.objects import deployment, pod, ready_node
 from tests.controlplane.waiting import wait_for
 from tests.e2e.deployed import BROKEN, CONFIG_MAPS, DEPLOY, NAMESPACE, PLAIN, PODS, Deployed
 
-NOT_ON_A = PLAIN + 'filter away reject node.name == "a" else "a is kept free"\n'
+NOT_ON_A = PLAIN + 'filter away reject node.name == "a" says "a is kept free"\n'
 
 
 @pytest.fixture

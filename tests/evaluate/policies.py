@@ -48,7 +48,7 @@ CORNERS: dict[str, tuple[str, ...]] = {
     "counts": (
         'input pool: string = pod.labels["pool"] optional',
         'let siblings: int = count(pods where other.labels["gen"] == pod.labels["gen"] and other.namespace == pod.namespace)',
-        'filter gate when has pod.labels["gen"] require siblings >= 2 else "only {siblings}"',
+        'filter gate when has pod.labels["gen"] require siblings >= 2 says "only {siblings}"',
         'filter pools require node.pods < count(pods where other.labels["pool"] != "a" or pod.priority > other.priority)',
         'filter few when count(pods where has pool and other.labels["pool"] == pool and other.requests.cpu > 500m) > 0 reject node.pods > 3',
         'filter done reject count(all pods where other.labels["pool"] == "b" and other.priority >= pod.priority) > 2',
@@ -103,7 +103,7 @@ CORNERS: dict[str, tuple[str, ...]] = {
         _RX,
         _LOAD,
         "filter link_cool require rx < 800Mbps recover 600Mbps for 2m missing reject",
-        'filter loaded reject 85% <= load recover 50% for 90s missing pass else "busy"',
+        'filter loaded reject 85% <= load recover 50% for 90s missing pass says "busy"',
         "score free weight 1 higher node.free.cpu normalize range(0, 4)",
     ),
     "roundings": (
@@ -143,7 +143,7 @@ CORNERS: dict[str, tuple[str, ...]] = {
         'input weight_of: int = pod.annotations["gen"] default 3 invalid default',
         'input tier: string = namespace.labels["rack"] default "standard"',
         "filter match when has pool require pool == nodes_pool",
-        'filter tier_a when tier == "a" require rack <= weight_of else "rack {rack} is over {weight_of} of {tier}"',
+        'filter tier_a when tier == "a" require rack <= weight_of says "rack {rack} is over {weight_of} of {tier}"',
         "score young weight 5 higher gen + rack normalize range(-3, 12)",
     ),
     "refusing inputs": (
@@ -156,7 +156,7 @@ CORNERS: dict[str, tuple[str, ...]] = {
     "metrics": (
         _RX,
         _LOAD,
-        'filter strict require rx < 800Mbps missing reject else "receiving {rx}"',
+        'filter strict require rx < 800Mbps missing reject says "receiving {rx}"',
         "filter lenient require load < 85% missing pass scaleup no",
         "filter with_else require (rx else 0bps) + 1Mbps < 1Gbps",
         "filter present require has load or node.pods < 3",
@@ -171,7 +171,7 @@ CORNERS: dict[str, tuple[str, ...]] = {
         'input share: ratio = namespace.labels["gen"] default 20% invalid default',
         metric("rx", "bandwidth", "bit/s", "assume = traffic"),
         metric("load", "ratio", "1", "assume = share * (pod.priority - 1)"),
-        'filter strict require rx < 900Mbps missing reject else "receiving {rx}"',
+        'filter strict require rx < 900Mbps missing reject says "receiving {rx}"',
         "filter present require has load or node.pods < 3",
         "score idle weight 5 lower rx normalize range(0Mbps, 2Gbps) missing worst",
         "score loaded weight 2 lower load normalize minmax missing neutral",
@@ -200,7 +200,7 @@ CORNERS: dict[str, tuple[str, ...]] = {
     ),
     "counting": (
         "filter few require count(pods on node) < 3",
-        'filter alone require count(pods on node where other.namespace == pod.namespace) <= 1 else "{pod.namespace} is here"',
+        'filter alone require count(pods on node where other.namespace == pod.namespace) <= 1 says "{pod.namespace} is here"',
         "score quiet weight 3 lower count(pods on node where other.priority >= pod.priority) normalize max",
         'score similar weight 1 higher count(pods on node where other.labels["pool"] == "a") normalize minmax',
     ),

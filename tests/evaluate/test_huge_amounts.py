@@ -20,8 +20,8 @@ NUMBERS = (0, 1, REQUESTED_MAX - 1, REQUESTED_MAX, REQUESTED_MAX + 1, 2**63 - 2,
 POLICY = """\
 policy test version 1
 filter node_resources_fit
-filter room require node.free.memory >= pod.requests.memory else "{node.free.memory} of {node.allocatable.memory}"
-filter crowd reject node.requested.memory > 4611686018427387902 else "{node.requested.memory}"
+filter room require node.free.memory >= pod.requests.memory says "{node.free.memory} of {node.allocatable.memory}"
+filter crowd reject node.requested.memory > 4611686018427387902 says "{node.requested.memory}"
 filter half require node.requested["example.com/x"] / 2 <= node.free["example.com/x"]
 score emptiest weight 1 higher node.free.memory normalize range(0, 4611686018427387904)
 """

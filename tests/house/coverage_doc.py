@@ -26,12 +26,11 @@ def covered() -> str:
     lacking = list(dict.fromkeys(feature.plugin for feature in UNSUPPORTED_FEATURES))
     pending = [plugin for plugin in lacking if plugin not in plugins]
     parts = [plugin for plugin in lacking if plugin in plugins]
-    looks = "looks" if len(pending) == 1 else "look"
-    in_part = f", and parts of what {_listed(parts)} {'does' if len(parts) == 1 else 'do'}" if parts else ""
+    in_part = f", and parts of {_listed(parts)}" if parts else ""
     return (
         f"Covered, in kube-scheduler {KUBE_DEFAULT_VERSION}'s own arithmetic: {_listed(plugins)}.\n\n"
-        f"Not covered: what {_listed(pending)} {looks} at{in_part}. A pod that uses it stays pending with a message that names it; it is "
-        "never bound as if it had not asked. `policysched show` prints the whole list, and so does "
+        f"Not covered: {_listed(pending)}{in_part}. A pod that uses it stays pending with a message that names it; it is "
+        "never bound as if it had not requested it. `policysched show` prints the whole list, and so does "
         "[docs/running.md](docs/running.md#what-is-not-covered)."
     )
 

@@ -44,10 +44,10 @@ SAID: Mapping[str, str] = {
     "leader_election.lease": "The Lease to hold.",
     "leader_election.duration_s": "After this time without a renewal another process may take over. At least 1.",
     "leader_election.renew_deadline_s": "After this time without a successful renewal a leader exits.",
-    "leader_election.retry_s": "Interval of renewals and of attempts to acquire it.",
+    "leader_election.retry_s": "Interval of renewals, and of attempts to acquire the Lease.",
     "api.connections_max": "Maximum number of connections to the API server.",
     "api.page_size": "Objects per page of a list.",
-    "binding.binders": "Maximum number of concurrent bind requests; a quarter more for namespaces with few.",
+    "binding.binders": "Maximum number of concurrent bind requests. Namespaces with few of them may use up to a quarter more.",
     "reporting.writers": "Maximum number of concurrent writes of events and conditions.",
     "reporting.burst": "Maximum burst of writes after a quiet period.",
     "reporting.held_back_above": "Reporting pauses while more binds than this are waiting, because binds have priority.",
@@ -56,11 +56,11 @@ SAID: Mapping[str, str] = {
     "scheduling.backoff_initial_s": "Backoff after the first failed attempt of a pod; doubled with each further one.",
     "scheduling.backoff_max_s": "Maximum backoff.",
     "scheduling.binds_in_flight_max": "Decisions pause while more binds than this are in flight.",
-    "scheduling.gang_report_delay_s": "Delay before a gang with missing members reports it.",
+    "scheduling.gang_report_delay_s": "Delay before missing members of a gang are reported.",
     "scheduling.decisions_kept": "Number of decision records that `/decisions` keeps.",
-    "compile_timeout_s": "Processor time for the check of all texts; texts that are not checked by then are rejected.",
-    "policy_timeout_s": "Processor time for the check of one text; one that takes longer is rejected.",
-    "stop_wait_s": "How long a stop waits for binds in flight.",
+    "compile_timeout_s": "CPU time limit of the check of all texts. Texts that are not checked within it are rejected.",
+    "policy_timeout_s": "CPU time limit of the check of one text. A text that exceeds it is rejected.",
+    "stop_wait_s": "Maximum wait for binds in flight when the process stops.",
 }
 """Defaults and notes that the schema lacks. A test checks that exactly these are missing there."""
 

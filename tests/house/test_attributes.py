@@ -153,7 +153,7 @@ def test_there_is_a_value_for_every_attribute_of_pods_nodes_and_namespaces() -> 
 def test_engine_and_reference_read_the_values_of_the_objects(name: str) -> None:
     builtin = next(attribute for attribute in ATTRIBUTES.values() if attribute.qualified_name == name)
     placeholder = written(builtin).replace('"', r"\"")
-    program = checked(f'filter probe reject pod.name != "" else "it is {{{placeholder}}}"')
+    program = checked(f'filter probe reject pod.name != "" says "it is {{{placeholder}}}"')
 
     plan, oracle = by_the_plan(program), by_the_oracle(program)
 
@@ -196,8 +196,8 @@ COUNTED = [attribute for attribute in ATTRIBUTES.values() if attribute.owner == 
 def test_engine_and_reference_read_attributes_of_counted_pods(attribute: BuiltinAttribute) -> None:
     condition = condition_on(attribute)
     program = checked(
-        f'filter found reject count(pods on node where {condition}) == 1 else "found"\n'
-        f'filter none reject count(pods on node where not ({condition})) == 1 else "not found"'
+        f'filter found reject count(pods on node where {condition}) == 1 says "found"\n'
+        f'filter none reject count(pods on node where not ({condition})) == 1 says "not found"'
     )
 
     plan, oracle = by_the_plan(program), by_the_oracle(program)
@@ -207,7 +207,7 @@ def test_engine_and_reference_read_attributes_of_counted_pods(attribute: Builtin
 
 
 def test_a_wrongly_read_attribute_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = checked('filter probe reject pod.name != "" else "it is {node.pods}"')
+    program = checked('filter probe reject pod.name != "" says "it is {node.pods}"')
     monkeypatch.setattr(plain, "_node_attribute", Mock(return_value=99))
 
     assert by_the_plan(program) != by_the_oracle(program)

@@ -270,7 +270,7 @@ def test_a_bind_that_never_left_is_refused_and_one_that_may_have_left_is_sent_ag
         never_left = await bound(Script([not_sent()]), command)
         may_have_left = await bound(Script([no_answer(), not_sent(), not_sent(), (201, {})]), command)
 
-        assert isinstance(never_left, BindRefused) and "stood still" in never_left.reason
+        assert isinstance(never_left, BindRefused) and "stalled" in never_left.reason
         assert may_have_left == BindConfirmed(command.uid, command.node)
 
     on_virtual_time(scenario)
@@ -311,7 +311,7 @@ def test_a_bind_that_was_decided_before_a_stall_never_leaves_after_it() -> None:
             await until(lambda: len(binding.outcomes) == 2, "both outcomes")
 
         outcome = binding.outcomes[first.uid]
-        assert isinstance(outcome, BindRefused) and "stood still" in outcome.reason
+        assert isinstance(outcome, BindRefused) and "stalled" in outcome.reason
         assert (world.node_of("first"), world.node_of("second")) == (None, "a")
 
     on_virtual_time(scenario)

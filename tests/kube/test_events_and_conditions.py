@@ -127,6 +127,23 @@ def test_a_long_note_is_truncated_in_bytes_as_the_server_limits_it() -> None:
     on_virtual_time(scenario)
 
 
+def test_unprintable_characters_are_escaped_in_an_event_and_in_a_condition() -> None:
+    async def scenario() -> None:
+        world = World()
+        pod = world.add_pod("web")
+        reporting = Reporting(world.road(), world)
+        async with running(reporting.reporter.run()):
+            reporting.reporter.record_event(failed(pod, "no \u202e way\x1b[2J"))
+            reporting.reporter.set_condition(condition(pod, "no \u202e way\x1b[2J"))
+            await reporting.wait_until_drained()
+
+        (event,) = events(world)
+        assert event["note"] == "no \\u202e way\\x1b[2J"
+        assert conditions(world, "web") == [("False", "Unschedulable", event["note"])]
+
+    on_virtual_time(scenario)
+
+
 def test_repeated_events_become_a_series_with_a_count() -> None:
     async def scenario() -> None:
         world = World()

@@ -117,7 +117,7 @@ def test_no_victim_is_deleted_after_a_stall_of_this_process() -> None:
 
         outcome = await Bench(ApiClient(script), fence=lambda: is_current).outcome(evict(ONE, TWO))
 
-        assert isinstance(outcome, EvictionRefused) and "stood still" in outcome.reason
+        assert isinstance(outcome, EvictionRefused) and "stalled" in outcome.reason
         assert outcome.victims == (ONE.uid,)
         assert asked(script)[-1] == ("DELETE", "one")
 

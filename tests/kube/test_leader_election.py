@@ -389,7 +389,7 @@ def test_an_unreachable_lease_is_logged_once_and_then_the_leader(
     assert said(caplog, "INFO") == ["not leading: the lease is held by another process (one)"]
 
 
-# ── a process that stood still ───────────────────────────────────────────────────────────────────────────────────────
+# ── a process that stalled ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 class PausedMachine:

@@ -12,12 +12,14 @@ from lark.parsers.lalr_parser import LALR_Parser
 
 from policysched.data_files import data_file
 from policysched.lang.format.formatter import trees_equal
-from policysched.lang.parse import TEXT_BYTES_MAX, parse
-from policysched.lang.parse.grammar import START_RULES
+from policysched.lang.parse import TEXT_BYTES_MAX, parse, scanner
+from policysched.lang.parse.grammar import START_RULES, parse_with_grammar
 from policysched.lang.parse.keywords import CLAUSES, STATEMENTS
+from policysched.lang.parse.tokens import significant_tokens
+from policysched.lang.parse.tree_parts import ParseContext
 from policysched.lang.syntax import tree as s
 from policysched.text import Diagnostic, Source
-from tests.language.texts import policies
+from tests.language.texts import policies, statements
 
 
 def read(text: str) -> tuple[s.SyntaxTree, tuple[Diagnostic, ...]]:
@@ -69,7 +71,7 @@ def test_parentheses_that_matter_make_another_tree() -> None:
 
 
 def test_a_string_behind_else_at_the_end_of_a_rule_is_the_text_of_the_rule() -> None:
-    rule = only('filter a require b scaleup no else "text" # behind')
+    rule = only('filter a require b scaleup no says "text" # behind')
 
     assert isinstance(rule, s.FilterDecl)
     assert [type(clause) for clause in rule.clauses] == [s.RequireClause, s.ScaleupClause, s.MessageClause]
@@ -77,13 +79,38 @@ def test_a_string_behind_else_at_the_end_of_a_rule_is_the_text_of_the_rule() -> 
     assert rule.clauses[-1].text.value == "text"
 
 
-def test_a_string_behind_else_before_another_clause_is_the_text_of_the_rule_too() -> None:
-    assert codes('filter a require b else "text" scaleup no') == ["PS119"]
-    assert codes('layer l when a { amend b require c else "text" }') == []
+def test_a_string_behind_else_before_another_clause_is_a_value() -> None:
+    rule = only('filter a when b else "x" == "y" require c else "text" says "message"')
+
+    assert isinstance(rule, s.FilterDecl)
+    _when, require, message = rule.clauses
+    assert isinstance(require, s.RequireClause) and isinstance(message, s.MessageClause)
+    assert trees_equal(require.condition, condition('(c else "text")'))
+    assert message.text.value == "message"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'filter a require b else "text"',
+        'filter a require b else # why\n  "text" # behind',
+        'replace # what\n filter a require b else "text"',
+        'locked filter a require b else "text"',
+        'layer l when a { amend b require c else "text" }',
+    ],
+)
+def test_the_older_form_of_a_message_is_the_same_tree(text: str) -> None:
+    older, newer = only(text), only(text.replace("else", "says"))
+
+    assert trees_equal(older, newer)
+
+
+def test_the_end_of_a_score_is_a_value() -> None:
+    assert codes('replace score a prefer b == c else "text"') == []
 
 
 def test_a_string_behind_else_inside_an_expression_is_a_value() -> None:
-    rule = only('filter a require pool else "none" == "x" else "text"')
+    rule = only('filter a require pool else "none" == "x" says "text"')
 
     assert isinstance(rule, s.FilterDecl)
     require, text = rule.clauses
@@ -225,7 +252,7 @@ def test_a_brace_too_many_on_its_own_line_leaves_the_statement_before() -> None:
 
 
 def test_every_one_letter_typo_of_a_clause_gets_the_right_word_offered() -> None:
-    rule = 'filter r when a require b missing pass scaleup no else "t"'
+    rule = 'filter r when a require b missing pass scaleup no says "t"'
     words = ["when", "require", "missing", "scaleup"]
     for word in words:
         assert _typos(word)
@@ -381,3 +408,82 @@ def test_a_conflict_in_the_grammar_is_detected() -> None:
 
     with pytest.raises(GrammarError, match=r"[Cc]onflict"):
         _strictly(grammar.replace("| sum{part} IN sum{part} ", "| comparison{part} IN comparison{part} "))
+
+
+def in_lines_of(size: int, text: str) -> str:
+    """The first token on a line of its own, then `size` tokens per line. The `outage` of a metric is indented."""
+    tokens = significant_tokens(text, 0, len(text))
+    starts = [0, *range(1, len(tokens), size)]
+    lines = [
+        text[tokens[at].start : tokens[min(end, len(tokens)) - 1].end]
+        for at, end in pairwise([*starts, len(tokens)])
+    ]
+    return "\n".join(
+        f" {line}" if line.startswith("outage") and at else line for at, line in enumerate(lines)
+    )
+
+
+def cutting_agrees_with_the_grammar(texts: list[str], size: int) -> None:
+    text = "".join(f"{in_lines_of(size, statement)}\n" for statement in texts)
+    document, problems = read(text)
+
+    assert problems == (), text
+    whole = []
+    for statement in texts:
+        is_filter = "score" not in statement.split()[:3]
+        context = ParseContext(Source("test.policy", statement), 0, len(statement), is_filter)
+        whole.append(parse_with_grammar("statement", statement, context))
+    assert trees_equal(document.statements, tuple(whole)), text
+
+
+KEYWORDS_AT_THE_START_OF_A_LINE = [
+    "score near weight 1 higher traffic_to(gang, talk) normalize range(0, 1) missing neutral",
+    "score deep weight 1 lower if card.score > 3 and card.test then card.resource else 0 normalize max",
+    "record records { state: int metric: string }",
+    "resource gpu { capacity = a, request = b }",
+    "drop filter filters",
+    'include kube_default "1.34"',
+    "reweight scores heavy",
+    "amend layers weight 3 { resource = a }",
+]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(statements.filter(lambda text: not text.startswith("layer")), min_size=1, max_size=4),
+    st.integers(1, 6),
+)
+def test_statements_are_cut_where_the_grammar_ends_them(texts: list[str], size: int) -> None:
+    cutting_agrees_with_the_grammar(texts, size)
+
+
+@pytest.mark.parametrize("size", range(1, 7))
+def test_keywords_at_the_start_of_a_line_are_cut_where_the_grammar_ends_them(size: int) -> None:
+    cutting_agrees_with_the_grammar(KEYWORDS_AT_THE_START_OF_A_LINE, size)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [("can_begin_statement", True), ("value_follows", False), ("is_complete_statement", True)],
+)
+def test_the_property_notices_a_line_that_is_cut_off(
+    name: str, answer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanner, name, lambda *_: answer)
+
+    with pytest.raises(AssertionError):
+        for size in range(1, 7):
+            cutting_agrees_with_the_grammar(KEYWORDS_AT_THE_START_OF_A_LINE, size)
+
+
+@pytest.mark.parametrize("stray", ["order by pod.priority", "when pod.priority > 3", "kube_rl", "sort pods"])
+def test_a_stray_line_does_not_break_the_include_before_it(stray: str) -> None:
+    document, problems = read(f"policy p version 1\ninclude kube_default\n{stray}\ndrop image_locality\n")
+
+    assert len(problems) == 1 and problems[0].span is not None
+    assert problems[0].span.source.position(problems[0].span.start).line == 3
+    assert [type(statement) for statement in document.statements] == [
+        s.HeaderDecl,
+        s.IncludeDecl,
+        s.DropStatement,
+    ]

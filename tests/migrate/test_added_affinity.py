@@ -59,7 +59,7 @@ def test_each_operator_has_its_expression() -> None:
         'and not has node.labels["example.com/old"]\n'
         '    or (not has node.labels["pool"] or node.labels["pool"] not in ["gpu"]) and has added_label_1 '
         'and added_label_1 > 3 and has node.labels["ssd"]\n'
-        '  else "node(s) didn\'t match scheduler-enforced node affinity"\n'
+        '  says "node(s) didn\'t match scheduler-enforced node affinity"\n'
     )
     assert of_the_file(done.not_imported) == []
 
@@ -67,7 +67,7 @@ def test_each_operator_has_its_expression() -> None:
 def test_a_selector_without_terms_lets_no_node_through() -> None:
     done = imported(with_affinity(**{REQUIRED: {"nodeSelectorTerms": [{}]}}))
 
-    assert "filter added_affinity require false else \"node(s) didn't match" in only(done)
+    assert "filter added_affinity require false says \"node(s) didn't match" in only(done)
 
 
 def test_a_preferred_term_becomes_a_score_with_a_note_on_the_difference() -> None:

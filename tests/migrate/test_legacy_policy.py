@@ -115,8 +115,8 @@ def test_labels_of_nodes_are_rules_of_their_own() -> None:
 
     assert (
         'filter labels_1 require has node.labels["zone"] and has node.labels["rack"]\n'
-        '  else "node(s) didn\'t have the requested labels"\n'
-        'filter labels_2 require not has node.labels["old"] else "node(s) didn\'t have the requested labels"\n'
+        '  says "node(s) didn\'t have the requested labels"\n'
+        'filter labels_2 require not has node.labels["old"] says "node(s) didn\'t have the requested labels"\n'
         'score label_1 weight 4 prefer has node.labels["ssd"]\n'
     ) in only(done)
 

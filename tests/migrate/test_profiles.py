@@ -5,6 +5,7 @@ import pytest
 from policysched.builtins.registry import BUILTINS
 from policysched.config.settings import read_settings
 from policysched.lang.ir import program as p
+from policysched.migrate.importer import ImportResult
 from policysched.policy_files.source_set import UnusableFile
 from tests.migrate.helpers import (
     builtin_filters,
@@ -172,6 +173,22 @@ def test_two_profiles_are_two_policies() -> None:
         '  resources = {"cpu" = 2, "nvidia.com/gpu" = 1}\n'
         "}\n"
     ) in done.policies["pack"]
+
+
+def test_timeouts_of_the_device_plugin_are_imported_where_a_policy_has_them() -> None:
+    arguments = (
+        "  pluginConfig:\n  - name: DynamicResources\n    args: {{filterTimeout: {}, bindingTimeout: {}}}\n"
+    )
+
+    usual = imported(profile(arguments.format("10s", "10m")))
+    changed = imported(profile(arguments.format("20s", "90s")))
+
+    def lost(done: ImportResult) -> list[str]:
+        return [row.what for row in done.not_imported if "Timeout" in row.what]
+
+    assert "binding_timeout_seconds" not in only(usual)
+    assert "replace filter dynamic_resources { binding_timeout_seconds = 90 }" in only(changed)
+    assert (lost(usual), lost(changed)) == ([], ["filterTimeout 20s"])
 
 
 def test_requested_to_capacity_ratio_keeps_its_shape() -> None:

@@ -32,7 +32,7 @@ def reasons(explanation: PlacementExplanation, name: str) -> list[tuple[str, ...
 
 def test_every_rejection_is_listed_and_the_first_in_the_policy_decides() -> None:
     policy = program(
-        'filter no_red   reject node.labels["color"] == "red" else "red is out"',
+        'filter no_red   reject node.labels["color"] == "red" says "red is out"',
         "filter only_big require node.allocatable.cpu >= 8",
     )
     cache = world([node("a", labels={"color": "red"}), node("b"), node("c", cpu="8")])
@@ -86,7 +86,7 @@ def test_messages_contain_values_and_groups_have_placeholders_for_node_values() 
     policy = program(
         RX,
         "let hot: bandwidth = 800Mbps",
-        'filter cool require rx < hot missing reject else "receiving {rx}, over {hot}"',
+        'filter cool require rx < hot missing reject says "receiving {rx}, over {hot}"',
     )
 
     explanation = decide(policy, pod("p"), world([node("a")]), rx({"a": 812e6}))

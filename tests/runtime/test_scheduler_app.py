@@ -425,7 +425,7 @@ CARDS = """policy test version 1
 include kube_default
 record card { health: string  memory: bytes = "freeMemory" unit "MiB" }
 input cards: list<card> = node.objects["scv"] at "status.cardList" default [] invalid reject "odd cards"
-filter card require any(cards where card.health == "Healthy" and card.memory >= 4Gi) else "no card"
+filter card require any(cards where card.health == "Healthy" and card.memory >= 4Gi) says "no card"
 """
 SCVS = ResourceKind(
     "scvs", "Scv", group="core.run-linux.com", namespaced=False, has_status=True, subresources=("status",)
@@ -498,7 +498,10 @@ def test_the_pages_of_a_standby_name_the_leader() -> None:
 
         page = policy_page(second.scheduler, str(second.settings.policies), note=second.unavailable_reason)
 
-        assert page["note"] == "standby process without policies, pods and decisions; the leader is one"
+        assert (
+            page["note"]
+            == "this replica does not lead and has no policies, pods or decisions; the leader is one"
+        )
         assert findings("policy", page) == []
         assert leader.unavailable_reason is None
         for app in (second, leader):

@@ -137,7 +137,7 @@ def test_domains_are_tried_until_the_budget_of_the_gang_is_used_up(monkeypatch: 
 
     gang.settle()
 
-    assert "(only 2 domains were tried, which took the budget of the gang)" in str(gang.pending_message("m0"))
+    assert "(only 2 domains were tried within the budget of the gang)" in str(gang.pending_message("m0"))
 
 
 def test_a_budget_that_nothing_checks_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from tests.scheduler.rig import START_NS, bundle
 RACKS = """\
 policy racks version 1
 input rack: string = node.labels["rack"] default "none"
-filter rack reject rack == "r17" else "rack r17 is being repaired"
+filter rack reject rack == "r17" says "rack r17 is being repaired"
 filter node_resources_fit
 """
 

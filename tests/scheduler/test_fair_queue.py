@@ -28,7 +28,7 @@ preemption never
 QUOTA = """\
 policy test version 1
 filter node_resources_fit
-filter quota reject namespace.share.cpu >= 25% else "the namespace holds {namespace.share.cpu}"
+filter quota reject namespace.share.cpu >= 25% says "the namespace holds {namespace.share.cpu}"
 preemption never
 """
 LAYERED = """\

@@ -17,7 +17,7 @@ policy test version 1
 input minimum: int = pod.labels["minAvailable"] default 1 invalid default
 let members: int = count(pods where other.labels["podGroup"] == pod.labels["podGroup"] and other.namespace == pod.namespace)
 filter gate when has pod.labels["podGroup"]
-  require members >= minimum else "less than minAvailable: {members} of {minimum}"
+  require members >= minimum says "less than minAvailable: {members} of {minimum}"
 filter node_resources_fit
 preemption never
 """
@@ -25,7 +25,7 @@ ONE_AT_A_TIME = """\
 policy test version 1
 filter turns when pod.labels["role"] else "" == "migration"
   require count(pods where other.labels["role"] == "migration" and other.priority >= pod.priority) <= 1
-  else "another migration is under way"
+  says "another migration is under way"
 preemption never
 """
 LAYERED = """\

@@ -536,7 +536,7 @@ def test_an_assumed_pod_without_a_bind_is_found_by_the_invariants(monkeypatch: p
 
 
 def test_pods_share_no_verdict_if_a_rule_reads_their_queue_state() -> None:
-    patient = FIT + 'filter patient require pod.waited > 10s else "too early"\n'
+    patient = FIT + 'filter patient require pod.waited > 10s says "too early"\n'
     rig = Rig(patient, node("a"), pod("first"))
     rig.settle()
     rig.now_ns += 8 * 10**9

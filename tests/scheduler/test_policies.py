@@ -17,7 +17,7 @@ filter node_resources_fit
 OTHER = """\
 policy test version 1
 filter node_resources_fit
-filter nowhere reject pod.name != "first" else "closed"
+filter nowhere reject pod.name != "first" says "closed"
 preemption never
 """
 BROKEN = """\
@@ -586,7 +586,7 @@ def test_pods_of_a_removed_policy_stay_pending_with_the_reason() -> None:
     rig.pass_time(60)
 
     message = (
-        "policy test is removed (moved to second, see the wiki), so no policy of this name runs; "
+        "policy test is removed (moved to second, see the wiki); "
         "give the pod another schedulerName, or delete the key test.removed of ConfigMap ns/policies"
     )
     assert rig.pending_message("early") == rig.pending_message("late") == message

@@ -352,7 +352,7 @@ def test_a_quota_that_cannot_hold_what_it_says_is_reported_once() -> None:
         "QuotaUnusable": "policy `test`: no node has a resource that a quota limits; pods that request it stay pending on any quota: "
         "example.com/card",
         "QuotaUnused": 'policy `test`: no pod counts towards these rows; their amounts can be borrowed: quota team "b"',
-        "QuotaExceeded": "policy `test`: use is above the limit; nobody is evicted, and nothing more is admitted until it has fallen: "
+        "QuotaExceeded": "policy `test`: use is above the limit; no pod is evicted, and no further pod is admitted until use is below the limit: "
         'quota team "a" uses 3 cpu of 1 cpu',
     }
     assert len(rig.of(c.ReportPolicyEvent)) == 3

@@ -17,7 +17,7 @@ input nic: bandwidth = node.labels["nic"] unit "Mbit/s" default 1Gbps invalid de
 resource bandwidth { capacity = nic, request = asked }
 filter node_resources_fit
 filter bandwidth_fits when pod.requests.bandwidth > 0bps require pod.requests.bandwidth <= node.free.bandwidth
-  else "{node.free.bandwidth} of {node.allocatable.bandwidth} are free"
+  says "{node.free.bandwidth} of {node.allocatable.bandwidth} are free"
 preemption { victims = own }
 """
 GANG = BANDWIDTH.replace(

@@ -66,7 +66,7 @@ class Cluster(RuleBasedStateMachine):
         good = GANG.format(more=self.clauses)
         self.texts: dict[str, str | None] = {
             "good": good,
-            "closed": good + 'filter closed reject pod.priority >= 0 else "closed"\n',
+            "closed": good + 'filter closed reject pod.priority >= 0 says "closed"\n',
             "broken": good + "filter wrong require nothing < 3\n",
             "deleted": None,
         }

@@ -72,7 +72,7 @@ def test_a_token_is_needed_for_everything_but_probes() -> None:
         reviews.answers = False
         assert await asyncio.to_thread(get, port, "/metrics", "new") == (
             503,
-            "cannot ask the API server who may read this: Connection refused\n",
+            "cannot authenticate or authorize this request with the API server: Connection refused\n",
         )
         assert (await asyncio.to_thread(get, port, "/metrics", "prometheus"))[0] == 200
 

@@ -53,7 +53,7 @@ layer gold when tier == "gold" {
     + SPARING
 )
 ALPHA_STRICT = ALPHA.replace("missing pass\nscore", "missing reject\nscore").replace("weight 3", "weight 9")
-ALPHA_ZONE = ALPHA + 'filter not_z2 reject node.labels["zone"] == "z2" else "zone z2 is being repaired"\n'
+ALPHA_ZONE = ALPHA + 'filter not_z2 reject node.labels["zone"] == "z2" says "zone z2 is being repaired"\n'
 ALPHA_OUTAGE = ALPHA_STRICT.replace("queue by", "outage {\n  above = 50%\n  then = disable\n}\nqueue by")
 ALPHA_SLOW = ALPHA.replace("load < 80% missing", "load < 80% recover 60% for 10s missing")
 ALPHA_WAIT = (
@@ -179,8 +179,8 @@ state ended: float {
 queue by namespace.share.cpu, pod.priority desc, pod.created asc
 include kube_default
 filter crowd require count(pods where other.scheduler == "epsilon" and other.namespace == pod.namespace) <= 9
-  else "there are too many of us"
-filter worn require ended < 0.99 else "it is worn out for pods of rank {kind}"
+  says "there are too many of us"
+filter worn require ended < 0.99 says "it is worn out for pods of rank {kind}"
 score fresh weight 3 lower ended normalize range(0, 1)
 """
     + SPARING

@@ -16,7 +16,7 @@ LIMIT_BYTES = 12_000
 """Of a ConfigMap, in this world: a real limit would take longer to fill than to test."""
 
 LIBRARY = "library base version 1\n" + "".join(
-    f'filter rule_{number} reject node.name == "node-{number}" else "node {number} is closed"\n'
+    f'filter rule_{number} reject node.name == "node-{number}" says "node {number} is closed"\n'
     for number in range(40)
 )
 NAMES = tuple(f"team-{number}" for number in range(12))

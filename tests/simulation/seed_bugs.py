@@ -314,7 +314,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     ),
     PlantedBug(
         a_bind_outlives_a_stall_of_its_process,
-        r"decided before it stood still",
+        r"decided before it stalled",
         seed=6,
         profile=_leaders_stand_still,
     ),

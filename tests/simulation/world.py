@@ -184,7 +184,7 @@ class World:
                 self.fail(f"{replica.name} sends {request.method} {request.path} while {other.name} leads")
         decided = self._unsent.pop(request.path, None)
         if decided is not None and decided[0] is replica and replica.stalled_until_s > decided[1]:
-            self.fail(f"{replica.name} sends {request.path}, decided before it stood still")
+            self.fail(f"{replica.name} sends {request.path}, decided before it stalled")
 
     def bound(self, replica: Replica, bind: Bind) -> None:
         """Called when a bind is decided, before it is sent."""

@@ -74,7 +74,7 @@ metric load_{n}: ratio {{
   every = 5s
   stale = 30s
 }}
-filter wished_{n} require wish_{n} < 10 else "wish {n}"
+filter wished_{n} require wish_{n} < 10 says "wish {n}"
 filter measured_{n} require load_{n} < 99% missing pass
 filter closed_{n} require node.labels["edition-{n}"] else "open" != "closed"
 """

@@ -72,7 +72,7 @@ class _ClientConfiguration(Protocol):
 
 class _FencedBody(aiohttp.BytesPayload):
     """Asks `may_write` when the connection is there, after which the headers and this body leave in one piece. A process
-    that stood still while it waited for a connection must not send what it decided before."""
+    that stalled while it waited for a connection must not send what it decided before."""
 
     def __init__(self, body: bytes, content_type: str, may_write: Callable[[], bool]) -> None:
         super().__init__(body, content_type=content_type)

@@ -168,7 +168,8 @@ class Reflector(Generic[Emitted]):
     async def _back_off(self, error: Exception) -> None:
         if isinstance(error, Expired):
             log.debug(
-                "the version expired; relisting", extra={"kind": self._resource.kind, "why": str(error)}
+                "the resource version expired; relisting",
+                extra={"kind": self._resource.kind, "why": str(error)},
             )
         else:
             self._connectivity.record_failure(self._activity, error)

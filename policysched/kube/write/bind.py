@@ -100,7 +100,7 @@ class Binder:
 
     `may_send` is checked before each request: without leadership nothing is sent, and `LostLeadership` ends `run`. The
     transport checks again at the write (`ApiClient.may_write`), after the wait for a connection. It also asks what `fence`
-    returned when the bind was put: a bind that was decided before this process stood still never leaves after it, unless
+    returned when the bind was put: a bind that was decided before this process stalled never leaves after it, unless
     an earlier request for it may have left.
     """
 
@@ -305,7 +305,7 @@ class Binder:
             if not self._may_send():
                 raise LostLeadership(bind) from None
             if pending.unknown_until_s is None:
-                return BindRefused(bind.uid, "not sent: this process stood still after the decision")
+                return BindRefused(bind.uid, "not sent: this process stalled after the decision")
             return RetryLater(self._retry_delay_s(pending, error), error, failed=False)
         except RETRYABLE_ERRORS as error:
             # The way to the server is bounded by the client's time-out, the lifetime there by the request's.

@@ -40,6 +40,7 @@ from policysched.kube.write.report_content import (
     PodScheduledCondition,
     truncate_note,
 )
+from policysched.text.sanitize import escape_unprintable
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
@@ -318,7 +319,7 @@ class Reporter:
             "type": "PodScheduled",
             "status": "False",
             "reason": condition.reason,
-            "message": condition.message,
+            "message": escape_unprintable(condition.message),
             **observed,
             **changed,
         }
@@ -373,7 +374,7 @@ class Reporter:
     async def _create_event(self, content: EventContent, series: _EventSeries) -> None:
         about = content.regarding
         now = micro_time(series.last_ns)
-        note = truncate_note(content.note)
+        note = truncate_note(escape_unprintable(content.note))
         body: Json = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",

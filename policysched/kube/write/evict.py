@@ -65,7 +65,7 @@ IsCurrent = Callable[[], bool] | None
 class Evictor:
     """Carries out `Evict` and `ClearNomination` in order, several at a time but one per pod. `deliver` receives exactly
     one outcome per `Evict`. Nothing is sent while `may_send` is false, and nothing is deleted once what `fence` returned
-    when the `Evict` was put is false: this process has stood still since the victims were chosen."""
+    when the `Evict` was put is false: this process has stalled since the victims were chosen."""
 
     def __init__(
         self,

@@ -66,7 +66,7 @@ class RequestRetrier:
             if not self._may_send():
                 raise RequestAbandoned("no longer the leader")
             if is_current is not None and not is_current():
-                raise RequestAbandoned("this process stood still after the decision")
+                raise RequestAbandoned("this process stalled after the decision")
             try:
                 answer = await send()
             except RequestNotSent:

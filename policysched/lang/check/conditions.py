@@ -2,6 +2,7 @@
 
 from typing import cast
 
+from policysched.lang.check.bare_numbers import lint_number_beside
 from policysched.lang.check.dimensions import describe_type, same_dimension
 from policysched.lang.check.expression_checker import ExpressionChecker
 from policysched.lang.ir import expr as e
@@ -61,6 +62,8 @@ def check_comparison(checker: ExpressionChecker, node: s.BinaryExpr) -> e.Expr |
             node.span,
             label=f"always {str(op in ('==', '<=', '>=')).lower()}",
         )
+    lint_number_beside(checker.scope, node.left, right)
+    lint_number_beside(checker.scope, node.right, left)
     return e.Compare(op, left, right, node.span)
 
 

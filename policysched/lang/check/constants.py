@@ -1,5 +1,6 @@
 """Constant expressions: values of `let`, `param` and block parameters that depend on nothing."""
 
+from policysched.lang.check.bare_numbers import lint_number
 from policysched.lang.check.expression_checker import conform
 from policysched.lang.check.expressions import check_expression
 from policysched.lang.check.presence import check_always_present
@@ -12,14 +13,18 @@ from policysched.lang.syntax import tree as s
 from policysched.lang.types.kinds import Type
 
 
-def check_constant(scope: Scope, node: s.Expression, type_: Type) -> Const | None:
-    """A constant in the representation of its type: a fraction of a whole unit is rounded down."""
+def check_constant(scope: Scope, node: s.Expression, type_: Type, *, unit: str | None = None) -> Const | None:
+    """A constant in the representation of its type: a fraction of a whole unit is rounded down.
+
+    `unit` is that of the texts for which the constant is the default.
+    """
     expr = check_expression(scope, node, CONSTANT, type_)
     if expr is None or not check_always_present(scope, expr):
         return None
     conformed = conform(scope, fold_constants(expr), type_)
     if conformed is None:
         return None
+    lint_number(scope, node, type_, unit=unit)
     if isinstance(conformed, Const):
         return _convert_constant(conformed, type_)
     value = evaluate_constant(conformed)

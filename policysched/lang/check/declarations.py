@@ -149,7 +149,9 @@ def _record_field(scope: Scope, node: s.RecordFieldDecl) -> RecordTypeField | No
         return None
     default = None
     if absent is not None and absent.kind == "default" and absent.value is not None:
-        const = check_constant(scope, absent.value, type_)
+        const = check_constant(
+            scope, absent.value, type_, unit=None if node.unit is None else node.unit.value
+        )
         default = None if const is None or isinstance(const.value, tuple) else const.value
     if absent is not None and absent.kind == "optional":
         type_ = type_.as_optional()
@@ -223,7 +225,9 @@ def _input(scope: Scope, node: s.InputDecl, type_: Type, source: _InputSource) -
     _check_invalid(scope, node, type_)
     default = None
     if node.absent is not None and node.absent.kind == "default" and node.absent.value is not None:
-        default = check_constant(scope, node.absent.value, type_)
+        default = check_constant(
+            scope, node.absent.value, type_, unit=None if node.unit is None else node.unit.value
+        )
     required = None
     if (
         node.absent is not None

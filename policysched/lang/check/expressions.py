@@ -125,6 +125,9 @@ def _check_else(checker: ExpressionChecker, node: s.ElseExpr, expected: Type | N
             f"expected {describe_type(left)} after `else`, found {describe_type(right)}",
             fallback.span,
             label=f"expected {describe_type(left)}",
+            help='the message of a filter is its last clause: `says "text"`'
+            if isinstance(node.fallback, s.StringLit)
+            else "",
         )
         return None
     floating = is_floating(value) or is_floating(fallback)

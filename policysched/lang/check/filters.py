@@ -2,7 +2,7 @@
 
 from typing import Literal, cast
 
-from policysched.lang.check.expressions import check_condition
+from policysched.lang.check.expressions import check_condition, check_expression
 from policysched.lang.check.presence import PresentReads
 from policysched.lang.check.recovery import check_recovery
 from policysched.lang.check.rule_clauses import RuleClauses
@@ -23,9 +23,11 @@ from policysched.lang.check.shared_clauses import (
 from policysched.lang.check.templates import check_template
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants, is_constant
-from policysched.lang.ir.expr_analysis import walk
+from policysched.lang.ir.expr_analysis import type_of, walk
 from policysched.lang.ir.rules import FilterRule
 from policysched.lang.syntax import tree as s
+from policysched.lang.types.kinds import STRING
+from policysched.text import Label
 
 
 def check_filter(
@@ -35,6 +37,7 @@ def check_filter(
     when = check_when(scope, clauses.when, known)
     known = present_after_when(scope, clauses.when, known)
     text = None if clauses.text is None else check_template(scope, clauses.text.text)
+    _report_older_message(scope, node, clauses.text)
     missing = _filter_missing(scope, clauses.missing)
     scaleup = _scaleup(scope, clauses.scaleup)
     if clauses.require is None:
@@ -69,6 +72,52 @@ def check_filter(
         locked=node.locked,
         span=node.name.span,
     )
+
+
+def _report_older_message(scope: Scope, node: s.FilterDecl, clause: s.MessageClause | None) -> None:
+    """`else "text"` ends an older filter with its message. After a string it also reads like a fallback."""
+    if clause is None or not clause.is_older_form:
+        return
+    written = clause.text.span.text
+    operand = _string_before(scope, node, clause)
+    if operand is None:
+        scope.report(
+            "PS311",
+            "the message of a filter begins with `says`",
+            clause.span,
+            label="older form",
+            help=f"write `says {written}`; `policysched fmt` does",
+        )
+        return
+    value = operand.span.text
+    scope.report(
+        "PS312",
+        f"`else {written}` is the message of the filter, not a value for `{value}`",
+        clause.span,
+        label="message",
+        help=f"for a message write `says {written}`; for a value write `({value} else {written})`",
+        related=(Label(operand.span, "can be absent, and has no fallback"),),
+    )
+
+
+def _string_before(scope: Scope, node: s.FilterDecl, clause: s.MessageClause) -> s.Expression | None:
+    """The string that the clause directly follows in the text, if it can be absent."""
+    ends = {other.span.end: other for other in node.clauses if other.span.end <= clause.span.start}
+    before = ends[max(ends)] if ends else None
+    match before:
+        case s.RequireClause(condition=operand, recover=None):
+            pass
+        case _:
+            return None
+    while isinstance(operand, s.BinaryExpr) or (isinstance(operand, s.UnaryExpr) and operand.op == "not"):
+        operand = operand.right if isinstance(operand, s.BinaryExpr) else operand.operand
+        if operand.span.text.startswith("("):
+            return None
+    if not isinstance(operand, s.AttributeExpr | s.NameExpr):
+        return None
+    draft = Scope(names=scope.names, broken_names=scope.broken_names, resources=scope.resources)
+    expr = check_expression(draft, operand, FILTER_CONDITION)
+    return operand if expr is not None and type_of(expr) == STRING.as_optional() else None
 
 
 def _lint_constant_condition(scope: Scope, clause: s.RequireClause, condition: e.Expr) -> None:

@@ -21,6 +21,16 @@ from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import RecordType, Type
 from policysched.text import Label
 
+_OTHER_LANGUAGES = {
+    **dict.fromkeys(("True", "TRUE"), "write `true`"),
+    **dict.fromkeys(("False", "FALSE"), "write `false`"),
+    **dict.fromkeys(
+        ("null", "Null", "NULL", "None", "nil", "undefined"),
+        "to ask whether a value is absent, write `not has x` instead of `x == null`",
+    ),
+}
+"""What to write for constants of other languages."""
+
 
 def check_name(checker: ExpressionChecker, node: s.NameExpr, expected: Type | None) -> e.Expr | None:
     declared = checker.scope.names.get(node.name)
@@ -44,6 +54,7 @@ def check_name(checker: ExpressionChecker, node: s.NameExpr, expected: Type | No
         node.span,
         label="not declared",
         help=near
+        or _OTHER_LANGUAGES.get(node.name)
         or suggest_attribute(node.name)
         or f'declare it with `let` or `input`, or write `"{node.name}"` for a string',
         related=related,

@@ -198,5 +198,5 @@ def report_possibly_missing(scope: Scope, hole: Expr) -> None:
                 f"`{written}` can be absent",
                 hole.span,
                 label="read without a check",
-                help=f"check it first: `has {written} and ...`, or add a fallback: `{written} else ...`",
+                help=f"check it first: `has {written} and ...`, or add a fallback: `({written} else ...)`",
             )

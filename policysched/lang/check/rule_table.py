@@ -6,6 +6,7 @@ Changes apply to the syntax, so that a changed rule is checked in its final vers
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from policysched.builtins.registry import BUILTINS
 from policysched.lang.check.rule_clauses import clause_slot, merge_clauses
 from policysched.lang.check.scope import Scope, declared_here, did_you_mean
 from policysched.lang.syntax import tree as s
@@ -77,8 +78,10 @@ class RuleTable:
 
     def amended_kinds(self, node: s.AmendStatement) -> tuple[RuleKind, ...]:
         slots = {clause_slot(clause) for clause in node.clauses}
-        if slots & _SCORE_SLOTS or node.params:
+        if slots & _SCORE_SLOTS:
             return ("score",)
+        if node.params:
+            return ("filter",) if _amends_filter_parameters(node) else ("score",)
         return ("filter",) if slots & _FILTER_SLOTS else ("filter", "score")
 
     def reweight(self, node: s.ReweightStatement) -> RuleNode | None:
@@ -127,6 +130,17 @@ class RuleTable:
                 related=(declared_here(node.name.span),),
             )
         return not node.locked
+
+
+def _amends_filter_parameters(node: s.AmendStatement) -> bool:
+    """Whether the parameters are those of the built-in's filter and not of its score, which has the same name."""
+    builtin = BUILTINS.get(node.name.text)
+    if builtin is None:
+        return False
+    amended = {param.name.text for param in node.params or ()}
+    of_filter = {parameter.name for parameter in builtin.filter_parameters}
+    of_score = {parameter.name for parameter in builtin.parameters}
+    return not amended & of_score and bool(amended & of_filter or not of_score)
 
 
 def amend_rule(below: RuleNode, node: s.AmendStatement) -> RuleNode:

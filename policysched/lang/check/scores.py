@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from policysched.lang.check.bare_numbers import lint_number_beside
 from policysched.lang.check.constants import evaluate_constant
 from policysched.lang.check.dimensions import describe_type
 from policysched.lang.check.expression_checker import conform
@@ -241,6 +242,7 @@ def _check_bound(scope: Scope, node: s.Expression, value: e.Expr) -> int | float
         and conform(scope, expr, wanted) is None
     ):
         return None
+    lint_number_beside(scope, node, value)
     return evaluate_constant(fold_constants(expr))
 
 

@@ -1,4 +1,4 @@
-"""Messages with placeholders: `else "receiving {net_rx}, over {hot_link}"`."""
+"""Messages with placeholders: `says "receiving {net_rx}, over {hot_link}"`."""
 
 import re
 

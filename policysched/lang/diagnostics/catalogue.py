@@ -6,7 +6,7 @@
 | `PS2xx` | names, types, units, parameter values | `name_docs`, `parameter_docs` |
 | `PS27x`, `PS42x` | quotas | `quota_docs` |
 | `PS3xx`, `PS4xx`, `PS5xx` | logic, operations, cost | `warning_docs` |
-| `PS6xx` | what a policy takes from tenants (opt-in) | `trust_docs` |
+| `PS6xx` | values that tenants can set (opt-in) | `trust_docs` |
 | `PS7xx` | test files and coverage (`policysched test`) | `policytest_docs` |
 | `PS9xx` | settings, servers, the running scheduler, policies of teams | `live_docs`, `team_docs` |
 """
@@ -25,6 +25,7 @@ from policysched.lang.diagnostics.team_docs import TEAM_DOCS
 from policysched.lang.diagnostics.trust_docs import TRUST_DOCS
 from policysched.lang.diagnostics.warning_docs import WARNING_DOCS
 from policysched.text import Diagnostic, Label, Span
+from policysched.text.sanitize import escape_unprintable
 
 __all__ = ["DIAGNOSTIC_DOCS", "DiagnosticDoc", "find_diagnostic_doc", "make_diagnostic"]
 
@@ -73,6 +74,16 @@ def make_diagnostic(
     notes: tuple[str, ...] = (),
     related: tuple[Label, ...] = (),
 ) -> Diagnostic:
-    """A diagnostic with the name and severity of its code."""
+    """A diagnostic with the name and severity of its code. Unprintable characters of quoted texts are escaped."""
     doc = DIAGNOSTIC_DOCS[code]
-    return Diagnostic(code, doc.name, doc.severity, message, span, label, help, notes, related)
+    return Diagnostic(
+        code,
+        doc.name,
+        doc.severity,
+        escape_unprintable(message),
+        span,
+        escape_unprintable(label),
+        escape_unprintable(help),
+        tuple(map(escape_unprintable, notes)),
+        tuple(Label(other.span, escape_unprintable(other.text)) for other in related),
+    )

@@ -111,7 +111,7 @@ LIVE_DOCS = (
         "text-exceeds-limits",
         Severity.ERROR,
         "the check of one text takes too much time or memory",
-        "The scheduler gives the check of each text `policy_timeout_s` of processor time, and that "
+        "The scheduler gives the check of each text `policy_timeout_s` of CPU time, and that "
         "of all texts of a ConfigMap `compile_timeout_s`. This text took longer, so the previous "
         "version of its policy stays active; other texts take effect. Texts that exceeded a limit "
         "are checked last the next time. `policysched lint` checks the same text without limits.",

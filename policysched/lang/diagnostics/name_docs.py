@@ -175,7 +175,7 @@ NAME_DOCS: tuple[DiagnosticDoc, ...] = (
         "a clause is not allowed in this rule or declaration",
         "A built-in has its own messages and scale, `prefer` scores 100 or 0, and a record "
         "field is always part of an input.",
-        bad='amend node_ports scaleup no else "no port is free"',
+        bad='amend node_ports scaleup no says "no port is free"',
         good="amend node_ports when pod.priority < 100",
     ),
     diagnostic_doc(
@@ -344,8 +344,8 @@ NAME_DOCS: tuple[DiagnosticDoc, ...] = (
         "bad-placeholder",
         "a placeholder in a message is invalid",
         "A placeholder is a declared name or an attribute in braces: `{net_rx}`, `{node.free.cpu}`.",
-        bad='filter few require count(pods on node) < 50 else "has {count(pods)} pods"',
-        good='filter few require count(pods on node) < 50 else "has {node.pods} pods"',
+        bad='filter few require count(pods on node) < 50 says "has {count(pods)} pods"',
+        good='filter few require count(pods on node) < 50 says "has {node.pods} pods"',
     ),
     diagnostic_doc(
         "PS237",

@@ -220,7 +220,7 @@ SYNTAX_DOCS: tuple[DiagnosticDoc, ...] = (
         "clause-order",
         "the clauses of a rule are out of order",
         "Rules are easier to compare if all are written alike. The order in a filter is `when`, "
-        '`require` or `reject`, `missing`, `scaleup`, `else "message"`; in a score it is '
+        '`require` or `reject`, `missing`, `scaleup`, `says "message"`; in a score it is '
         "`weight`, `when`, `lower`, `higher` or `prefer`, `normalize`, `missing`.",
         bad='filter rack scaleup no reject node.labels["rack"] == "r17"',
         good='filter rack reject node.labels["rack"] == "r17" scaleup no',

@@ -78,6 +78,35 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         good="filter room require node.free.cpu > 100m",
     ),
     _warning_doc(
+        "PS311",
+        "older-message",
+        "the message of a filter begins with `else`",
+        "`else` gives a missing value a fallback, so the message has a clause of its own: `says`. "
+        "The older form still works. `policysched fmt` rewrites it.",
+        bad='filter ready require node.ready else "not ready"',
+        good='filter ready require node.ready says "not ready"',
+    ),
+    _warning_doc(
+        "PS312",
+        "message-or-fallback",
+        "a message that begins with `else` follows a string that can be absent",
+        "At the end of a filter, `else` and a string are the message, also where a fallback for an absent "
+        "value was meant: the example rejects no node without the label. Write `says` for a message, and "
+        "parentheses around a value and its fallback.",
+        bad='filter own reject pod.namespace != node.labels["tenant"] else "shared"',
+        good='filter own reject pod.namespace != (node.labels["tenant"] else "shared")',
+    ),
+    _warning_doc(
+        "PS313",
+        "number-without-unit",
+        "a number has another unit than its place suggests",
+        "A number without a suffix is a ratio of 1 for 100%, and a number of bytes; a percentage is a "
+        "hundredth. Beside a ratio above 1, an amount below 1 MiB or a whole number, another literal was "
+        "probably meant. `unit` of an input is for the texts that it reads, not for its default.",
+        bad='input load: ratio = node.annotations["load"] default 0% invalid default\nfilter cool require load < 85',
+        good='input load: ratio = node.annotations["load"] default 0% invalid default\nfilter cool require load < 85%',
+    ),
+    _warning_doc(
         "PS403",
         "stale-below-twice-every",
         "a metric is stale after one lost sample",

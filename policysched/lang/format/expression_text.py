@@ -66,7 +66,7 @@ def _level(expression: s.Expression) -> int:
         case s.UnaryExpr():
             return SIGN_LEVEL
         case s.ElseExpr():
-            # A string at the end of a rule would be parsed as its `else` message: `require (pool else "none")`.
+            # A string at the end of a filter would be parsed as its message: `require (pool else "none")`.
             return 0 if _ends_with_string(expression) else ELSE_LEVEL
         case s.IfExpr():
             return 0 if _ends_with_string(expression) else CONDITIONAL_LEVEL

@@ -364,7 +364,7 @@ def _clause_segment(clause: s.Clause) -> LayoutSegment:
         case s.ScaleupClause(choice=choice):
             return _segment(f"scaleup {choice.text}", clause.span)
         case s.MessageClause(text=text):
-            return _segment(f"else {string_text(text.value)}", clause.span)
+            return _segment(f"says {string_text(text.value)}", clause.span)
         case s.WeightClause(weight=weight):
             return _segment(f"weight {expression_text(weight)}", clause.span)
         case s.NormalizeClause(method=method, args=args):

@@ -25,7 +25,7 @@ __all__ = ["TEXT_BYTES_MAX", "parse"]
 
 TEXT_BYTES_MAX = 256 * 1024
 
-_RULE_KEYWORDS = frozenset({"filter", "score", "amend", "replace", "locked"})
+_FILTER_START = re.compile(r"(?:(?:replace|locked)(?:\s|#[^\n]*\n)+)*(?:filter|amend)\b")
 _DECLARED_NAME = re.compile(r"(?:locked\s+)?\w+\s+([A-Za-z_][A-Za-z0-9_]*)")
 _DECLARING_KEYWORDS = frozenset(
     {"param", "let", "record", "input", "metric", "state", "resource", "quota", "filter", "score", "locked"}
@@ -91,7 +91,8 @@ class _Parser:
     def _parse_statement(self, raw: RawStatement, start: str) -> "s.Statement | LayerHead | None":
         """None if the statement has a reported error."""
         if raw.parseable:
-            context = ParseContext(self.source, raw.start, raw.end, is_rule=raw.keyword in _RULE_KEYWORDS)
+            is_filter = _FILTER_START.match(self.source.text, raw.start) is not None
+            context = ParseContext(self.source, raw.start, raw.end, is_filter=is_filter)
             try:
                 statement: s.Statement | LayerHead = parse_with_grammar(start, self.scan_result.text, context)
             except UnexpectedInput as error:

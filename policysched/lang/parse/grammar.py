@@ -30,8 +30,8 @@ class _NamesAlwaysLexed(PostLex):
 
 
 def _retype_else(token: Token) -> Token:
-    """Only a rule can end with a message; elsewhere `else "string"` is a value."""
-    return token if parse_context.get().is_rule else Token.new_borrow_pos("ELSE", token.value, token)
+    """Only a filter can end with a message; elsewhere `else "string"` is a value."""
+    return token if parse_context.get().is_filter else Token.new_borrow_pos("ELSE", token.value, token)
 
 
 @cache

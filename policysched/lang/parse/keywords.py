@@ -18,7 +18,7 @@ RESERVED_STATEMENTS = ("shadow", "canary", "test")
 
 OPERATOR_KEYWORDS = ("and", "or", "in", "not", "has", "else", "if", "then")
 
-FILTER_CLAUSES = ("when", "require", "reject", "missing", "scaleup", "else")
+FILTER_CLAUSES = ("when", "require", "reject", "missing", "scaleup", "says")
 """In the order in which they are written. `require` and `reject` share a position."""
 
 SCORE_CLAUSES = ("weight", "when", "lower", "higher", "prefer", "normalize", "missing")
@@ -65,7 +65,7 @@ UNIT_SPELLINGS = {
 KEYWORD_OF_TERMINAL = {
     word.upper(): word
     for word in (*STATEMENTS, *CONTINUATION_KEYWORDS, "never", "true", "false", "pods", "node", "nodes")
-} | {"ELSE_TEXT": "else"}
+}
 """The keyword that a terminal of the grammar stands for."""
 
 SIGN_OF_TERMINAL = {

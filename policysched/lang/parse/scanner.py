@@ -20,6 +20,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from policysched.lang.parse import scan_errors as errors
+from policysched.lang.parse.continuations import (
+    can_begin_statement,
+    is_complete_statement,
+    value_follows,
+)
 from policysched.lang.parse.keywords import (
     CONTINUATION_KEYWORDS,
     LAYER_STATEMENTS,
@@ -94,6 +99,7 @@ class _Scanner:
         self.edits: list[tuple[int, int, str]] = []
         self.tab_reported = False  # once per statement
         self.after_prefix = False  # only `replace`, `locked` and `drop` so far in this statement
+        self.previous = ("", -1)  # the token before this one, and its offset
         self.unopened_layers = 0  # layer heads without `{`, whose `}` is still to come
 
     def run(self) -> ScanResult:
@@ -126,6 +132,7 @@ class _Scanner:
             self.after_prefix = text in _STATEMENT_PREFIXES and (
                 self.after_prefix or self.statement is None or self.statement.start == start
             )
+            self.previous = (text, start)
             handler = _TOKEN_HANDLERS.get(kind)
             if handler is None or not handler(self, text, start):
                 self._extend(start + len(text))
@@ -160,15 +167,16 @@ class _Scanner:
 
         `resource = 1` in braces is a parameter, and so is `outage { ... }` indented in a metric. The
         `filter` of `replace filter`, `locked filter` or `drop filter` may be on the next line, and so
-        may the `param` of `locked param`.
+        may the `param` of `locked param`. In brackets or behind a dot a keyword can be part of an expression.
         """
-        if self.after_prefix and word in ("filter", "score", "locked"):
+        if self.after_prefix and word in ("filter", "score", "locked", "param"):
             return True
-        if self.after_prefix and word == "param" and self.statement and self.statement.keyword == "locked":
+        after = start + len(word)
+        in_expression = self.open_bracket_count > 0 or self.previous[0] == "."
+        if self.statement is not None and in_expression and not can_begin_statement(self.text, after):
             return True
         if not self.open_braces or self.statement is None:
             return False
-        after = start + len(word)
         if _PARAMETER_ASSIGNMENT.match(self.text, after):
             return True
         return (
@@ -191,15 +199,26 @@ class _Scanner:
 
     def _scan_unknown_leading_word(self, word: str, start: int) -> None:
         """A misspelled keyword, an unknown word, or the continuation of an expression."""
-        statement = self.statement
-        if statement is not None:
-            next_token = _NEXT_TOKEN_ON_LINE.match(self.text, start + len(word))
-            if (
-                word in CONTINUATION_KEYWORDS
-                or next_token is None
-                or next_token.group(1) in CONTINUATION_KEYWORDS
-            ):
+        statement, previous = self.statement, self.previous
+        next_token = _NEXT_TOKEN_ON_LINE.match(self.text, start + len(word))
+        complete = statement is not None and is_complete_statement(
+            statement.keyword, self.text[statement.start : statement.end]
+        )
+        if statement is not None and not complete:
+            is_name = previous[1] == statement.start or self.after_prefix
+            if is_name or word in CONTINUATION_KEYWORDS or value_follows(previous[0]):
                 return
+        if next_token is not None and next_token.group(1) == "by":
+            self._begin_statement("queue", start)
+            span = self._span(start, start + len(word))
+            self._report_unparseable(errors.misspelled_statement(span, word, "queue by"))
+            return
+        if (
+            statement is not None
+            and not complete
+            and (next_token is None or next_token.group(1) in CONTINUATION_KEYWORDS)
+        ):
+            return
         match = get_close_matches(word.lower(), (*STATEMENTS, *CONTINUATION_KEYWORDS), n=1, cutoff=0.7)
         if match and match[0] in _STATEMENTS:
             self._report_open_braces(match[0], start)
@@ -207,7 +226,7 @@ class _Scanner:
             self._report_unparseable(
                 errors.misspelled_statement(self._span(start, start + len(word)), word, match[0])
             )
-        elif statement is None or (not match and self._column(start) <= statement.column):
+        elif statement is None or complete or (not match and self._column(start) <= statement.column):
             self._begin_statement(word, start)
             self._report_unparseable(errors.expected_statement(self._span(start, start + len(word)), word))
 

@@ -177,7 +177,7 @@ def clause_keyword(clause: s.Clause) -> str:
         case s.ScaleupClause():
             return "scaleup"
         case s.MessageClause():
-            return "else"
+            return "says"
         case s.WeightClause():
             return "weight"
         case s.ScoreValueClause():

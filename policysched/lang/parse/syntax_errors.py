@@ -209,10 +209,10 @@ def _else_without_text(failure: SyntaxFailure) -> Diagnostic | None:
         return None
     return make_diagnostic(
         "PS101",
-        "expected a message after `else`",
+        "`else` does not follow a value",
         failure.span(unexpected),
-        label="expected a string after this",
-        help='write `else "why the node is rejected"`',
+        label="no value before this",
+        help='for a message write `says "why the node is rejected"`',
     )
 
 

@@ -18,7 +18,7 @@ class ParseContext:
     source: Source
     start: int
     end: int
-    is_rule: bool  # a filter or score, where `else "text"` can end it
+    is_filter: bool  # where `else "text"`, the older form of `says "text"`, can end it
 
     @property
     def span(self) -> Span:

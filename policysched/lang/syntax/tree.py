@@ -250,10 +250,14 @@ class ScaleupClause:
 
 @dataclass(frozen=True, slots=True)
 class MessageClause:
-    """`else "text with {placeholders}"`."""
+    """`says "text with {placeholders}"`; its older form is `else "..."`."""
 
     text: StringLit
     span: Span
+
+    @property
+    def is_older_form(self) -> bool:
+        return self.span.text.startswith("else")
 
 
 @dataclass(frozen=True, slots=True)

@@ -319,7 +319,7 @@ class ExtenderServer:
             raise ExtenderServerError(f"no pod {namespace}/{name} with uid {uid} is known", ready=True)
         if observed.pod.scheduler not in self._bindable_scheduler_names:
             raise ExtenderServerError(
-                f"the pod's schedulerName is `{observed.pod.scheduler}`: it is not bound here"
+                f"the pod's schedulerName is `{observed.pod.scheduler}`: this extender does not bind it"
                 f" (`scheduler_names` has {', '.join(sorted(self._bindable_scheduler_names))})",
                 ready=True,
             )

@@ -386,7 +386,7 @@ def _gang_message(
     if search.domain is not None and search.domain.value is not None:
         domain = f" in {search.domain.key}={search.domain.value}"
     if search.domains_tried is not None:
-        domain += f" (only {search.domains_tried} domains were tried, which took the budget of the gang)"
+        domain += f" (only {search.domains_tried} domains were tried within the budget of the gang)"
     return (
         first.reason,
         f"gang {gang.name}: {count} of {gang.minimum} members fit now{domain}: {message}",

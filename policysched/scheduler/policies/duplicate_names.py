@@ -36,7 +36,7 @@ def reject_duplicate_names(
                 f"duplicate policy name `{name}`, in use by the key {source.key}",
                 here,
                 label="second policy of this name",
-                help="pods could not say which of the two they mean: give one another name",
+                help="pods select a policy by its name: rename one of the two",
             )
             diagnostics = (finding, *first.diagnostics)
             sources[first.key] = replace(first, program=None, diagnostics=diagnostics)

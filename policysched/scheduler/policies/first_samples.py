@@ -61,7 +61,9 @@ class FirstSamples:
 
     def hold_policy(self, program: Program, now_ns: int) -> list[Command]:
         """The program is active; hold its pods while it has metrics that were never polled."""
-        waiting, commands = self._wait(program.name, program.metrics, now_ns, "its pods are held until then")
+        waiting, commands = self._wait(
+            program.name, program.metrics, now_ns, "its pods stay pending until then"
+        )
         polled = self._polled.get(program.name, {})
         self._polled[program.name] = {
             name: polled[name]
@@ -90,7 +92,7 @@ class FirstSamples:
             commands.append(
                 Log(
                     "warning",
-                    "timed out waiting for the first samples; the policy decides without them",
+                    "timed out waiting for the first samples; scheduling without them",
                     {"policy": policy, "metrics": ", ".join(sorted(late))},
                 )
             )

@@ -175,7 +175,7 @@ class PolicyRegistry:
         key = None if offered is None else offered.key
         self._status[program.name] = PolicyStatus(program.name, key, None, None, "removed", (), now_ns, None)
         self._reported.pop(_MISSING_KEY_PREFIX + program.name, None)
-        message = f"policy `{program.name}` is removed: its pods stay pending, and no text of it is kept for a restart"
+        message = f"policy `{program.name}` is removed: its pods stay pending, and its last known good text is deleted"
         return [ReportPolicyEvent("Normal", "PolicyRemoved", message), *self._save()]
 
     def reject(self, program: Program, why: str, now_ns: int) -> list[Command]:
@@ -378,7 +378,7 @@ class PolicyRegistry:
                 out.append(
                     Log(
                         "warning",
-                        "this version of policysched rejects a last known good policy text; it is not used",
+                        "a last known good text is not valid in this version or with these settings; it is not used",
                         {"key": source.key, "why": rejection_message(source)},
                     )
                 )

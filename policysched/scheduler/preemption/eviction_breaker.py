@@ -49,7 +49,8 @@ class EvictionBreaker:
         minutes = self._window_ns / (60 * SECOND_NS)
         return (
             f"pods of {kind} {namespace}/{name} were recreated and evicted {self._repeat_evictions_max} times "
-            f"within {minutes:g} min; no more of its pods are evicted until some of these evictions are older"
+            f"within {minutes:g} min; "
+            f"preemption does not evict its pods until the oldest of these evictions is more than {minutes:g} min ago"
         )
 
     def blocks(self, pod: Pod, now_ns: int) -> bool:

@@ -33,9 +33,12 @@ def preemption_message(
     return f"{f'{claims}, ' if _has_default_filters(program) else ''}preemption: {message}"
 
 
-def claim_message(pod: Pod, devices: AvailableDevices) -> ClaimPostFilterMessage:
-    """The message for a pod with device claims, or with extended resources of a device class."""
-    has_device_resources = any(
+def claim_message(
+    pod: Pod, devices: AvailableDevices, covers_extended: bool = True
+) -> ClaimPostFilterMessage:
+    """The message for a pod with device claims, or with extended resources of a device class (`covers_extended`: the
+    policy allocates devices for those)."""
+    has_device_resources = covers_extended and any(
         devices.class_of_resource(request.resource) is not None for request in pod.extended
     )
     return (

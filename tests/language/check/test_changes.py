@@ -8,7 +8,7 @@ from policysched.builtins.registry import BUILTINS
 from policysched.lang.check import check_sources, check_text
 from policysched.lang.ir.layers import apply_layer
 from policysched.lang.ir.program import OnTimeout, Program, rules_for
-from policysched.lang.ir.rules import BuiltinFilter, FilterRule, RangeNormalize, ScoreRule
+from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore, FilterRule, RangeNormalize, ScoreRule
 from policysched.text import Source
 from tests.language.check.checking import codes, program
 
@@ -77,13 +77,50 @@ def test_dropping_a_name_drops_its_filter_and_its_score() -> None:
 
 def test_an_amended_clause_replaces_only_its_own() -> None:
     checked = program(
-        'filter f when pod.priority > 1 require node.ready else "words"', "amend f reject node.pods > 3"
+        'filter f when pod.priority > 1 require node.ready says "words"', "amend f reject node.pods > 3"
     )
 
     rule = checked.rules.filters[-1]
     assert isinstance(rule, FilterRule)
     assert rule.rejects and rule.when is not None and rule.template is not None
     assert rule.template.text == "words"
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "parameter", "expected"),
+    [
+        (
+            "amend dynamic_resources { binding_timeout_seconds = 30 }",
+            "dynamic_resources",
+            "binding_timeout_seconds",
+            30,
+        ),
+        ("amend volume_binding { bind_timeout_seconds = 30 }", "volume_binding", "bind_timeout_seconds", 30),
+        (
+            'amend node_resources_fit { ignored_resources = ["a/b"] }',
+            "node_resources_fit",
+            "ignored_resources",
+            frozenset({"a/b"}),
+        ),
+    ],
+)
+def test_an_amended_parameter_of_a_filter_changes_the_filter(
+    change: str, name: str, parameter: str, expected: object
+) -> None:
+    (rule,) = [rule for rule in program(change).rules.filters if rule.name == name]
+
+    assert isinstance(rule, BuiltinFilter)
+    assert dict(rule.params)[parameter] == expected
+
+
+def test_an_amended_parameter_of_a_score_leaves_the_filter_alone() -> None:
+    rules = program("amend node_resources_fit { strategy = most_allocated }").rules
+
+    (score,) = [rule for rule in rules.scores if rule.name == "node_resources_fit"]
+    assert isinstance(score, BuiltinScore)
+    assert dict(score.params)["strategy"] == "most_allocated"
+    assert codes("amend dynamic_resources { binding_timeout_second = 30 }") == ["PS222"]
+    assert codes("amend node_resources_fit { strateg = most_allocated }") == ["PS222"]
 
 
 def test_layers_apply_from_top_to_bottom_and_leave_the_program_alone() -> None:

@@ -66,7 +66,7 @@ param crowd: int = 100 range 1..110
 param heavy: int = 1 range 0..9
 param label: string = "pool"
 let half: int = crowd - 50
-filter crowded require node.pods < half else "{crowd} at most"
+filter crowded require node.pods < half says "{crowd} at most"
 score pool weight heavy prefer node.labels[label] else "" == "a"
 """
 
@@ -75,7 +75,7 @@ score pool weight heavy prefer node.labels[label] else "" == "a"
 
     by_hand = made_with(
         """policy test version 1
-filter crowded require node.pods < 40 else "90 at most"
+filter crowded require node.pods < 40 says "90 at most"
 score pool weight 7 prefer node.labels["team"] else "" == "a"
 """,
         {},

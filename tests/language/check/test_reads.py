@@ -38,7 +38,7 @@ def test_an_input_that_may_refuse_is_read_even_if_no_rule_uses_it() -> None:
 
 
 def test_reads_of_a_message_are_included_without_requeue_events() -> None:
-    checked = program('filter f require node.ready else "for {pod.name}"')
+    checked = program('filter f require node.ready says "for {pod.name}"')
     rule = checked.rules.filters[-1]
 
     assert ("name",) in program_reads(checked).pod

@@ -95,7 +95,7 @@ def test_errors_are_shown_before_warnings_and_warnings_left_out_reject_nothing()
 
 
 def test_a_message_with_thousands_of_values_is_rejected() -> None:
-    text = HEADER + 'filter f require node.pods < 3 else "' + "{node.pods} " * 101 + '"\n'
+    text = HEADER + 'filter f require node.pods < 3 says "' + "{node.pods} " * 101 + '"\n'
 
     (error,) = check_text(text).diagnostics
 

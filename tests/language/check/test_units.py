@@ -166,11 +166,11 @@ def test_a_bandwidth_with_a_unit_may_be_written_as_a_quantity(text: str, bits: f
     ("written", "shown"),
     [
         ("two\n0/9 nodes are available", "two 0/9 nodes are available"),
-        ("\x1b[2Jgone\u202e\ud800", "[2Jgone"),
+        ("\x1b[2Jgone\u202e\ud800", r"\x1b[2Jgone\u202e\ud800"),
         ("plain  text", "plain  text"),
         ("x" * 300, "x" * 199 + "…"),
     ],
 )
-def test_a_text_is_shown_on_one_line_without_control_characters(written: str, shown: str) -> None:
+def test_a_text_is_shown_on_one_line_with_control_characters_escaped(written: str, shown: str) -> None:
     assert format_value(written, t.STRING) == shown
     assert format_value((written, "b"), Type(TypeKind.LIST, element=t.STRING)) == f"{shown}, b"

@@ -11,8 +11,8 @@ import pytest
 
 from policysched.kube.client.api import ApiClient, Forbidden, NotFound
 from policysched.kube.client.transport import ApiRequest, ApiResponse
+from policysched.policy_files.cluster_policies import ClusterPolicies, ListedPolicy, RemovalRefused
 from policysched.policy_files.last_good_format import ARCHIVE_KEY
-from policysched.policy_files.policy_removal import ClusterPolicies, ListedPolicy, RemovalRefused
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.local_client import LocalClient
 from policysched.sandbox.transport import MemoryTransport
