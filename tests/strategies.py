@@ -402,7 +402,9 @@ def declarations(draw: Draw) -> tuple[list[str], Names]:
         lines, names = lists_of_records(draw)
     for index in range(draw(st.integers(0, 2))):
         kind = draw(st.sampled_from(SCALARS))
-        lines.append(f"{draw(st.sampled_from(('let', 'param')))} l{index}: {kind} = {literal(draw, kind)}")
+        lines.append(
+            f"{draw(st.sampled_from(('let', 'param', 'locked param')))} l{index}: {kind} = {literal(draw, kind)}"
+        )
         names = replace(names, lets=(*names.lets, (f"l{index}", kind)))
     if draw(st.integers(0, 2)) == 0:
         lines.append(f'param key: string = "{draw(st.sampled_from(LABEL_KEYS))}"')

@@ -17,15 +17,19 @@ def authority_settings(given: Mapping[str, Any]) -> Authority:
     section = given.get("authority", {})
     policies, victims = section.get("policies_allowed"), section.get("victims_allowed", {})
     return Authority(
-        None
-        if policies is None
-        else tuple(AllowedPolicy(policy["name"], _namespaces(policy)) for policy in policies),
+        None if policies is None else tuple(_allowed_policy(policy) for policy in policies),
         VictimCeiling(
             _namespaces(victims),
             victims.get("priority_max"),
             frozenset(victims.get("protected", ALL_PROTECTED)),
         ),
     )
+
+
+def _allowed_policy(given: Mapping[str, Any]) -> AllowedPolicy:
+    owner = given.get("owner")
+    served = _namespaces(given) if owner is None else NamespaceSelection((owner,))
+    return AllowedPolicy(given["name"], served, owner)
 
 
 def _namespaces(given: Mapping[str, Any]) -> NamespaceSelection:

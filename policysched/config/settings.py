@@ -13,6 +13,7 @@ from policysched.config.http_settings import HttpSettings, http_problems, http_s
 from policysched.config.layers import LayeredSettings
 from policysched.config.logs import LogFormat
 from policysched.config.source_settings import SamplesSettings, samples_settings, source_problems
+from policysched.config.team_settings import TeamPolicySettings, team_problems, team_settings
 from policysched.data_files import expand_home
 from policysched.kube.extender.client import ExtenderEndpoint, ExtenderTls
 from policysched.kube.leader_election import LeaseSettings
@@ -57,7 +58,7 @@ class NodeObjectKind:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSettings:
     """The settings that `run` and `extender` share, with defaults applied. `policies` is a ConfigMap, or files and folders;
-    `last_good` is set for a ConfigMap only."""
+    `last_good` is set for a ConfigMap only. `team_policies` None: those of the operator alone."""
 
     policies: NamespacedName | tuple[Path, ...]
     last_good: NamespacedName | None
@@ -76,6 +77,7 @@ class DaemonSettings:
     policy_timeout_s: float = 5.0
     policy_cost_max: int = POLICY_COST_MAX
     samples: SamplesSettings = field(default_factory=SamplesSettings)
+    team_policies: TeamPolicySettings | None = None
     configured: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -118,6 +120,7 @@ def common_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
     """Problems of settings that `policysched extender` shares."""
     yield from http_problems(given)
     yield from source_problems(given)
+    yield from team_problems(given)
 
 
 def _time_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
@@ -175,6 +178,7 @@ def shared_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         "policy_timeout_s": given.get("policy_timeout_s", 5.0),
         "policy_cost_max": given.get("policy_cost_max", POLICY_COST_MAX),
         "samples": samples_settings(given),
+        "team_policies": team_settings(given),
         "configured": given,
     }
 

@@ -15,7 +15,7 @@ from typing import Any
 from policysched.config.settings import DaemonSettings, NamespacedName
 from policysched.daemon.last_good_store import LastGoodStore
 from policysched.daemon.metric_monitor import MetricMonitor
-from policysched.daemon.policy_checker import CheckTexts
+from policysched.daemon.policy_checker import CheckTeamTexts, CheckTexts
 from policysched.daemon.policy_feed import PolicyFeed
 from policysched.daemon.reflectors import ReflectorSet
 from policysched.kube.client.api import ApiClient
@@ -27,7 +27,7 @@ from policysched.metric_sources.router import SampleSourceRouter
 from policysched.metric_sources.source import DeclaredMetrics, Nodes
 from policysched.policy_files.folder import PolicyFolder
 from policysched.scheduler.commands import Command, ReportPolicyEvent
-from policysched.scheduler.events import Event, SavedPolicyStatesLoaded
+from policysched.scheduler.events import Event, PoliciesUpdated, SavedPolicyStatesLoaded
 
 Tasks = dict[str, Coroutine[Any, Any, None]]
 """Coroutines that run until cancelled, by name."""
@@ -36,7 +36,7 @@ Tasks = dict[str, Coroutine[Any, Any, None]]
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """The environment of an app. `random` returns the random stream of a name; a live loop calls `beat` at least once a
-    second."""
+    second. `check_team_texts` is for settings with `team_policies`."""
 
     transport: Transport
     check_texts: CheckTexts
@@ -45,6 +45,7 @@ class Runtime:
     random: Callable[[str], Random]
     identity: str
     samples: SampleSourceRouter = field(default_factory=SampleSourceRouter)
+    check_team_texts: CheckTeamTexts | None = None
     beat: Callable[[], None] = field(default=lambda: None)
 
 
@@ -98,9 +99,10 @@ class DaemonApp(ABC):
             settings.source_name,
             "" if settings.last_good is None else f"ConfigMap {settings.last_good}",
             runtime.check_texts,
-            self.post,
+            self._deliver_policies,
             read_last_good=self._read_last_good,
             params=settings.params,
+            is_elsewhere=lambda policy: settings.authority.owner(policy) is not None,
         )
         self._policies = (
             settings.policies
@@ -125,6 +127,9 @@ class DaemonApp(ABC):
         """Queues an event. Call on the loop's thread."""
         self._inbox.append(event)
         self._wake.set()
+
+    def _deliver_policies(self, event: PoliciesUpdated) -> None:
+        self.post(event)
 
     def report_check_delay(self, message: str) -> None:
         """Logs and reports that an edit of the policies has no effect yet."""

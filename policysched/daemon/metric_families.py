@@ -9,7 +9,7 @@ from policysched.daemon.metric_monitor import MetricMonitor, MetricStatus
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.watch.reflector import Reflector
 from policysched.lang.ir.program import Program
-from policysched.scheduler.policies.registry import PolicyStatus, ReloadResult
+from policysched.scheduler.policies.policy_status import PolicyStatus, ReloadResult
 from policysched.serve.prometheus_text import Labels, MetricFamily, counter_family, gauge_family
 from policysched.text import Severity
 

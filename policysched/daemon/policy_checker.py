@@ -1,4 +1,5 @@
-"""Checks the texts of a ConfigMap, off the decision thread: syntax, names and types. `daemon.policy_feed` calls it.
+"""Checks the texts of a ConfigMap, off the decision thread: syntax, names and types. `daemon.policy_feed` and
+`daemon.team_policy_feed` call it.
 
 Checking a long policy takes tenths of a second, so it runs in a worker process with limits on time and memory. Each text
 has a limit of its own: one that exceeds it is rejected, and the others take effect. Texts that took too long the last time
@@ -25,6 +26,7 @@ from policysched.files import normalize_text
 from policysched.lang.check import check_sources
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.check.limits import POLICY_COST_MAX, TextGuard
+from policysched.lang.check.team_texts import RequiredBase
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir.program import removed_program
 from policysched.policy_files.parameter_values import (
@@ -47,6 +49,20 @@ CheckTexts = Callable[[PolicyTexts, str], Awaitable[PolicyBundle]]
 """Checks texts by key and their location (`ConfigMap kube-system/policies`). Never raises because of its input."""
 
 
+@dataclass(frozen=True, slots=True)
+class TeamBase:
+    """What a team's texts are checked with: the operator's `texts` of `place` (libraries, and parameter values of the
+    settings), and the key of the library that each of the team's policies includes first."""
+
+    texts: PolicyTexts
+    place: str
+    required: str
+
+
+CheckTeamTexts = Callable[[PolicyTexts, str, TeamBase], Awaitable[PolicyBundle]]
+"""As `CheckTexts`, for the texts of a team: the bundle has these alone. No key is one of the base."""
+
+
 def policy_texts(data: PolicyTexts) -> dict[str, str]:
     """The keys of a ConfigMap that are policies, libraries, parameter values or removals. Other keys are ignored."""
     return {
@@ -66,15 +82,20 @@ def check_texts(
     cost_max: int = POLICY_COST_MAX,
     guard: TextGuard = nullcontext,
     check_last: Collection[str] = (),
+    base: TeamBase | None = None,
 ) -> PolicyBundle:
-    """The arguments after `place` are those of `check_sources`."""
+    """The arguments from `cost_max` to `check_last` are those of `check_sources`; `base` is that of a team's texts."""
+    below = {} if base is None else _sources(base.texts, base.place)
+    given = {} if base is None else _parameter_sources(base.texts, base.place)
     bundle = check_sources(
-        _sources(texts, place),
-        read_parameter_values(_parameter_sources(texts, place)),
+        {**_sources(texts, place), **below},
+        read_parameter_values({**_parameter_sources(texts, place), **given}),
         cost_max,
         guard,
         check_last,
+        None if base is None else RequiredBase(base.required, frozenset(below)),
     )
+    bundle = PolicyBundle({key: source for key, source in bundle.sources.items() if key not in below})
     return _with_removals(_with_missing_texts(bundle.sources, texts, place), texts, place)
 
 
@@ -151,6 +172,7 @@ class CheckJob:
     kill_timeout_s: float
     cost_max: int
     check_last: frozenset[str]
+    base: TeamBase | None
 
 
 KILL_TIMEOUT_FACTOR, KILL_MARGIN_S = 2.0, 5.0
@@ -186,10 +208,10 @@ class WorkerChecker:
         self._spare_worker: asyncio.subprocess.Process | None = None
         self._lock = asyncio.Lock()
 
-    async def __call__(self, texts: PolicyTexts, place: str) -> PolicyBundle:
+    async def __call__(self, texts: PolicyTexts, place: str, base: TeamBase | None = None) -> PolicyBundle:
         async with self._lock:
             try:
-                return await self._check_in_worker(texts, place)
+                return await self._check_in_worker(texts, place, base)
             except WorkerFailed as error:
                 log.warning(
                     "could not check the policies; the active ones are unchanged",
@@ -211,7 +233,7 @@ class WorkerChecker:
                 await _terminate(self._spare_worker)
                 self._spare_worker = None
 
-    async def _check_in_worker(self, texts: PolicyTexts, place: str) -> PolicyBundle:
+    async def _check_in_worker(self, texts: PolicyTexts, place: str, base: TeamBase | None) -> PolicyBundle:
         worker, self._spare_worker = self._spare_worker, None
         if worker is None or worker.returncode is not None:
             worker = await self._start_when_possible()
@@ -223,6 +245,7 @@ class WorkerChecker:
             KILL_TIMEOUT_FACTOR * (self._timeout_s + KILL_MARGIN_S),
             self._cost_max,
             self._too_slow,
+            base,
         )
         hangs_after_s = max(HANG_TIMEOUT_MIN_S, HANG_TIMEOUT_FACTOR * self._timeout_s)
         try:

@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 class PolicyFeed:
     """The reflector calls `on_config_map` for each version, and `on_listed` after its first list; `run` checks and
     delivers. `place` and `kept_in` name the location of the texts and of the last known good ones (empty: none) in
-    messages; `params` are the settings' parameter values by policy; `uid` is the ConfigMap's, for events."""
+    messages; `params` are the settings' parameter values by policy; `is_elsewhere` says whether a team owns the name of a policy; `uid` is the ConfigMap's, for events; `texts` are those of the
+    latest check, with the settings' parameter values."""
 
     def __init__(
         self,
@@ -42,10 +43,12 @@ class PolicyFeed:
         *,
         read_last_good: Callable[[], Awaitable[Mapping[str, str]]],
         params: Mapping[str, Mapping[str, Any]] | None = None,
+        is_elsewhere: Callable[[str], bool] = lambda _policy: False,
     ) -> None:
         self._place, self._kept_in = place, kept_in
         self._check = check_texts
         self._deliver = deliver
+        self._is_elsewhere = is_elsewhere
         self._read_last_good = read_last_good
         self._latest_event: ConfigMapUpdated | ConfigMapDeleted | None = None
         self._changed = asyncio.Event()
@@ -53,6 +56,7 @@ class PolicyFeed:
         self._reported_unused: list[str] = []
         self._reported_ignored: list[str] = []
         self.uid = ""
+        self.texts: Mapping[str, str] = {}
 
     def on_config_map(self, event: ConfigMapUpdated | ConfigMapDeleted) -> None:
         if isinstance(event, ConfigMapUpdated):
@@ -88,10 +92,11 @@ class PolicyFeed:
         self, newest: ConfigMapUpdated | ConfigMapDeleted, last_good: PolicyBundle | None
     ) -> PoliciesUpdated:
         if isinstance(newest, ConfigMapDeleted):
+            self.texts = {}
             return PoliciesUpdated(None, "", last_good, self._place, self._kept_in)
         there = {**newest.data, **{key: decode_text(raw) for key, raw in newest.binary.items()}}
         texts = {**policy_texts(there), **self._settings_texts}
-        unused = parameters_without_policy(texts)
+        unused = [policy for policy in parameters_without_policy(texts) if not self._is_elsewhere(policy)]
         if unused != self._reported_unused and unused:
             log.warning(
                 "parameters are set for policies that do not exist", extra={"policies": ", ".join(unused)}
@@ -110,6 +115,7 @@ class PolicyFeed:
             bundle = await self._check(texts, self._place)
         finally:
             slow.cancel()
+        self.texts = texts
         return PoliciesUpdated(bundle, newest.resource_version, last_good, self._place, self._kept_in)
 
     def _warn_slow_check(self) -> None:

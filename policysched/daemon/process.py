@@ -85,12 +85,20 @@ async def open_process(settings: DaemonSettings, *, user_agent: str) -> AsyncIte
             cost_max=settings.policy_cost_max,
         )
         stack.push_async_callback(checker.close)
+        team_checker = None
+        if settings.team_policies is not None:
+            # A checker of their own, so that no team's text delays the check of the operator's.
+            team_checker = WorkerChecker(
+                timeout_s=settings.policy_timeout_s, cost_max=settings.policy_cost_max
+            )
+            stack.push_async_callback(team_checker.close)
         samples = make_sources(
             settings.samples, settings.metrics, session, now_ns=clock.now_ns, random=random_stream
         )
         runtime = Runtime(
             transport=session,
             check_texts=checker,
+            check_team_texts=team_checker,
             now_ns=clock.now_ns,
             monotonic_s=time.monotonic,
             random=random_stream,

@@ -14,7 +14,7 @@ from policysched.daemon.metric_monitor import MetricStatus
 from policysched.scheduler.decision_records import Decision
 from policysched.scheduler.explain_record import parameter_values
 from policysched.scheduler.pending_status import PendingPodStatus
-from policysched.scheduler.policies.registry import PolicyStatus
+from policysched.scheduler.policies.policy_status import PolicyStatus
 from policysched.scheduler.scheduler import Scheduler
 from policysched.text import Diagnostic
 

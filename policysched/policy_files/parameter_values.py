@@ -77,7 +77,7 @@ def read_parameter_values(sources: Mapping[str, Source]) -> ParameterValuesByPol
             continue
         policy = key.removeprefix(SETTINGS_KEY_PREFIX).removesuffix(PARAMETERS_SUFFIX)
         if key.startswith(SETTINGS_KEY_PREFIX):
-            settings = {**settings, policy: _read(source, f"settings, params.{policy}")}
+            settings = {**settings, policy: _read(source, f"settings, params.{policy}", by_operator=True)}
         else:
             keyed = {**keyed, policy: _read(source, source.origin.note or source.name)}
     return merge_parameter_values(keyed, settings)
@@ -91,11 +91,11 @@ def parse_parameter_flags(flags: Iterable[str]) -> ParameterValuesByPolicy:
         if not equals or not name.isidentifier():
             raise BadParameterFlag(f"--param {flag}: write NAME=VALUE")
         source = Source("--param", flag)
-        values[name] = ParameterValue(text, "--param", Span(source, len(name) + 1, len(flag)))
+        values[name] = ParameterValue(text, "--param", Span(source, len(name) + 1, len(flag)), True)
     return {ALL_POLICIES: ParameterValues(values)} if values else NO_PARAMETER_VALUES
 
 
-def _read(source: Source, place: str) -> ParameterValues:
+def _read(source: Source, place: str, *, by_operator: bool = False) -> ParameterValues:
     if (at := invalid_utf8_offset(source.text)) is not None:
         return _unreadable(Source(source.name, "", source.origin), 0, f"not UTF-8 text (byte {at})")
     if len(source.text.encode()) > _BYTES_MAX:
@@ -120,7 +120,7 @@ def _read(source: Source, place: str) -> ParameterValues:
                 _parameter_diagnostic(span, "a parameter must be a single value or a list of values")
             )
         else:
-            values[name] = ParameterValue(text, place, _trim_line_end(span))
+            values[name] = ParameterValue(text, place, _trim_line_end(span), by_operator)
     return ParameterValues(values, tuple(problems))
 
 

@@ -9,6 +9,7 @@ from policysched.config.settings import NamespacedName
 from policysched.daemon.extender_caller import ExtenderCaller
 from policysched.daemon.last_good_store import LastGoodStore
 from policysched.daemon.policy_feed import PolicyFeed
+from policysched.daemon.team_policy_feed import TeamPolicyFeed
 from policysched.kube.write.bind import Binder
 from policysched.kube.write.claim_writes import PrebindWriter
 from policysched.kube.write.events_and_conditions import Reporter
@@ -35,7 +36,9 @@ class CommandDispatcher:
         feed: PolicyFeed,
         policies: NamespacedName,
         consultant: ExtenderCaller,
+        teams: TeamPolicyFeed | None = None,
     ) -> None:
+        self._teams = teams
         self._extender_caller = consultant
         self._binder = binder
         self._prebind_writer = volumes
@@ -85,18 +88,16 @@ class CommandDispatcher:
                 self._reporter.record_event(
                     EventContent(about, event_type, reason, "Scheduling", message, scheduler)
                 )
-            case c.ReportPolicyEvent(event_type, reason, message):
-                about = EventObject(
-                    "ConfigMap",
-                    self._policies_config_map.namespace,
-                    self._policies_config_map.name,
-                    self._feed.uid,
-                )
+            case c.ReportPolicyEvent(event_type, reason, message, owner):
+                place, object_uid = self._policies_config_map, self._feed.uid
+                if owner is not None and self._teams is not None:
+                    place, object_uid = self._teams.place(owner), self._teams.uid(owner)
+                about = EventObject("ConfigMap", place.namespace, place.name, object_uid)
                 self._reporter.record_event(
                     EventContent(about, event_type, reason, "Reloading", message, EVENT_COMPONENT)
                 )
                 level = logging.WARNING if event_type == "Warning" else logging.INFO
-                log.log(level, message, extra={"reason": reason, "configmap": str(self._policies_config_map)})
+                log.log(level, message, extra={"reason": reason, "configmap": str(place)})
             case c.SavePolicyTexts(texts):
                 self._last_good.save_policies(texts)
             case c.SavePolicyStates(texts):

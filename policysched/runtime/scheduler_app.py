@@ -19,6 +19,7 @@ from policysched.daemon.app import DaemonApp, Runtime, Tasks
 from policysched.daemon.extender_caller import ExtenderCaller, extender_capabilities
 from policysched.daemon.metric_monitor import FIRST_SAMPLES_TIMEOUT_S
 from policysched.daemon.process import ExitReason
+from policysched.daemon.team_policy_feed import TeamPolicyFeed
 from policysched.kube.extender.client import ExtenderClient
 from policysched.kube.leader_election import LeadershipStatus
 from policysched.kube.watch.resources import (
@@ -29,6 +30,7 @@ from policysched.kube.watch.resources import (
     PODS,
     STORAGE_RESOURCES,
     node_objects,
+    team_config_maps,
 )
 from policysched.kube.write.bind import Binder, LostLeadership
 from policysched.kube.write.claim_writes import PrebindWriter
@@ -38,6 +40,7 @@ from policysched.model.identifiers import PodUid
 from policysched.runtime.command_dispatcher import CommandDispatcher
 from policysched.runtime.leadership import Leadership
 from policysched.scheduler.commands import Command
+from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -87,6 +90,7 @@ class SchedulerApp(DaemonApp):
         self.binder, self.prebind_writer, self.evictor = self._make_writers(observe_bind_s)
         self.extender_caller = ExtenderCaller(extenders or {}, self._api, self.post)
         assert self.last_good is not None, "the settings of `run` name a last known good ConfigMap"
+        self.team_policy_feed = self._make_team_feed()
         self._dispatcher = CommandDispatcher(
             self.binder,
             self.prebind_writer,
@@ -96,12 +100,32 @@ class SchedulerApp(DaemonApp):
             self.policy_feed,
             settings.policies,
             self.extender_caller,
+            self.team_policy_feed,
         )
         self._decision_elapsed_s = 0.0  # of the decision in progress
         self._decision_fence = self._make_fence()
         self._ended: asyncio.Event = asyncio.Event()
         self._exit_reason: ExitReason | None = None
         self.stopping = False
+
+    def _make_team_feed(self) -> TeamPolicyFeed | None:
+        settings, check = self.settings, self.runtime.check_team_texts
+        if settings.team_policies is None or check is None:
+            return None
+        return TeamPolicyFeed(
+            settings.team_policies,
+            settings.authority,
+            settings.source_name,
+            check,
+            lambda: self.policy_feed.texts,
+            self.post,
+        )
+
+    def _deliver_policies(self, event: PoliciesUpdated) -> None:
+        if self.team_policy_feed is None:
+            self.post(event)
+        else:
+            self.team_policy_feed.on_operator_update(event)
 
     def _make_writers(
         self, observe_bind_s: Callable[[float], None] | None
@@ -220,6 +244,13 @@ class SchedulerApp(DaemonApp):
             resource = node_objects(kind.kind, group=kind.group, version=kind.version, resource=kind.resource)
             parts[resource.kind] = self._reflector_set.add_reflector(resource, self.post, lambda: None)
         parts |= self._policy_tasks()
+        teams = self.team_policy_feed
+        if teams is not None and self.settings.team_policies is not None:
+            watched = team_config_maps(self.settings.team_policies.config_map)
+            parts["team ConfigMaps"] = self._reflector_set.add_reflector(
+                watched, teams.on_config_map, teams.on_listed
+            )
+            parts["team policies"] = teams.run()
         parts["binder"] = self.binder.run()
         parts["volumes"] = self.prebind_writer.run()
         parts["evictor"] = self.evictor.run()

@@ -50,10 +50,12 @@ EVERY_NAMESPACE = NamespaceSelection()
 
 @dataclass(frozen=True, slots=True)
 class AllowedPolicy:
-    """Policies by name (`*` stands for any characters), and the namespaces that they serve."""
+    """Policies by name (`*` stands for any characters), and the namespaces that they serve. With an `owner` they are
+    those of a team: they serve its namespace alone, and evict pods there alone."""
 
     name: str
     namespaces: NamespaceSelection = EVERY_NAMESPACE
+    owner: str | None = None
 
     def allows(self, policy: str) -> bool:
         """`default-scheduler` is allowed by its name alone, never by a pattern."""
@@ -93,10 +95,36 @@ class Authority:
             return policy != DEFAULT_SCHEDULER
         return any(allowed.allows(policy) for allowed in self.policies)
 
+    def owner(self, policy: str) -> str | None:
+        """The namespace of the team that owns the name: that of the first entry with an owner. None: the operator's."""
+        owners = (
+            allowed.owner for allowed in self.policies or () if allowed.owner and allowed.allows(policy)
+        )
+        return next(owners, None)
+
+    def owners(self) -> frozenset[str]:
+        """The namespaces of all teams that own a name."""
+        return frozenset(allowed.owner for allowed in self.policies or () if allowed.owner)
+
+    def protects(self, policy: str, victim: Pod, namespace: Namespace | None) -> bool:
+        """Whether a pod of the policy must not evict `victim`, whose namespace is `namespace`."""
+        owner = self.owner(policy)
+        return (owner is not None and victim.namespace != owner) or self.victims.protects(victim, namespace)
+
     def namespace_rejection(self, policy: str, name: str, namespace: Namespace | None) -> str | None:
         """Why the policy schedules no pods of the namespace called `name`; None if it serves it."""
         if self.policies is None:
             return None
+        owner = self.owner(policy)
+        if owner is not None:
+            return (
+                None
+                if name == owner
+                else (
+                    f"policy {policy} does not serve namespace {name}: the settings (authority.policies_allowed) "
+                    f"say that namespace {owner} owns it"
+                )
+            )
         served = [allowed.namespaces for allowed in self.policies if allowed.allows(policy)]
         if any(selection.selects(name, namespace) for selection in served):
             return None

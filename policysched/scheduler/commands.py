@@ -232,12 +232,13 @@ class ReportPodEvent:
 
 @dataclass(frozen=True, slots=True)
 class ReportPolicyEvent:
-    """An event on the policies' ConfigMap: `PolicyRejected`, `PolicyRecovered`, `PolicyMissing`, `MetricOutage`,
+    """An event on the policies' ConfigMap, or on that of the team that `owner` names: `PolicyRejected`, `PolicyRecovered`, `PolicyMissing`, `MetricOutage`,
     `PreemptionForbidden`, `PreemptionStopped`, `PolicyCheckDelayed`."""
 
     type: Literal["Normal", "Warning"]
     reason: str
     message: str
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,8 @@ class PoliciesUpdated:
     """The compiled content of the policies' ConfigMap, or its absence (`bundle` None).
 
     `last_good` is set on the first event only: the compiled last known good texts of an earlier process. `source_name` and
-    `last_good_source_name` name both sources in messages; an empty `last_good_source_name` means that there is no such source.
+    `last_good_source_name` name both sources in messages; an empty `last_good_source_name` means that there is no such source. The keys of a team's texts are
+    `NAMESPACE/KEY`; `unread_teams` are the namespaces whose texts this process has not checked yet.
     """
 
     bundle: PolicyBundle | None
@@ -157,6 +158,7 @@ class PoliciesUpdated:
     last_good: PolicyBundle | None = None
     source_name: str = "the policies' ConfigMap"
     last_good_source_name: str = "the ConfigMap of last known good texts"
+    unread_teams: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ from policysched.scheduler.pod_events import PodEvents
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName
 from policysched.scheduler.policies.first_samples import SourceNameOf
 from policysched.scheduler.policies.policy_states import StateCounts
-from policysched.scheduler.policies.registry import PolicyStatus, ReloadResult
+from policysched.scheduler.policies.policy_status import PolicyStatus, ReloadResult
 from policysched.scheduler.policy_membership import PolicyMembership
 from policysched.scheduler.policy_reload import PolicyReload
 from policysched.scheduler.prebind import Prebinder

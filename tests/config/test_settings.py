@@ -10,6 +10,7 @@ import pytest
 from policysched.config.http_settings import HttpSettings
 from policysched.config.layers import BadSettings
 from policysched.config.settings import NamespacedName, read_settings
+from policysched.config.team_settings import TeamPolicySettings
 from policysched.daemon.status import configz_page
 from policysched.kube.leader_election import LeaseSettings
 from policysched.kube.write.bind import BindSettings
@@ -364,3 +365,19 @@ def test_the_authority_of_policies_is_read_and_is_narrow_by_default() -> None:
 def test_mistakes_in_the_authority_of_policies_are_reported(given: dict[str, Any], problem: str) -> None:
     with pytest.raises(BadSettings, match=re.escape(problem)):
         read_settings(None, {}, {"policies": "a/b", "authority": given})
+
+
+def test_teams_own_policies_only_with_a_base_and_names_of_their_own() -> None:
+    owned = {"policies_allowed": [{"name": "*"}, {"name": "ml-*", "owner": "ml"}]}
+    given = {"policies": "a/b", "authority": owned, "team_policies": {"required_base": "base.policy"}}
+
+    settings = read_settings(None, {}, given)
+
+    assert settings.team_policies == TeamPolicySettings("base.policy", "policysched-policies", 8, 128 * 1024)
+    assert settings.authority.owner("ml-a") == "ml" and settings.authority.owners() == {"ml"}
+    assert read_settings(None, {}, {"policies": "a/b"}).team_policies is None
+    with pytest.raises(BadSettings, match=r"no entry of authority\.policies_allowed has an `owner`"):
+        read_settings(None, {}, {**given, "authority": {}})
+    both = {"policies_allowed": [{"name": "ml-*", "owner": "ml", "namespaces": ["web"]}]}
+    with pytest.raises(BadSettings, match="serve the namespace of their owner alone"):
+        read_settings(None, {}, {**given, "authority": both})

@@ -178,6 +178,19 @@ def test_locked_precedes_the_rule() -> None:
     assert rule.locked
 
 
+def test_locked_precedes_a_parameter() -> None:
+    parameter = only("locked\nparam crowd: int = 3 range 1..9")
+
+    assert isinstance(parameter, s.ParameterDecl)
+    assert parameter.locked and not only_parameter("param crowd: int = 3").locked
+
+
+def only_parameter(text: str) -> s.ParameterDecl:
+    parameter = only(text)
+    assert isinstance(parameter, s.ParameterDecl)
+    return parameter
+
+
 def test_a_layer_can_stand_on_one_line() -> None:
     layer = only("layer l when a { drop b }")
 

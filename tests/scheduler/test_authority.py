@@ -299,7 +299,7 @@ def test_the_rights_of_a_pod_are_those_of_the_reference(
     space = core.namespace_of(preemptor)
     selects = evaluate.compile(policy).may_evict(preemptor, space, scene.facts, scene.now_ns)
 
-    rights = EvictionRights(core, selects)
+    rights = EvictionRights(core, policy.name, selects)
     allowed = [rights(victim) for victim in victims]
 
     selected = [

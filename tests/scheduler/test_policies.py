@@ -5,7 +5,8 @@ import pytest
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
-from policysched.scheduler.policies.registry import PolicyRegistry, PolicyStatus
+from policysched.scheduler.policies.policy_status import PolicyStatus
+from policysched.scheduler.policies.registry import PolicyRegistry
 from tests.builders import node, pod
 from tests.scheduler.rig import Rig
 

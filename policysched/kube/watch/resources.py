@@ -254,6 +254,29 @@ def config_map(namespace: str, name: str) -> WatchedResource[ConfigMapUpdated | 
     )
 
 
+@dataclass(frozen=True, slots=True)
+class TeamConfigMapUpdated:
+    """The ConfigMap of a team's policies in its namespace; `content` None: deleted."""
+
+    namespace: str
+    content: ConfigMapUpdated | None
+
+
+def team_config_maps(name: str) -> WatchedResource[TeamConfigMapUpdated]:
+    """The ConfigMaps of one name in all namespaces. The field selector lets RBAC restrict the watch to this name."""
+    return WatchedResource(
+        kind="team ConfigMap",
+        path="/api/v1/configmaps",
+        key=lambda meta: str(meta["namespace"]),
+        updated_event=lambda obj: TeamConfigMapUpdated(
+            str(obj["metadata"]["namespace"]), decode_config_map(obj)
+        ),
+        deleted_event=lambda namespace: TeamConfigMapUpdated(namespace, None),
+        keep_when_malformed=_always_keep,
+        params={"fieldSelector": f"metadata.name={name}"},
+    )
+
+
 def decode_config_map(obj: Json) -> ConfigMapUpdated:
     """Raises MalformedObject."""
     meta, data = obj.get("metadata") or {}, obj.get("data") or {}

@@ -15,6 +15,7 @@ from policysched.lang.check.include import INCLUDE_DEPTH_MAX, IncludeTarget
 from policysched.lang.check.limits import DIAGNOSTICS_MAX, POLICY_COST_MAX, TextGuard, TextLimitExceeded
 from policysched.lang.check.parameter_values import NO_PARAMETER_VALUES, ParameterValuesByPolicy
 from policysched.lang.check.passes import CheckState, build_program, check_document
+from policysched.lang.check.team_texts import RequiredBase, team_text_problems
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir.program import Program
 from policysched.lang.parse import parse
@@ -46,15 +47,23 @@ def check_sources(
     cost_max: int = POLICY_COST_MAX,
     guard: TextGuard = nullcontext,
     check_last: Collection[str] = (),
+    base: RequiredBase | None = None,
 ) -> PolicyBundle:
     """Parse and check every text; `include "..."` looks up the keys. Never raises for bad input.
 
     A policy that costs more than `cost_max` operations is rejected. `guard` may end the check of a single text, which is
     then rejected. The keys in `check_last` are checked after the others; the result does not depend on the order.
+    With `base` the texts that are not the operator's are checked as those of a team.
     """
     checker = _Checker(dict(sorted(sources.items())), parameter_values, cost_max, guard)
     in_order = sorted(checker.sources, key=lambda key: key in check_last)
     checked = {key: checker.check_text(key) for key in in_order}
+    if base is not None:
+        for key in checked.keys() - base.operator_keys:
+            problems = tuple(team_text_problems(checker.parse_text(key)[0], base))
+            if problems:
+                diagnostics = _at_most(DIAGNOSTICS_MAX, (*problems, *checked[key].diagnostics))
+                checked[key] = replace(checked[key], program=None, diagnostics=diagnostics)
     return PolicyBundle(_report_duplicate_policies({key: checked[key] for key in checker.sources}, checker))
 
 

@@ -48,6 +48,16 @@ def declare_parameter(scope: Scope, node: s.ParameterDecl) -> None:
     parameter = Parameter(node.name.text, default, default, low, high, choices, "", node.name.span)
     _check_within_limits(scope, parameter, default, node.default.span, ())
     raw_value = scope.parameter_values.values.get(node.name.text)
+    if raw_value is not None and node.locked and not raw_value.by_operator:
+        scope.report(
+            "PS263",
+            f"the parameter `{node.name.text}` is locked",
+            raw_value.span,
+            label="cannot be set here",
+            help=f"remove it; only the settings can set it: `params: {{POLICY: {{{node.name.text}: VALUE}}}}`",
+            related=(declared_here(node.name.span),),
+        )
+        return
     if raw_value is not None and scope.error_count() == errors:
         value = _check_given_value(scope, raw_value, parameter)
         if value is None:

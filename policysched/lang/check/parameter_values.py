@@ -12,11 +12,13 @@ from policysched.text import Diagnostic, Source, Span
 
 @dataclass(frozen=True, slots=True)
 class ParameterValue:
-    """A text, or the texts of the elements of a list. `location` is its human-readable origin."""
+    """A text, or the texts of the elements of a list. `location` is its human-readable origin. `by_operator`: from the
+    settings or a flag, which may also set a locked parameter."""
 
     text: str | tuple[str, ...]
     location: str
     span: Span
+    by_operator: bool = False
 
 
 @dataclass(frozen=True, slots=True)

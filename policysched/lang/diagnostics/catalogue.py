@@ -8,7 +8,7 @@
 | `PS3xx`, `PS4xx`, `PS5xx` | logic, operations, cost | `warning_docs` |
 | `PS6xx` | values that tenants can set (opt-in) | `trust_docs` |
 | `PS7xx` | test files and coverage (`policysched test`) | `policytest_docs` |
-| `PS9xx` | settings, servers, the running scheduler | `live_docs` |
+| `PS9xx` | settings, servers, the running scheduler, policies of teams | `live_docs`, `team_docs` |
 """
 
 from collections.abc import Mapping
@@ -21,6 +21,7 @@ from policysched.lang.diagnostics.parameter_docs import PARAMETER_DOCS
 from policysched.lang.diagnostics.policytest_docs import POLICYTEST_DOCS
 from policysched.lang.diagnostics.quota_docs import QUOTA_DOCS
 from policysched.lang.diagnostics.syntax_docs import SYNTAX_DOCS
+from policysched.lang.diagnostics.team_docs import TEAM_DOCS
 from policysched.lang.diagnostics.trust_docs import TRUST_DOCS
 from policysched.lang.diagnostics.warning_docs import WARNING_DOCS
 from policysched.text import Diagnostic, Label, Span
@@ -41,7 +42,15 @@ def _index_by_code(*tables: tuple[DiagnosticDoc, ...]) -> Mapping[str, Diagnosti
 
 
 DIAGNOSTIC_DOCS: Mapping[str, DiagnosticDoc] = _index_by_code(
-    SYNTAX_DOCS, NAME_DOCS, PARAMETER_DOCS, QUOTA_DOCS, WARNING_DOCS, TRUST_DOCS, POLICYTEST_DOCS, LIVE_DOCS
+    SYNTAX_DOCS,
+    NAME_DOCS,
+    PARAMETER_DOCS,
+    QUOTA_DOCS,
+    WARNING_DOCS,
+    TRUST_DOCS,
+    POLICYTEST_DOCS,
+    LIVE_DOCS,
+    TEAM_DOCS,
 )
 """All entries by code, in the order of the codes."""
 

@@ -4,7 +4,7 @@ from policysched.lang.diagnostics.diagnostic_doc import EXAMPLE_HEADER, Diagnost
 from policysched.text import Severity
 
 
-def _config_map_example(values: str) -> str:
+def _config_map_example(values: str, declaration: str = "param") -> str:
     return f"""apiVersion: v1
 kind: ConfigMap
 metadata: {{name: policies}}
@@ -12,7 +12,7 @@ data:
   example.policy: |
     policy example version 1
     include kube_default
-    param crowd: int = 100 range 1..110
+    {declaration} crowd: int = 100 range 1..110
     filter crowded require node.pods < crowd
   example.params.yaml: |
     {values}
@@ -51,6 +51,16 @@ PARAMETER_DOCS: tuple[DiagnosticDoc, ...] = (
         "values: strings, numbers, `true` or `false`, or lists of these. While it cannot be "
         "read, the policy NAME is rejected and its previous version stays active.",
         _config_map_example("crowd: {least: 1, most: 90}"),
+        _config_map_example("crowd: 90"),
+    ),
+    DiagnosticDoc(
+        "PS263",
+        "locked-parameter",
+        Severity.ERROR,
+        "a locked parameter is set beside the policies",
+        "A `locked param` has its default, or the value in the operator's settings (`params`) or of "
+        "`--param`. A key `NAME.params.yaml` has the same authors as the policy, so it cannot set one.",
+        _config_map_example("crowd: 90", declaration="locked param"),
         _config_map_example("crowd: 90"),
     ),
 )

@@ -243,7 +243,8 @@ def _include_text(statement: s.IncludeDecl) -> str:
 
 def _parameter_layout(statement: s.ParameterDecl) -> StatementLayout:
     type_, default, limits = statement.type, statement.default, statement.limits
-    head = _segment(f"param {statement.name.text}: {type_text(type_)} =", statement.span, end=type_.span.end)
+    head_text = f"{'locked ' if statement.locked else ''}param {statement.name.text}: {type_text(type_)} ="
+    head = _segment(head_text, statement.span, end=type_.span.end)
     parts = [_segment(expression_text(default, SUM_LEVEL), default.span)]
     if limits is not None:
         parts.append(_segment(_limits_text(limits), limits.span))

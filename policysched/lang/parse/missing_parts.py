@@ -6,6 +6,7 @@ from policysched.lang.parse.syntax_failure import CLOSING_BRACKETS, VALUE_KEYWOR
 from policysched.lang.parse.tokens import Token
 from policysched.text import Diagnostic, Label
 
+_PARAMETER_KEYWORDS = ("param", "locked")
 _STATEMENTS_WITH_BLOCK = frozenset(
     {"metric", "state", "record", "resource", "quota", "outage", "preemption", "layer"}
 )
@@ -57,7 +58,11 @@ def _missing_value_after(failure: SyntaxFailure, before: Token) -> Diagnostic:
 
 def parameter_without_default(failure: SyntaxFailure) -> Diagnostic | None:
     unexpected, before = failure.unexpected_token, failure.previous_token()
-    if failure.keyword != "param" or "EQUAL" not in failure.expected_terminals or before is None:
+    if (
+        failure.keyword not in _PARAMETER_KEYWORDS
+        or "EQUAL" not in failure.expected_terminals
+        or before is None
+    ):
         return None
     if unexpected is not None and unexpected.text not in ("range", "in"):
         return None
@@ -72,7 +77,11 @@ def parameter_without_default(failure: SyntaxFailure) -> Diagnostic | None:
 
 def range_without_dots(failure: SyntaxFailure) -> Diagnostic | None:
     unexpected = failure.unexpected_token
-    if failure.keyword != "param" or "DOTS" not in failure.expected_terminals or unexpected is None:
+    if (
+        failure.keyword not in _PARAMETER_KEYWORDS
+        or "DOTS" not in failure.expected_terminals
+        or unexpected is None
+    ):
         return None
     return make_diagnostic(
         "PS101",

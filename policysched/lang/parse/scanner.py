@@ -166,10 +166,10 @@ class _Scanner:
         """Whether a statement keyword at the start of a line does not begin a statement.
 
         `resource = 1` in braces is a parameter, and so is `outage { ... }` indented in a metric. The
-        `filter` of `replace filter`, `locked filter` or `drop filter` may be on the next line, and in
-        brackets or behind a dot a keyword can be part of an expression.
+        `filter` of `replace filter`, `locked filter` or `drop filter` may be on the next line, and so
+        may the `param` of `locked param`. In brackets or behind a dot a keyword can be part of an expression.
         """
-        if self.after_prefix and word in ("filter", "score", "locked"):
+        if self.after_prefix and word in ("filter", "score", "locked", "param"):
             return True
         after = start + len(word)
         in_expression = self.open_bracket_count > 0 or self.previous[0] == "."

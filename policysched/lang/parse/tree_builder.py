@@ -87,9 +87,10 @@ class TreeBuilder(Transformer[Token, Any]):
         return s.IncludeDecl(string_literal(children[0]), None, self._statement_span())
 
     def parameter(self, children: Children) -> s.ParameterDecl:
-        name, kind, _equal, default, *limits = children
+        locked = isinstance(children[0], Token) and children[0].type == "LOCKED"
+        name, kind, _equal, default, *limits = children[1:] if locked else children
         return s.ParameterDecl(
-            identifier(name), kind, default, limits[0] if limits else None, self._statement_span()
+            identifier(name), kind, default, limits[0] if limits else None, locked, self._statement_span()
         )
 
     def parameter_range(self, children: Children) -> s.RangeLimit:

@@ -348,12 +348,13 @@ class ChoiceLimit:
 
 @dataclass(frozen=True, slots=True)
 class ParameterDecl:
-    """`param NAME: TYPE = DEFAULT range LOW..HIGH`."""
+    """`locked param NAME: TYPE = DEFAULT range LOW..HIGH`."""
 
     name: Identifier
     type: TypeRef
     default: Expression
     limits: RangeLimit | ChoiceLimit | None
+    locked: bool
     span: Span
 
 

@@ -40,7 +40,7 @@ from policysched.scheduler.extenders.queries import (
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.metric_outages import MetricOutages
 from policysched.scheduler.policies.first_samples import SourceNameOf
-from policysched.scheduler.policies.registry import PolicyStatus, ReloadResult
+from policysched.scheduler.policies.policy_status import PolicyStatus, ReloadResult
 from policysched.scheduler.policy_reload import PolicyReload
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.nominations import competing_nominations
@@ -257,7 +257,7 @@ class ExtenderServer:
         pod = _without_delegated_features(pod, plan, AvailableDevices(core.cache.devices))
         if core.pre_enqueue_rejection(policy, pod) is not None:
             return ()
-        may_evict = EvictionRights(core, plan.may_evict(pod, core.namespace_of(pod), facts, now_ns))
+        may_evict = EvictionRights(core, policy, plan.may_evict(pod, core.namespace_of(pod), facts, now_ns))
         dry_run = core.evaluator.dry_run(
             plan,
             pod,

@@ -22,7 +22,6 @@ and stays after its key is deleted, until a text of that name is active. Binds i
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from policysched.evaluate import Plan
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
@@ -33,6 +32,7 @@ from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.policies.allowed_names import disallowed_name
 from policysched.scheduler.policies.duplicate_names import reject_duplicate_names
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName, unusable_extenders
+from policysched.scheduler.policies.policy_status import PolicyPhase, PolicyStatus, ReloadResult
 from policysched.scheduler.policies.rejection_message import (
     errors_of,
     format_duration,
@@ -44,9 +44,6 @@ from policysched.scheduler.policies.rejection_message import (
 )
 from policysched.scheduler.queue.equivalence import program_reads_queue
 from policysched.text import Diagnostic
-
-PolicyPhase = Literal["active", "rejected", "last_known_good", "missing", "removed"]
-ReloadResult = Literal["ok", "unchanged", "parse", "type", "cost", "missing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +57,6 @@ class RunningPolicy:
     plan: Plan
     since_ns: int
     reads_queue: bool
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyStatus:
-    """One row of `/policy`: a policy, or a key that never had a valid one.
-
-    `name` of such a key is that of its header, or None. `sha256` and `version` describe the active
-    text, None if there is none. `diagnostics` describe the current text of the key.
-    `last_success_ns` changes only when another text becomes active; None: not in this process.
-    """
-
-    name: str | None
-    key: str | None
-    version: int | None
-    sha256: str | None
-    phase: PolicyPhase
-    diagnostics: tuple[Diagnostic, ...]
-    since_ns: int
-    last_success_ns: int | None
 
 
 class PolicyRegistry:
@@ -309,28 +287,30 @@ class PolicyRegistry:
             outcome = "policies that include this file keep their active version"
         else:
             outcome = "no version of this policy is active"
-        return [ReportPolicyEvent("Warning", "PolicyRejected", f"{message}; {outcome}")]
+        return [ReportPolicyEvent("Warning", "PolicyRejected", f"{message}; {outcome}", _team_of_key(key))]
 
     def _report_missing(
         self, name: str, starting_from: Program | None, event: PoliciesUpdated
     ) -> list[Command]:
-        if _MISSING_KEY_PREFIX + name in self._reported:
+        owner = self._authority.owner(name)
+        if _MISSING_KEY_PREFIX + name in self._reported or owner in event.unread_teams:
             return []
         running = self.running.get(name)
         program = starting_from if running is None else running.program
         assert program is not None, f"{name} is neither active nor starting"
         cause = "no longer exists" if event.bundle is None else "no longer contains this policy"
+        source_name = event.source_name if owner is None else f"the ConfigMap of namespace {owner}"
         removal = (
             f"add the key {name}.removed (`policysched policies remove {name}`)"
             if event.last_good_source_name
             else "restart the process"
         )
         message = (
-            f"policy `{name}`: {event.source_name} {cause}; the last known good text of the policy, "
+            f"policy `{name}`: {source_name} {cause}; the last known good text of the policy, "
             f"sha {short_sha(program.sha256)}, stays active. To remove the policy, {removal}"
         )
         self._reported[_MISSING_KEY_PREFIX + name] = message
-        return [ReportPolicyEvent("Warning", "PolicyMissing", message)]
+        return [ReportPolicyEvent("Warning", "PolicyMissing", message, owner)]
 
     def _report_recovered(self, key: str, program: Program) -> list[Command]:
         rejected, missing = (
@@ -339,7 +319,9 @@ class PolicyRegistry:
         )
         if rejected is None and missing is None:
             return []
-        return [ReportPolicyEvent("Normal", "PolicyRecovered", _active_message(key, program))]
+        return [
+            ReportPolicyEvent("Normal", "PolicyRecovered", _active_message(key, program), _team_of_key(key))
+        ]
 
     # ── settings ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -428,6 +410,12 @@ class PolicyRegistry:
 
 
 _MISSING_KEY_PREFIX = "missing policy "  # no key of a ConfigMap has spaces
+
+
+def _team_of_key(key: str) -> str | None:
+    """The namespace in the key of a team's text."""
+    namespace, slash, _ = key.partition("/")
+    return namespace if slash else None
 
 
 def _active_message(key: str, program: Program) -> str:

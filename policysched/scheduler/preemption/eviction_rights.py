@@ -10,15 +10,16 @@ from policysched.scheduler.queue.entries import PendingPod
 class EvictionRights:
     """A predicate on victims for one attempt. It counts the pods that only the settings protect, for the message."""
 
-    def __init__(self, core: SchedulerCore, selects: VictimPredicate) -> None:
+    def __init__(self, core: SchedulerCore, policy: str, selects: VictimPredicate) -> None:
         self._core = core
+        self._policy = policy
         self._selects = selects
         self._protected: set[PodUid] = set()
 
     def __call__(self, victim: Pod) -> bool:
         if not self._selects(victim):
             return False
-        if self._core.authority.victims.protects(victim, self._core.namespace_of(victim)):
+        if self._core.authority.protects(self._policy, victim, self._core.namespace_of(victim)):
             self._protected.add(victim.uid)
             return False
         return True
@@ -35,4 +36,6 @@ class EvictionRights:
 def eviction_rights(core: SchedulerCore, pod: PendingPod, now_ns: int) -> EvictionRights:
     """The rights of a pending pod."""
     plan, value = core.plan(pod.policy), pod.pod
-    return EvictionRights(core, plan.may_evict(value, core.namespace_of(value), pod.facts, now_ns))
+    return EvictionRights(
+        core, pod.policy, plan.may_evict(value, core.namespace_of(value), pod.facts, now_ns)
+    )

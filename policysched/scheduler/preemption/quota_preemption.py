@@ -127,7 +127,7 @@ class QuotaPreemption:
         if self._preemption.is_forbidden(now_ns):
             return None
         selects = plan.may_reclaim(value, core.namespace_of(value), pod.facts, now_ns)
-        allowed = EvictionRights(core, selects)
+        allowed = EvictionRights(core, pod.policy, selects)
         own_gang = () if gang is None else gang.terms.keys()
         return ReclaimSearch(
             core,

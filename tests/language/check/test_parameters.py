@@ -41,6 +41,22 @@ CROWD = (
 )
 
 
+def test_a_locked_parameter_has_the_value_of_the_operator_alone() -> None:
+    locked = CROWD.replace("param", "locked param")
+    source = Source("settings", "90")
+    by_operator = ParameterValue("90", "settings", Span(source, 0, 2), by_operator=True)
+
+    set_beside = check_text(locked, parameter_values=values(crowd="90"))
+    set_by_operator = made_with(locked, {"test": ParameterValues({"crowd": by_operator})})
+
+    assert set_beside.program is None and [d.code for d in set_beside.diagnostics] == ["PS263"]
+    assert set_by_operator.parameters["crowd"].value.value == 90
+    again = check_text(set_by_operator.text).program
+    assert again is not None and again.sha256 == set_by_operator.sha256
+    assert "locked param crowd" in set_by_operator.text
+    assert made_with(CROWD, values(crowd="90")).parameters["crowd"].value.value == 90
+
+
 # ── what a value does ──────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -1,0 +1,266 @@
+"""Checks the policies that teams own, each namespace by itself, and adds them to those of the operator.
+
+    operator's PoliciesUpdated ─────────────────────────────┬──► PoliciesUpdated with the texts of all teams
+        └─ its libraries ─┐                                 │
+    a team's ConfigMap ───┴─► one check per namespace ──────┘
+
+A namespace has a check of its own with its own limits, in a worker process that the operator's texts do not use. The
+namespaces take turns, and one that was just checked pauses, so that no team's text or rate of edits keeps the others
+from being checked for longer than one check takes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from policysched.config.settings import NamespacedName
+from policysched.config.team_settings import TeamPolicySettings
+from policysched.daemon.policy_checker import CheckTeamTexts, PolicyTexts, TeamBase, decode_text
+from policysched.kube.watch.resources import ConfigMapUpdated, TeamConfigMapUpdated
+from policysched.lang.check.bundle import CheckedSource, PolicyBundle
+from policysched.lang.diagnostics.catalogue import make_diagnostic
+from policysched.policy_files.parameter_values import SETTINGS_KEY_PREFIX, policy_name_in
+from policysched.policy_files.source_set import PARAMETERS_SUFFIX, POLICY_SUFFIX
+from policysched.scheduler.authority import Authority
+from policysched.scheduler.events import PoliciesUpdated
+from policysched.text import Diagnostic, Source, Span
+
+PAUSE_S = 2.0
+"""Between two checks of one namespace, at least; and at least `PAUSE_FACTOR` times as long as the last one took."""
+PAUSE_FACTOR = 4.0
+
+log = logging.getLogger(__name__)
+
+
+class TeamPolicyFeed:
+    """The reflector calls `on_config_map` and `on_listed`, the operator's feed `on_operator_update`; `run` checks. `texts`
+    returns the operator's texts that were checked last, and `deliver` gets the result."""
+
+    def __init__(
+        self,
+        settings: TeamPolicySettings,
+        authority: Authority,
+        place: str,
+        check: CheckTeamTexts,
+        texts: Callable[[], PolicyTexts],
+        deliver: Callable[[PoliciesUpdated], None],
+    ) -> None:
+        self._settings, self._authority, self._place = settings, authority, place
+        self._check, self._texts, self._deliver = check, texts, deliver
+        self._teams = authority.owners()
+        self._content: dict[str, ConfigMapUpdated] = {}
+        self._checked: dict[str, Mapping[str, CheckedSource]] = {}
+        self._unread = set(self._teams)
+        self._listed = False
+        self._due: dict[str, None] = {}  # namespaces to check, in their order
+        self._pause_until_s: dict[str, float] = {}
+        self._changed = asyncio.Event()
+        self._operator: PoliciesUpdated | None = None
+        self._last_good: PolicyBundle | None = None
+        self._base: TeamBase | None = None
+        self._revision = 0
+        self._delivered = False
+
+    def place(self, namespace: str) -> NamespacedName:
+        """The ConfigMap of a team."""
+        return NamespacedName(namespace, self._settings.config_map)
+
+    def uid(self, namespace: str) -> str:
+        """The UID of a team's ConfigMap, for events; empty if there is none."""
+        content = self._content.get(namespace)
+        return "" if content is None else content.uid
+
+    def on_config_map(self, event: TeamConfigMapUpdated) -> None:
+        """A ConfigMap of a namespace that owns no policies is ignored."""
+        if event.namespace not in self._teams:
+            return
+        if event.content is None:
+            self._content.pop(event.namespace, None)
+        else:
+            self._content[event.namespace] = event.content
+        self._request_check(event.namespace)
+
+    def on_listed(self) -> None:
+        """The first list is complete: other namespaces have no texts."""
+        if not self._listed:
+            self._listed = True
+            for namespace in self._unread - self._content.keys():
+                self._request_check(namespace)
+
+    def on_operator_update(self, event: PoliciesUpdated) -> None:
+        """The operator's texts changed. All teams are checked again if a library or a parameter of the settings did."""
+        self._operator, self._last_good = event, event.last_good or self._last_good
+        base = TeamBase(self._base_texts(event), self._place, self._settings.required_base)
+        if base != self._base:
+            self._base = base
+            for namespace in self._content:
+                self._request_check(namespace)
+        self._changed.set()
+        self._offer()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            delay_s = self._delay_s()
+            self._changed.clear()
+            if delay_s is None or delay_s > 0:
+                try:
+                    async with asyncio.timeout(delay_s):
+                        await self._changed.wait()
+                except TimeoutError:
+                    pass
+                continue
+            await self._check_next()
+
+    # ── checks ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _request_check(self, namespace: str) -> None:
+        self._due.setdefault(namespace)
+        self._changed.set()
+
+    def _delay_s(self) -> float | None:
+        """How long to wait for the first namespace whose pause is over; None: nothing can be checked."""
+        if self._base is None or not self._due:
+            return None
+        now_s = asyncio.get_running_loop().time()
+        return min(self._pause_until_s.get(namespace, now_s) for namespace in self._due) - now_s
+
+    async def _check_next(self) -> None:
+        """Checks the namespace that has waited longest of those whose pause is over."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        namespace = next(name for name in self._due if self._pause_until_s.get(name, began_s) <= began_s)
+        del self._due[namespace]
+        sources = await self._check_team(namespace)
+        took_s = loop.time() - began_s
+        self._pause_until_s[namespace] = loop.time() + max(PAUSE_S, PAUSE_FACTOR * took_s)
+        if namespace in self._unread or sources != self._checked.get(namespace):
+            self._unread.discard(namespace)
+            self._checked[namespace] = sources
+            self._offer()
+
+    async def _check_team(self, namespace: str) -> Mapping[str, CheckedSource]:
+        content = self._content.get(namespace)
+        if content is None:
+            return {}
+        assert self._base is not None, "nothing to check with"
+        there = {**content.data, **{key: decode_text(raw) for key, raw in content.binary.items()}}
+        place = f"ConfigMap {self.place(namespace)}"
+        texts, too_many = self._within_limits(namespace, there, place)
+        checked = (await self._check(texts, place, self._base)).sources
+        return {
+            key: self._check_name(namespace, source)
+            for key, source in {**checked, **too_many}.items()
+            if key.startswith(f"{namespace}/")
+        }
+
+    def _within_limits(
+        self, namespace: str, there: PolicyTexts, place: str
+    ) -> tuple[dict[str, str], dict[str, CheckedSource]]:
+        """The texts to check, policies under `NAMESPACE/KEY`, and those that exceed the limits."""
+        settings = self._settings
+        texts: dict[str, str] = {}
+        too_many: dict[str, CheckedSource] = {}
+        size = 0
+        for key in sorted(there):
+            if not key.endswith((POLICY_SUFFIX, PARAMETERS_SUFFIX)):
+                continue
+            full_key = f"{namespace}/{key}" if key.endswith(POLICY_SUFFIX) else key
+            size += len(there[key].encode("utf-8", "surrogatepass"))
+            if len(texts) < settings.texts_max and size <= settings.bytes_max:
+                texts[full_key] = there[key]
+            elif key.endswith(POLICY_SUFFIX):
+                message = (
+                    f"the texts up to this one exceed the limit of namespace {namespace}: "
+                    f"{settings.texts_max} texts, {settings.bytes_max:,} bytes"
+                )
+                problem = _diagnostic("PS913", message, f"{place} key {full_key}", "remove or shorten texts")
+                too_many[full_key] = CheckedSource(
+                    full_key, False, None, (problem,), policy_name_in(there[key])
+                )
+        return texts, too_many
+
+    def _check_name(self, namespace: str, source: CheckedSource) -> CheckedSource:
+        """Rejects a policy whose name the settings do not give to this namespace."""
+        if source.program is None or self._authority.owner(source.program.name) == namespace:
+            return source
+        return _without_program(
+            source,
+            f"the settings do not let namespace {namespace} own a policy called `{source.program.name}`",
+            f"take a name that an entry of `authority.policies_allowed` with `owner: {namespace}` allows",
+        )
+
+    # ── delivery ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _base_texts(self, event: PoliciesUpdated) -> PolicyTexts:
+        libraries = (
+            ()
+            if event.bundle is None
+            else (key for key, source in event.bundle.sources.items() if source.is_library)
+        )
+        texts = self._texts()
+        given = (key for key in texts if key.startswith(SETTINGS_KEY_PREFIX) and self._is_owned_key(key))
+        return {key: texts[key] for key in (*libraries, *given) if key in texts}
+
+    def _is_owned_key(self, key: str) -> bool:
+        policy = key.removeprefix(SETTINGS_KEY_PREFIX).removesuffix(PARAMETERS_SUFFIX)
+        return self._authority.owner(policy) is not None
+
+    def _offer(self) -> None:
+        """Delivers the operator's texts with those of all teams. The first time it waits for the teams if the operator
+        has nothing to run: a process without any policy ends."""
+        event = self._operator
+        if event is None:
+            return
+        operator = {} if event.bundle is None else event.bundle.sources
+        runs = self._last_good is not None or any(source.program is not None for source in operator.values())
+        if not self._delivered and self._unread and not runs:
+            return
+        names = {name for source in operator.values() if (name := _policy_name(source)) is not None}
+        teams = {
+            key: _yield_name(source, names, self._place)
+            for sources in self._checked.values()
+            for key, source in sources.items()
+        }
+        bundle = PolicyBundle({**operator, **teams}) if teams or event.bundle is not None else None
+        last_good = None if self._delivered else self._last_good
+        self._delivered = True
+        self._revision += 1  # the registry ignores a version that it has seen
+        version = f"{event.resource_version}+{self._revision}" if event.resource_version else ""
+        self._deliver(
+            replace(
+                event,
+                bundle=bundle,
+                resource_version=version,
+                last_good=last_good,
+                unread_teams=frozenset(self._unread),
+            )
+        )
+
+
+def _policy_name(source: CheckedSource) -> str | None:
+    return source.policy_name if source.program is None else source.program.name
+
+
+def _yield_name(source: CheckedSource, operator_names: set[str], place: str) -> CheckedSource:
+    """Rejects a team's policy of a name that the operator's ConfigMap has."""
+    if source.program is None or source.program.name not in operator_names:
+        return source
+    message = f"{place} has a policy called `{source.program.name}`, or removes it"
+    return _without_program(source, message, "take another name, or ask the operator")
+
+
+def _without_program(source: CheckedSource, message: str, advice: str) -> CheckedSource:
+    assert source.program is not None, f"{source.key} is already rejected"
+    problem = make_diagnostic("PS912", message, source.program.name_span, label="not allowed", help=advice)
+    return replace(
+        source,
+        program=None,
+        policy_name=source.program.name,
+        diagnostics=(problem, *source.diagnostics),
+    )
+
+
+def _diagnostic(code: str, message: str, place: str, advice: str) -> Diagnostic:
+    return make_diagnostic(code, message, Span(Source(place, ""), 0, 0), help=advice)

@@ -1,0 +1,45 @@
+"""Diagnostics about policies that teams own. They need the operator's settings (`team_policies`), so they have no example."""
+
+from policysched.lang.diagnostics.diagnostic_doc import DiagnosticDoc
+from policysched.text import Severity
+
+
+def _team_doc(code: str, name: str, title: str, text: str) -> DiagnosticDoc:
+    return DiagnosticDoc(code, name, Severity.ERROR, title, text, bad_example="", good_example="")
+
+
+TEAM_DOCS: tuple[DiagnosticDoc, ...] = (
+    _team_doc(
+        "PS910",
+        "team-policy-base",
+        "a team's policy does not begin with the required base",
+        "Policies in the ConfigMaps of teams are built on the library that the settings name "
+        "(`team_policies.required_base`), a key of the operator's ConfigMap. Its include is the first "
+        "statement after the header, so that nothing precedes the rules and parameters that it locks. "
+        "The scheduler does not activate such a text; the previous version stays active.",
+    ),
+    _team_doc(
+        "PS911",
+        "team-policy-statement",
+        "a statement is not allowed in a team's policy",
+        "Metrics and extenders are read with the credentials of the operator, so only the operator's "
+        "libraries declare them; a team's policy uses those that its base declares. A team has no "
+        "libraries of its own. The scheduler does not activate such a text; the previous version stays active.",
+    ),
+    _team_doc(
+        "PS912",
+        "team-policy-name",
+        "a team's policy has the name of another owner",
+        "The settings say who owns a name: the entry of `authority.policies_allowed` with an `owner`. The "
+        "operator's ConfigMap has precedence, also with a text that is broken or removed. The scheduler "
+        "does not activate such a text.",
+    ),
+    _team_doc(
+        "PS913",
+        "team-texts-limit",
+        "a team has more texts than the settings allow",
+        "A team's ConfigMap has at most `team_policies.texts_max` texts with `team_policies.bytes_max` bytes "
+        "in all. Those beyond, in the order of their keys, are not checked; the previous versions of their "
+        "policies stay active.",
+    ),
+)

@@ -1,0 +1,28 @@
+"""The status of each policy, and of each key without one."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from policysched.text import Diagnostic
+
+PolicyPhase = Literal["active", "rejected", "last_known_good", "missing", "removed"]
+ReloadResult = Literal["ok", "unchanged", "parse", "type", "cost", "missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyStatus:
+    """One row of `/policy`: a policy, or a key that never had a valid one.
+
+    `name` of such a key is that of its header, or None. `sha256` and `version` describe the active
+    text, None if there is none. `diagnostics` describe the current text of the key.
+    `last_success_ns` changes only when another text becomes active; None: not in this process.
+    """
+
+    name: str | None
+    key: str | None
+    version: int | None
+    sha256: str | None
+    phase: PolicyPhase
+    diagnostics: tuple[Diagnostic, ...]
+    since_ns: int
+    last_success_ns: int | None

@@ -1,0 +1,128 @@
+"""Policies that teams own, in the scheduler: whom they serve, whom they evict, and who is told."""
+
+import pytest
+
+from policysched.lang.check.bundle import PolicyBundle
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.authority import AllowedPolicy, Authority
+from tests.builders import namespace, node, placed, pod
+from tests.scheduler.rig import FIT, Rig, bundle
+
+OWNED = Authority((AllowedPolicy("*"), AllowedPolicy("ml-*", owner="ml")))
+TEAM = "policy ml-a version 1\nfilter node_resources_fit\npreemption { victims = any }\n"
+BROKEN = "policy ml-a version 1\nfilter x require y\n"
+
+
+def team_rig(*things: object, last_good: str | None = None) -> Rig:
+    rig = Rig(None, namespace("default"), namespace("ml"), *things, authority=OWNED, synced=False)
+    offer(rig, TEAM if last_good is None else None, last_good=last_good)
+    rig.handle(e.Synced())
+    return rig
+
+
+def offer(
+    rig: Rig, text: str | None, *, last_good: str | None = None, unread: bool = False
+) -> list[c.Command]:
+    """What the feed delivers: the operator's policy and the team's text."""
+    texts = {"main.policy": FIT} if text is None else {"main.policy": FIT, "ml/a.policy": text}
+    rig._version += 1
+    return rig.handle(
+        e.PoliciesUpdated(
+            PolicyBundle(bundle(texts).sources),
+            str(rig._version),
+            None if last_good is None else bundle({"ml-a.policy": last_good}),
+            unread_teams=frozenset({"ml"} if unread else ()),
+        )
+    )
+
+
+def events_to(commands: list[c.Command]) -> list[tuple[str, str | None]]:
+    return [(event.reason, event.owner) for event in commands if isinstance(event, c.ReportPolicyEvent)]
+
+
+@pytest.mark.parametrize("last_good", [None, TEAM])
+def test_a_team_s_policy_serves_its_namespace_alone_also_from_the_last_known_good_text(
+    last_good: str | None,
+) -> None:
+    rig = team_rig(
+        node("a"),
+        pod("own", scheduler="ml-a", namespace="ml"),
+        pod("foreign", scheduler="ml-a", namespace="default"),
+        last_good=last_good,
+    )
+
+    rig.settle()
+
+    assert rig.placements() == {"own": "a"}
+    (message,) = {report.message for report in rig.of(c.ReportPending) if report.name == "foreign"}
+    assert message == (
+        "policy ml-a does not serve namespace default: the settings (authority.policies_allowed) say that "
+        "namespace ml owns it"
+    )
+
+
+def evicted(scheduler: str, victim_namespace: str) -> bool:
+    """Whether a pod of the policy in namespace ml evicts a pod of that namespace."""
+    low = placed(pod("low", cpu=900, priority=0, namespace=victim_namespace), "a")
+    rig = team_rig(node("a", cpu=1000), low)
+    rig.observe(pod("high", cpu=900, priority=9, scheduler=scheduler, namespace="ml"))
+    rig.settle()
+    return bool(rig.of(c.Evict))
+
+
+def test_a_team_s_policy_evicts_pods_of_its_own_namespace_alone() -> None:
+    assert evicted("ml-a", "ml")
+    assert not evicted("ml-a", "default")
+
+
+def test_an_owner_whose_victims_are_not_limited_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        Authority, "protects", lambda self, _policy, victim, space: self.victims.protects(victim, space)
+    )
+
+    with pytest.raises(AssertionError):
+        test_a_team_s_policy_evicts_pods_of_its_own_namespace_alone()
+
+
+def test_an_owner_who_serves_every_namespace_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Authority, "namespace_rejection", lambda *_: None)
+
+    with pytest.raises((AssertionError, ValueError)):
+        test_a_team_s_policy_serves_its_namespace_alone_also_from_the_last_known_good_text(None)
+
+
+def test_events_about_a_team_s_text_go_to_the_team_and_others_to_the_operator() -> None:
+    rig = team_rig()
+
+    rejected = offer(rig, BROKEN)
+    recovered = offer(rig, TEAM)
+    missing = offer(rig, None)
+
+    assert events_to(rejected) == [("PolicyRejected", "ml")]
+    assert events_to(recovered) == [("PolicyRecovered", "ml")]
+    assert events_to(missing) == [("PolicyMissing", "ml")]
+    assert "test" in rig.scheduler.programs() and "ml-a" in rig.scheduler.programs()
+
+
+def test_a_restart_does_not_report_a_team_whose_texts_are_not_read_yet() -> None:
+    rig = Rig(None, authority=OWNED)
+
+    before = offer(rig, None, last_good=TEAM, unread=True)
+    after = offer(rig, None)
+
+    assert events_to(before) == [] and events_to(after) == [("PolicyMissing", "ml")]
+
+
+def test_a_name_has_one_owner_and_a_pattern_without_an_owner_takes_none() -> None:
+    overlapping = Authority(
+        (AllowedPolicy("*"), AllowedPolicy("ml-*", owner="ml"), AllowedPolicy("ml-web-*", owner="ml-web"))
+    )
+
+    assert [overlapping.owner(name) for name in ("ml-a", "ml-web-a", "web", "default-scheduler")] == [
+        "ml",
+        "ml",
+        None,
+        None,
+    ]
+    assert Authority().owner("ml-a") is None
