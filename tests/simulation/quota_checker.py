@@ -41,5 +41,4 @@ class QuotaChecker:
             self._bound[pod.uid] = pod
 
     def check_at_rest(self) -> None:
-        if not self.binds:
-            self._world.fail("no pod was bound, so nothing was checked")
+        assert self.binds, "no pod was bound, so nothing was checked"
