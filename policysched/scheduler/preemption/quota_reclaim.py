@@ -17,6 +17,7 @@ from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.preemption.running_gangs import keeps_minimum
 from policysched.scheduler.quotas.quota_book import ChargedPod, QuotaBook
 from policysched.scheduler.quotas.quota_books import QuotaRefusal
 from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage
@@ -128,7 +129,7 @@ class ReclaimSearch:
     def _whole(self, charged: ChargedPod) -> list[ChargedPod]:
         """The pod, with the rest of its gang where that would be left below its minimum."""
         gang = self.core.gangs.gang_of(charged.pod.uid)
-        if gang is None:
+        if gang is None or not keeps_minimum(gang):
             return [charged]
         left = [uid for uid in gang.placed_members if uid not in self.victims and uid != charged.pod.uid]
         if len(left) >= gang.minimum:

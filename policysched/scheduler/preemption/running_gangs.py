@@ -48,7 +48,7 @@ class RunningGangs:
 
     def __call__(self, pod: Pod) -> RunningGang | None:
         gang = self._core.gangs.gang_of(pod.uid)
-        if gang is None or not _keeps_minimum(gang):
+        if gang is None or not keeps_minimum(gang):
             return None
         running = self._known.get(gang.id)
         if running is None:
@@ -58,7 +58,8 @@ class RunningGangs:
         return running if pod.uid in running.members else None
 
 
-def _keeps_minimum(gang: QueuedGang) -> bool:
+def keeps_minimum(gang: QueuedGang) -> bool:
+    """Whether a gang is evicted whole or keeps its minimum; otherwise its members are single pods as victims."""
     is_partial = gang.best_effort or (
         gang.on_timeout is OnTimeout.BEST_EFFORT and len(gang.placed_members) < gang.minimum
     )
