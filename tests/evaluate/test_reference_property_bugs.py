@@ -84,7 +84,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "nodes outside the subset set the scale": (
         "queue and gangs",
-        "policysched.evaluate.evaluation.Evaluation._evaluated_rows",
+        "policysched.evaluate.evaluation.Evaluation.evaluated_rows",
         lambda _: lambda _self, world: world.columns.valid,
     ),
     "a taint is overlooked": (

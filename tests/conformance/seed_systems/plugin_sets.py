@@ -5,6 +5,7 @@ configuration for each rule.
 from collections.abc import Mapping
 
 from policysched.builtins.registry import BUILTINS
+from policysched.builtins.unsupported import UNSUPPORTED_FEATURES
 from policysched.lang.check import check_text
 from policysched.migrate import import_config
 from policysched.policy_files.source_set import UnusableFile
@@ -21,6 +22,8 @@ _SETS: Mapping[str, str] = {
     "plugin does not implement point": "    score: {enabled: [{name: NodePorts}]}\n",
     "unknown name": "    score: {enabled: [{name: Nope}]}\n",
 }
+_COVERED_IN_PART = {feature.plugin for feature in UNSUPPORTED_FEATURES}
+"""import-config lists what a default plugin lacks for every profile, whatever the rule of the case says."""
 _USUAL = {name: builtin.default_weight for name, builtin in BUILTINS.items() if builtin.default_weight}
 
 
@@ -36,7 +39,7 @@ def outcome(rule: str) -> str:
     assert program is not None, text
     weights = {score.name: score.weight for score in program.rules.scores if score.weight}
     left_out = [item.what for item in done.not_imported if item.where.startswith("profiles")]
-    others = [what for what in left_out if "DynamicResources" not in what]
+    others = [what for what in left_out if not any(plugin in what for plugin in _COVERED_IN_PART)]
     if rule == "weight 0":
         return f"treated as {weights['image_locality']}"
     if weights == {"image_locality": 1}:
