@@ -46,7 +46,7 @@ class Fenced:
 
     @contextmanager
     def leader(
-        self, transport: FaultyTransport, kubeconfig: Path, lease: dict[str, float], bug: str
+        self, transport: FaultyTransport, kubeconfig: Path, lease: dict[str, float], bug: str = ""
     ) -> Iterator[Running]:
         """It is killed at the end, if it has not ended by itself."""
         process = self.deployed.start(
@@ -105,13 +105,13 @@ def milli_of(cpu: str) -> int:
     return int(cpu.removesuffix("m")) if cpu.endswith("m") else 1000 * int(cpu)
 
 
-def binds_beside_another_leader(control_plane: ControlPlane, folder: Path, bug: str = "") -> list[str]:
+def binds_beside_another_leader(control_plane: ControlPlane, folder: Path) -> list[str]:
     """The pods whose binds the first leader sent after the second one led."""
     cluster = Fenced(control_plane, folder)
     kubeconfig = folder / "proxied.kubeconfig"
     with (
         proxied(control_plane, kubeconfig) as transport,
-        cluster.leader(transport, kubeconfig, SHORT_LEASE, bug) as first,
+        cluster.leader(transport, kubeconfig, SHORT_LEASE) as first,
         cluster.deployed.running(elect=True, settings=election(SHORT_LEASE)) as second,
     ):
         second.wait_until_ready()
@@ -126,7 +126,7 @@ def binds_beside_another_leader(control_plane: ControlPlane, folder: Path, bug: 
         wait_for(lambda: first.process.poll() is not None, "the first leader to end")
         late = [name for at_s, name in transport.binds if at_s > led_s]
         wait_for(lambda: max(cluster.free_milli().values()) <= 0, "the nodes to be full")
-        assert late or not any(cluster.free_milli().values()), cluster.free_milli()
+        assert not any(cluster.free_milli().values()), cluster.free_milli()
     return late
 
 
@@ -157,6 +157,8 @@ def binds_after_a_stall(control_plane: ControlPlane, folder: Path, bug: str = ""
 def test_a_leader_that_was_stopped_sends_no_bind_after_another_led(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
+    """Its planted bug is a seed of the simulation (`leadership_is_not_checked_at_the_write`): with real processes the
+    number of binds that leave in time is a matter of milliseconds."""
     assert binds_beside_another_leader(control_plane, tmp_path) == []
 
 
@@ -166,23 +168,10 @@ def test_a_leader_that_was_stopped_sends_no_bind_that_it_decided_before(
     assert binds_after_a_stall(control_plane, tmp_path) == dict.fromkeys(NODES, 0)
 
 
-def test_without_the_check_at_the_write_a_stopped_leader_binds_beside_its_successor(
-    control_plane: ControlPlane, tmp_path: Path
-) -> None:
-    """The planted bug of the first test."""
-    assert some_try(
-        control_plane,
-        tmp_path,
-        lambda folder: binds_beside_another_leader(
-            control_plane, folder, "leadership_is_not_checked_at_the_write"
-        ),
-    )
-
-
 def test_without_the_check_for_a_stall_the_nodes_are_overcommitted(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    """The planted bug of the second test."""
+    """The planted bug of the test before."""
     assert some_try(
         control_plane,
         tmp_path,
@@ -194,7 +183,7 @@ def test_without_the_check_for_a_stall_the_nodes_are_overcommitted(
 
 
 def some_try(control_plane: ControlPlane, folder: Path, is_noticed: Callable[[Path], object]) -> bool:
-    """How many binds leave before the process notices that it lost the Lease is a matter of milliseconds."""
+    """Whether a bind waits for a connection when the process is stopped is a matter of milliseconds."""
     for number in range(BUG_TRIES):
         (folder / str(number)).mkdir()
         if is_noticed(folder / str(number)):

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from policysched import evaluate
@@ -285,7 +285,7 @@ def owned(draw: st.DrawFn, value: Pod) -> Pod:
 
 
 @given(scene=scenes(pods=4), ceiling=CEILINGS, data=st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80, deadline=None, phases=[Phase.generate])
 def test_the_rights_of_a_pod_are_those_of_the_reference(
     scene: Scene, ceiling: VictimCeiling, data: st.DataObject
 ) -> None:
