@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from policysched.lang.types.kinds import Type, TypeKind
-from policysched.lang.types.units import format_value
+from policysched.scheduler.quotas.quota_messages import format_amount
 from policysched.scheduler.quotas.quota_status import QuotaEntityStatus, QuotaResourceStatus
 from policysched.serve.prometheus_text import Labels, MetricFamily, gauge_family
 
@@ -26,18 +26,16 @@ def _entity(entity: QuotaEntityStatus) -> Json:
         "dominant_share": round(entity.dominant_share, 6),
         "resources": {
             resource.resource: {
-                "used": _text(resource.used, resource.type),
-                "amount": _text(resource.amount, resource.type),
-                "borrowed": _text(resource.borrowed, resource.type),
-                "ceiling": None if resource.ceiling is None else _text(resource.ceiling, resource.type),
+                "used": format_amount(resource.used, resource.type),
+                "amount": format_amount(resource.amount, resource.type),
+                "borrowed": format_amount(resource.borrowed, resource.type),
+                "ceiling": None
+                if resource.ceiling is None
+                else format_amount(resource.ceiling, resource.type),
             }
             for resource in entity.resources
         },
     }
-
-
-def _text(amount: int, type_: Type) -> str:
-    return format_value(float(amount) if type_.is_float64 else amount, type_)
 
 
 def quota_families(entities: Iterable[QuotaEntityStatus]) -> Iterator[MetricFamily]:

@@ -1,7 +1,9 @@
 """What a pod that waits for a quota says: which quota, how much is used, by whom, and what would free it."""
 
+from collections.abc import Sequence
 from heapq import nlargest
 
+from policysched.lang.types.kinds import Type
 from policysched.lang.types.units import format_value
 from policysched.scheduler.quotas.quota_book import QuotaBook
 from policysched.scheduler.quotas.quota_limits import QuotaLimits, QuotaNode
@@ -12,27 +14,35 @@ _USERS_MAX = 3
 
 def entity_text(limits: QuotaLimits, quota: int, entity: QuotaNode) -> str:
     """`quota team "vision" in "research"`."""
-    names = " in ".join(f'"{name}"' for name in reversed(entity[1:]))
-    return f"quota {limits.specs[quota].name} {names}"
+    return f"quota {limits.specs[quota].name} {_path_text(entity[1:])}"
+
+
+def _path_text(names: Sequence[str]) -> str:
+    """`"vision" in "research"`, the innermost first."""
+    return " in ".join(f'"{name}"' for name in reversed(names))
 
 
 def amount_text(limits: QuotaLimits, resource: int, amount: int) -> str:
     """`40 cpu`, `512Mi of memory`, `3 pods`."""
-    name, type_ = limits.resources[resource], limits.types[resource]
-    return f"{format_value(float(amount) if type_.is_float64 else amount, type_)} {name}"
+    return f"{format_amount(amount, limits.types[resource])} {limits.resources[resource]}"
+
+
+def format_amount(amount: int, type_: Type) -> str:
+    """An amount of a resource without its name, in the notation of its type."""
+    return format_value(float(amount) if type_.is_float64 else amount, type_)
 
 
 def quota_message(book: QuotaBook, usage: QuotaUsage, block: QuotaBlock) -> str:
     """The message of a pod that is blocked, one line."""
     limits = book.limits
-    text = format_value(block.used, limits.types[block.resource])
+    text = format_amount(block.used, limits.types[block.resource])
     asked = amount_text(limits, block.resource, block.asked)
     whole = amount_text(limits, block.resource, block.limit)
     missing = amount_text(limits, block.resource, block.used + block.asked - block.limit)
     if block.in_pool:
         where = f"quota {limits.specs[block.quota].name}"
-        inside = f" in {' in '.join(f'{chr(34)}{name}{chr(34)}' for name in reversed(block.node[2:]))}"
-        where += inside if len(block.node) > 2 else ""
+        if len(block.node) > 2:
+            where += f" in {_path_text(block.node[2:])}"
         idle = "all rows together"
     else:
         where, idle = entity_text(limits, block.quota, block.node), _with_borrowed(limits, block)
@@ -49,7 +59,7 @@ def _with_borrowed(limits: QuotaLimits, block: QuotaBlock) -> str:
     if amount == block.limit:
         return "no borrowing"
     type_ = limits.types[block.resource]
-    return f"{format_value(amount, type_)} of its own and {format_value(block.limit - amount, type_)} borrowed at most"
+    return f"{format_amount(amount, type_)} of its own and {format_amount(block.limit - amount, type_)} borrowed at most"
 
 
 def _users_text(book: QuotaBook, usage: QuotaUsage, block: QuotaBlock) -> str:
@@ -68,13 +78,13 @@ def _users_text(book: QuotaBook, usage: QuotaUsage, block: QuotaBlock) -> str:
             used = usage.used(entity)[resource]
             if entity[:-1] == prefix and used:
                 borrowed = usage.borrowed(inner, entity, resource)
-                note = f", {format_value(borrowed, type_)} borrowed" if borrowed else ""
-                users.append((used, f'"{entity[-1]}" ({format_value(used, type_)}{note})'))
+                note = f", {format_amount(borrowed, type_)} borrowed" if borrowed else ""
+                users.append((used, f'"{entity[-1]}" ({format_amount(used, type_)}{note})'))
     else:
         users = [
             (
                 charged.charge.amounts[resource],
-                f"{charged.pod.full_name} ({format_value(charged.charge.amounts[resource], type_)})",
+                f"{charged.pod.full_name} ({format_amount(charged.charge.amounts[resource], type_)})",
             )
             for charged in book.pods_of(block.node)
             if charged.charge.amounts[resource]

@@ -8,9 +8,10 @@ import ssl
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -56,7 +57,7 @@ async def run_seed(
                 following = asyncio.create_task(checker.follow())
                 try:
                     async with _policysched(Path(folder), transport.url, admin.name, log, bug) as process:
-                        momentary = _momentary_faults(process.pid, transport, profile, seed)
+                        momentary = partial(_momentary_faults, process.pid, transport, profile, seed)
                         clock = FairClock((process.pid, os.getpid(), *control_plane.serving_pids))
                         await _first(
                             _live(admin, planned, transport, checker, clock, patience_s, momentary),
@@ -80,13 +81,13 @@ async def _live(
     checker: SafetyChecker,
     clock: FairClock,
     patience_s: float,
-    momentary: Coroutine[None, None, None],
+    momentary: Callable[[], Coroutine[None, None, None]],
 ) -> None:
     while not await admin.is_running():
         if clock.now_s > patience_s:
             raise Broken(f"{patience_s:g} s after the start: the first pod waits, though there is room")
         await asyncio.sleep(0.1)
-    faults = asyncio.create_task(momentary)
+    faults = asyncio.create_task(momentary())
     await asyncio.gather(admin.work(planned), _stop_faults(transport, planned.faults_s))
     faults.cancel()
     await asyncio.gather(faults, return_exceptions=True)
