@@ -18,6 +18,8 @@ STOP_WITHIN_S = 120.0
 LOG_TAIL_BYTES = 4_000
 OUTSIDE_THE_EPHEMERAL_RANGE = range(20_000, 32_000)
 WORKERS_MOST = 16
+ENVIRONMENT = {**os.environ, "GOGC": "400"}
+"""Go collects garbage less often: 100 MB more for the API server, and a fifth less of its CPU time."""
 
 
 class NotReady(Exception):
@@ -37,7 +39,12 @@ class Process:
         with log_path.open("ab") as log:
             # In its own group: Ctrl-C in the tests must not end it before the tests do.
             self._popen = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=ENVIRONMENT,
             )
         guardian.watch(self._popen.pid)
 
