@@ -188,7 +188,7 @@ class LeaderElector:
                 **spec,
                 "holderIdentity": "",
                 "leaseDurationSeconds": 1,
-                "renewTime": self._now_micro_time(),
+                "renewTime": micro_time(self._now_ns()),
             }
             await self._replace(lease)
         except ApiErrors as error:
@@ -419,7 +419,7 @@ class LeaderElector:
         )
 
     def _spec(self, before: Json, *, transitions: int) -> Json:
-        now = self._now_micro_time()
+        now = micro_time(self._now_ns())
         ours = before.get("holderIdentity") == self._identity
         return {
             **before,
@@ -429,9 +429,6 @@ class LeaderElector:
             "renewTime": now,
             "leaseTransitions": transitions,
         }
-
-    def _now_micro_time(self) -> str:
-        return micro_time(self._now_ns())
 
     def _set_status(self, status: LeadershipStatus) -> None:
         self.status = status
