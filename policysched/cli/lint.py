@@ -100,7 +100,7 @@ def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence
     help="Also run the query of each metric on its Prometheus server (needs --config).",
 )
 @click.option("--stdin-filename", default="-", metavar="NAME", help="The file name shown for standard input.")
-@click.option("--quiet", "-q", is_flag=True, help="Print findings only, without the summary.")
+@click.option("--quiet", is_flag=True, help="Print findings only, without the summary.")
 def lint(
     paths: tuple[str, ...],
     output_format: str,

@@ -51,9 +51,7 @@ def _pattern(
 @click.option(
     "--output-file", type=click.Path(dir_okay=False), help="Write the results to this file instead of stdout."
 )
-@click.option(
-    "--quiet", "-q", is_flag=True, help="Print failures only, without passed tests and the summary."
-)
+@click.option("--quiet", is_flag=True, help="Print failures only, without passed tests and the summary.")
 @click.option("--watch", is_flag=True, help="Run the tests again when a file changes, until Ctrl-C.")
 def test(
     paths: tuple[str, ...],

@@ -528,7 +528,7 @@ def test_quiet_prints_findings_and_nothing_else(tmp_path: Path) -> None:
     (good,) = write(tmp_path, good=GOOD)
     (bad,) = write(tmp_path, bad=BAD)
 
-    clean, broken = run("lint", "--quiet", good), run("lint", "-q", bad)
+    clean, broken = run("lint", "--quiet", good), run("lint", "--quiet", bad)
 
     assert (clean.code, clean.out, clean.err) == (0, "", "")
     assert (broken.code, broken.err) == (1, "")

@@ -706,7 +706,7 @@ def test_quiet_prints_failures_and_nothing_else(folder: Path) -> None:
         "name: it", "name: wrong"
     )
 
-    fails = play_tests(folder, both, "-q")
+    fails = play_tests(folder, both, "--quiet")
 
     assert (passes.code, passes.out, passes.err) == (0, "", "")
     assert fails.code == 1
