@@ -11,7 +11,7 @@ import yaml
 from policysched.cli import main
 from tests.house.docs import ROOT, written_pages
 
-MAKE_TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+MAKE_TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def hooks_here() -> list[dict[str, Any]]:
