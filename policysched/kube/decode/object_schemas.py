@@ -252,7 +252,9 @@ _CSI_NODE = object_of(
     spec=object_of(drivers=ListSchema(object_of({"name": TEXT}, allocatable=object_of(count=INT32)))),
 )
 
-_CSI_DRIVER = object_of({"metadata": _metadata()}, spec=object_of(storageCapacity=BOOLEAN))
+_CSI_DRIVER = object_of(
+    {"metadata": _metadata()}, spec=object_of(storageCapacity=BOOLEAN, preventPodSchedulingIfMissing=BOOLEAN)
+)
 
 _STORAGE_CAPACITY = object_of(
     {"metadata": _metadata(), "storageClassName": TEXT},
