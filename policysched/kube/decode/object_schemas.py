@@ -167,6 +167,8 @@ _POD = object_of(
         message=TEXT,
         qosClass=TEXT,
         nominatedNodeName=TEXT,
+        resources=_RESOURCES,
+        allocatedResources=QUANTITIES,
         startTime=TIME,
         conditions=ListSchema(object_of(type=TEXT, status=TEXT, reason=TEXT)),
         containerStatuses=ListSchema(_CONTAINER_STATUS),
