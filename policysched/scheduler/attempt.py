@@ -150,7 +150,7 @@ class PodAttempts:
         elif result.node_count and not extenders:
             result = yield from self._preempt(pod, result, now_ns, claims)
         else:  # no pod is evicted for this one, so a nomination of an earlier attempt ends
-            core.clear_nomination(pod.uid, now_ns)
+            core.withdraw_nomination(pod.uid, now_ns)
             if result.node_count and core.plan(pod.policy).allows_preemption:
                 result = _with_preemption_skipped(result, extenders)
         self.record_failure(pod, result, now_ns)
@@ -391,7 +391,7 @@ class PodAttempts:
         preemption = yield from self._preemption.preempt_for_pod(pod, now_ns, claims)
         match preemption:
             case None:
-                self._core.clear_nomination(pod.uid, now_ns)
+                self._core.withdraw_nomination(pod.uid, now_ns)
                 return failure
             case PreemptionStarted():
                 return replace(failure, requeue_events=failure.requeue_events | PLACED_POD_EVENTS)

@@ -78,6 +78,7 @@ class BindTracker:
             core.commands.append(Unreserve(uid, reserved))
         core.records.counters.count_attempt("error", pod.policy)
         core.records.counters.failed_binds.append(FailedBind(pod.policy, now_ns - bind.decided_ns))
+        core.withdraw_nomination(uid, now_ns)  # else its own node stays reserved for it
         pod.state, pod.node = QueueState.DETACHED, None
         pod.in_error_backoff = True
         core.queue.apply_backoff(pod, now_ns)

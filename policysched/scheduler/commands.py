@@ -89,7 +89,7 @@ class ClaimToCreate:
 class Prebind:
     """Write what the PV controller and the provisioners need to bind the pod's claims for this node.
 
-    Volumes are written first, then volume claims, then device claims; the claim that is created for the pod comes last. Answered
+    With `nominate` the pod is nominated to the node before that, so that autoscalers keep the node. Volumes are written first, then volume claims, then device claims; the claim that is created for the pod comes last. Answered
     by exactly one `PrebindWritten` or `PrebindRefused`. The bind follows once the claims are bound.
     """
 
@@ -101,6 +101,7 @@ class Prebind:
     volumes_to_provision: tuple[VolumeToProvision, ...]
     claims_to_reserve: tuple[ClaimToReserve, ...] = ()
     claim_to_create: ClaimToCreate | None = None
+    nominate: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,8 +135,14 @@ class SchedulerCore:
         pod.pending_message = message
         self.commands += self.reports.report(pod.pod, reason, message, now_ns)
 
+    def withdraw_nomination(self, uid: PodUid, now_ns: int) -> None:
+        """A decision of ours no longer holds. What another component nominated (an autoscaler, for example) stays."""
+        nominated = self.cache.nominated.get(uid)
+        if nominated is not None and not nominated.nominated_by_other:
+            self.clear_nomination(uid, now_ns)
+
     def clear_nomination(self, uid: PodUid, now_ns: int) -> None:
-        """Free the room that is kept for the pod on its nominated node, if it is nominated."""
+        """Free the room that is kept for the pod on its nominated node, if it is nominated, whoever did that."""
         nominated = self.cache.nominated.get(uid)
         if nominated is None:
             return

@@ -3,6 +3,9 @@
     assumed ──Prebind──► writing ──PrebindWritten──► waiting ──all claims bound──► prebound ──► Bind
                             └──────── refused, undone, node deleted, timeout ──────────┴──► withdrawn, tried again
 
+The pod is nominated to its node before anything is written, as by kube-scheduler with the gate
+NominatedNodeNameForExpectation: autoscalers then keep the node. A withdrawn pod loses the nomination.
+
 The volumes are reserved for the pod from the assumption on. After the writes the PV controller and the provisioners
 bind the claims, and the watch shows their progress; an object older than what was written is not judged.
 
@@ -73,6 +76,10 @@ class Prebinder:
         deadline_ns = now_ns + _timeout_s(requirements) * SECOND_NS
         core.binds.prebinding[pod.uid] = PrebindState(bind, requirements, deadline_ns)
         self._deadlines.put(pod.uid, deadline_ns)
+        nominated = core.cache.nominated.get(pod.uid)
+        nominate = nominated is None or nominated.nominated_node != bind.node
+        if nominate:
+            core.queue.requeue(core.cache.nominate(pod.uid, bind.node), now_ns)
         if requirements.devices.claim_to_create is not None:
             core.binds.created_claims[pod.uid] = requirements.devices.claim_to_create[0].key
         core.commands.append(
@@ -99,6 +106,7 @@ class Prebinder:
                     *(_claim_to_reserve(claim, None, now_ns) for claim in requirements.devices.reserved),
                 ),
                 _claim_to_create(requirements.devices, now_ns),
+                nominate,
             )
         )
 

@@ -155,7 +155,7 @@ class DefaultPreemption:
                 dry_run, lambda victim: allowed(victim) and not self._breaker.blocks(victim, now_ns), cluster
             )
         if chosen is None:
-            self._core.clear_nomination(pod.uid, now_ns)
+            self._core.withdraw_nomination(pod.uid, now_ns)
             message = allowed.explain(unavailable_message(len(core.cache.nodes), reasons))
             return self._no_preemption(pod.policy, message, blocked_until_ns, claims)
         self.evict(pod, chosen, now_ns)
@@ -218,14 +218,14 @@ class DefaultPreemption:
     def clear_gang_nominations(self, gang: QueuedGang, now_ns: int) -> None:
         """Clear the nominations of all pending members together."""
         for uid in [uid for uid in self._core.cache.nominated if uid in gang.pending_members]:
-            self._core.clear_nomination(uid, now_ns)
+            self._core.withdraw_nomination(uid, now_ns)
 
     def evict_for_gang(self, gang: QueuedGang, placement: GangPlacement, now_ns: int) -> None:
         """The same for all members of the placement."""
         nominated = self._core.cache.nominated
         placed_uids = {member.pod.uid for member in placement.members}
         for uid in [uid for uid in nominated if uid in gang.pending_members and uid not in placed_uids]:
-            self._core.clear_nomination(uid, now_ns)
+            self._core.withdraw_nomination(uid, now_ns)
         for member in placement.members:
             current = nominated.get(member.pod.uid)
             if member.candidate.victims or current is None or current.nominated_node != member.node:
@@ -291,17 +291,19 @@ class DefaultPreemption:
         )
 
     def _clear_lower_nominations(self, pod: PendingPod, node: NodeName, now_ns: int) -> None:
-        """Clear nominations of lower priority to the node; for a gang, those of all its members."""
+        """Clear nominations of lower priority to the node, whoever made them; for a gang, those of all its members."""
         gangs = self._core.gangs
         own = gangs.gang_of(pod.uid)
         for observed in list(self._core.cache.nominated.values()):
             is_lower = observed.nominated_node == node and observed.pod.priority < pod.priority
-            if is_lower and observed.pod.uid != pod.uid:
+            placed = self._core.cache.ledger.placement(observed.pod.uid) is not None
+            if is_lower and not placed and observed.pod.uid != pod.uid:
                 gang = gangs.gang_of(observed.pod.uid)
                 if gang is None or observed.pod.uid not in gang.unqueued_members:
                     self._core.clear_nomination(observed.pod.uid, now_ns)
                 elif gang is not own:
                     self.clear_gang_nominations(gang, now_ns)
+                    self._core.clear_nomination(observed.pod.uid, now_ns)
 
     def _no_preemption(
         self,
@@ -370,7 +372,7 @@ class DefaultPreemption:
             if gang is not None and preemptor in gang.unqueued_members:
                 self.clear_gang_nominations(gang, now_ns)
             else:
-                core.clear_nomination(preemptor, now_ns)
+                core.withdraw_nomination(preemptor, now_ns)
         fields = {"preemptor": eviction.pod.full_name, "node": eviction.node, "why": reason}
         core.commands.append(Log("warning", "cannot evict the victims of a preemptor", fields))
 
