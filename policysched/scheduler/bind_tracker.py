@@ -11,8 +11,9 @@ from policysched.scheduler.commands import DeleteExtendedClaim, Log, ReportSched
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.decision_records import ConfirmedBind, FailedBind
 from policysched.scheduler.enqueue import PodEnqueuer
-from policysched.scheduler.in_flight_binds import InFlightBind
+from policysched.scheduler.in_flight_binds import GangBindFailure, InFlightBind
 from policysched.scheduler.queue.entries import QueueState
+from policysched.scheduler.queue.gangs import GangMode
 
 
 class BindTracker:
@@ -24,7 +25,7 @@ class BindTracker:
 
     def on_confirmed(self, uid: PodUid, node: NodeName, now_ns: int) -> None:
         core = self._core
-        bind, _ = core.binds.remove(uid)
+        bind, _ = core.binds.remove(uid, now_ns)
         observed = core.cache.pods.get(uid)
         if bind is None or observed is None:
             return  # answered before, or the pod was deleted since and holds nothing
@@ -86,6 +87,12 @@ class BindTracker:
         if gang is not None:
             gang.attempts, gang.in_error_backoff = max(gang.attempts, pod.attempts), True
             core.queue.apply_backoff(gang, now_ns)
+            if (
+                gang.mode is GangMode.WHOLE
+                and not gang.best_effort
+                and len(gang.placed_members) < gang.minimum
+            ):
+                core.binds.gang_failures.setdefault(gang.id, GangBindFailure(pod.pod, message, now_ns))
         self._enqueuer.enqueue_after_bind_failure(pod, now_ns)
         if gang is not None and core.gangs.gang_of(uid) is not gang:
             self._enqueuer.refresh_gang(gang, now_ns, "ScheduleAttemptFailure")
@@ -115,7 +122,7 @@ class BindTracker:
     def _withdraw(self, uid: PodUid, now_ns: int) -> InFlightBind | None:
         """Undo the assumption. Returns the bind if its pod is still pending, else None."""
         core = self._core
-        bind, created_claim = core.binds.remove(uid)
+        bind, created_claim = core.binds.remove(uid, now_ns)
         if created_claim is not None:
             core.commands.append(DeleteExtendedClaim(created_claim, uid))
         if bind is None:

@@ -86,6 +86,15 @@ class ClaimToCreate:
 
 
 @dataclass(frozen=True, slots=True)
+class CancelBind:
+    """Do not send the pod's `Bind` if no request for it has been sent yet. Not answered by itself: the `Bind` is answered
+    by `BindRefused` then, and as usual otherwise."""
+
+    uid: PodUid
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
 class Prebind:
     """Write what the PV controller and the provisioners need to bind the pod's claims for this node.
 
@@ -144,7 +153,8 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Nominate the pod to the node, then set the condition DisruptionTarget on each victim and delete it.
+    """Nominate the pod to the node (None: to none), then set the condition DisruptionTarget on each victim and delete it.
+    `message`: why, in the condition.
 
     Victims that are terminating already are left out, so `victims` may be empty. Answered by exactly one `Evicted` or
     `EvictionRefused`.
@@ -154,8 +164,9 @@ class Evict:
     namespace: str
     name: str
     scheduler: str
-    node: NodeName
+    node: NodeName | None
     victims: tuple[Victim, ...]
+    message: str = "preempting to accommodate a higher priority pod"
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +290,7 @@ Command = (
     | Deallocate
     | DeleteExtendedClaim
     | Evict
+    | CancelBind
     | ClearNomination
     | CallExtenders
     | ReportPreempted

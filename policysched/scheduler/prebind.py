@@ -117,6 +117,9 @@ class Prebinder:
             return
         state.written_versions = versions
         self._record_written(state, versions, now_ns)
+        if state.withdrawal is not None:
+            self.withdraw(uid, state.withdrawal, now_ns)
+            return
         bind, awaited = state.in_flight_bind, state.prebind_work.devices.awaiting_binding
         if awaited:
             # kube-scheduler's reason and wording (plugin DynamicResources).
@@ -186,6 +189,15 @@ class Prebinder:
             self._bind_tracker.on_lost(
                 uid, "the pod is gone or bound while its volumes are being bound", now_ns
             )
+
+    def withdraw(self, uid: PodUid, message: str, now_ns: int) -> None:
+        """Give up the pod's node; if its device writes are not answered, once they are."""
+        state = self._core.binds.prebinding[uid]
+        if _has_unanswered_device_writes(state):
+            state.withdrawal = message
+            return
+        self._finish(state, now_ns)
+        self._bind_tracker.withdraw_and_retry(uid, message, now_ns)
 
     def _record_written(self, state: PrebindState, versions: WrittenVersions, now_ns: int) -> None:
         core, uid, devices = self._core, state.in_flight_bind.pod.uid, state.prebind_work.devices

@@ -16,7 +16,7 @@ from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants
 from policysched.lang.ir.expr import Stage
 from policysched.lang.ir.expr_analysis import stage_of, type_of, walk
-from policysched.lang.ir.program import GangMode, GangSpec, OnTimeout, OrderKey, PreemptionSpec
+from policysched.lang.ir.program import GangMode, GangSpec, OnBindFailure, OnTimeout, OrderKey, PreemptionSpec
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import INT, Type, TypeKind
@@ -85,7 +85,7 @@ def _reads_only_namespace(scope: Scope, key: e.Expr) -> bool:
     return True
 
 
-_GANG_PARAMS = ("min", "max", "timeout", "on_timeout", "mode", "topology")
+_GANG_PARAMS = ("min", "max", "timeout", "on_timeout", "mode", "topology", "on_bind_failure")
 
 
 def check_gang(scope: Scope, node: s.GangDecl) -> GangSpec | None:
@@ -113,6 +113,9 @@ def check_gang(scope: Scope, node: s.GangDecl) -> GangSpec | None:
     on_timeout = params.choice("on_timeout", [choice.value for choice in OnTimeout], "requeue")
     mode = params.choice("mode", [choice.value for choice in GangMode], "whole")
     topology = _topology_key(scope, params, mode)
+    on_bind_failure = params.choice("on_bind_failure", [choice.value for choice in OnBindFailure], "keep")
+    if on_bind_failure == OnBindFailure.EVICT.value:
+        _requires_whole(scope, params, "on_bind_failure", mode)
     if params.get("timeout") is None:
         scope.report(
             "PS404",
@@ -131,6 +134,7 @@ def check_gang(scope: Scope, node: s.GangDecl) -> GangSpec | None:
         on_timeout=OnTimeout(cast(str, on_timeout)),
         mode=GangMode(cast(str, mode)),
         topology_key=topology,
+        on_bind_failure=OnBindFailure(cast(str, on_bind_failure)),
         span=node.span,
     )
 
@@ -150,15 +154,21 @@ def _topology_key(scope: Scope, params: BlockParams, mode: str | None) -> str | 
                 help='for example `"topology.kubernetes.io/zone"`',
             )
         return None
+    _requires_whole(scope, params, "topology", mode)
+    return expr.value
+
+
+def _requires_whole(scope: Scope, params: BlockParams, name: str, mode: str | None) -> None:
+    node = params.get(name)
+    assert node is not None, f"`{name}` is not given"
     if mode == GangMode.GATE.value:
         scope.report(
             "PS235",
-            "`topology` cannot be combined with `mode = gate`",
+            f"`{name}` cannot be combined with `mode = gate`",
             node.span,
             label="requires `mode = whole`",
             help="remove `mode`; `whole` is the default",
         )
-    return expr.value
 
 
 def _optional_gang_term(

@@ -33,6 +33,11 @@ class OnTimeout(Enum):
     BEST_EFFORT = "best_effort"
 
 
+class OnBindFailure(Enum):
+    KEEP = "keep"
+    EVICT = "evict"
+
+
 class GangMode(Enum):
     WHOLE = "whole"
     GATE = "gate"
@@ -42,7 +47,7 @@ class GangMode(Enum):
 class GangSpec:
     """How pods form gangs. A pod whose `key` is missing belongs to no gang. `minimum` and `maximum` are int expressions of
     the pod, `timeout` a duration of the pod (None: no timeout). All nodes of one gang must have the same value of the
-    label `topology_key`."""
+    label `topology_key`. `on_bind_failure`: what happens to bound members when the bind of another is refused."""
 
     key: Expr
     minimum: Expr
@@ -51,6 +56,7 @@ class GangSpec:
     on_timeout: OnTimeout
     mode: GangMode
     topology_key: str | None
+    on_bind_failure: OnBindFailure
     span: Span = field(compare=False)
 
 

@@ -212,6 +212,9 @@ class GangRegistry:
     def __iter__(self) -> Iterator[QueuedGang]:
         return iter(self._gangs.values())
 
+    def get(self, gang_id: GangId) -> QueuedGang | None:
+        return self._gangs.get(gang_id)
+
     def gang_of(self, uid: PodUid) -> QueuedGang | None:
         return self._gang_by_pod.get(uid)
 
