@@ -64,7 +64,9 @@ def test_the_hooks_here_look_at_every_shipped_policy() -> None:
     (pattern,) = [hook["files"] for hook in hooks_here() if hook["id"] == "policysched-lint"]
 
     assert policies
-    assert [path for path in (*policies, "deploy/policies.yaml") if not re.search(pattern, path)] == []
+    assert [
+        path for path in (*policies, "deploy/example-policies.yaml") if not re.search(pattern, path)
+    ] == []
 
 
 def test_the_workflow_and_the_gate_run_the_test_command_of_the_readme() -> None:
