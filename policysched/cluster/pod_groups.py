@@ -162,7 +162,7 @@ class PodGroups:
     def attach(self, observed: ObservedPod) -> ObservedPod:
         """The pod with its group, the group's priority and preemption policy, or the reason why it waits."""
         pod = observed.pod
-        if not pod.group_references:
+        if not pod.group_references or observed.finished:
             return observed
         key = _key(pod, pod.group_references[0])
         group = self.groups.get(key)
