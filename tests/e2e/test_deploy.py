@@ -393,7 +393,7 @@ def test_the_shipped_service_account_suffices_to_bind_report_and_reload(
             wait_for(lambda: admin.said("web", "Scheduled"), "the event")
             (why,) = wait_for(lambda: admin.said("huge", "FailedScheduling"), "the reason")
             assert why == (
-                "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: "
+                "0/1 nodes are available: 1 Insufficient cpu. preemption: "
                 "0/1 nodes are available: 1 Preemption is not helpful for scheduling."
             )
 

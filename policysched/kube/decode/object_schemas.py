@@ -167,6 +167,8 @@ _POD = object_of(
         message=TEXT,
         qosClass=TEXT,
         nominatedNodeName=TEXT,
+        resources=_RESOURCES,
+        allocatedResources=QUANTITIES,
         startTime=TIME,
         conditions=ListSchema(object_of(type=TEXT, status=TEXT, reason=TEXT)),
         containerStatuses=ListSchema(_CONTAINER_STATUS),
@@ -252,7 +254,9 @@ _CSI_NODE = object_of(
     spec=object_of(drivers=ListSchema(object_of({"name": TEXT}, allocatable=object_of(count=INT32)))),
 )
 
-_CSI_DRIVER = object_of({"metadata": _metadata()}, spec=object_of(storageCapacity=BOOLEAN))
+_CSI_DRIVER = object_of(
+    {"metadata": _metadata()}, spec=object_of(storageCapacity=BOOLEAN, preventPodSchedulingIfMissing=BOOLEAN)
+)
 
 _STORAGE_CAPACITY = object_of(
     {"metadata": _metadata(), "storageClassName": TEXT},

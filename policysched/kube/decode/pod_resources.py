@@ -4,6 +4,12 @@ Containers add up; a sidecar (an init container that restarts) runs beside all c
 container runs alone with the sidecars before it. The larger of the two phases counts, and overhead is added. Pod-level
 resources replace the sum. Source: `k8s.io/component-helpers/resource` (`PodRequests`, `PodLimits`), and
 for the requests assumed in scoring `pkg/scheduler/util/pod_resources.go`.
+
+A pod may be resized in place. Until its kubelet has done so, the largest of three amounts counts: what the spec
+wants, what the kubelet has allocated and what the containers have. A resize that the kubelet calls infeasible
+never happens on this node, so the spec does not count. The same holds for pod-level resources. These are the rules of
+kube-scheduler 1.36 (`determineEffectiveRequests`). 1.37 takes the largest after it has added the containers up, which is
+never more; the sum of the largest keeps room for containers that are resized one after the other.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,6 +42,29 @@ class PodResources:
 
 
 @dataclass(frozen=True, slots=True)
+class _ResizeStatus:
+    """What the kubelet reports about one container, or the pod: `actual` resources and `allocated` requests.
+    `infeasible`: the kubelet will not do the pending resize."""
+
+    actual_requests: ResourceAmounts
+    actual_limits: ResourceAmounts | None
+    allocated: ResourceAmounts
+    infeasible: bool
+
+    def counted_requests(self, wanted: ResourceAmounts) -> ResourceAmounts:
+        return _largest(({} if self.infeasible else wanted), self.actual_requests, self.allocated)
+
+    def counted_limits(self, wanted: ResourceAmounts) -> ResourceAmounts:
+        if self.actual_limits is None:
+            return wanted
+        return _largest(({} if self.infeasible else wanted), self.actual_limits)
+
+
+_Statuses = Mapping[str, _ResizeStatus]
+_POD = ""  # the key of the pod's own status in _Statuses: a container has a name
+
+
+@dataclass(frozen=True, slots=True)
 class _Container:
     requests: ResourceAmounts
     limits: ResourceAmounts
@@ -61,22 +90,26 @@ def decode_pod_resources(spec: Json, status: Json) -> PodResources:
 
     Cached by all inputs, since replicas have equal ones: the result is computed and stored once for all of them.
     """
-    running = _allocated_resources(status)
     try:
         key = orjson.dumps(
             (
-                [_container_cache_key(container, running) for container in spec.get("containers") or ()],
-                [_container_cache_key(container, running) for container in spec.get("initContainers") or ()],
+                [_resize_key(container) for container in status.get("containerStatuses") or ()],
+                [_resize_key(container) for container in status.get("initContainerStatuses") or ()],
+                status.get("resources"),
+                status.get("allocatedResources"),
+                _is_resize_infeasible(status),
+                [_container_key(container) for container in spec.get("containers") or ()],
+                [_container_key(container) for container in spec.get("initContainers") or ()],
                 spec.get("overhead"),
                 spec.get("resources"),
                 status.get("qosClass"),
             )
         )
     except orjson.JSONEncodeError:  # a file may have numbers beyond the range of orjson
-        return _compute_pod_resources(spec, status, running)
+        return _compute_pod_resources(spec, status)
     resources = _cache.get(key)
     if resources is None:
-        resources = _compute_pod_resources(spec, status, running)
+        resources = _compute_pod_resources(spec, status)
         if len(_cache) >= _CACHE_MAX:
             _cache.clear()
         _cache[key] = resources
@@ -87,16 +120,24 @@ _CACHE_MAX = 4096
 _cache: dict[bytes, PodResources] = {}
 
 
-def _container_cache_key(container: Json, running: Mapping[str, ResourceAmounts]) -> tuple[Any, ...]:
-    allocated = running.get(str(container.get("name"))) if running else None
-    return container.get("resources"), container.get("restartPolicy"), allocated
+def _container_key(container: Json) -> tuple[Any, ...]:
+    return container.get("name"), container.get("resources"), container.get("restartPolicy")
 
 
-def _compute_pod_resources(spec: Json, status: Json, running: Mapping[str, ResourceAmounts]) -> PodResources:
-    containers = list(_containers(spec, "containers", running))
-    inits = list(_containers(spec, "initContainers", running))
+def _resize_key(container_status: Json) -> tuple[Any, ...]:
+    return (
+        container_status.get("name"),
+        container_status.get("resources"),
+        container_status.get("allocatedResources"),
+    )
+
+
+def _compute_pod_resources(spec: Json, status: Json) -> PodResources:
+    statuses = _resize_statuses(status)
+    containers = list(_containers(spec, "containers", statuses))
+    inits = list(_containers(spec, "initContainers", statuses))
     overhead = decode_resource_list(spec.get("overhead"), "spec.overhead")
-    pod_requests, pod_limits = _pod_level(spec, containers, inits)
+    pod_requests, pod_limits = _pod_level(spec, statuses)
 
     requests = {**_effective(containers, inits, "requests"), **pod_requests}
     limits = {**_effective(containers, inits, "limits"), **pod_limits}
@@ -108,42 +149,65 @@ def _compute_pod_resources(spec: Json, status: Json, running: Mapping[str, Resou
         requests[resource] = requests.get(resource, 0) + amount
         scoring[resource] = scoring.get(resource, 0) + amount
         on_node[resource] = on_node.get(resource, 0) + amount
-        if resource in limits:
+        if limits.get(resource):  # a limit of 0 means that there is none
             limits[resource] += amount
     return PodResources(
         requests=requests,
         limits=limits,
         scoring=(scoring.get("cpu", 0), scoring.get("memory", 0)),
         scoring_on_node=(on_node.get("cpu", 0), on_node.get("memory", 0)),
-        qos=_qos(status, containers + inits, pod_requests, pod_limits),
+        qos=_qos(spec, status),
     )
 
 
-def _containers(spec: Json, kind: str, running: Mapping[str, ResourceAmounts]) -> Iterator[_Container]:
+def _containers(spec: Json, kind: str, statuses: _Statuses) -> Iterator[_Container]:
     for index, container in enumerate(spec.get(kind) or ()):
         resources = container.get("resources") or {}
         field = f"spec.{kind}[{index}].resources"
         limits = decode_resource_list(resources.get("limits"), f"{field}.limits")
         # The API server copies limits to missing requests; manifests in files lack that defaulting.
         requests = {**limits, **decode_resource_list(resources.get("requests"), f"{field}.requests")}
-        for resource, amount in running.get(str(container.get("name")), {}).items():
-            requests[resource] = max(requests.get(resource, 0), amount)
-        yield _Container(requests, limits, sidecar=container.get("restartPolicy") == "Always")
+        sidecar = container.get("restartPolicy") == "Always"
+        reported = statuses.get(str(container.get("name")))
+        if reported is not None and (
+            sidecar or kind == "containers"
+        ):  # others cannot be resized while they run
+            requests, limits = reported.counted_requests(requests), reported.counted_limits(limits)
+        yield _Container(requests, limits, sidecar)
 
 
-def _allocated_resources(status: Json) -> dict[str, ResourceAmounts]:
-    """Resources of running containers: during an in-place resize the larger of old and new counts."""
-    allocated: dict[str, ResourceAmounts] = {}
-    for kind in ("containerStatuses", "initContainerStatuses"):
-        for index, container_status in enumerate(status.get(kind) or ()):
-            field, actual = "resources.requests", (container_status.get("resources") or {}).get("requests")
-            if not actual:
-                field, actual = "allocatedResources", container_status.get("allocatedResources")
-            if actual:
-                allocated[str(container_status.get("name"))] = decode_resource_list(
-                    actual, f"status.{kind}[{index}].{field}"
-                )
-    return allocated
+def _resize_statuses(status: Json) -> dict[str, _ResizeStatus]:
+    """By container name, and of the pod itself. Before 1.33 a kubelet may report only `allocatedResources`;
+    kube-scheduler 1.36 reads them only beside `resources`, 1.37 always."""
+    infeasible = _is_resize_infeasible(status)
+    places: list[tuple[str, str, Json]] = [
+        (str(container.get("name")), f"status.{kind}[{index}]", container)
+        for kind in ("containerStatuses", "initContainerStatuses")
+        for index, container in enumerate(status.get(kind) or ())
+    ]
+    places.append((_POD, "status", status))
+    statuses = {}
+    for name, place, reported in places:
+        actual, allocated = reported.get("resources"), reported.get("allocatedResources")
+        if actual is None and allocated is None:
+            continue
+        statuses[name] = _ResizeStatus(
+            decode_resource_list((actual or {}).get("requests"), f"{place}.resources.requests"),
+            None
+            if actual is None
+            else decode_resource_list(actual.get("limits"), f"{place}.resources.limits"),
+            decode_resource_list(allocated, f"{place}.allocatedResources"),
+            infeasible,
+        )
+    return statuses
+
+
+def _is_resize_infeasible(status: Json) -> bool:
+    """Only the first condition of the type counts, as in kube-scheduler."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodResizePending":
+            return bool(condition.get("reason") == "Infeasible")
+    return False
 
 
 def _effective(containers: list[_Container], inits: list[_Container], what: str) -> ResourceAmounts:
@@ -182,14 +246,28 @@ def _scoring(
     )
 
 
-def _pod_level(
-    spec: Json, containers: list[_Container], inits: list[_Container]
-) -> tuple[ResourceAmounts, ResourceAmounts]:
+def _pod_level(spec: Json, statuses: _Statuses) -> tuple[ResourceAmounts, ResourceAmounts]:
+    """The pod's own requests and limits that replace the containers' sums: those of `spec.resources`, or during a
+    resize what counts of them."""
+    requests, limits = _pod_level_spec(spec)
+    reported = statuses.get(_POD)
+    if reported is None:
+        return requests, limits
+    counted_requests, counted_limits = reported.counted_requests(requests), reported.counted_limits(limits)
+    # A resource that the spec does not name is the containers' sum, whatever the status says.
+    return (
+        {resource: counted_requests.get(resource, 0) for resource in requests},
+        {resource: counted_limits.get(resource, 0) for resource in limits},
+    )
+
+
+def _pod_level_spec(spec: Json) -> tuple[ResourceAmounts, ResourceAmounts]:
     """`spec.resources`, defaulted as the API server does: a request from the containers' sum, else from the limit."""
     resources = spec.get("resources") or {}
     limits = _supported(decode_resource_list(resources.get("limits"), "spec.resources.limits"))
     requests = _supported(decode_resource_list(resources.get("requests"), "spec.resources.requests"))
     if limits:
+        containers, inits = (list(_containers(spec, kind, {})) for kind in ("containers", "initContainers"))
         summed = _supported(_effective(containers, inits, "requests"))
         requests = {**limits, **summed, **requests}
     return requests, limits
@@ -203,18 +281,21 @@ def _supported(amounts: ResourceAmounts) -> ResourceAmounts:
     }
 
 
-def _qos(
-    status: Json, containers: list[_Container], pod_requests: ResourceAmounts, pod_limits: ResourceAmounts
-) -> int:
+def _qos(spec: Json, status: Json) -> int:
     """The class in the status, or computed as the API server would (only cpu and memory, zeros ignored)."""
     classes = {"BestEffort": 0, "Burstable": 1, "Guaranteed": 2}
     stated = status.get("qosClass")
     if stated in classes:
         return classes[stated]
+    pod_requests, pod_limits = _pod_level_spec(spec)
     if pod_requests or pod_limits:
         resources = [(pod_requests, pod_limits)]
     else:
-        resources = [(container.requests, container.limits) for container in containers]
+        resources = [
+            (container.requests, container.limits)
+            for kind in ("containers", "initContainers")
+            for container in _containers(spec, kind, {})
+        ]
     amounts_lists = [amounts_ for pair in resources for amounts_ in pair]
     if not any(amounts_.get(resource) for amounts_ in amounts_lists for resource in _POD_LEVEL):
         return 0
@@ -229,6 +310,13 @@ def _qos(
 def _add_to(total: ResourceAmounts, more: Mapping[str, int]) -> None:
     for resource, amount in more.items():
         total[resource] = total.get(resource, 0) + amount
+
+
+def _largest(*lists: ResourceAmounts) -> ResourceAmounts:
+    result: ResourceAmounts = {}
+    for amounts in lists:
+        _max_with(result, amounts)
+    return result
 
 
 def _max_with(total: ResourceAmounts, least: Mapping[str, int]) -> None:

@@ -7,7 +7,7 @@ is expanded once, even if several libraries include it.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from policysched.builtins.registry import BUILTINS, KUBE_DEFAULT_VERSION, KUBE_SCHEDULER_RELEASES
+from policysched.builtins.registry import KUBE_DEFAULT_VERSION, KUBE_SCHEDULER_RELEASES
 from policysched.lang.check.builtin_libraries import BUILTIN_LIBRARIES, builtin_library
 from policysched.lang.check.limits import INCLUDED_STATEMENTS_MAX
 from policysched.lang.check.scope import Scope, did_you_mean
@@ -183,12 +183,11 @@ def kube_default_statements(
 ) -> Iterator[s.FilterDecl | s.ScoreDecl]:
     """kube-scheduler's default filters, then its scores with their weights, located at `span`."""
     release = KUBE_SCHEDULER_RELEASES[version]
-    builtins = [builtin for name, builtin in BUILTINS.items() if name not in release.missing_builtins]
-    for builtin in builtins:
+    for builtin in release.builtins:
         if builtin.filters:
             params = _params(release.filter_parameter_values.get(builtin.name, {}), span)
             yield s.FilterDecl(s.Identifier(builtin.name, span), (), params, False, span)
-    for builtin in builtins:
+    for builtin in release.builtins:
         if builtin.default_weight is not None and builtin.name not in release.builtins_without_score:
             weight = s.NumberLit(str(builtin.default_weight), "", span)
             params = _params(release.score_parameter_values.get(builtin.name, {}), span)
