@@ -263,7 +263,11 @@ def report_as_kubelet(deployed: Deployed, name: str, *, actual: str, allocated: 
     """The kubelet's report of the container and of a resize that it has not done."""
     image = "registry.test/app:1"
     container = {
-        "name": "main", "image": image, "imageID": image, "ready": True, "restartCount": 0,
+        "name": "main",
+        "image": image,
+        "imageID": image,
+        "ready": True,
+        "restartCount": 0,
         "resources": {"requests": {"cpu": actual, "memory": "64Mi"}},
         "allocatedResources": {"cpu": allocated, "memory": "64Mi"},
     }
