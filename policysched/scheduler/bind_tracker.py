@@ -11,9 +11,12 @@ from policysched.scheduler.commands import DeleteExtendedClaim, Log, ReportSched
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.decision_records import ConfirmedBind, FailedBind
 from policysched.scheduler.enqueue import PodEnqueuer
+from policysched.scheduler.events import BindConfirmed, BindDelayed, BindLost, BindRefused
 from policysched.scheduler.in_flight_binds import GangBindFailure, InFlightBind
 from policysched.scheduler.queue.entries import QueueState
 from policysched.scheduler.queue.gangs import GangMode
+
+BindAnswer = BindConfirmed | BindRefused | BindLost | BindDelayed
 
 
 class BindTracker:
@@ -22,6 +25,18 @@ class BindTracker:
     def __init__(self, core: SchedulerCore, enqueuer: PodEnqueuer) -> None:
         self._core = core
         self._enqueuer = enqueuer
+
+    def on_answer(self, answer: BindAnswer, now_ns: int) -> None:
+        """Apply what became of a bind."""
+        match answer:
+            case BindConfirmed(uid, node):
+                self.on_confirmed(uid, node, now_ns)
+            case BindRefused(uid, reason):
+                self.on_refused(uid, reason, now_ns)
+            case BindLost(uid, reason):
+                self.on_lost(uid, reason, now_ns)
+            case BindDelayed(uid, delay_reason):
+                self.on_delayed(uid, delay_reason, now_ns)
 
     def on_confirmed(self, uid: PodUid, node: NodeName, now_ns: int) -> None:
         core = self._core
@@ -36,6 +51,7 @@ class BindTracker:
         pending, pod = bind.pod, bind.pod.pod
         self._enqueuer.remove(pending, now_ns)
         core.reports.forget(uid)
+        core.group_changed(uid, now_ns)
         core.records.counters.count_attempt("scheduled", pending.policy)
         core.records.counters.confirmed_binds.append(
             ConfirmedBind(

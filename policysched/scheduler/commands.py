@@ -10,6 +10,7 @@ from typing import Literal
 from policysched.cluster.devices.extended_resources import ExtendedResourceMapping
 from policysched.model.devices import ClaimConsumer, DeviceAllocation, DeviceRequest
 from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey, VolumeClaimKey
+from policysched.model.pod_groups import PodGroupKey, PodGroupStatus
 
 PendingReason = Literal["Unschedulable", "PolicyPending", "SchedulerError"]
 """The reason of a pod's PodScheduled condition while it is pending."""
@@ -243,6 +244,17 @@ class ReportPodEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportPodGroup:
+    """Write the status of a PodGroup. `uid`: of another group of that name nothing is written. `api_version` is the one
+    that the server serves."""
+
+    key: PodGroupKey
+    uid: str
+    api_version: str
+    status: PodGroupStatus
+
+
+@dataclass(frozen=True, slots=True)
 class ReportPolicyEvent:
     """An event on the policies' ConfigMap, or on that of the team that `owner` names: `PolicyRejected`, `PolicyRecovered`, `PolicyMissing`, `MetricOutage`,
     `PreemptionForbidden`, `PreemptionStopped`, `PolicyCheckDelayed`."""
@@ -297,6 +309,7 @@ Command = (
     | ReportScheduled
     | ReportPending
     | ReportPodEvent
+    | ReportPodGroup
     | ReportPolicyEvent
     | SavePolicyTexts
     | SavePolicyStates

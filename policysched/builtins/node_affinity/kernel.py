@@ -1,7 +1,7 @@
 """nodeSelector and node affinity over label codes.
 
 A requirement compares small integers; only `Gt` and `Lt` parse label values, each distinct value
-once. Source of the semantics: kubernetes v1.36 `pkg/scheduler/framework/plugins/nodeaffinity` and
+once. Source of the semantics: kubernetes v1.37 `pkg/scheduler/framework/plugins/nodeaffinity` and
 `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`.
 """
 

@@ -1,6 +1,6 @@
 """Taints and tolerations, matched once for each distinct set of taints.
 
-Source of the formula: kubernetes v1.36 `pkg/scheduler/framework/plugins/tainttoleration`.
+Source of the formula: kubernetes v1.37 `pkg/scheduler/framework/plugins/tainttoleration`.
 """
 
 import numpy as np

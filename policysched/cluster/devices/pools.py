@@ -55,8 +55,6 @@ def pools_for(
 
 
 def _is_relevant(resource_slice: ResourceSlice, node: Node) -> bool:
-    if resource_slice.counters:
-        return True  # needed for every allocation from the pool
     if resource_slice.per_device_node_selection:
         return any(
             device.accessible_nodes is not None and device.accessible_nodes.includes(node)
@@ -80,7 +78,7 @@ def _build_pool(
     with_devices = tuple(resource_slice for resource_slice in ordered if not resource_slice.counters)
     names = [device.name for resource_slice in with_devices for device in resource_slice.devices]
     counters: dict[str, Amounts] = {}
-    for resource_slice in ordered:
+    for resource_slice in whole:  # a slice of another node can have the counters of all
         for name, amounts in resource_slice.counters.items():
             if name in counters:
                 return DevicePool(pool_id, invalid=True)

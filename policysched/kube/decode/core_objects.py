@@ -17,6 +17,7 @@ from policysched.kube.decode.devices import (
     has_unknown_claim_kind,
 )
 from policysched.kube.decode.pod_affinity import decode_pod_affinity, decode_spread_constraints
+from policysched.kube.decode.pod_groups import decode_group_references
 from policysched.kube.decode.pod_resources import decode_pod_resources, decode_resource_list
 from policysched.kube.decode.primitives import decode_object, object_name, string_map, text, time_ns
 from policysched.kube.decode.volumes import decode_claim_uses, decode_disks, decode_mounts
@@ -159,6 +160,7 @@ def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> Pod:
         mounts=decode_mounts(volumes),
         device_claims=decode_device_claim_uses(spec, status, space, uid),
         extended=decode_extended_requests(spec),
+        group_references=decode_group_references(meta, spec),
     )
 
 
@@ -306,8 +308,10 @@ def _uncovered(spec: Json) -> tuple[str, ...]:
         fields.append("spec.resourceClaims of an unknown kind")
     if any(toleration.get("operator") in ("Gt", "Lt") for toleration in spec.get("tolerations") or ()):
         fields.append("spec.tolerations with the operator Gt or Lt")
-    if spec.get("schedulingGroup") or spec.get("workloadRef"):
-        fields.append("spec.schedulingGroup")
+    if spec.get("workloadRef"):
+        fields.append("spec.workloadRef")
+    if spec.get("schedulingGroup") and not spec["schedulingGroup"].get("podGroupName"):
+        fields.append("spec.schedulingGroup without podGroupName")
     return tuple(fields)
 
 

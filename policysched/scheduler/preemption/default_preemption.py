@@ -8,7 +8,7 @@ The pod is nominated to the node from the decision on: the node's capacity is re
 lower or equal priority. The pod is not attempted while its eviction is in flight, and it evicts no
 further pods while victims are terminating on its node. For a gang the same is done for all members
 that are needed, or for none (`gangs.gang_preemption`); members keep or lose their nominations together.
-Source: DefaultPreemption of kube-scheduler 1.36.
+Source: DefaultPreemption of kube-scheduler 1.37.
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping
@@ -43,7 +43,11 @@ from policysched.scheduler.preemption.gang_candidates import (
     NoGangPlacement,
 )
 from policysched.scheduler.preemption.nominations import competing_nominations
-from policysched.scheduler.preemption.post_filter_messages import ClaimPostFilterMessage, preemption_message
+from policysched.scheduler.preemption.post_filter_messages import (
+    ClaimPostFilterMessage,
+    placement_message,
+    preemption_message,
+)
 from policysched.scheduler.preemption.running_gangs import RunningGangs
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
@@ -59,7 +63,11 @@ FindGangPlacement = Callable[
 
 @dataclass(frozen=True, slots=True)
 class PreemptionStarted:
-    """Evictions were started; the pod, or the needed members of the gang, are nominated."""
+    """Evictions were started; the pod, or the needed members of the gang, are nominated. `message`: what
+    is said of it on a single pod; empty for nothing.
+    """
+
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +167,7 @@ class DefaultPreemption:
             message = allowed.explain(unavailable_message(len(core.cache.nodes), reasons))
             return self._no_preemption(pod.policy, message, blocked_until_ns, claims)
         self.evict(pod, chosen, now_ns)
-        return PreemptionStarted()
+        return PreemptionStarted(placement_message(plan.program, chosen.node, len(chosen.victims)))
 
     def choose(
         self, dry_run: DryRun, may_evict: Callable[[Pod], bool], cluster: PreemptionInputs

@@ -44,6 +44,7 @@ class QueuedGang(QueueEntry):
         "_timeouts",
         "best_effort",
         "disagreement_reported",
+        "disruption",
         "id",
         "mode",
         "on_timeout",
@@ -62,6 +63,7 @@ class QueuedGang(QueueEntry):
         self.mode = terms.mode
         self.on_timeout = terms.on_timeout
         self.topology = terms.topology
+        self.disruption = terms.disruption
         self.pending_members: dict[PodUid, PendingPod] = {}
         # Members of `pending_members` that have no queue entry of their own.
         self.unqueued_members: dict[PodUid, PendingPod] = {}
@@ -191,6 +193,7 @@ class QueuedGang(QueueEntry):
     def _count_terms(self, uid: PodUid, terms: GangTerms) -> None:
         assert uid not in self.terms, f"{uid} is in gang {self.name} already"
         self.terms[uid] = terms
+        self.topology, self.disruption = terms.topology, terms.disruption
         self._minima[terms.minimum] = self._minima.get(terms.minimum, 0) + 1
         self._maxima[terms.maximum] = self._maxima.get(terms.maximum, 0) + 1
         self._timeouts[terms.timeout_ns] = self._timeouts.get(terms.timeout_ns, 0) + 1
