@@ -44,6 +44,7 @@ class QueuedGang(QueueEntry):
         "_timeouts",
         "best_effort",
         "disagreement_reported",
+        "domains_tried",
         "id",
         "mode",
         "on_timeout",
@@ -69,6 +70,7 @@ class QueuedGang(QueueEntry):
         self.terms: dict[PodUid, GangTerms] = {}
         self.best_effort = False
         self.overdue = False  # timed out; one more attempt before `on_timeout` applies
+        self.domains_tried: frozenset[str] = frozenset()  # the next attempt leaves them out
         self.restarted_ns = 0
         self.disagreement_reported = False
         self._minima: dict[int, int] = {}
