@@ -45,6 +45,7 @@ class QueuedGang(QueueEntry):
         "best_effort",
         "disagreement_reported",
         "disruption",
+        "domains_tried",
         "id",
         "mode",
         "on_timeout",
@@ -71,6 +72,7 @@ class QueuedGang(QueueEntry):
         self.terms: dict[PodUid, GangTerms] = {}
         self.best_effort = False
         self.overdue = False  # timed out; one more attempt before `on_timeout` applies
+        self.domains_tried: frozenset[str] = frozenset()  # the next attempt leaves them out
         self.restarted_ns = 0
         self.disagreement_reported = False
         self._minima: dict[int, int] = {}
