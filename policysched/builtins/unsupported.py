@@ -72,5 +72,7 @@ UNSUPPORTED_FEATURES: tuple[UnsupportedFeature, ...] = (
         ),
     ),
     UnsupportedFeature("TaintToleration", "spec.tolerations with the operator Gt or Lt"),
-    UnsupportedFeature("GangScheduling", "spec.schedulingGroup"),
+    UnsupportedFeature("GangScheduling", "spec.workloadRef (Kubernetes 1.35)"),
+    UnsupportedFeature("GangScheduling", "a PodGroup that belongs to a CompositePodGroup"),
+    UnsupportedFeature("GangScheduling", "a PodGroup with spec.resourceClaims (DRAWorkloadResourceClaims)"),
 )

@@ -422,6 +422,7 @@ def _without_delegated_features(pod: Pod, plan: Plan, devices: AvailableDevices)
     return replace(
         pod,
         uncovered=(),
+        group_references=(),
         claims=pod.claims if plan.covers_claims else (),
         requests={name: amount for name, amount in pod.requests.items() if name not in device_resources},
         device_claims=(),
