@@ -83,7 +83,9 @@ def test_every_documented_make_target_exists() -> None:
     named = {
         target
         for page in written_pages()
-        for target in re.findall(r"(?:^|`)make ([a-z]+(?:-[a-z]+)*)", page.read_text(encoding="utf-8"), re.MULTILINE)
+        for target in re.findall(
+            r"(?:^|`)make ([a-z]+(?:-[a-z]+)*)", page.read_text(encoding="utf-8"), re.MULTILINE
+        )
     }
 
     assert {"demo", "test", "setup"} <= named
