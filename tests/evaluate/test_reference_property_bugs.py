@@ -327,7 +327,16 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
 }
 
 
-KNOWN_SCENES = {"pods that end are members": 82}
+KNOWN_SCENES = {
+    "a filter ignores cluster-wide changes": 100,
+    "halves are rounded up from the wrong side": 14,
+    "members added to an overlay are overlooked": 14,
+    "namespace labels never change": 100,
+    "nodes that the pod cannot use are spread over": 13,
+    "pods that end are members": 82,
+    "samples that cannot be used count as nothing": 14,
+    "traffic between pods is zero": 14,
+}
 """The scene that shows a bug which few scenes show."""
 
 
