@@ -160,7 +160,7 @@ class LivenessChecker:
             elif observed.node is None and (node := self._feasible_node(program, observed, cache)):
                 problems.append(f"{pod.full_name} is pending and the reference finds {node}")
         for (policy, space, key), members in gangs.items():
-            problems += self._gang_problems(self._programs[policy], (policy, space, key), members)
+            problems += self._gang_problems(self._programs[policy], (policy, space, key), members, cache)
         return problems
 
     def _feasible_node(self, program: Program, observed: ObservedPod, cache: ClusterCache) -> str | None:
@@ -173,9 +173,12 @@ class LivenessChecker:
         return next((node for node in explanation.feasible if not self._vetoes(observed.pod.uid, node)), None)
 
     def _gang_problems(
-        self, program: Program, gang: GangKey, members: list[tuple[ObservedPod, GangTerms]]
+        self,
+        program: Program,
+        gang: GangKey,
+        members: list[tuple[ObservedPod, GangTerms]],
+        cache: ClusterCache,
     ) -> list[str]:
-        cache = self._cache_from_server()
         placed = [(observed, terms) for observed, terms in members if observed.node is not None]
         due = [
             (observed, terms)
