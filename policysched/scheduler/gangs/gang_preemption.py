@@ -71,11 +71,11 @@ def find_gang_placement(
     core: SchedulerCore, gang: QueuedGang, context: GangSearchContext, now_ns: int
 ) -> Steps[GangPlacement | NoGangPlacement]:
     """Search with preemption, for as many members as are needed. The gang does not fit as it is."""
-    if gang.topology is None:
+    if not gang.required_keys:
         return (yield from _search_domain(core, gang, None, context, now_ns))
     outcomes: list[GangPlacement | NoGangPlacement] = []
     placements: list[GangPlacement] = []
-    for domain in preemption_domains(core, gang, gang.topology, now_ns)[:_DOMAINS_MAX]:
+    for domain in preemption_domains(core, gang, gang.required_keys, now_ns)[:_DOMAINS_MAX]:
         outcome = yield from _search_domain(core, gang, domain, context, now_ns)
         if isinstance(outcome, GangPlacement):
             placements.append(outcome)
@@ -85,7 +85,7 @@ def find_gang_placement(
         if len(placements) == _DOMAINS_SUFFICIENT:
             break
     if not outcomes:
-        no_domain = TopologyDomain(gang.topology, None)
+        no_domain = TopologyDomain(gang.required_keys[-1], None)
         outcomes.append((yield from _search_domain(core, gang, no_domain, context, now_ns)))
     return min(placements, key=lambda placement: placement.disruption) if placements else outcomes[0]
 
