@@ -197,7 +197,11 @@ class LivenessChecker:
         if vacancies <= 0 or (len(placed) + len(due) < minimum and not in_part):
             return []
         needed = max(0, minimum - len(placed)) if whole else 0
-        for domain in _domains(counted[0].topology, [observed for observed, _ in placed], cache):
+        for domain in _domains(
+            counted[0].levels[0].key if counted[0].levels else None,
+            [observed for observed, _ in placed],
+            cache,
+        ):
             waiting = [observed for observed, _ in due]
             fits = self._place_members(program, waiting, self._cache_from_server(), domain, keep=bool(whole))[
                 :vacancies
