@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from policysched import evaluate
-from policysched.builtins.node_volume_limits import kernel as node_volume_limits
 from policysched.builtins.volume_binding import capacity_score, matching
 from policysched.builtins.volume_binding import kernel as volume_binding
 from policysched.builtins.volume_restrictions import kernel as volume_restrictions
@@ -137,7 +136,7 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Scenario]] = {
     "migration does not matter": (
         volume_binding,
         "volume_fits",
-        lambda volume, view: volume_binding._terms_match(volume.node_affinity_terms, view),
+        lambda volume, view: matching._terms_match(volume.node_affinity_terms, view),
         Scenario(
             of(
                 (node("a", labels={"topology.ebs.csi.aws.com/zone": "z1"}), node("b")),
