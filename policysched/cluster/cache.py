@@ -12,6 +12,7 @@ from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.ledger import Ledger, PlacementState
 from policysched.cluster.node_storage import NodeStorage
 from policysched.cluster.nominations import Nominations
+from policysched.cluster.pod_groups import PodGroups
 from policysched.cluster.pod_index import PodIndex, compact_ended_pod
 from policysched.cluster.pod_sets import PodSets
 from policysched.cluster.shares import NamespaceShares
@@ -63,6 +64,7 @@ class ClusterCache:
         self.pods: dict[PodUid, ObservedPod] = {}
         self.budgets: dict[tuple[str, str], DisruptionBudget] = {}
         self.pod_sets = PodSets()
+        self.pod_groups = PodGroups()
         self._nominations = Nominations()
         # Nodes as observed, and by how much their allocatable is reduced.
         self.ledger = Ledger()
