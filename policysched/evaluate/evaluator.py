@@ -32,7 +32,7 @@ from policysched.evaluate.nominated_rows import NO_NOMINATED_ROWS, NominatedPods
 from policysched.evaluate.placement_explanation import explanation
 from policysched.evaluate.plan.lower import AnyRule, Variant, rule_expressions
 from policysched.evaluate.plan.plan import Plan
-from policysched.evaluate.plan.specialize import specialize_claim_filters
+from policysched.evaluate.plan.specialize import specialize_claim_rules
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.evaluate.scalar.next_change import crossing_ns, next_change_ns
 from policysched.evaluate.snapshots import SnapshotBuilder
@@ -240,7 +240,7 @@ class Evaluator:
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, overlay)
         variant = plan.variant(plan.active_layers(context))
         evaluation, snapshot = self._evaluations.get_without_claims(plan, variant, context, overlay)
-        rules, _ = specialize_claim_filters(
+        rules, _ = specialize_claim_rules(
             evaluation.rules, self._snapshots.cluster_context(plan, variant, pod)
         )
         row = self._columns.row(node)
