@@ -29,6 +29,7 @@ policy test version 1
 filter node_resources_fit
 include pod_groups
 """
+ANY_VICTIMS = POLICY + "preemption { victims = any }\n"
 K8S: PodGroupApi = "scheduling.k8s.io"
 SERVED: Mapping[PodGroupApi, str] = {
     "scheduling.k8s.io": "v1beta1",
@@ -214,6 +215,85 @@ def test_a_policy_without_pod_groups_leaves_such_pods_pending_and_ignores_labels
 
     assert rig.placements().keys() == {"b"}
     assert "include pod_groups" in (rig.pending_message("a") or "")
+
+
+# ── preemption ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def victims_of(rig: Rig) -> set[str]:
+    return {victim.name for evict in rig.of(c.Evict) for victim in evict.victims}
+
+
+def running_group(spec: dict[str, Any], *, least: int = 2, scheduler: str = "test", priority: int = 1) -> Rig:
+    """Three members of a group on a node each, and a pod of priority 50 that needs one of the nodes."""
+    group = gang_group(least=least, **spec)
+    rig = rig_with(e.PodGroupUpdated(group), policy=ANY_VICTIMS, cpu="1", nodes=3)
+    for number in range(3):
+        rig.observe(member(f"m{number}", node=f"n{number}", priority=priority, scheduler=scheduler))
+    rig.observe(decode_pod(pod_manifest("high", cpu="1", priority=50)))
+    rig.settle()
+    return rig
+
+
+@pytest.mark.parametrize("scheduler", ["test", "default-scheduler"])
+def test_a_group_that_is_disrupted_together_is_evicted_whole(scheduler: str) -> None:
+    rig = running_group({"disruptionMode": {"all": {}}, "priority": 1}, scheduler=scheduler)
+
+    assert victims_of(rig) == {"m0", "m1", "m2"}
+
+
+@pytest.mark.parametrize("mode", [{"single": {}}, "Pod"])
+def test_a_group_whose_pods_are_disrupted_alone_loses_one_of_its_minimum(mode: Any) -> None:
+    rig = running_group({"disruptionMode": mode}, least=3)
+
+    assert len(victims_of(rig)) == 1
+
+
+def test_a_group_that_says_nothing_keeps_its_minimum() -> None:
+    assert len(victims_of(running_group({}, least=2))) == 1
+    assert len(victims_of(running_group({}, least=3))) == 3
+
+
+@pytest.mark.parametrize(("mode", "evicted"), [("all", 0), ("single", 1)])
+def test_the_priority_of_a_group_protects_it_as_a_whole(mode: str, evicted: int) -> None:
+    rig = running_group({"disruptionMode": {mode: {}}, "priority": 100})
+
+    assert len(victims_of(rig)) == evicted
+
+
+@pytest.mark.parametrize(("policy", "evicts"), [("PreemptLowerPriority", True), ("Never", False)])
+def test_the_preemption_policy_of_a_group_is_that_of_its_gang(policy: str, evicts: bool) -> None:
+    group = gang_group(priority=100, preemptionPolicy=policy)
+    rig = rig_with(e.PodGroupUpdated(group), policy=ANY_VICTIMS, cpu="1", nodes=2)
+    for number in range(2):
+        rig.observe(decode_pod(pod_manifest(f"low{number}", cpu="1", node=f"n{number}")))
+
+    rig.observe(*map(member, "ab"))
+    rig.settle()
+
+    assert victims_of(rig) == ({"low0", "low1"} if evicts else set())
+
+
+def test_a_group_that_is_preempted_says_so() -> None:
+    rig = running_group({"disruptionMode": {"all": {}}, "priority": 1})
+    evicted = decode_pod(
+        {
+            **pod_manifest("m0", cpu="1", node="n0"),
+            "status": {
+                "phase": "Running",
+                "conditions": [
+                    {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+                ],
+            },
+        }
+    )
+
+    rig.observe(
+        replace(evicted, pod=replace(evicted.pod, group_references=member("m0").pod.group_references))
+    )
+    rig.pass_time(1)
+
+    assert statuses(rig)[-1].disrupted
 
 
 # ── bad input ────────────────────────────────────────────────────────────────────────────────────────────────────────
