@@ -295,7 +295,7 @@ class PodAttempts:
                 verdict.node_count, verdict.pod_rejection, self._sample_sources_message(program)
             )
             return AttemptFailure("PolicyPending", message, 0, {}, requeue_events, verdict.valid_until_ns)
-        post_filter = message_after_rejection(program, verdict.node_count, verdict.rejected_by)
+        post_filter = message_after_rejection(program, pod.pod, verdict.node_count, verdict.rejected_by)
         message = pod_rejected_message(verdict.node_count, verdict.pod_rejection, post_filter)
         return AttemptFailure("Unschedulable", message, 0, {}, requeue_events, None)
 

@@ -160,7 +160,9 @@ def differences(
         assert refusal is not None, f"{decision.name} is refused without a message"
         nodes = len(decision.cache.nodes)
         message = pod_rejected_message(
-            nodes, refusal, message_after_rejection(program, nodes, by_evaluation["plan"].pod_rejected_by)
+            nodes,
+            refusal,
+            message_after_rejection(program, decision.pod, nodes, by_evaluation["plan"].pod_rejected_by),
         )
         yield (
             "victims",

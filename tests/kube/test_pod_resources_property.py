@@ -1,5 +1,6 @@
 """What a pod requests agrees with the reference implementation, before, during and after a resize in place."""
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -86,6 +87,18 @@ def test_requests_and_limits_are_those_of_the_reference(manifest: dict[str, Any]
     agrees_with_the_reference(manifest)
 
 
+def sum_without(state: str) -> object:
+    right = pod_resources._sum
+    return lambda containers, inits, what, assumed: (
+        {} if what == state else right(containers, inits, what, assumed)
+    )
+
+
+def largest_of(container: pod_resources._Container) -> pod_resources._Container:
+    amounts = container.requests, container.allocated, container.actual_requests
+    return replace(container, requests=pod_resources._largest(*amounts))
+
+
 BUGS: dict[str, tuple[object, str, object]] = {
     "an infeasible resize counts": (pod_resources, "_is_resize_infeasible", lambda _: False),
     "any pending resize is infeasible": (
@@ -93,20 +106,21 @@ BUGS: dict[str, tuple[object, str, object]] = {
         "_is_resize_infeasible",
         lambda status: any(item["type"] == "PodResizePending" for item in status["conditions"]),
     ),
-    "allocated resources do not count": (
-        pod_resources._ResizeStatus,
-        "counted_requests",
-        lambda self, wanted: pod_resources._largest({} if self.infeasible else wanted, self.actual_requests),
-    ),
-    "actual resources do not count": (
-        pod_resources._ResizeStatus,
-        "counted_requests",
-        lambda self, wanted: pod_resources._largest({} if self.infeasible else wanted, self.allocated),
+    "allocated resources do not count": (pod_resources, "_sum", sum_without("allocated")),
+    "actual resources do not count": (pod_resources, "_sum", sum_without("actual_requests")),
+    "the largest amount of each container counts": (
+        pod_resources,
+        "_counted_requests",
+        lambda containers, inits, *_, **__: pod_resources._sum(
+            *([largest_of(container) for container in group] for group in (containers, inits)),
+            "requests",
+            {},
+        ),
     ),
     "the pod's own status does not count": (
         pod_resources,
         "_pod_level",
-        lambda spec, _: pod_resources._pod_level_spec(spec),
+        lambda spec, *_, **__: pod_resources._pod_level_spec(spec),
     ),
 }
 

@@ -1,11 +1,10 @@
 """What a pod requests, from its manifest: the reference for `policysched.kube.decode.pod_resources`.
 
-Written from `PodRequests` and `PodLimits` of k8s.io/component-helpers v0.36.3 with `UseStatusResources` and
-`InPlacePodLevelResourcesVerticalScalingEnabled`, one resource at a time and in exact fractions. As in v0.37.2,
-`allocatedResources` count also where a status has no `resources`.
+Written from `PodRequests` and `PodLimits` of k8s.io/component-helpers v0.37.2 with `UseStatusResources` and
+`InPlacePodLevelResourcesVerticalScalingEnabled`, one resource at a time and in exact fractions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -16,11 +15,16 @@ SUFFIXES = {"m": Fraction(1, 1000), "k": Fraction(1000), "Mi": Fraction(2**20), 
 def pod_amount(manifest: Json, resource: str, *, what: str) -> Fraction:
     """How much of the resource counts for the pod; `what` is `requests` or `limits`. 0 if it names none."""
     spec, status = manifest["spec"], manifest.get("status", {})
+    infeasible = _is_infeasible(status)
     amount = _containers_amount(spec, status, resource, what)
-    pod_level = pod_level_amounts(spec)[what]
-    if resource in pod_level:
-        amount = pod_level[resource]
-        amount = _counted(amount, status, infeasible=_is_infeasible(status), resource=resource, what=what)
+    levels = pod_level_amounts(spec)
+    applies = levels["requests"] if what == "requests" else {**levels["requests"], **levels["limits"]}
+    if applies and (resource in ("cpu", "memory") or resource.startswith("hugepages-")):
+        lists = [{} if infeasible and "resources" in status else levels[what]]
+        if "resources" in status:
+            lists.append(_amounts(status["resources"].get(what)))
+            lists += [_amounts(status.get("allocatedResources"))] * (what == "requests")
+        amount = max((named[resource] for named in lists if resource in named), default=amount)
     overhead = Fraction(0)
     if resource in spec.get("overhead", {}):
         overhead = quantity(spec["overhead"][resource])
@@ -60,44 +64,61 @@ def quantity(text: str) -> Fraction:
     return Fraction(text)
 
 
+def _amounts(texts: Mapping[str, str] | None) -> dict[str, Fraction]:
+    return {resource: quantity(text) for resource, text in (texts or {}).items()}
+
+
 def _containers_amount(spec: Json, status: Json, resource: str, what: str) -> Fraction:
+    """The largest of three sums: what the spec wants, unless that is infeasible, what is allocated, and what is there."""
+    infeasible = _is_infeasible(status)
+    sums = [] if infeasible else [_sum(spec, lambda container: _wanted(container, resource, what))]
     statuses = {
         container["name"]: container
-        for kind in ("containerStatuses", "initContainerStatuses")
+        for kind in ("initContainerStatuses", "containerStatuses")
         for container in status.get(kind, ())
     }
 
-    def amount_of(container: Json, *, resizable: bool) -> Fraction:
-        resources = container.get("resources", {})
-        texts = [resources.get("limits", {}).get(resource, "0")]
-        if what == "requests":
-            texts = [resources.get("requests", {}).get(resource, texts[0])]
-        amount = quantity(texts[0])
-        reported = statuses.get(container["name"])
-        if not resizable or reported is None:
-            return amount
-        return _counted(amount, reported, infeasible=_is_infeasible(status), resource=resource, what=what)
+    def unless_infeasible(container: Json) -> Fraction:
+        return Fraction(0) if infeasible else _wanted(container, resource, what)
 
-    running = sum((amount_of(container, resizable=True) for container in spec["containers"]), Fraction(0))
+    def allocated(container: Json) -> Fraction:
+        given = statuses.get(container["name"], {}).get("allocatedResources")
+        return unless_infeasible(container) if given is None else _amounts(given).get(resource, Fraction(0))
+
+    def actual(container: Json) -> Fraction:
+        given = statuses.get(container["name"], {}).get("resources", {}).get(what)
+        if given is not None:
+            return _amounts(given).get(resource, Fraction(0))
+        return allocated(container) if what == "requests" else unless_infeasible(container)
+
+    of_pod = status.get("resources", {}).get(what)
+    if what == "limits":
+        sums.append(_sum(spec, actual) if of_pod is None else _amounts(of_pod).get(resource, Fraction(0)))
+    elif of_pod is not None and "allocatedResources" in status:
+        sums += [
+            _amounts(given).get(resource, Fraction(0)) for given in (of_pod, status["allocatedResources"])
+        ]
+    else:
+        sums += [_sum(spec, allocated), _sum(spec, actual)]
+    return max(sums)
+
+
+def _wanted(container: Json, resource: str, what: str) -> Fraction:
+    resources = container.get("resources", {})
+    text = resources.get("limits", {}).get(resource, "0")
+    if what == "requests":
+        text = resources.get("requests", {}).get(resource, text)
+    return quantity(text)
+
+
+def _sum(spec: Json, amount_of: Callable[[Json], Fraction]) -> Fraction:
+    running = sum((amount_of(container) for container in spec["containers"]), Fraction(0))
     sidecars = peak = Fraction(0)
     for init in spec.get("initContainers", ()):
-        sidecar = init.get("restartPolicy") == "Always"
-        amount = amount_of(init, resizable=sidecar)
+        amount = amount_of(init)
         peak = max(peak, sidecars + amount)
-        sidecars += amount if sidecar else 0
+        sidecars += amount if init.get("restartPolicy") == "Always" else 0
     return max(running + sidecars, peak)
-
-
-def _counted(wanted: Fraction, reported: Json, *, infeasible: bool, resource: str, what: str) -> Fraction:
-    """The most of what is wanted, unless that is infeasible, what is there and, for requests, what is allocated."""
-    fields = ("resources", "allocatedResources") if what == "requests" else ("resources",)
-    if all(reported.get(field) is None for field in fields):
-        return wanted
-    texts: Sequence[str] = [reported.get("resources", {}).get(what, {}).get(resource, "0")]
-    if what == "requests":
-        texts = [*texts, reported.get("allocatedResources", {}).get(resource, "0")]
-    amounts = [quantity(text) for text in texts]
-    return max(amounts if infeasible else [wanted, *amounts])
 
 
 def _is_infeasible(status: Json) -> bool:

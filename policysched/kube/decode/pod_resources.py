@@ -5,14 +5,13 @@ container runs alone with the sidecars before it. The larger of the two phases c
 resources replace the sum. Source: `k8s.io/component-helpers/resource` (`PodRequests`, `PodLimits`), and
 for the requests assumed in scoring `pkg/scheduler/util/pod_resources.go`.
 
-A pod may be resized in place. Until its kubelet has done so, the largest of three amounts counts: what the spec
-wants, what the kubelet has allocated and what the containers have. A resize that the kubelet calls infeasible
+A pod may be resized in place. Until its kubelet has done so, the largest of three sums counts: of what the spec
+wants, of what the kubelet has allocated and of what the containers have. A resize that the kubelet calls infeasible
 never happens on this node, so the spec does not count. The same holds for pod-level resources. These are the rules of
-kube-scheduler 1.36 (`determineEffectiveRequests`). 1.37 takes the largest after it has added the containers up, which is
-never more; the sum of the largest keeps room for containers that are resized one after the other.
+kube-scheduler 1.37; 1.36 adds up the largest amount of each container, which is never less.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,32 +42,28 @@ class PodResources:
 
 @dataclass(frozen=True, slots=True)
 class _ResizeStatus:
-    """What the kubelet reports about one container, or the pod: `actual` resources and `allocated` requests.
-    `infeasible`: the kubelet will not do the pending resize."""
+    """What the kubelet reports about one container, or the pod: its actual resources, and its allocated requests. None:
+    not reported. `has_resources`: the status has resources, even if empty."""
 
-    actual_requests: ResourceAmounts
-    actual_limits: ResourceAmounts | None
-    allocated: ResourceAmounts
-    infeasible: bool
-
-    def counted_requests(self, wanted: ResourceAmounts) -> ResourceAmounts:
-        return _largest(({} if self.infeasible else wanted), self.actual_requests, self.allocated)
-
-    def counted_limits(self, wanted: ResourceAmounts) -> ResourceAmounts:
-        if self.actual_limits is None:
-            return wanted
-        return _largest(({} if self.infeasible else wanted), self.actual_limits)
+    requests: ResourceAmounts | None = None
+    limits: ResourceAmounts | None = None
+    allocated: ResourceAmounts | None = None
+    has_resources: bool = False
 
 
-_Statuses = Mapping[str, _ResizeStatus]
-_POD = ""  # the key of the pod's own status in _Statuses: a container has a name
+_NOT_REPORTED = _ResizeStatus()
 
 
 @dataclass(frozen=True, slots=True)
 class _Container:
+    """`requests` and `limits` are those of the spec; the others come from the status, or else are what counts instead."""
+
     requests: ResourceAmounts
     limits: ResourceAmounts
     sidecar: bool
+    allocated: ResourceAmounts
+    actual_requests: ResourceAmounts
+    actual_limits: ResourceAmounts
 
 
 def decode_resource_list(amounts: Json | None, field: str) -> ResourceAmounts:
@@ -133,18 +128,25 @@ def _resize_key(container_status: Json) -> tuple[Any, ...]:
 
 
 def _compute_pod_resources(spec: Json, status: Json) -> PodResources:
-    statuses = _resize_statuses(status)
-    containers = list(_containers(spec, "containers", statuses))
-    inits = list(_containers(spec, "initContainers", statuses))
+    infeasible = _is_resize_infeasible(status)
+    containers = list(_containers(spec, "containers", status, infeasible=infeasible))
+    inits = list(_containers(spec, "initContainers", status, infeasible=infeasible))
+    of_pod = _resize_status(status, "status")
     overhead = decode_resource_list(spec.get("overhead"), "spec.overhead")
-    pod_requests, pod_limits = _pod_level(spec, statuses)
+    pod_requests, pod_limits = _pod_level(spec, of_pod, infeasible=infeasible)
 
-    requests = {**_effective(containers, inits, "requests"), **pod_requests}
-    limits = {**_effective(containers, inits, "limits"), **pod_limits}
-    # Pod-level requests are ignored while the pod is scored and counted on its node, as in kube-scheduler 1.36:
+    def counted(assumed: ResourceAmounts) -> ResourceAmounts:
+        return _counted_requests(containers, inits, of_pod, assumed, infeasible=infeasible)
+
+    requests = {**counted({}), **pod_requests}
+    limits = {**_counted_limits(containers, inits, of_pod, infeasible=infeasible), **pod_limits}
+    # Pod-level requests are ignored while the pod is scored and counted on its node, as in kube-scheduler since 1.36:
     # the scorer of NodeResourcesFit is created without the feature, the node's totals with it.
-    scoring = _scoring(containers, inits, None)
-    on_node = {**_scoring(containers, inits, requests if pod_requests else None), **pod_requests}
+    assumed = {"cpu": DEFAULT_SCORING_CPU_MILLI, "memory": DEFAULT_SCORING_MEMORY_BYTES}
+    scoring = counted(assumed)
+    if pod_requests:
+        assumed = {resource: amount for resource, amount in assumed.items() if resource not in requests}
+    on_node = {**counted(assumed), **pod_requests}
     for resource, amount in overhead.items():
         requests[resource] = requests.get(resource, 0) + amount
         scoring[resource] = scoring.get(resource, 0) + amount
@@ -160,46 +162,73 @@ def _compute_pod_resources(spec: Json, status: Json) -> PodResources:
     )
 
 
-def _containers(spec: Json, kind: str, statuses: _Statuses) -> Iterator[_Container]:
+def _containers(spec: Json, kind: str, status: Json, *, infeasible: bool = False) -> Iterator[_Container]:
+    statuses = _resize_statuses(status)
     for index, container in enumerate(spec.get(kind) or ()):
         resources = container.get("resources") or {}
         field = f"spec.{kind}[{index}].resources"
         limits = decode_resource_list(resources.get("limits"), f"{field}.limits")
         # The API server copies limits to missing requests; manifests in files lack that defaulting.
         requests = {**limits, **decode_resource_list(resources.get("requests"), f"{field}.requests")}
-        sidecar = container.get("restartPolicy") == "Always"
-        reported = statuses.get(str(container.get("name")))
-        if reported is not None and (
-            sidecar or kind == "containers"
-        ):  # others cannot be resized while they run
-            requests, limits = reported.counted_requests(requests), reported.counted_limits(limits)
-        yield _Container(requests, limits, sidecar)
+        reported = statuses.get(str(container.get("name")), _NOT_REPORTED)
+        allocated = ({} if infeasible else requests) if reported.allocated is None else reported.allocated
+        yield _Container(
+            requests,
+            limits,
+            sidecar=container.get("restartPolicy") == "Always",
+            allocated=allocated,
+            actual_requests=allocated if reported.requests is None else reported.requests,
+            actual_limits=({} if infeasible else limits) if reported.limits is None else reported.limits,
+        )
 
 
 def _resize_statuses(status: Json) -> dict[str, _ResizeStatus]:
-    """By container name, and of the pod itself. Before 1.33 a kubelet may report only `allocatedResources`;
-    kube-scheduler 1.36 reads them only beside `resources`, 1.37 always."""
-    infeasible = _is_resize_infeasible(status)
-    places: list[tuple[str, str, Json]] = [
-        (str(container.get("name")), f"status.{kind}[{index}]", container)
-        for kind in ("containerStatuses", "initContainerStatuses")
+    """By container name."""
+    return {
+        str(container.get("name")): _resize_status(container, f"status.{kind}[{index}]")
+        for kind in ("initContainerStatuses", "containerStatuses")
         for index, container in enumerate(status.get(kind) or ())
-    ]
-    places.append((_POD, "status", status))
-    statuses = {}
-    for name, place, reported in places:
-        actual, allocated = reported.get("resources"), reported.get("allocatedResources")
-        if actual is None and allocated is None:
-            continue
-        statuses[name] = _ResizeStatus(
-            decode_resource_list((actual or {}).get("requests"), f"{place}.resources.requests"),
-            None
-            if actual is None
-            else decode_resource_list(actual.get("limits"), f"{place}.resources.limits"),
-            decode_resource_list(allocated, f"{place}.allocatedResources"),
-            infeasible,
-        )
-    return statuses
+    }
+
+
+def _resize_status(reported: Json, place: str) -> _ResizeStatus:
+    """Of a container, or of the pod itself. Before 1.33 a kubelet may report only `allocatedResources`; kube-scheduler
+    1.36 reads them only beside `resources`, 1.37 always."""
+    actual = reported.get("resources") or {}
+
+    def amounts(given: Json | None, field: str) -> ResourceAmounts | None:
+        return None if given is None else decode_resource_list(given, f"{place}.{field}")
+
+    return _ResizeStatus(
+        amounts(actual.get("requests"), "resources.requests"),
+        amounts(actual.get("limits"), "resources.limits"),
+        amounts(reported.get("allocatedResources"), "allocatedResources"),
+        reported.get("resources") is not None,
+    )
+
+
+def _counted_requests(
+    containers: Sequence[_Container],
+    inits: Sequence[_Container],
+    of_pod: _ResizeStatus,
+    assumed: ResourceAmounts,
+    *,
+    infeasible: bool,
+) -> ResourceAmounts:
+    """The largest sum by resource. `assumed`: what counts for a container that does not name the resource. What the
+    kubelet reports about the whole pod replaces the sums of what it reports about the containers."""
+    sums = [] if infeasible else [_sum(containers, inits, "requests", assumed)]
+    if of_pod.allocated is not None and of_pod.requests is not None:
+        return _largest(*sums, of_pod.allocated, of_pod.requests)
+    sums += [_sum(containers, inits, what, assumed) for what in ("allocated", "actual_requests")]
+    return _largest(*sums)
+
+
+def _counted_limits(
+    containers: Sequence[_Container], inits: Sequence[_Container], of_pod: _ResizeStatus, *, infeasible: bool
+) -> ResourceAmounts:
+    actual = _sum(containers, inits, "actual_limits", {}) if of_pod.limits is None else of_pod.limits
+    return _largest(actual) if infeasible else _largest(_sum(containers, inits, "limits", {}), actual)
 
 
 def _is_resize_infeasible(status: Json) -> bool:
@@ -210,14 +239,16 @@ def _is_resize_infeasible(status: Json) -> bool:
     return False
 
 
-def _effective(containers: list[_Container], inits: list[_Container], what: str) -> ResourceAmounts:
+def _sum(
+    containers: Sequence[_Container], inits: Sequence[_Container], what: str, assumed: ResourceAmounts
+) -> ResourceAmounts:
     total: ResourceAmounts = {}
     for container in containers:
-        _add_to(total, getattr(container, what))
+        _add_to(total, {**assumed, **getattr(container, what)})
     sidecars: ResourceAmounts = {}
     peak: ResourceAmounts = {}
     for init in inits:
-        own: ResourceAmounts = dict(getattr(init, what))
+        own: ResourceAmounts = {**assumed, **getattr(init, what)}
         if init.sidecar:
             _add_to(total, own)
             _add_to(sidecars, own)
@@ -229,35 +260,21 @@ def _effective(containers: list[_Container], inits: list[_Container], what: str)
     return total
 
 
-def _scoring(
-    containers: list[_Container], inits: list[_Container], pod_level: ResourceAmounts | None
-) -> ResourceAmounts:
-    assumed = {"cpu": DEFAULT_SCORING_CPU_MILLI, "memory": DEFAULT_SCORING_MEMORY_BYTES}
-    if pod_level is not None:
-        assumed = {resource: amount for resource, amount in assumed.items() if resource not in pod_level}
-
-    def filled(container: _Container) -> _Container:
-        return _Container({**assumed, **container.requests}, container.limits, container.sidecar)
-
-    return _effective(
-        [filled(container) for container in containers],
-        [filled(container) for container in inits],
-        "requests",
-    )
-
-
-def _pod_level(spec: Json, statuses: _Statuses) -> tuple[ResourceAmounts, ResourceAmounts]:
+def _pod_level(
+    spec: Json, reported: _ResizeStatus, *, infeasible: bool
+) -> tuple[ResourceAmounts, ResourceAmounts]:
     """The pod's own requests and limits that replace the containers' sums: those of `spec.resources`, or during a
     resize what counts of them."""
     requests, limits = _pod_level_spec(spec)
-    reported = statuses.get(_POD)
-    if reported is None:
+    if not reported.has_resources:
         return requests, limits
-    counted_requests, counted_limits = reported.counted_requests(requests), reported.counted_limits(limits)
-    # A resource that the spec does not name is the containers' sum, whatever the status says.
+    wanted_requests, wanted_limits = ({}, {}) if infeasible else (requests, limits)
+    counted_requests = _largest(wanted_requests, reported.requests or {}, reported.allocated or {})
+    counted_limits = _largest(wanted_limits, reported.limits or {})
+    # Without resources of its own, the pod's are the containers' sums.
     return (
-        {resource: counted_requests.get(resource, 0) for resource in requests},
-        {resource: counted_limits.get(resource, 0) for resource in limits},
+        _supported(counted_requests) if requests else {},
+        _supported(counted_limits) if requests or limits else {},
     )
 
 
@@ -268,7 +285,7 @@ def _pod_level_spec(spec: Json) -> tuple[ResourceAmounts, ResourceAmounts]:
     requests = _supported(decode_resource_list(resources.get("requests"), "spec.resources.requests"))
     if limits:
         containers, inits = (list(_containers(spec, kind, {})) for kind in ("containers", "initContainers"))
-        summed = _supported(_effective(containers, inits, "requests"))
+        summed = _supported(_sum(containers, inits, "requests", {}))
         requests = {**limits, **summed, **requests}
     return requests, limits
 

@@ -16,6 +16,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler.preemption.candidates import (
     NOT_HELPFUL,
 )
+from policysched.scheduler.preemption.gang_candidates import PREEMPTION_NEVER
 from policysched.scheduler.unschedulable_message import unavailable_message
 
 
@@ -69,8 +70,10 @@ def claim_message(
     )
 
 
-def message_after_rejection(program: Program, node_count: int, rejected_by: str | None = None) -> str:
-    """The message that follows a filter's reason for rejecting a pod on every node.
+def message_after_rejection(
+    program: Program, pod: Pod, node_count: int, rejected_by: str | None = None
+) -> str:
+    """The message that follows a filter's reason for rejecting the pod on every node.
 
     With kube-scheduler's default profile preemption does not run then, except after a rejection by
     DynamicResources. With fewer filters it runs, and helps nowhere.
@@ -79,6 +82,8 @@ def message_after_rejection(program: Program, node_count: int, rejected_by: str 
         return NO_CLAIM_STATE
     if program.preemption.mode == "never":
         return ""
+    if pod.preemption_policy == "Never":
+        return preemption_message(program, PREEMPTION_NEVER)
     return preemption_message(program, unavailable_message(node_count, {NOT_HELPFUL: node_count}))
 
 
