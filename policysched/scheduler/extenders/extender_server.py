@@ -409,11 +409,8 @@ class ExtenderServer:
 
 
 def _without_delegated_features(pod: Pod, plan: Plan, devices: AvailableDevices) -> Pod:
-    """The pod without features that kube-scheduler's own plugins handle.
-
-    These are features that no built-in covers, volume claims if the policy has no rule for them, and
-    devices, which kube-scheduler allocates for claims and extended resources.
-    """
+    """The pod without features that kube-scheduler's own plugins handle: features that no built-in covers, PodGroups,
+    volume claims if the policy has no rule for them, and devices for claims and extended resources."""
     device_resources = {
         request.resource
         for request in pod.extended
