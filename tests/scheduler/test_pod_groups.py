@@ -179,6 +179,50 @@ def test_groups_of_scheduler_plugins_and_volcano_are_gangs(api: PodGroupApi, mor
     assert rig.placements().keys() == {"a", "b", "c"}
 
 
+def volcano_group(resources: Mapping[str, str]) -> e.PodGroupUpdated:
+    spec = {"minMember": 1, "minResources": resources}
+    return e.PodGroupUpdated(
+        decode_pod_group({"metadata": {"name": "train"}, "spec": spec}, "scheduling.volcano.sh", "v1beta1")
+    )
+
+
+def in_volcano_group(name: str, cpu: str) -> ObservedPod:
+    return decode_pod(pod_manifest(name, cpu=cpu, annotations={GROUP_ANNOTATION: "train"}))
+
+
+def test_the_members_that_start_request_the_minimum_of_resources() -> None:
+    rig = rig_with(served("scheduling.volcano.sh"), volcano_group({"cpu": "4", "pods": "2"}), cpu="3")
+
+    rig.observe(in_volcano_group("a", "1"))
+    rig.pass_time(5)
+    alone = rig.pending_message("a")
+    rig.observe(in_volcano_group("b", "3"))
+    rig.settle()
+    together = rig.pending_message("a")
+    rig.observe(node("more", cpu="3"))
+    rig.pass_time(30)
+
+    assert alone == "gang default/train: its 1 members request 1 of at least 4 cpu (minResources)"
+    assert (together or "").startswith(
+        "gang default/train: the members that fit now request 1 of at least 4 cpu (minResources): "
+    )
+    assert rig.placements().keys() == {"a", "b"}
+    assert rig.of(c.Evict) == []
+
+
+def test_changed_minimum_resources_take_effect() -> None:
+    rig = rig_with(served("scheduling.volcano.sh"), volcano_group({"cpu": "4"}), cpu="3")
+    rig.observe(in_volcano_group("a", "1"), in_volcano_group("b", "1"))
+    rig.pass_time(5)
+    before = rig.placements()
+
+    rig.handle(volcano_group({"requests.cpu": "2", "limits.cpu": "99"}))
+    rig.settle()
+
+    assert before == {}
+    assert rig.placements().keys() == {"a", "b"}
+
+
 def test_the_timeout_of_the_group_is_that_of_the_gang() -> None:
     spec = {"minMember": 3, "scheduleTimeoutSeconds": 60}
     group = decode_pod_group({"metadata": {"name": "train"}, "spec": spec}, "scheduling.x-k8s.io", "v1alpha1")

@@ -95,7 +95,8 @@ class GangAttempts:
             pod.attempts += 1
         needed = gang.needed_count
         search = yield from self._search(gang, now_ns)
-        placed = search.fits if len(search.fits) >= needed else []
+        shortage = gang.shortage(pod.uid for pod, _ in search.fits) if len(search.fits) >= needed else None
+        placed = search.fits if len(search.fits) >= needed and shortage is None else []
         if placed and self._yields(gang, was_last, now_ns):
             return
         for pod, success in placed:
@@ -113,11 +114,13 @@ class GangAttempts:
         reclaiming = False
         if needed and not placed and search.admitted_count is not None:
             reclaiming = yield from self._reclaim_for_gang(gang, search, now_ns)
-        elif needed and not placed:
+        elif needed and not placed and shortage is None:
             preemption = yield from self._preempt_for_gang(gang, search, now_ns)
         if preemption is None and not reclaiming:
             self._preemption.clear_gang_nominations(gang, now_ns)
-        self._park_gang(gang, search, placed, needed, preemption, now_ns)
+        if shortage is not None:
+            preemption = None
+        self._park_gang(gang, search, placed, needed, preemption, now_ns, shortage)
 
     def _yields(self, gang: QueuedGang, was_last: bool, now_ns: int) -> bool:
         """Whether the gang is put back behind earlier entries of its policy, as if it had not been attempted."""
@@ -162,7 +165,8 @@ class GangAttempts:
         equivalence_keys = self._pod_attempts.gang_equivalence_keys(gang.members_in_order())
         for domain in candidate_domains(self._core, gang, gang.topology, equivalence_keys, now_ns):
             search = yield from self._search_domain(gang, domain, now_ns, removed, usage)
-            if search.fits and len(search.fits) >= gang.needed_count:
+            enough = search.fits and len(search.fits) >= gang.needed_count
+            if enough and gang.shortage(pod.uid for pod, _ in search.fits) is None:
                 return search
             searches.append(search)
             if self._exceeds_budget(gang, searches):
@@ -358,6 +362,7 @@ class GangAttempts:
         needed: int,
         preemption: PreemptionStarted | NoPreemption | None,
         now_ns: int,
+        shortage: str | None,
     ) -> None:
         """Park the rest of a gang as one entry, until an event can help any of its members."""
         core = self._core
@@ -377,6 +382,7 @@ class GangAttempts:
             needed,
             bool(placed),
             preemption.message if isinstance(preemption, NoPreemption) else "",
+            shortage,
         )
         for pod in gang.pending_members.values():
             self._enqueuer.rekey(pod, now_ns)
@@ -405,13 +411,20 @@ class GangAttempts:
 
 
 def _gang_message(
-    gang: QueuedGang, search: _GangSearchResult, needed: int, some_placed: bool, preemption: str
+    gang: QueuedGang,
+    search: _GangSearchResult,
+    needed: int,
+    some_placed: bool,
+    preemption: str,
+    shortage: str | None,
 ) -> tuple[PendingReason, str]:
     """Reason and message for the pending members.
 
     The first equivalence class without a node represents all; `preemption` is appended to it.
     """
     first = next(iter(search.failures.values()), None)
+    if shortage is not None and first is not None:
+        return first.reason, f"gang {gang.name}: the members that fit now request {shortage}: {first.message}"
     if first is None:
         return "PolicyPending", gang.full_message
     message = first.message
