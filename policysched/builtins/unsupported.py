@@ -42,8 +42,26 @@ UNSUPPORTED_FEATURES: tuple[UnsupportedFeature, ...] = (
     ),
     UnsupportedFeature(
         "DynamicResources",
-        "devices with nodeAllocatableResourceMappings (feature gate DRANodeAllocatableResources)",
+        "devices with nodeAllocatableResources (feature gate DRANodeAllocatableResources)",
         "their node is rejected; the reason names the device",
+    ),
+    UnsupportedFeature(
+        "DynamicResources",
+        "ResourceSlices with compatibilityGroups or skipNodeOperations (feature gates DRADeviceCompatibilityGroups and "
+        "DRAOptionalNodeOperations)",
+        "their pool counts as incomplete, and none of its devices is allocated",
+    ),
+    UnsupportedFeature(
+        "DynamicResources",
+        "requests with derivedAttributes (feature gate DRADerivedAttributes)",
+        "the pod stays pending; the message names the request",
+    ),
+    UnsupportedFeature(
+        "NodeResourcesFit",
+        "preemption for a pod whose resize in place is deferred (feature gate "
+        "InPlacePodVerticalScalingSchedulerPreemption)",
+        "no pod is evicted for it",
+        ("core.NodeSpec.podPreemptionPolicy",),
     ),
     UnsupportedFeature(
         "DynamicResources",

@@ -22,6 +22,7 @@ from policysched.model.devices import (
     DeviceClass,
     DeviceKind,
     DeviceObject,
+    DeviceTaintRule,
     ResourceClaim,
     ResourceSlice,
 )
@@ -288,7 +289,7 @@ class ClusterCache:
                 assert_never(kind)
 
     def put_device_object(self, device_object: DeviceObject) -> Events:
-        """Put a ResourceClaim, ResourceSlice or DeviceClass."""
+        """Put a ResourceClaim, ResourceSlice, DeviceClass or DeviceTaintRule."""
         match device_object:
             case ResourceClaim():
                 return self.devices.put_claim(device_object)
@@ -296,6 +297,8 @@ class ClusterCache:
                 return self.devices.put_slice(device_object)
             case DeviceClass():
                 return self.devices.put_class(device_object)
+            case DeviceTaintRule():
+                return self.devices.put_taint_rule(device_object)
             case _:
                 assert_never(device_object)
 
@@ -308,6 +311,8 @@ class ClusterCache:
                 return self.devices.drop_slice(name)
             case "DeviceClass":
                 return self.devices.drop_class(name)
+            case "DeviceTaintRule":
+                return self.devices.drop_taint_rule(name)
             case _:
                 assert_never(kind)
 

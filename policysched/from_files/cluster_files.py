@@ -78,7 +78,7 @@ class ClusterFiles:
                     self.budgets.append(wire.decode_disruption_budget(obj))
                 case "Service" | "ReplicationController" | "ReplicaSet" | "StatefulSet" as kind:
                     self.pod_sets.append(wire.decode_pod_set(obj, kind))
-                case "ResourceClaim" | "ResourceSlice" | "DeviceClass" as kind:
+                case "ResourceClaim" | "ResourceSlice" | "DeviceClass" | "DeviceTaintRule" as kind:
                     self.devices.append(_DEVICES[kind](obj))
                 case "PodGroup" if (api := _pod_group_api(obj)) is not None:
                     self.pod_groups.append(decode_pod_group(obj, *api))

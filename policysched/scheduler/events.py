@@ -111,7 +111,7 @@ class StorageObjectDeleted:
 
 @dataclass(frozen=True, slots=True)
 class DeviceObjectUpdated:
-    """A ResourceClaim, ResourceSlice or DeviceClass was added or changed."""
+    """A ResourceClaim, ResourceSlice, DeviceClass or DeviceTaintRule was added or changed."""
 
     device_object: DeviceObject
 

@@ -95,7 +95,7 @@ class DeviceMatcher:
                 )
             )
             if known and device.maps_node_resources:
-                message = f"device {DeviceId(*resource_slice.pool, device.name)} has nodeAllocatableResourceMappings"
+                message = f"device {DeviceId(*resource_slice.pool, device.name)} has nodeAllocatableResources"
                 raise DeviceSearchFailed(f"{message}, which is not supported", rejects_node_only=True)
         return known
 
@@ -186,6 +186,9 @@ class RequestLoader:
                 raise DeviceSearchFailed(
                     f"{subject}, selector #{number}: CEL expression empty (unsupported selector type?)", claim
                 )
+        if request.derives_attributes:
+            message = f"{subject}: cannot handle request with derived attributes, the feature is disabled"
+            raise DeviceSearchFailed(message, claim)
         device_class = self._classes.get(request.class_name)
         if device_class is None:
             raise DeviceSearchFailed(

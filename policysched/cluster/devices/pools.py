@@ -35,7 +35,7 @@ def pools_for(
     all slices of a pool."""
     by_pool: dict[PoolId, list[ResourceSlice]] = {}
     for resource_slice in slices:
-        if _is_relevant(resource_slice, node):
+        if resource_slice.is_supported and _is_relevant(resource_slice, node):
             _add_newest(by_pool, resource_slice)
     pools = []
     for pool_id, relevant in by_pool.items():
@@ -45,7 +45,9 @@ def pools_for(
             if any(resource_slice.generation > generation for resource_slice in everything):
                 continue  # the newer generation has nothing for this node
             whole = [
-                resource_slice for resource_slice in everything if resource_slice.generation == generation
+                resource_slice
+                for resource_slice in everything
+                if resource_slice.generation == generation and resource_slice.is_supported
             ]
             if len(whole) != relevant[0].slice_count:
                 pools.append(DevicePool(pool_id, incomplete=True))

@@ -302,14 +302,21 @@ def _uncovered(spec: Json) -> tuple[str, ...]:
 
 def _required_features(spec: Json) -> frozenset[str]:
     """The node features that the pod requires and kubelets declare. Source: `InferForScheduling` of the features in
-    k8s.io/component-helpers v0.36.3, `nodedeclaredfeatures/features`; other features concern updates of running pods."""
+    k8s.io/component-helpers v0.37.2, `nodedeclaredfeatures/features`; other features concern updates of running pods."""
     features = set()
+    containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
     if any(
         rule.get("action") == "RestartAllContainers"
-        for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+        for container in containers
         for rule in container.get("restartPolicyRules") or ()
     ):
         features.add("RestartAllContainersOnContainerExits")
+    if any(
+        mount.get("bindMountOptions")
+        for container in containers
+        for mount in container.get("volumeMounts") or ()
+    ):
+        features.add("VolumeBindMountOptions")
     if spec.get("hostNetwork") and spec.get("hostUsers") is False:
         features.add("UserNamespacesHostNetworkSupport")
     return frozenset(features)

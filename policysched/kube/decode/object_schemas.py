@@ -98,6 +98,7 @@ _CONTAINER = object_of(
     restartPolicy=TEXT,
     restartPolicyRules=ListSchema(object_of(action=TEXT)),
     ports=ListSchema(object_of(hostPort=INT32, containerPort=INT32, hostIP=TEXT, protocol=TEXT)),
+    volumeMounts=ListSchema(object_of(bindMountOptions=TEXTS)),
 )
 
 # In-tree volume plugins, in a pod and in a PersistentVolume.

@@ -226,8 +226,9 @@ DEVICE_RESOURCES = (
     _device_resource("ResourceClaim", "/apis/resource.k8s.io/v1/resourceclaims"),
     _device_resource("ResourceSlice", "/apis/resource.k8s.io/v1/resourceslices"),
     _device_resource("DeviceClass", "/apis/resource.k8s.io/v1/deviceclasses"),
+    _device_resource("DeviceTaintRule", "/apis/resource.k8s.io/v1/devicetaintrules"),
 )
-"""Served since Kubernetes 1.34."""
+"""Served since Kubernetes 1.34, DeviceTaintRules since 1.37."""
 
 
 def _pod_group_resource(

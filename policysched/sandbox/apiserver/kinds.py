@@ -212,6 +212,7 @@ KINDS: tuple[ResourceKind, ...] = (
         selectable_fields=("spec.nodeName", "spec.driver"),
     ),
     ResourceKind("deviceclasses", "DeviceClass", "resource.k8s.io", namespaced=False),
+    ResourceKind("devicetaintrules", "DeviceTaintRule", "resource.k8s.io", namespaced=False),
     # Stored but not enforced: there is no authorization.
     ResourceKind("roles", "Role", "rbac.authorization.k8s.io"),
     ResourceKind("rolebindings", "RoleBinding", "rbac.authorization.k8s.io"),
