@@ -51,8 +51,8 @@ class CompiledGang:
         if group is None:
             return None
         minimum = _int_or_none(self._minimum, context)
-        group = context.pod.group if self.reads_pod_groups else None
-        needed = () if group is None else tuple(group.min_resources.items())
+        pod_group = context.pod.group if self.reads_pod_groups else None
+        needed = () if pod_group is None else tuple(pod_group.min_resources.items())
         return GangTerms(
             key=(context.pod.namespace, str(group)),
             minimum=1 if minimum is None else minimum,
