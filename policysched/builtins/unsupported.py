@@ -1,12 +1,9 @@
-"""Features of kube-scheduler's default profile that no built-in supports. `show`, lint and the docs
+"""Features of kube-scheduler's default profile that no built-in supports. `show` and the docs
 print this list.
 
-A pod that uses one stays pending with a message (`Pod.uncovered`, or a filter's own). Lint reports
-those that a policy concerns: all with `include kube_default`, else those of the built-ins that it
-names.
+A pod that uses one stays pending with a message (`Pod.uncovered`, or a filter's own).
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 
@@ -79,8 +76,3 @@ UNSUPPORTED_FEATURES: tuple[UnsupportedFeature, ...] = (
     UnsupportedFeature("GangScheduling", "a PodGroup that belongs to a CompositePodGroup"),
     UnsupportedFeature("GangScheduling", "a PodGroup with spec.resourceClaims (DRAWorkloadResourceClaims)"),
 )
-
-
-def unsupported_features(plugins: Collection[str] | None) -> tuple[UnsupportedFeature, ...]:
-    """The features of these kube-scheduler plugins; None: of the whole default profile."""
-    return tuple(feature for feature in UNSUPPORTED_FEATURES if plugins is None or feature.plugin in plugins)

@@ -59,6 +59,8 @@ class CommandDispatcher:
             case c.Bind():
                 self._reporter.discard_condition(command.uid)
                 self._binder.put(command)
+            case c.CancelBind(uid, namespace):
+                self._binder.cancel(uid, namespace)
             case c.Prebind() | c.Unreserve() | c.Deallocate() | c.DeleteExtendedClaim():
                 self._prebind_writer.put(command)
             case c.Evict() | c.ClearNomination():

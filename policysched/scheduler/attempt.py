@@ -149,7 +149,7 @@ class PodAttempts:
         elif result.node_count and not extenders:
             result = yield from self._preempt(pod, result, now_ns, claims)
         else:  # no pod is evicted for this one, so a nomination of an earlier attempt ends
-            core.clear_nomination(pod.uid, now_ns)
+            core.withdraw_nomination(pod.uid, now_ns)
             if result.node_count and core.plan(pod.policy).allows_preemption:
                 result = _with_preemption_skipped(result, extenders)
         self.record_failure(pod, result, now_ns)
@@ -389,7 +389,7 @@ class PodAttempts:
         """Try preemption. Returns the failure with its outcome: the message, and what requeues the pod."""
         preemption = yield from self._preemption.preempt_for_pod(pod, now_ns, claims)
         if preemption is None:
-            self._core.clear_nomination(pod.uid, now_ns)
+            self._core.withdraw_nomination(pod.uid, now_ns)
             return failure
         message = unavailable_message(failure.node_count, failure.counts, preemption.message)
         if isinstance(preemption, PreemptionStarted):

@@ -142,13 +142,19 @@ class SchedulerCore:
         self.group_changed(pod.uid, now_ns)
         self.commands += self.reports.report(pod.pod, reason, message, now_ns)
 
+    def withdraw_nomination(self, uid: PodUid, now_ns: int) -> None:
+        """A decision of ours no longer holds. What another component nominated (an autoscaler, for example) stays."""
+        nominated = self.cache.nominated.get(uid)
+        if nominated is not None and not nominated.nominated_by_other:
+            self.clear_nomination(uid, now_ns)
+
     def group_changed(self, uid: PodUid, now_ns: int) -> None:
         """The status of the pod's PodGroup may have changed."""
         for key in self.cache.pod_groups.keys_of(uid):
             self.groups_due_ns.setdefault(key, now_ns + GROUP_STATUS_DELAY_NS)
 
     def clear_nomination(self, uid: PodUid, now_ns: int) -> None:
-        """Free the room that is kept for the pod on its nominated node, if it is nominated."""
+        """Free the room that is kept for the pod on its nominated node, if it is nominated, whoever did that."""
         nominated = self.cache.nominated.get(uid)
         if nominated is None:
             return

@@ -162,7 +162,7 @@ class PodEnqueuer:
         """Park the pod. The reason PolicyPending keeps autoscalers from adding nodes, which would not help."""
         pod.admission_rejected = True
         self._order_key_expiries.discard(pod)
-        self._core.clear_nomination(pod.uid, now_ns)
+        self._core.withdraw_nomination(pod.uid, now_ns)
         self._core.queue.park(
             pod,
             ("rejected", pod.uid),
@@ -250,7 +250,7 @@ class PodEnqueuer:
             queue.remove(gang, now_ns)
             queue.gate(gang)
         for uid in [uid for uid in self._core.cache.nominated if uid in gang.unqueued_members]:
-            self._core.clear_nomination(uid, now_ns)
+            self._core.withdraw_nomination(uid, now_ns)
         if gang not in self._incomplete_gangs:
             self._incomplete_gangs.put(gang, now_ns + self._gang_report_delay_ns)
 

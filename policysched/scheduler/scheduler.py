@@ -37,6 +37,7 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.decision_records import Decision, SchedulerCounters
 from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.extenders.calls import ExtenderCalls
+from policysched.scheduler.gangs.bind_failures import GangBindFailures
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from policysched.scheduler.invariants import check_invariants
 from policysched.scheduler.kubelet_rejections import KubeletRejections
@@ -124,12 +125,12 @@ class Scheduler:
             self._kubelet_rejections,
         )
         self._pod_group_events = PodGroupEvents(core, self._pod_events)
-        self._pod_attempts = PodAttempts(
-            core, enqueuer, self._preemption, self._extender_calls, self._prebinder
-        )
-        self._gang_attempts = GangAttempts(core, self._pod_attempts, enqueuer, self._preemption)
+        preemption, prebinder = self._preemption, self._prebinder
+        self._pod_attempts = PodAttempts(core, enqueuer, preemption, self._extender_calls, prebinder)
+        self._gang_attempts = GangAttempts(core, self._pod_attempts, enqueuer, preemption)
         self._timers = Timers(
             (
+                GangBindFailures(core, prebinder, preemption),
                 core.queue,
                 enqueuer,
                 self._outages,
@@ -328,10 +329,9 @@ class Scheduler:
         core.requeue_released(now_ns)
         commands, core.commands = core.commands, []
         next_ns = self._timers.next_time_ns()
-        if next_ns != self._timer_at_ns:
-            self._timer_at_ns = next_ns
-            if next_ns is not None:
-                commands.append(SetTimer(next_ns))
+        if next_ns is not None and next_ns != self._timer_at_ns:
+            commands.append(SetTimer(next_ns))
+        self._timer_at_ns = next_ns
         return commands
 
     # ── inspection ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -327,11 +327,7 @@ def pending_words(pod: dict[str, Any]) -> EventContent:
 
 
 def test_the_deployed_policy_equals_the_shipped_one() -> None:
-    (config,) = [
-        manifest
-        for manifest in manifests()
-        if manifest["kind"] == "ConfigMap" and manifest["metadata"]["name"] == "policies"
-    ]
+    config = yaml.safe_load((DEPLOY / "example-policies.yaml").read_text())
 
     assert config["data"] == {"kube-default.policy": data_file("policies", "kube-default.policy").read_text()}
 
@@ -358,6 +354,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def test_the_manifests_apply_twice_to_the_sandbox(cluster: Cluster) -> None:
     cluster.kubectl("apply", "-k", str(DEPLOY), "--dry-run=client")
     cluster.kubectl("apply", "-k", str(DEPLOY))
+    cluster.kubectl("create", "-f", str(DEPLOY / "example-policies.yaml"))
     kept = '{"data":{"kube-default.policy":"kept"}}'
     cluster.kubectl(
         "patch", "configmap", "policies-last-good", "-n", "policysched", "--type=merge", "-p", kept
@@ -377,6 +374,7 @@ def test_the_shipped_service_account_suffices_to_bind_report_and_reload(
 ) -> None:
     """On a real API server with RBAC: only the ServiceAccount, roles and objects of deploy/."""
     items = [manifest for manifest in manifests() if manifest["kind"] != "Deployment"]
+    items.append(yaml.safe_load((DEPLOY / "example-policies.yaml").read_text()))
     admin = Admin(control_plane)
     admin.kubectl("apply", "-f", "-", stdin=json.dumps({"kind": "List", "apiVersion": "v1", "items": items}))
     control_plane.create_namespace("team")

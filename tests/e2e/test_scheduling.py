@@ -144,6 +144,23 @@ def test_a_resize_of_the_pods_own_resources_counts(deployed: Deployed) -> None:
     assert why.startswith("0/1 nodes are available: 1 Insufficient cpu.")
 
 
+def test_a_node_that_another_component_nominated_stays_when_no_node_fits(deployed: Deployed) -> None:
+    deployed.control_plane.add_node(ready_node("a", cpu="4"))
+    deployed.put_policies(main=PLAIN)
+    deployed.create("web", cpu="8")
+    deployed.api.patch(f"{PODS}/web/status", {"status": {"nominatedNodeName": "soon"}})
+
+    with deployed.running():
+        deployed.event("web", "FailedScheduling")
+        deployed.condition("web")
+        deployed.control_plane.add_node(ready_node("soon", cpu="16"))
+        deployed.create("greedy", cpu="10")
+        node = deployed.bound("web")
+
+    assert node == "soon"
+    assert deployed.node_of("greedy") == ""
+
+
 TEAMS = """\
 policy test version 1
 include kube_default

@@ -73,6 +73,9 @@ class _Filter(FilterKernelBase):
         codes = [view.codes.strings.find(name) for name in self._named_nodes]
         return np.isin(names, codes, invert=True)
 
+    def repeated_on_new_node(self, view: View) -> Array:
+        return self.rejected(view)
+
     def _unmatched(self, view: View) -> Array:
         matched = np.ones(view.count, np.bool_)
         for key, value in self._selector.items():

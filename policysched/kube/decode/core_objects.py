@@ -47,6 +47,9 @@ __all__ = [
 
 Json = Mapping[str, Any]
 
+FIELD_MANAGER = "policysched"
+"""Our manager in `managedFields`: the API server takes it from the User-Agent, up to the slash."""
+
 
 def decode_pod(obj: Json) -> ObservedPod:
     """A v1 Pod. Raises MalformedObject."""
@@ -99,6 +102,7 @@ def _pod(obj: Json) -> ObservedPod:
         started_ns=time_ns(status["startTime"]) if status.get("startTime") else None,
         preempted=any(_is_preemption_condition(condition) for condition in status.get("conditions") or ()),
         rejection=decode_kubelet_rejection(status),
+        nominated_by_other=bool(status.get("nominatedNodeName")) and _is_nominated_by_other(meta),
         # No write to a bound pod needs its version, and bound pods are many.
         version="" if spec.get("nodeName") else str(meta.get("resourceVersion") or ""),
         generation=int(meta.get("generation") or 0),
@@ -223,6 +227,17 @@ def _pod_failure(meta: Json, status: Json, ends_ns: Sequence[int]) -> ContainerE
 def _is_preemption_condition(condition: Json) -> bool:
     wanted = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
     return all(condition.get(key) == value for key, value in wanted.items())
+
+
+def _is_nominated_by_other(meta: Json) -> bool:
+    """Whether `managedFields` name another writer of `status.nominatedNodeName`. Without them (a file, the sandbox) the
+    value counts as ours, because a former leader may have written it."""
+    managers = {
+        entry.get("manager")
+        for entry in meta.get("managedFields") or ()
+        if "f:nominatedNodeName" in ((entry.get("fieldsV1") or {}).get("f:status") or {})
+    }
+    return bool(managers) and FIELD_MANAGER not in managers
 
 
 def _node(obj: Json) -> Node:

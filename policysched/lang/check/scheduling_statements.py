@@ -20,6 +20,7 @@ from policysched.lang.ir.program import (
     DisruptionMode,
     GangMode,
     GangSpec,
+    OnBindFailure,
     OnTimeout,
     OrderKey,
     PreemptionSpec,
@@ -92,7 +93,7 @@ def _reads_only_namespace(scope: Scope, key: e.Expr) -> bool:
     return True
 
 
-_GANG_PARAMS = ("min", "max", "timeout", "on_timeout", "mode", "topology", "disruption")
+_GANG_PARAMS = ("min", "max", "timeout", "on_timeout", "mode", "topology", "on_bind_failure", "disruption")
 
 
 def check_gang(scope: Scope, node: s.GangDecl) -> GangSpec | None:
@@ -120,6 +121,9 @@ def check_gang(scope: Scope, node: s.GangDecl) -> GangSpec | None:
     on_timeout = params.choice("on_timeout", [choice.value for choice in OnTimeout], "requeue")
     mode = params.choice("mode", [choice.value for choice in GangMode], "whole")
     topology = _topology_key(scope, params, mode)
+    on_bind_failure = params.choice("on_bind_failure", [choice.value for choice in OnBindFailure], "keep")
+    if on_bind_failure == OnBindFailure.EVICT.value:
+        _requires_whole(scope, params, "on_bind_failure", mode)
     disruption = _disruption(scope, params)
     if params.get("timeout") is None:
         scope.report(
@@ -139,6 +143,7 @@ def check_gang(scope: Scope, node: s.GangDecl) -> GangSpec | None:
         on_timeout=OnTimeout(cast(str, on_timeout)),
         mode=GangMode(cast(str, mode)),
         topology=topology,
+        on_bind_failure=OnBindFailure(cast(str, on_bind_failure)),
         disruption=disruption,
         span=node.span,
     )
@@ -168,15 +173,21 @@ def _topology_key(scope: Scope, params: BlockParams, mode: str | None) -> e.Expr
                 help='for example `"topology.kubernetes.io/zone"`',
             )
         return None
+    _requires_whole(scope, params, "topology", mode)
+    return expr
+
+
+def _requires_whole(scope: Scope, params: BlockParams, name: str, mode: str | None) -> None:
+    node = params.get(name)
+    assert node is not None, f"`{name}` is not given"
     if mode == GangMode.GATE.value:
         scope.report(
             "PS235",
-            "`topology` cannot be combined with `mode = gate`",
+            f"`{name}` cannot be combined with `mode = gate`",
             node.span,
             label="requires `mode = whole`",
             help="remove `mode`; `whole` is the default",
         )
-    return expr
 
 
 def _disruption(scope: Scope, params: BlockParams) -> e.Expr | None:

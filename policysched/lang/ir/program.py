@@ -33,6 +33,11 @@ class OnTimeout(Enum):
     BEST_EFFORT = "best_effort"
 
 
+class OnBindFailure(Enum):
+    KEEP = "keep"
+    EVICT = "evict"
+
+
 class GangMode(Enum):
     WHOLE = "whole"
     GATE = "gate"
@@ -51,7 +56,7 @@ class GangSpec:
     """How pods form gangs. A pod whose `key` is missing belongs to no gang. `minimum` and `maximum` are int expressions of
     the pod, `timeout` a duration of the pod (None: no timeout). All nodes of one gang must have the same value of the
     label that `topology` names (a string of the pod; None or missing: any nodes). `disruption` is a string of the pod,
-    the name of a `DisruptionMode`."""
+    the name of a `DisruptionMode`. `on_bind_failure`: what happens to bound members when the bind of another is refused."""
 
     key: Expr
     minimum: Expr
@@ -60,6 +65,7 @@ class GangSpec:
     on_timeout: OnTimeout
     mode: GangMode
     topology: Expr | None
+    on_bind_failure: OnBindFailure
     disruption: Expr | None
     span: Span = field(compare=False)
 

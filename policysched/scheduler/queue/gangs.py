@@ -48,6 +48,7 @@ class QueuedGang(QueueEntry):
         "best_effort",
         "disagreement_reported",
         "disruption",
+        "domains_tried",
         "id",
         "min_resources",
         "mode",
@@ -75,6 +76,7 @@ class QueuedGang(QueueEntry):
         self.terms: dict[PodUid, GangTerms] = {}
         self.best_effort = False
         self.overdue = False  # timed out; one more attempt before `on_timeout` applies
+        self.domains_tried: frozenset[str] = frozenset()  # the next attempt leaves them out
         self.restarted_ns = 0
         self.disagreement_reported = False
         self.min_resources = terms.min_resources
@@ -256,6 +258,9 @@ class GangRegistry:
 
     def __iter__(self) -> Iterator[QueuedGang]:
         return iter(self._gangs.values())
+
+    def get(self, gang_id: GangId) -> QueuedGang | None:
+        return self._gangs.get(gang_id)
 
     def gang_of(self, uid: PodUid) -> QueuedGang | None:
         return self._gang_by_pod.get(uid)
