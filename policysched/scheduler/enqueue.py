@@ -341,9 +341,8 @@ class PodEnqueuer:
         while (at_ns := self._incomplete_gangs.first_key()) is not None and at_ns <= now_ns:
             gang = self._incomplete_gangs.pop()
             assert gang is not None
-            message = f"gang {gang.name}: only {gang.member_count} of the {gang.minimum} needed members exist"
             for pod in gang.pending_members.values():
-                self._core.report_pending(pod, "PolicyPending", message, now_ns)
+                self._core.report_pending(pod, "PolicyPending", gang.incomplete_message, now_ns)
 
         while (at_ns := self._group_problems.first_key()) is not None and at_ns <= now_ns:
             pod = self._group_problems.pop()

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from policysched.lang.ir.expr import Expr
+from policysched.lang.ir.expr import Attr, Expr
+from policysched.lang.ir.expr_analysis import walk
 from policysched.lang.ir.program import DisruptionMode, GangMode, GangSpec, OnTimeout, Program, TopologyLevel
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
@@ -14,7 +15,8 @@ from tests.reference.values import MISSING
 @dataclass(frozen=True, slots=True)
 class GangTerms:
     """`key` is namespace and group. `maximum` and `timeout_ns`: None for no limit. `levels`: the
-    node labels whose values agree on the nodes of all members. `disruption`: how its running members are preempted."""
+    node labels whose values agree on the nodes of all members. `disruption`: how its running members are preempted.
+    `min_resources`: what those that start together request at least, and `requests` what this one requests of it."""
 
     key: tuple[str, str]
     minimum: int
@@ -24,6 +26,8 @@ class GangTerms:
     mode: GangMode
     levels: tuple[TopologyLevel, ...] = ()
     disruption: DisruptionMode = DisruptionMode.MINIMUM
+    min_resources: tuple[tuple[str, int], ...] = ()
+    requests: tuple[int, ...] = ()
 
 
 def gang_terms(program: Program, pod: Pod, namespace: Namespace | None) -> GangTerms | None:
@@ -36,6 +40,8 @@ def gang_terms(program: Program, pod: Pod, namespace: Namespace | None) -> GangT
     if group is MISSING:
         return None
     minimum = _whole(gang.minimum, context)
+    reads_groups = any(isinstance(part, Attr) and part.path[:1] == ("group",) for part in walk(gang.key))
+    resources = tuple(pod.group.min_resources.items()) if pod.group is not None and reads_groups else ()
     return GangTerms(
         key=(pod.namespace, str(group)),
         minimum=1 if minimum is None else minimum,
@@ -45,6 +51,8 @@ def gang_terms(program: Program, pod: Pod, namespace: Namespace | None) -> GangT
         mode=gang.mode,
         levels=_levels(gang, context),
         disruption=_disruption(gang.disruption, context),
+        min_resources=resources,
+        requests=tuple(1 if name == "pods" else pod.requests.get(name, 0) for name, _ in resources),
     )
 
 

@@ -84,7 +84,9 @@ class GangAttempts:
             pod.attempts += 1
         needed = gang.needed_count
         search = yield from self._search(gang, now_ns)
-        placed = search.fits if len(search.fits) >= needed else []
+        enough = len(search.fits) >= needed
+        search.shortage = gang.shortage(pod.uid for pod, _ in search.fits) if enough else None
+        placed = search.fits if enough and search.shortage is None else []
         if placed and self._yields(gang, was_last, now_ns):
             return
         for pod, success in placed:
@@ -103,7 +105,7 @@ class GangAttempts:
         if needed and not placed and search.admitted_count is not None:
             reclaiming = yield from self._reclaim_for_gang(gang, search, now_ns)
         elif (
-            needed and not placed and search.domains_tried is None
+            needed and not placed and search.shortage is None and search.domains_tried is None
         ):  # else a domain that is left may have room
             preemption = yield from self._preempt_for_gang(gang, search, now_ns)
         if preemption is None and not reclaiming:
@@ -158,7 +160,8 @@ class GangAttempts:
             self._core, gang, keys, equivalence_keys, now_ns, except_domains=skipped
         ):
             search = yield from self._search_domain(gang, domain, now_ns, removed, usage)
-            if search.fits and len(search.fits) >= gang.needed_count:
+            enough = search.fits and len(search.fits) >= gang.needed_count
+            if enough and gang.shortage(pod.uid for pod, _ in search.fits) is None:
                 return search
             searches.append(search)
             if self._exceeds_budget(gang, searches):

@@ -29,6 +29,7 @@ class GangSearchResult:
     domains_tried: int | None = None  # by this attempt and those that it continues; None: all
     ends_round: bool = False  # all domains were tried, in several attempts
     backtracks_exceeded: bool = False
+    shortage: str | None = None  # what enough members lack of the resources that start together
 
 
 def gang_message(
@@ -39,6 +40,11 @@ def gang_message(
     The first equivalence class without a node represents all; `preemption` is appended to it.
     """
     first = next(iter(search.failures.values()), None)
+    if search.shortage is not None and first is not None:
+        return (
+            first.reason,
+            f"gang {gang.name}: the members that fit now request {search.shortage}: {first.message}",
+        )
     if first is None:
         return "PolicyPending", gang.full_message
     message = first.message

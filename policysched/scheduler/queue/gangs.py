@@ -6,12 +6,14 @@ Finished, terminating, gated and rejected pods do not count. `scheduler.enqueue`
 the queue and `gangs.gang_attempt` places them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
 from policysched.evaluate import GangTerms, TopologyDomain
+from policysched.lang.ir.attributes import resource_type
 from policysched.lang.ir.program import GangMode, OnTimeout, TopologyLevel
+from policysched.lang.types.units import format_value
 from policysched.model.identifiers import AnyClaim, PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
@@ -42,12 +44,14 @@ class QueuedGang(QueueEntry):
         "_levels",
         "_maxima",
         "_minima",
+        "_requested",
         "_timeouts",
         "best_effort",
         "disagreement_reported",
         "disruption",
         "domains_tried",
         "id",
+        "min_resources",
         "mode",
         "on_timeout",
         "overdue",
@@ -74,6 +78,8 @@ class QueuedGang(QueueEntry):
         self.domains_tried: frozenset[TopologyDomain] = frozenset()  # the next attempt leaves them out
         self.restarted_ns = 0
         self.disagreement_reported = False
+        self.min_resources = terms.min_resources
+        self._requested: list[int] = [0] * len(terms.min_resources)
         self._minima: dict[int, int] = {}
         self._maxima: dict[int | None, int] = {}
         self._timeouts: dict[int | None, int] = {}
@@ -146,7 +152,31 @@ class QueuedGang(QueueEntry):
 
     @property
     def has_quorum(self) -> bool:
-        return self.best_effort or self.member_count >= self.minimum
+        if self.best_effort:
+            return True
+        return self.member_count >= self.minimum and self._lacking(self._requested) is None
+
+    @property
+    def incomplete_message(self) -> str:
+        """Why an incomplete gang waits."""
+        lacking = self._lacking(self._requested)
+        if self.member_count >= self.minimum and lacking is not None:
+            return f"gang {self.name}: its {self.member_count} members request {lacking}"
+        return f"gang {self.name}: only {self.member_count} of the {self.minimum} needed members exist"
+
+    def shortage(self, uids: Iterable[PodUid]) -> str | None:
+        """What the placed members and these lack of the resources that start together; None: nothing."""
+        if not self.min_resources or self.needed_count == 0:
+            return None
+        together = [self.terms[uid].requests for uid in (*self.placed_members, *uids)]
+        return self._lacking([sum(amounts) for amounts in zip(*together, strict=True)])
+
+    def _lacking(self, requested: Sequence[int]) -> str | None:
+        for (resource, needed), amount in zip(self.min_resources, requested, strict=False):
+            if amount < needed:
+                have, least = (format_value(value, resource_type(resource)) for value in (amount, needed))
+                return f"{have} of at least {least} {resource} (minResources)"
+        return None
 
     @property
     def needed_count(self) -> int:
@@ -203,6 +233,10 @@ class QueuedGang(QueueEntry):
         self.unqueued_members.pop(uid, None)
         self.placed_members.pop(uid, None)
         terms = self.terms.pop(uid)
+        if terms.min_resources == self.min_resources:
+            self._requested = [
+                have - gone for have, gone in zip(self._requested, terms.requests, strict=True)
+            ]
         _decrement(self._minima, terms.minimum)
         _decrement(self._maxima, terms.maximum)
         _decrement(self._timeouts, terms.timeout_ns)
@@ -213,6 +247,14 @@ class QueuedGang(QueueEntry):
         self.terms[uid] = terms
         self.disruption = terms.disruption
         self._levels[terms.levels] = self._levels.get(terms.levels, 0) + 1
+        if terms.min_resources != self.min_resources:
+            self.min_resources = terms.min_resources
+            known = [
+                other.requests for other in self.terms.values() if other.min_resources == terms.min_resources
+            ]
+            self._requested = [sum(amounts) for amounts in zip(*known, strict=True)]
+        else:
+            self._requested = [sum(pair) for pair in zip(self._requested, terms.requests, strict=True)]
         self._minima[terms.minimum] = self._minima.get(terms.minimum, 0) + 1
         self._maxima[terms.maximum] = self._maxima.get(terms.maximum, 0) + 1
         self._timeouts[terms.timeout_ns] = self._timeouts.get(terms.timeout_ns, 0) + 1
