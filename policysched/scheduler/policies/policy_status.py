@@ -26,3 +26,14 @@ class PolicyStatus:
     diagnostics: tuple[Diagnostic, ...]
     since_ns: int
     last_success_ns: int | None
+
+
+def reload_result(code: str) -> ReloadResult:
+    """The result of a reload whose first error has this code."""
+    match code[2:3]:
+        case "0" | "1":
+            return "parse"
+        case "5":
+            return "cost"
+        case _:
+            return "type"

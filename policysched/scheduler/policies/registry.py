@@ -11,8 +11,9 @@ deleted: `a` stays active with its last known good text and a warning event, nex
 typo in a header would strand every pod of `a` silently.
 
 **Removal** is a key of its own, `NAME.removed`: the compiler replaces the text of the policy by a
-program that refuses its pods (`removed_program`). It is activated as any other text, is not saved,
-and stays after its key is deleted, until a text of that name is active. Binds in flight finish.
+program that refuses its pods (`removed_program`). It is activated as any other text and is not saved.
+After the key is deleted it stays, with a message that says so, until a text of that name is active.
+Binds in flight finish. The removal of a name that the settings do not allow only deletes its saved text.
 
     (none) ──checked──► active ──its key breaks──► last known good ──checked──► active
                           └──no key contains it────► missing ──checked──► active
@@ -25,19 +26,26 @@ from dataclasses import dataclass, replace
 
 from policysched.evaluate import Plan
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
-from policysched.lang.ir.program import Program
+from policysched.lang.ir.program import Program, removed_program
 from policysched.scheduler.authority import Authority
 from policysched.scheduler.commands import Command, Log, ReportPolicyEvent, SavePolicyTexts
 from policysched.scheduler.events import PoliciesUpdated
-from policysched.scheduler.policies.allowed_names import disallowed_name
+from policysched.scheduler.policies.allowed_names import disallowed_name, without_disallowed_removals
 from policysched.scheduler.policies.duplicate_names import reject_duplicate_names
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName, unusable_extenders
-from policysched.scheduler.policies.policy_status import PolicyPhase, PolicyStatus, ReloadResult
+from policysched.scheduler.policies.policy_status import (
+    PolicyPhase,
+    PolicyStatus,
+    ReloadResult,
+    reload_result,
+)
 from policysched.scheduler.policies.rejection_message import (
+    active_message,
     errors_of,
     format_duration,
     header_name,
     no_policy_message,
+    no_text_message,
     rejection_message,
     saved_text,
     short_sha,
@@ -78,6 +86,7 @@ class PolicyRegistry:
         self._offered: dict[str, CheckedSource] = {}
         self._reported: dict[str, str] = {}
         self._saved_texts: dict[str, str] = {}
+        self._disallowed_removals: frozenset[str] = frozenset()
         self._first_offer = True
         self.startup_error: str | None = None
 
@@ -107,15 +116,22 @@ class PolicyRegistry:
             return [], []
         out: list[Command] = []
         last_good = self._take_last_good(event.last_good, out) if self._first_offer else {}
-        checked = {} if event.bundle is None else self._reject_by_settings(event.bundle.sources)
+        offered, self._disallowed_removals = without_disallowed_removals(event.bundle, self._authority)
+        checked = self._reject_by_settings(offered)
         checked = reject_duplicate_names(checked, lambda name, first: self._owns_name(name, first, last_good))
         valid = {source.program.name: source for source in checked.values() if source.program is not None}
         broken = {key: source for key, source in checked.items() if errors_of(source)}
         wanted = {name: source.program for name, source in valid.items() if source.program is not None}
         for name, program in last_good.items():
             wanted.setdefault(name, program)
+        without_text = {
+            name: removed_program(name, no_text_message(name, event.source_name))
+            for name in self.running
+            if self._is_removed(name) and not _is_text(self._offered.get(name))
+        }
         self._offered = valid
-        changed = [program for name, program in wanted.items() if self._sha(name) != program.sha256]
+        programs = {**without_text, **wanted}.values()
+        changed = [program for program in programs if self._sha(program.name) != program.sha256]
 
         out += self._note_valid(valid, checked, now_ns)
         fallen_back = self._note_broken(broken, valid, wanted, out, now_ns)
@@ -136,6 +152,8 @@ class PolicyRegistry:
             self.startup_error = no_policy_message(broken, event)
             out.append(Log("error", self.startup_error, {}))
         self.resource_version, self._first_offer = event.resource_version, False
+        if self._disallowed_removals & self._saved_texts.keys():
+            out += self._save()
         return out, changed
 
     def still_wanted(self, program: Program) -> bool:
@@ -166,13 +184,16 @@ class PolicyRegistry:
             name, offered.key, program.version, program.sha256, "active", offered.diagnostics, now_ns, now_ns
         )
         commands = self._report_recovered(offered.key, program) or [
-            Log("info", _active_message(offered.key, program), {})
+            Log("info", active_message(offered.key, program), {})
         ]
         return [*commands, *self._save()]
 
     def _activate_removal(self, program: Program, now_ns: int) -> list[Command]:
-        offered = self._offered.get(program.name)
+        offered, before = self._offered.get(program.name), self._status.get(program.name)
         key = None if offered is None else offered.key
+        if before is not None and before.phase == "removed":
+            self._status[program.name] = replace(before, key=key)
+            return []
         self._status[program.name] = PolicyStatus(program.name, key, None, None, "removed", (), now_ns, None)
         self._reported.pop(_MISSING_KEY_PREFIX + program.name, None)
         message = f"policy `{program.name}` is removed: its pods stay pending, and its last known good text is deleted"
@@ -303,7 +324,7 @@ class PolicyRegistry:
         removal = (
             f"add the key {name}.removed (`policysched policies remove {name}`)"
             if event.last_good_source_name
-            else "restart the process"
+            else f"add the file {name}.removed"
         )
         message = (
             f"policy `{name}`: {source_name} {cause}; the last known good text of the policy, "
@@ -320,7 +341,7 @@ class PolicyRegistry:
         if rejected is None and missing is None:
             return []
         return [
-            ReportPolicyEvent("Normal", "PolicyRecovered", _active_message(key, program), _team_of_key(key))
+            ReportPolicyEvent("Normal", "PolicyRecovered", active_message(key, program), _team_of_key(key))
         ]
 
     # ── settings ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -348,7 +369,7 @@ class PolicyRegistry:
     def _owns_name(self, name: str, first: CheckedSource, last_good: Mapping[str, Program]) -> bool:
         """Whether the key is the source of the active text, or no policy of that name is active or saved."""
         if name in self.running:
-            return self._status[name].key == first.key
+            return self._is_removed(name) or self._status[name].key == first.key
         return name not in last_good or last_good[name].sha256 == _sha_of(first)
 
     # ── helpers ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -389,7 +410,8 @@ class PolicyRegistry:
             **self._saved_texts,
             **{name: running.program.text for name, running in self.running.items()},
         }
-        texts = {name: current[name] for name in sorted(current) if not self._is_removed(name)}
+        dropped = {*self._disallowed_removals, *filter(self._is_removed, current)}
+        texts = {name: current[name] for name in sorted(current.keys() - dropped)}
         if texts == self._saved_texts:
             return []
         self._saved_texts = texts
@@ -401,7 +423,7 @@ class PolicyRegistry:
         first = next(iter(broken.values()), None)
         result: ReloadResult
         if first is not None:
-            result = _reload_result(errors_of(first)[0].code)
+            result = reload_result(errors_of(first)[0].code)
         elif bundle is None:
             result = "missing"
         else:
@@ -418,19 +440,9 @@ def _team_of_key(key: str) -> str | None:
     return namespace if slash else None
 
 
-def _active_message(key: str, program: Program) -> str:
-    return f"{key}: policy `{program.name}` version {program.version}, sha {short_sha(program.sha256)}, is active"
+def _is_text(source: CheckedSource | None) -> bool:
+    return source is not None and source.program is not None and not source.program.removed
 
 
 def _sha_of(source: CheckedSource) -> str | None:
     return None if source.program is None else source.program.sha256
-
-
-def _reload_result(code: str) -> ReloadResult:
-    match code[2:3]:
-        case "0" | "1":
-            return "parse"
-        case "5":
-            return "cost"
-        case _:
-            return "type"

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 
 from policysched.lang.check.bundle import CheckedSource
+from policysched.lang.ir.program import Program
 from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.limits import SECOND_NS
 from policysched.text import Diagnostic, Severity
@@ -47,6 +48,15 @@ def saved_text(source: CheckedSource) -> tuple[str, str] | None:
     spans = (diagnostic.span for diagnostic in source.diagnostics)
     texts = (span.source.text for span in spans if span is not None and span.source.name.endswith(source.key))
     return next(((source.key.removesuffix(".policy"), text) for text in texts), None)
+
+
+def active_message(key: str, program: Program) -> str:
+    return f"{key}: policy `{program.name}` version {program.version}, sha {short_sha(program.sha256)}, is active"
+
+
+def no_text_message(policy: str, place: str) -> str:
+    """What pods of a removed policy are told once the key of its removal is deleted."""
+    return f"policy {policy} is removed, and {place} has no text of it; add one, or give the pod another schedulerName"
 
 
 def short_sha(sha256: str) -> str:
