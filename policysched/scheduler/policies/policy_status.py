@@ -5,7 +5,7 @@ from typing import Literal
 
 from policysched.text import Diagnostic
 
-PolicyPhase = Literal["active", "rejected", "last_known_good", "missing", "removed"]
+PolicyPhase = Literal["active", "rejected", "last_known_good", "missing", "suspended", "removed"]
 ReloadResult = Literal["ok", "unchanged", "parse", "type", "cost", "missing"]
 
 
