@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import click
 
 from policysched.cli.offline_options import (
-    load_authority,
     load_inputs,
     now_ns,
     offline_options,
@@ -63,7 +62,7 @@ def explain(
     Exit codes: 0 explained, whether or not the pod fits a node; 2 could not run.
     """
     with report_unusable_files():
-        program, files = load_inputs(policy_path, name, params, cluster_paths)
+        program, files, authority = load_inputs(policy_path, name, params, cluster_paths, config_path)
         at_ns = now_ns()
         samples, notes = load_samples(metrics_path, program, files.node_names(), now_ns=at_ns)
         states, state_notes = load_state_values(state_path, program, files.node_names(), now_ns=at_ns)
@@ -74,7 +73,7 @@ def explain(
             pod,
             samples=samples,
             saved_states=states,
-            authority=load_authority(config_path, program),
+            authority=authority,
             now_ns=at_ns,
         )
     notes = [*result.notes, *notes]
