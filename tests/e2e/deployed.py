@@ -28,7 +28,6 @@ from tests.e2e.program import BIN, Running, kubectl
 DEPLOY = Path(__file__).parents[2] / "deploy"
 NAMESPACE = "policysched"
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
-LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/policysched"
 PODS = "/api/v1/namespaces/default/pods"
 NEEDS_A_KUBELET = frozenset({"Deployment"})
 
@@ -62,19 +61,10 @@ class Deployed:
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(applied))
         self.kubeconfig = control_plane.service_account_kubeconfig(NAMESPACE, "policysched")
         wait_until_allowed(self.api, f"{NAMESPACE}:policysched", granted(applied))
-        self.say_that_nobody_led_before()
 
     def kubectl(self, *arguments: str, stdin: str = "", **environment: str) -> str:
         """As the cluster's admin."""
         return kubectl(self.control_plane.kubeconfig_path, *arguments, stdin=stdin, environment=environment)
-
-    def say_that_nobody_led_before(self) -> None:
-        """Release the Lease as a clean shutdown does. Otherwise the first leader waits 7 s for the
-        new Lease.
-        """
-        released = {"policysched.dev/released-after-transitions": "0"}
-        spec = {"holderIdentity": "", "acquireTime": "2026-01-01T00:00:00.000000Z", "leaseTransitions": 0}
-        self.api.patch(LEASE, {"metadata": {"annotations": released}, "spec": spec})
 
     # Policies
 

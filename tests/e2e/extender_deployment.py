@@ -69,7 +69,7 @@ class Extending:
         command = [
             *(sys.executable, "-m", "policysched", "extender", "--config", str(path)),
             *("--kubeconfig", str(self.kubeconfig), "--http", f"127.0.0.1:{self.port}"),
-            *("--budget", "50", *(() if secure else ("--insecure-http",)), *flags),
+            *("--response-timeout", "50", *(() if secure else ("--insecure-http",)), *flags),
         ]
         process = Running(command, log, self.port, self.control_plane.admin if secure else None)
         try:

@@ -18,7 +18,7 @@ from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.enqueue import PodEnqueuer
-from policysched.scheduler.gangs.backtracking import BacktrackBudget, BacktrackingSearch
+from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain
 from policysched.scheduler.gangs.gang_preemption import (
     find_gang_placement,
@@ -238,7 +238,7 @@ class GangAttempts:
         members = largest_first(self._core, gang)
         if members is None or any(len(search.fits) >= gang.needed_count for search in searches):
             return None
-        budget = BacktrackBudget(self._core.limits.gang_backtracks_max)
+        budget = BacktrackLimit(self._core.limits.gang_backtracks_max)
         equivalence_keys = self._pod_attempts.gang_equivalence_keys(members)
         for search in searches:
             trial.reset()
