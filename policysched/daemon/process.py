@@ -92,7 +92,8 @@ async def open_process(settings: DaemonSettings, *, user_agent: str) -> AsyncIte
         if settings.team_policies is not None:
             # A checker of their own, so that no team's text delays the check of the operator's.
             team_checker = WorkerChecker(
-                timeout_s=settings.policy_timeout_s, cost_max=settings.policy_cost_max
+                timeout_s=settings.policy_timeout_s,
+                cost_max=min(settings.policy_cost_max, settings.team_policies.policy_cost_max),
             )
             stack.push_async_callback(team_checker.close)
         samples = make_sources(

@@ -26,7 +26,7 @@ from policysched.daemon.policy_checker import CheckTeamTexts, PolicyTexts, TeamB
 from policysched.kube.watch.resources import ConfigMapUpdated, TeamConfigMapUpdated
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.diagnostics.catalogue import make_diagnostic
-from policysched.lang.ir.program import Program, TeamSource, suspended_program
+from policysched.lang.ir.program import Program, TeamSource, removed_program, suspended_program
 from policysched.policy_files.parameter_values import SETTINGS_KEY_PREFIX, policy_name_in
 from policysched.policy_files.source_set import PARAMETERS_SUFFIX, POLICY_SUFFIX
 from policysched.scheduler.authority import Authority
@@ -181,11 +181,19 @@ class TeamPolicyFeed:
         """What runs of the team's policies without a valid text, by name."""
         good = self._good.setdefault(namespace, {})
         valid = {source.program.name: source.program for source in sources.values() if source.program}
-        good.update(valid)
+        for name, program in valid.items():
+            good.pop(name, None)  # the newest last
+            good[name] = program
+        forgotten = [name for name in good if name not in valid][
+            : max(0, len(good) - self._settings.texts_max)
+        ]
         base = self._base
         assert base is not None, "nothing to check with"
+        removed = {
+            name: removed_program(name, self._removal(namespace, good.pop(name))) for name in forgotten
+        }
         without_text = {name: program for name, program in good.items() if name not in valid}
-        fallbacks = dict(without_text)
+        fallbacks = {**without_text, **removed}
         old = {name: program for name, program in without_text.items() if not _has_base(program, base)}
         texts: dict[str, str] = {}
         for name, program in old.items():
@@ -205,6 +213,12 @@ class TeamPolicyFeed:
                     good[name] = fallbacks[name] = source.program
         return fallbacks
 
+    def _removal(self, namespace: str, program: Program) -> str:
+        return (
+            f"policy {program.name} is removed: it has no text, and namespace {namespace} has had "
+            f"{self._settings.texts_max} policies since; add its text, or give the pod another schedulerName"
+        )
+
     def _suspension(self, source: CheckedSource) -> str:
         assert source.policy_name is not None, f"{source.key} has no header"
         return (
@@ -215,11 +229,13 @@ class TeamPolicyFeed:
     def _within_limits(
         self, namespace: str, there: PolicyTexts, place: str
     ) -> tuple[dict[str, str], dict[str, CheckedSource]]:
-        """The texts to check, policies under `NAMESPACE/KEY`, and those that exceed the limits."""
+        """The texts to check, policies under `NAMESPACE/KEY`, and the first one that exceeds the limits: one for all, since
+        each has a status, an event and metrics."""
         settings = self._settings
         texts: dict[str, str] = {}
         too_many: dict[str, CheckedSource] = {}
-        size = 0
+        first_beyond = ""
+        size = beyond = 0
         for key in sorted(there):
             if not key.endswith((POLICY_SUFFIX, PARAMETERS_SUFFIX)):
                 continue
@@ -228,14 +244,16 @@ class TeamPolicyFeed:
             if len(texts) < settings.texts_max and size <= settings.bytes_max:
                 texts[full_key] = there[key]
             elif key.endswith(POLICY_SUFFIX):
-                message = (
-                    f"the texts up to this one exceed the limit of namespace {namespace}: "
-                    f"{settings.texts_max} texts, {settings.bytes_max:,} bytes"
-                )
-                problem = _diagnostic("PS913", message, f"{place} key {full_key}", "remove or shorten texts")
-                too_many[full_key] = CheckedSource(
-                    full_key, False, None, (problem,), policy_name_in(there[key])
-                )
+                beyond += 1
+                first_beyond = first_beyond or full_key
+        if first_beyond:
+            message = (
+                f"the texts up to this one exceed the limit of namespace {namespace}: "
+                f"{settings.texts_max} texts, {settings.bytes_max:,} bytes; policies that are not checked: {beyond}"
+            )
+            problem = _diagnostic("PS913", message, f"{place} key {first_beyond}", "remove or shorten texts")
+            name = policy_name_in(there[first_beyond.removeprefix(f"{namespace}/")])
+            too_many[first_beyond] = CheckedSource(first_beyond, False, None, (problem,), name)
         return texts, too_many
 
     def _check_name(self, namespace: str, source: CheckedSource) -> CheckedSource:

@@ -37,5 +37,6 @@ def load_rules(settings: Settings) -> LoadRules:
         settings.params,
         settings.policy_cost_max,
         "" if teams is None else teams.required_base,
+        settings.policy_cost_max if teams is None else teams.policy_cost_max,
         lambda policy: authority.owner(policy) is not None,
     )

@@ -7,7 +7,11 @@ from typing import Any
 from policysched.lang.check import check_sources
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.lang.check.limits import POLICY_COST_MAX
-from policysched.lang.check.parameter_values import merge_parameter_values
+from policysched.lang.check.parameter_values import (
+    NO_PARAMETER_VALUES,
+    ParameterValuesByPolicy,
+    merge_parameter_values,
+)
 from policysched.lang.check.team_texts import RequiredBase
 from policysched.policy_files.source_set import SourceSet, UnusableFile
 from policysched.text import Source
@@ -16,12 +20,13 @@ from policysched.text import Source
 @dataclass(frozen=True, slots=True)
 class LoadRules:
     """What the settings add to a check: the values in `params` by policy, the limit on the cost in operations, and the key
-    of the library that policies of teams include first (empty: teams have none). `is_owned` says of a policy's name
-    whether a team owns it."""
+    of the library that policies of teams include first (empty: teams have none), with `team_cost_max` for those. `is_owned`
+    says of a policy's name whether a team owns it."""
 
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     cost_max: int = POLICY_COST_MAX
     required_base: str = ""
+    team_cost_max: int = POLICY_COST_MAX
     is_owned: Callable[[str], bool] = field(default=lambda _: False)
 
 
@@ -35,7 +40,7 @@ def check_source_set(
     and these the ones beside the texts. Raises UnusableFile for an invalid flag."""
     base = _required_base(sources, rules)
     if not sources.params and not flags and not rules.params:
-        return check_sources(sources.sources, cost_max=rules.cost_max, base=base)
+        return _check(sources, NO_PARAMETER_VALUES, rules, base)
     from policysched.policy_files.parameter_values import (  # imports yaml
         BadParameterFlag,
         parse_parameter_flags,
@@ -50,7 +55,22 @@ def check_source_set(
         )
     except BadParameterFlag as error:
         raise UnusableFile(str(error)) from None
-    return check_sources(sources.sources, values, rules.cost_max, base=base)
+    return _check(sources, values, rules, base)
+
+
+def _check(
+    sources: SourceSet, values: ParameterValuesByPolicy, rules: LoadRules, base: RequiredBase | None
+) -> PolicyBundle:
+    bundle = check_sources(sources.sources, values, rules.cost_max, base=base)
+    if base is None or rules.team_cost_max >= rules.cost_max:
+        return bundle
+    by_team_limit = check_sources(sources.sources, values, rules.team_cost_max, base=base).sources
+    return PolicyBundle(
+        {
+            key: source if key in base.operator_keys else by_team_limit[key]
+            for key, source in bundle.sources.items()
+        }
+    )
 
 
 def _required_base(sources: SourceSet, rules: LoadRules) -> RequiredBase | None:

@@ -14,7 +14,7 @@ from policysched.lang.check.bundle import PolicyBundle
 from policysched.lang.ir.program import Program
 from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.policies.saved_texts import saved_form, with_saved_team
-from tests.daemon.test_team_policy_feed import BASE, MAIN, OPERATOR, World, own
+from tests.daemon.test_team_policy_feed import BASE, MAIN, OPERATOR, SETTINGS, World, own
 from tests.kube.world import on_virtual_time
 
 T = TypeVar("T")
@@ -174,6 +174,30 @@ def test_the_text_of_a_policy_that_the_operator_removed_does_not_come_back() -> 
         return cluster.programs()
 
     assert on_time(script) == {}
+
+
+def names_after_renames(renames: int) -> tuple[list[str], list[str]]:
+    """The policies that run, and those that are removed, after a team renamed its only policy again and again."""
+
+    async def script() -> tuple[list[str], list[str]]:
+        cluster = Cluster()
+        cluster.feed.on_listed()
+        cluster.set_base(OPERATOR)
+        for number in range(renames):
+            cluster.put("ml", {"a.policy": own(f"ml-{number:02}")})
+            await settled(cluster)
+        removed = [n for event in cluster.delivered for n, p in event.fallbacks.items() if p.removed]
+        return sorted(cluster.programs()), removed
+
+    return on_time(script)
+
+
+def test_a_team_that_renames_its_policy_keeps_no_more_of_them_than_it_may_have_texts() -> None:
+    running, removed = names_after_renames(12)
+
+    assert running == [f"ml-{number:02}" for number in range(3, 12)][-len(running) :]
+    assert len([name for name in running if name not in removed]) == SETTINGS.texts_max
+    assert removed == [f"ml-{number:02}" for number in range(4)], "the oldest, each once"
 
 
 def run_history(seed: int) -> None:

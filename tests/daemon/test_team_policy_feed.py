@@ -174,7 +174,14 @@ def test_texts_beyond_the_limits_are_rejected_unchecked() -> None:
     by_bytes = codes_of(texts, TeamPolicySettings("base.policy", bytes_max=2 * size - 1))
 
     assert by_count == {"a.policy": [], "b.policy": [], "c.policy": ["PS913"]}
-    assert by_bytes == {"a.policy": [], "b.policy": ["PS913"], "c.policy": ["PS913"]}
+    assert by_bytes == {"a.policy": [], "b.policy": ["PS913"]}
+
+
+def test_thousands_of_keys_make_one_rejection() -> None:
+    """Each rejected text has a status, an event, a log line and metrics with its name."""
+    codes = codes_of({f"k{number:05}.policy": "x" for number in range(20_000)})
+
+    assert sorted(codes.values())[-1] == ["PS913"] and len(codes) == SETTINGS.texts_max + 1
 
 
 def test_a_change_of_the_base_checks_every_team_again() -> None:

@@ -309,7 +309,8 @@ def owned(draw: st.DrawFn, value: Pod) -> Pod:
     return replace(
         value,
         namespace=draw(st.sampled_from(["default", "kube-system", "team-b"])),
-        owner_kind=draw(st.sampled_from(["", "ReplicaSet", "DaemonSet"])),
+        owner_kind=draw(st.sampled_from(["", "ReplicaSet", "DaemonSet", "DaemonSet"])),
+        owner_api=draw(st.sampled_from(["", "apps/v1", "example.com/v1", "apps.example.com/v1"])),
         annotations=draw(st.sampled_from([{}, MIRROR])),
         priority=draw(st.integers(-5, 5)),
     )
@@ -343,6 +344,14 @@ def test_the_rights_of_a_pod_are_those_of_the_reference(
     assert (rights.explain("x") == "x") == (count == 0) and (
         count < 2 or f"{count} pods are" in rights.explain("x")
     )
+
+
+def test_a_pod_that_names_a_daemon_set_of_an_invented_api_group_is_not_protected() -> None:
+    """Its owner reference is written by whoever creates the pod, and no garbage collector looks it up."""
+    invented = replace(pod("low"), owner_kind="DaemonSet", owner_name="x", owner_api="example.com/v1")
+    real = replace(invented, owner_api="apps/v1")
+
+    assert [VictimCeiling().protects(victim, None) for victim in (invented, real)] == [False, True]
 
 
 def test_a_ceiling_that_forgets_a_class_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

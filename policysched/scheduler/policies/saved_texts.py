@@ -21,9 +21,14 @@ def saved_form(program: Program) -> str:
     return f"{_TEAM_LINE}{orjson.dumps(asdict(program.team)).decode()}\n{program.text}"
 
 
+def is_of_team(saved: str) -> bool:
+    """Whether a saved text is a team's."""
+    return saved.startswith(_TEAM_LINE)
+
+
 def with_saved_team(source: CheckedSource, saved: str) -> CheckedSource:
     """The checked source of a saved text with what its first line says."""
-    if source.program is None or not saved.startswith(_TEAM_LINE):
+    if source.program is None or not is_of_team(saved):
         return source
     line = saved.partition("\n")[0].removeprefix(_TEAM_LINE)
     try:
