@@ -19,7 +19,7 @@ class TeamPolicySettings:
     config_map: str = TEAM_CONFIG_MAP
     texts_max: int = 8
     bytes_max: int = 128 * 1024
-    policy_cost_max: int = 2_000
+    policy_cost_max: int = 1_000
 
 
 def team_settings(given: Mapping[str, Any]) -> TeamPolicySettings | None:

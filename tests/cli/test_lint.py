@@ -153,6 +153,24 @@ def test_with_the_settings_a_text_of_a_team_is_checked_as_the_scheduler_loads_it
     assert code in errors if code else not errors, given.out
 
 
+def test_with_the_settings_the_limit_on_the_cost_of_teams_is_that_of_their_policies_alone(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "settings.yaml").write_text(
+        TEAM_SETTINGS.replace("base.policy}", "base.policy, policy_cost_max: 100}")
+    )
+    (tmp_path / "base.policy").write_text(TEAM_BASE)
+    for name in ("ml-a", "main"):
+        (tmp_path / f"{name}.policy").write_text(f'policy {name} version 1\ninclude "base.policy"\n')
+
+    given = run(
+        "lint", str(tmp_path), "--config", str(tmp_path / "settings.yaml"), "--output-format", "concise"
+    )
+
+    (error,) = [line for line in given.out.splitlines() if "error[PS501]" in line]
+    assert "ml-a.policy" in error and "the limit is 100" in error
+
+
 def test_with_the_settings_their_parameter_values_count(tmp_path: Path) -> None:
     (tmp_path / "settings.yaml").write_text("policies: a/b\nparams: {test: {most: 500}}\n")
     text = "policy test version 1\nparam most: int = 5 range 1..9\nfilter f require node.pods < most\n"

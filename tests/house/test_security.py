@@ -143,11 +143,22 @@ def test_the_threat_model_names_existing_tests() -> None:
 
 def test_each_threat_has_a_bound_and_a_test_or_is_accepted() -> None:
     page = (ROOT / "docs" / "threat-model.md").read_text()
-    threats, _admission = page.split("\n## Admission\n")
+    threats = page.split("\n## Attacks tried\n")[0]
     rows = [line for line in threats.splitlines() if line.startswith("| ") and not line.startswith("| what")]
 
     assert len(rows) > 20
     assert [row for row in rows if not TEST.search(row) and "accepted" not in row] == []
+
+
+def test_each_attack_names_the_test_that_shows_its_outcome() -> None:
+    page = (ROOT / "docs" / "threat-model.md").read_text()
+    attacks = page.split("\n## Attacks tried\n")[1].split("\n## ")[0]
+    rows = [
+        line for line in attacks.splitlines() if line.startswith("| ") and not line.startswith("| attack")
+    ]
+
+    assert len(rows) > 10
+    assert [row for row in rows if not TEST.search(row)] == []
 
 
 @pytest.mark.parametrize("folder", ["deploy", "deploy/extender"])
