@@ -734,3 +734,17 @@ def test_with_the_settings_a_test_runs_as_the_scheduler_would(tmp_path: Path) ->
     assert without.code == 1 and given.code == 0, given.out
     assert (baseless.code, "PS910" in baseless.out) == (2, True)
     assert (disallowed.code, "PS908" in disallowed.out) == (2, True)
+
+
+def test_quiet_prints_failures_and_nothing_else(folder: Path) -> None:
+    passes = play_tests(folder, one_test(WEB, "node: {p: calm}"), "--quiet")
+    both = one_test(WEB, "node: {p: calm}") + one_test(WEB, "node: {p: busy}").replace(
+        "name: it", "name: wrong"
+    )
+
+    fails = play_tests(folder, both, "--quiet")
+
+    assert (passes.code, passes.out, passes.err) == (0, "", "")
+    assert fails.code == 1
+    assert "FAIL" in fails.out and "wrong" in fails.out
+    assert "ok " not in fails.out and "passed" not in fails.out

@@ -27,6 +27,7 @@ from tests.e2e.program import BIN, Running, kubectl
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 NAMESPACE = "policysched"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/policysched"
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
 NEEDS_A_KUBELET = frozenset({"Deployment"})
@@ -38,6 +39,12 @@ BROKEN = "policy test version 1\ninclude kube_default\nfilter pool require node.
 def manifests(folder: Path = DEPLOY) -> list[Json]:
     """The manifests that `kubectl apply -k` would apply."""
     return [manifest for manifest in yaml.safe_load_all(_kustomized(folder)) if manifest]
+
+
+def example_policies(folder: Path = DEPLOY) -> Json:
+    """The ConfigMap that an administrator creates once."""
+    config_map: Json = yaml.safe_load((folder / "example-policies.yaml").read_text())
+    return config_map
 
 
 @cache
@@ -58,6 +65,7 @@ class Deployed:
         self.folder = folder
         self._started_count = 0
         applied = [manifest for manifest in manifests() if manifest["kind"] not in NEEDS_A_KUBELET]
+        applied.append(example_policies())
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(applied))
         self.kubeconfig = control_plane.service_account_kubeconfig(NAMESPACE, "policysched")
         wait_until_allowed(self.api, f"{NAMESPACE}:policysched", granted(applied))
