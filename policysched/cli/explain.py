@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import click
 
 from policysched.cli.offline_options import (
-    load_authority,
     load_inputs,
     now_ns,
     offline_options,
@@ -63,7 +62,7 @@ def explain(
     Exit codes: 0 explained, whether or not the pod fits a node; 2 could not run.
     """
     with report_unusable_files():
-        program, files = load_inputs(policy_path, name, params, cluster_paths)
+        program, files, authority = load_inputs(policy_path, name, params, cluster_paths, config_path)
         at_ns = now_ns()
         samples, notes = load_samples(metrics_path, program, files.node_names(), now_ns=at_ns)
         states, state_notes = load_state_values(state_path, program, files.node_names(), now_ns=at_ns)
@@ -74,7 +73,7 @@ def explain(
             pod,
             samples=samples,
             saved_states=states,
-            authority=load_authority(config_path, program),
+            authority=authority,
             now_ns=at_ns,
         )
     notes = [*result.notes, *notes]
@@ -97,14 +96,16 @@ def explain(
 
 def print_explanation(console: "Console", answer: ExplainResult, *, shown: int = _NODES_SHOWN) -> None:
     """Print tables of filters, rejected nodes, scores and samples, then the message of the event."""
-    console.print(f"policy [bold]{answer.program.name}[/]  sha {answer.program.sha256[:12]}")
-    console.print(f"pod    [bold]{answer.pod.full_name}[/]\n")
+    from rich.text import Text
+
+    console.print("policy", Text(answer.program.name, style="bold"), f" sha {answer.program.sha256[:12]}")
+    console.print("pod   ", Text(answer.pod.full_name, style="bold"), end="\n\n")
     if answer.explanation.pod_rejection is None:
         _print_filters(console, answer)
         _print_rejected(console, answer, shown)
         _print_scores(console, answer, shown)
         _print_samples(console, answer, shown)
-    console.print(answer.message, markup=False)
+    console.print(answer.message)
 
 
 def _print_filters(console: "Console", answer: ExplainResult) -> None:
@@ -166,7 +167,7 @@ def _print_scores(console: "Console", answer: ExplainResult, shown: int) -> None
             if margin
             else f"ties with {second}; the hash of their names breaks the tie"
         )
-        console.print(f"{totals[0][0]} {comparison}", markup=False)
+        console.print(f"{totals[0][0]} {comparison}")
     console.print()
 
 

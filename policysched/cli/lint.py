@@ -27,6 +27,7 @@ MACHINE_FORMAT_NAMES = ("json", "json-lines", "github", "gitlab", "junit", "sari
 if TYPE_CHECKING:
     from policysched.config.settings import Settings
     from policysched.lint.linter import ProgramCheck
+    from policysched.policy_files.checking import LoadRules
 
 _LEVELS = {severity.label: severity for severity in Severity}
 
@@ -91,8 +92,9 @@ def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence
     "--config",
     "config_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The scheduler's settings file. Also report metrics and extenders that it does not define, "
-    "and names that it does not allow; use its limit on the cost of a policy.",
+    help="The scheduler's settings file. Check as that scheduler: with its parameter values, limit on the cost and "
+    "rules for policies of teams. Also report metrics and extenders that it does not define, and names that it does "
+    "not allow.",
 )
 @click.option(
     "--live",
@@ -142,9 +144,7 @@ def lint(
         diagnostics = (
             lint_sets(sets, params, select=select)
             if settings is None
-            else lint_sets(
-                sets, params, _settings_checks(settings, live=live), select, settings.policy_cost_max
-            )
+            else lint_sets(sets, params, _settings_checks(settings, live=live), select, _load_rules(settings))
         )
     except (UnusableFile, LiveQueryFailed) as error:
         raise CommandError(str(error)) from None
@@ -195,6 +195,12 @@ def _settings_checks(settings: "Settings", *, live: bool) -> "ProgramCheck":
     from policysched.lint.settings_checks import SettingsChecks
 
     return SettingsChecks(settings, live=live).findings
+
+
+def _load_rules(settings: "Settings") -> "LoadRules":
+    from policysched.from_files.settings_rules import load_rules
+
+    return load_rules(settings)
 
 
 Printer = Callable[[tuple[Diagnostic, ...], tuple[str, ...]], str]

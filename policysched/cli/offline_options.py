@@ -17,13 +17,14 @@ from policysched.from_files.inputs import PolicyHasErrors, choose_policy
 from policysched.lang.ir.program import Program
 from policysched.metric_sources.file import BadSamplesFile
 from policysched.policy_files.source_set import UnusableFile
-from policysched.scheduler.authority import ANY_POLICY_NAME, Authority
-from policysched.scheduler.policies.allowed_names import disallowed_name
+from policysched.scheduler.authority import Authority
 from policysched.text.render_text import render_full
 from policysched.text.sanitize import escape_unprintable
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from policysched.from_files.settings_rules import SettingsRules
 
 _PIPE_COLUMNS = 240
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -75,7 +76,8 @@ _OPTIONS = (
         "config_path",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="The scheduler's settings file: which namespaces the policy serves, and which pods it may evict.",
+        help="The scheduler's settings file: how it checks the policy, which namespaces the policy serves, and which pods "
+        "it may evict.",
     ),
     output_format_option,
 )
@@ -100,33 +102,35 @@ def report_unusable_files() -> Iterator[None]:
 
 
 def load_inputs(
-    policy_path: str, name: str | None, params: tuple[str, ...], cluster_paths: tuple[str, ...]
-) -> tuple[Program, ClusterFiles]:
-    """Read the policy and the cluster. Malformed objects are reported and skipped."""
+    policy_path: str,
+    name: str | None,
+    params: tuple[str, ...],
+    cluster_paths: tuple[str, ...],
+    config_path: Path | None,
+) -> tuple[Program, ClusterFiles, Authority]:
+    """Read the policy, the cluster, and what the settings allow. Malformed objects are reported and skipped."""
     if [policy_path, *cluster_paths].count(STANDARD_INPUT) > 1:
         raise UnusableFile("-: standard input can be read only once: for the policy or for the cluster")
-    program = choose_policy(policy_path, name, params)
+    rules = load_settings_rules(config_path)
+    program = choose_policy(policy_path, name, params, rules.load)
+    problems = rules.problems(program)
+    if problems:
+        raise PolicyHasErrors(problems)
     files = read_cluster_files(cluster_paths)
     for malformed in files.malformed:
         click.echo(f"policysched: skipped: {malformed}", err=True)
-    return program, files
+    return program, files, rules.authority
 
 
-def load_authority(config_path: Path | None, program: Program) -> Authority:
-    """What the settings allow the policy to do. Without a file every name is allowed."""
-    if config_path is None:
-        return ANY_POLICY_NAME
+def load_settings_rules(config_path: Path | None) -> "SettingsRules":
+    """What the settings say about policies. Without a file every name is allowed."""
     from policysched.config.layers import BadSettings
-    from policysched.config.settings import read_settings
+    from policysched.from_files.settings_rules import read_settings_rules
 
     try:
-        authority = read_settings(config_path, {}, {}).authority
+        return read_settings_rules(config_path)
     except BadSettings as error:
         raise CommandError(*error.problems) from None
-    diagnostics = disallowed_name(program, authority)
-    if diagnostics:
-        raise PolicyHasErrors(diagnostics)
-    return authority
 
 
 def now_ns() -> int:

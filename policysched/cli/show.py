@@ -109,10 +109,11 @@ def _plain(value: Any) -> Any:
 
 def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     from policysched.builtins.unsupported import UNSUPPORTED_FEATURES
 
-    console.print(f"policy [bold]{rows.policy}[/]  sha {rows.sha256[:12]}")
+    console.print("policy", Text(rows.policy, style="bold"), f" sha {rows.sha256[:12]}")
     if layers:
         console.print(f"layers {', '.join(layers)} (applied: {', '.join(rows.layers) or 'none'})")
     for parameter in rows.parameters:
@@ -152,14 +153,14 @@ def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
         weight = "" if extender.weight is None else f" × {extender.weight}, missing {extender.missing}"
         console.print(
             f"extender {extender.name}{weight}  (called over HTTP for the nodes that pass the filters)",
-            markup=False,
         )
-    console.print("\n[bold]Clauses:[/]")
+    console.print("\nClauses:", style="bold")
     for clause in rows.clauses:
         text = clause.text.replace("\n", "\n  ")
-        console.print(f"  {text}{'' if clause.is_explicit else '  (the default)'}", markup=False)
+        console.print(f"  {text}{'' if clause.is_explicit else '  (the default)'}")
     if rows.outage is not None:
-        console.print(f"\n[bold]When samples are missing:[/]\n  {rows.outage}")
+        console.print("\nWhen samples are missing:", style="bold")
+        console.print(f"  {rows.outage}")
 
     if rows.steps:
         table = Table(box=None, pad_edge=False, header_style="bold")
@@ -188,6 +189,6 @@ def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
 
 
 def _print_section(console: "Console", heading: str, lines: tuple[str, ...]) -> None:
-    console.print(f"\n[bold]{heading}[/]")
+    console.print(f"\n{heading}", style="bold")
     for line in lines:
-        console.print(f"  {line}", markup=False)
+        console.print(f"  {line}")

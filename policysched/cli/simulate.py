@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from policysched.cli.offline_options import (
-    load_authority,
     load_inputs,
     now_ns,
     offline_options,
@@ -60,8 +59,7 @@ def simulate(
     Exit codes: 0 success; 1 a pod stays pending (with --fail-on-pending); 2 could not run.
     """
     with report_unusable_files():
-        program, files = load_inputs(policy_path, name, params, cluster_paths)
-        authority = load_authority(config_path, program)
+        program, files, authority = load_inputs(policy_path, name, params, cluster_paths, config_path)
         at_ns = now_ns()
         samples, notes = load_samples(metrics_path, program, files.node_names(), now_ns=at_ns)
         states, state_notes = load_state_values(state_path, program, files.node_names(), now_ns=at_ns)

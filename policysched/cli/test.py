@@ -11,7 +11,7 @@ import click
 
 from policysched.cli import write_file
 from policysched.cli.colour import wants_colour
-from policysched.cli.offline_options import report_unusable_files
+from policysched.cli.offline_options import load_settings_rules, report_unusable_files
 from policysched.text.render_text import render_concise, render_full
 
 if TYPE_CHECKING:
@@ -51,6 +51,14 @@ def _pattern(
 @click.option(
     "--output-file", type=click.Path(dir_okay=False), help="Write the results to this file instead of stdout."
 )
+@click.option(
+    "--config",
+    "config_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The scheduler's settings file: how it checks the policies, which namespaces they serve, and which pods they may "
+    "evict.",
+)
 @click.option("--quiet", is_flag=True, help="Print failures only, without passed tests and the summary.")
 @click.option("--watch", is_flag=True, help="Run the tests again when a file changes, until Ctrl-C.")
 def test(
@@ -60,6 +68,7 @@ def test(
     show_coverage: bool,
     output_format: str,
     output_file: str | None,
+    config_path: Path | None,
     quiet: bool,
     watch: bool,
 ) -> int:
@@ -78,7 +87,8 @@ def test(
     from policysched.policytest.runner import find_test_files, run_test_files
 
     def run_once() -> tuple["PolicyTestRun", int]:
-        run = run_test_files(find_test_files(paths or (".",)), only=only)
+        rules = load_settings_rules(config_path)
+        run = run_test_files(find_test_files(paths or (".",)), only=only, rules=rules)
         write_file(output_file or "-", _PRINTERS[output_format](run, show_coverage, quiet))
         if threshold is not None and run.percent() < threshold:
             click.echo(f"coverage of {run.percent()}% is below {threshold}%", err=True)
@@ -87,7 +97,8 @@ def test(
     if not watch:
         with report_unusable_files():
             return run_once()[1]
-    return _watch(lambda: find_test_files(paths or (".",)), run_once)
+    config = () if config_path is None else (str(config_path),)
+    return _watch(lambda: [*find_test_files(paths or (".",)), *config], run_once)
 
 
 def _watch(test_files: Callable[[], list[str]], run_once: Callable[[], tuple["PolicyTestRun", int]]) -> int:

@@ -4,11 +4,71 @@ Preemption prefers victims whose eviction violates no budget. Source of the coun
 `filterPodsWithPDBViolation` in kubernetes' `pkg/scheduler/framework/plugins/defaultpreemption`.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
+
+_MATCHES_MAX = 1_000_000
+_Labels = tuple[tuple[str, str], ...]
+
+
+class DisruptionBudgets(Collection[DisruptionBudget]):
+    """All budgets, and which of them select pods with certain labels.
+
+    The second is remembered: a tenant with thousands of budgets would otherwise make each preemption compare each of its
+    pods with each of them. A changed budget is compared with the remembered labels of its namespace.
+    """
+
+    def __init__(self) -> None:
+        self._budgets: dict[str, dict[str, DisruptionBudget]] = {}
+        self._selecting: dict[str, dict[_Labels, dict[str, DisruptionBudget]]] = {}
+        self._match_count = 0
+
+    def __iter__(self) -> Iterator[DisruptionBudget]:
+        return (budget for by_name in self._budgets.values() for budget in by_name.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self._budgets.values()))
+
+    def __contains__(self, budget: object) -> bool:
+        return any(budget == other for other in self)
+
+    def put(self, budget: DisruptionBudget) -> None:
+        """Adds a budget, or replaces the one of its name."""
+        self._budgets.setdefault(budget.namespace, {})[budget.name] = budget
+        for labels, selecting in self._selecting.get(budget.namespace, {}).items():
+            if _selects(budget, dict(labels)):
+                selecting[budget.name] = budget
+            else:
+                selecting.pop(budget.name, None)
+
+    def remove(self, namespace: str, name: str) -> None:
+        """A budget that does not exist is ignored."""
+        self._budgets.get(namespace, {}).pop(name, None)
+        for selecting in self._selecting.get(namespace, {}).values():
+            selecting.pop(name, None)
+
+    def selecting(self, pod: Pod) -> list[DisruptionBudget]:
+        """The budgets that an eviction of the pod uses."""
+        by_name = self._budgets.get(pod.namespace)
+        if not by_name or not pod.labels:
+            return []
+        by_labels = self._selecting.setdefault(pod.namespace, {})
+        labels = tuple(sorted(pod.labels.items()))
+        selecting = by_labels.get(labels)
+        if selecting is None:
+            selecting = {name: budget for name, budget in by_name.items() if _selects(budget, pod.labels)}
+            self._match_count += 1 + len(selecting)
+            if self._match_count > _MATCHES_MAX:
+                self._selecting.clear()
+                by_labels, self._match_count = (
+                    self._selecting.setdefault(pod.namespace, {}),
+                    1 + len(selecting),
+                )
+            by_labels[labels] = selecting
+        return [budget for budget in selecting.values() if pod.name not in budget.disrupted_pods]
 
 
 def split_by_budget(
@@ -16,15 +76,20 @@ def split_by_budget(
 ) -> tuple[list[Pod], list[Pod]]:
     """The pods whose eviction violates a budget, and the others, in the given order. All pods count
     as evicted together, in that order: each uses one disruption of every budget that selects it."""
-    left = {id(budget): budget.disruptions_allowed for budget in budgets}
+    left: dict[int, int] = {}
+    selecting: Callable[[Pod], Iterable[DisruptionBudget]] = (
+        budgets.selecting
+        if isinstance(budgets, DisruptionBudgets)
+        else lambda pod: (budget for budget in budgets if _budget_selects(budget, pod))
+    )
     violating: list[Pod] = []
     others: list[Pod] = []
     for pod in pods:
         violates = False
-        for budget in budgets:
-            if _budget_selects(budget, pod):
-                left[id(budget)] -= 1
-                violates |= left[id(budget)] < 0
+        for budget in selecting(pod):
+            remaining = left.get(id(budget), budget.disruptions_allowed) - 1
+            left[id(budget)] = remaining
+            violates |= remaining < 0
         (violating if violates else others).append(pod)
     return violating, others
 
@@ -44,8 +109,11 @@ def budgets_after_evicting(
 def _budget_selects(budget: DisruptionBudget, pod: Pod) -> bool:
     """As in kube-scheduler, an empty selector selects nothing and a pod without labels is in no
     budget. A pod that the budget already lists as disrupted does not count again."""
-    if budget.namespace != pod.namespace or budget.selector is None or not pod.labels:
+    if budget.namespace != pod.namespace or pod.name in budget.disrupted_pods:
         return False
-    if not budget.selector.requirements or pod.name in budget.disrupted_pods:
-        return False
-    return budget.selector.selects(pod.labels)
+    return bool(pod.labels) and _selects(budget, pod.labels)
+
+
+def _selects(budget: DisruptionBudget, labels: Mapping[str, str]) -> bool:
+    selector = budget.selector
+    return selector is not None and bool(selector.requirements) and selector.selects(labels)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
+from policysched.cluster.budgets import DisruptionBudgets
 from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.ledger import Ledger, PlacementState
 from policysched.cluster.node_storage import NodeStorage
@@ -62,7 +63,7 @@ class ClusterCache:
         self.namespaces: dict[str, Namespace] = {}
         self.namespaces_version = 0  # grows with each change of a namespace
         self.pods: dict[PodUid, ObservedPod] = {}
-        self.budgets: dict[tuple[str, str], DisruptionBudget] = {}
+        self.budgets = DisruptionBudgets()
         self.pod_sets = PodSets()
         self.pod_groups = PodGroups()
         self._nominations = Nominations()
@@ -346,10 +347,10 @@ class ClusterCache:
 
     def put_budget(self, budget: DisruptionBudget) -> None:
         """No event: a budget affects the choice of victims, not where a pod fits."""
-        self.budgets[budget.namespace, budget.name] = budget
+        self.budgets.put(budget)
 
     def drop_budget(self, namespace: str, name: str) -> None:
-        self.budgets.pop((namespace, name), None)
+        self.budgets.remove(namespace, name)
 
 
 _UNSCHEDULED_UPDATE = ClusterEvent.UNSCHEDULED_POD_UPDATE

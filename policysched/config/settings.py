@@ -4,7 +4,7 @@ A field of a section is written with two underscores in a variable: `POLICYSCHED
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,6 +79,7 @@ class DaemonSettings:
     samples: SamplesSettings = field(default_factory=SamplesSettings)
     team_policies: TeamPolicySettings | None = None
     configured: Mapping[str, Any] = field(default_factory=dict)
+    file: Path | None = None
 
     @property
     def source_name(self) -> str:
@@ -113,7 +114,7 @@ def read_settings(file: Path | None, environment: Mapping[str, str], flags: Mapp
     given.add_problems(_time_problems(given))
     given.add_problems(_extender_problems(given))
     given.raise_problems()
-    return _settings(given.value)
+    return replace(_settings(given.value), file=file)
 
 
 def common_problems(given: LayeredSettings) -> Iterator[SettingProblem]:

@@ -13,12 +13,13 @@ TEAM_CONFIG_MAP = "policysched-policies"
 @dataclass(frozen=True, slots=True)
 class TeamPolicySettings:
     """`required_base`: the key of the library that each team's policy includes first. `config_map`: the name of the
-    ConfigMap in the namespaces of the teams. The limits are those of one namespace."""
+    ConfigMap in the namespaces of the teams. The limits are those of one namespace, `policy_cost_max` that of a policy."""
 
     required_base: str
     config_map: str = TEAM_CONFIG_MAP
     texts_max: int = 8
     bytes_max: int = 128 * 1024
+    policy_cost_max: int = 1_000
 
 
 def team_settings(given: Mapping[str, Any]) -> TeamPolicySettings | None:

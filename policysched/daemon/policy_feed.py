@@ -19,6 +19,7 @@ from policysched.kube.watch.resources import ConfigMapDeleted, ConfigMapUpdated
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.policy_files.parameter_values import parameters_without_policy, settings_parameter_texts
 from policysched.scheduler.events import PoliciesUpdated
+from policysched.scheduler.policies.saved_texts import with_saved_team
 
 LAST_GOOD_BATCH_CHARS = 2**20
 """Checking this much takes about 4 s of processor time."""
@@ -85,7 +86,8 @@ class PolicyFeed:
         texts: Mapping[str, str] = await self._read_last_good()
         sources: dict[str, CheckedSource] = {}
         for batch in _batches(texts):
-            sources |= (await self._check(batch, "last known good")).sources
+            checked = (await self._check(batch, "last known good")).sources
+            sources |= {key: with_saved_team(source, texts[key]) for key, source in checked.items()}
         return PolicyBundle(sources) if texts else None
 
     async def _offer(

@@ -3,6 +3,7 @@
 Signals and exit codes differ: `runtime.program` and `extender.program` have them.
 """
 
+import asyncio
 import logging
 import os
 import random
@@ -21,6 +22,7 @@ from policysched.daemon.app import DaemonApp, Runtime
 from policysched.daemon.clock import NonDecreasingClock
 from policysched.daemon.policy_checker import WorkerChecker
 from policysched.daemon.sample_sources import make_sources
+from policysched.daemon.settings_watch import SettingsWatch
 from policysched.kube.client.session import ConnectionSettings, HttpTransport, connect
 from policysched.serve.health import Heartbeat
 
@@ -49,6 +51,7 @@ class DaemonProcess:
     clock: NonDecreasingClock
     heartbeat: Heartbeat
     runtime: Runtime
+    settings_watch: SettingsWatch
     on_exit: AsyncExitStack
 
     def announce(self, app: DaemonApp, policies: str) -> None:
@@ -89,7 +92,8 @@ async def open_process(settings: DaemonSettings, *, user_agent: str) -> AsyncIte
         if settings.team_policies is not None:
             # A checker of their own, so that no team's text delays the check of the operator's.
             team_checker = WorkerChecker(
-                timeout_s=settings.policy_timeout_s, cost_max=settings.policy_cost_max
+                timeout_s=settings.policy_timeout_s,
+                cost_max=min(settings.policy_cost_max, settings.team_policies.policy_cost_max),
             )
             stack.push_async_callback(team_checker.close)
         samples = make_sources(
@@ -106,7 +110,10 @@ async def open_process(settings: DaemonSettings, *, user_agent: str) -> AsyncIte
             samples=samples,
             beat=heartbeat.beat,
         )
-        yield DaemonProcess(connection, session, checker, clock, heartbeat, runtime, stack)
+        settings_watch = SettingsWatch(settings.file)
+        watching = asyncio.create_task(settings_watch.run(), name="settings file")
+        stack.callback(watching.cancel)
+        yield DaemonProcess(connection, session, checker, clock, heartbeat, runtime, settings_watch, stack)
 
 
 def _random_stream(identity: str, name: str) -> random.Random:

@@ -4,6 +4,9 @@
         └─ its libraries ─┐                                 │
     a team's ConfigMap ───┴─► one check per namespace ──────┘
 
+A team's policy without a valid text runs its last known good one, checked with the operator's current texts. If it does
+not pass, the policy is suspended. Libraries of the operator that are broken or deleted change nothing.
+
 A namespace has a check of its own with its own limits, in a worker process that the operator's texts do not use. The
 namespaces take turns, and one that was just checked pauses, so that no team's text or rate of edits keeps the others
 from being checked for longer than one check takes.
@@ -11,8 +14,11 @@ from being checked for longer than one check takes.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from hashlib import sha256
+
+import orjson
 
 from policysched.config.settings import NamespacedName
 from policysched.config.team_settings import TeamPolicySettings
@@ -20,10 +26,12 @@ from policysched.daemon.policy_checker import CheckTeamTexts, PolicyTexts, TeamB
 from policysched.kube.watch.resources import ConfigMapUpdated, TeamConfigMapUpdated
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.diagnostics.catalogue import make_diagnostic
+from policysched.lang.ir.program import Program, TeamSource, removed_program, suspended_program
 from policysched.policy_files.parameter_values import SETTINGS_KEY_PREFIX, policy_name_in
 from policysched.policy_files.source_set import PARAMETERS_SUFFIX, POLICY_SUFFIX
 from policysched.scheduler.authority import Authority
 from policysched.scheduler.events import PoliciesUpdated
+from policysched.scheduler.policies.rejection_message import errors_of, rejection_message
 from policysched.text import Diagnostic, Source, Span
 
 PAUSE_S = 2.0
@@ -51,6 +59,10 @@ class TeamPolicyFeed:
         self._teams = authority.owners()
         self._content: dict[str, ConfigMapUpdated] = {}
         self._checked: dict[str, Mapping[str, CheckedSource]] = {}
+        self._good: dict[
+            str, dict[str, Program]
+        ] = {}  # by namespace and name, the last one that passed the check
+        self._fallbacks: dict[str, Mapping[str, Program]] = {}
         self._unread = set(self._teams)
         self._listed = False
         self._due: dict[str, None] = {}  # namespaces to check, in their order
@@ -90,11 +102,16 @@ class TeamPolicyFeed:
 
     def on_operator_update(self, event: PoliciesUpdated) -> None:
         """The operator's texts changed. All teams are checked again if a library or a parameter of the settings did."""
-        self._operator, self._last_good = event, event.last_good or self._last_good
-        base = TeamBase(self._base_texts(event), self._place, self._settings.required_base)
-        if base != self._base:
-            self._base = base
-            for namespace in self._content:
+        self._operator = event
+        for name in _removed_names(event):
+            self._good.get(self._authority.owner(name) or "", {}).pop(name, None)
+        base = self._new_base(event)
+        changed = base is not None and base != self._base
+        self._base = base or self._base
+        if event.last_good is not None:
+            self._last_good = self._take_last_good(event.last_good)
+        if changed:
+            for namespace in {**self._content, **self._good}:
                 self._request_check(namespace)
         self._changed.set()
         self._offer()
@@ -133,36 +150,92 @@ class TeamPolicyFeed:
         namespace = next(name for name in self._due if self._pause_until_s.get(name, began_s) <= began_s)
         del self._due[namespace]
         sources = await self._check_team(namespace)
+        fallbacks = await self._check_good(namespace, sources)
         took_s = loop.time() - began_s
         self._pause_until_s[namespace] = loop.time() + max(PAUSE_S, PAUSE_FACTOR * took_s)
-        if namespace in self._unread or sources != self._checked.get(namespace):
+        results, before = (sources, fallbacks), (self._checked.get(namespace), self._fallbacks.get(namespace))
+        if namespace in self._unread or results != before:
             self._unread.discard(namespace)
-            self._checked[namespace] = sources
+            self._checked[namespace], self._fallbacks[namespace] = results
             self._offer()
 
     async def _check_team(self, namespace: str) -> Mapping[str, CheckedSource]:
         content = self._content.get(namespace)
         if content is None:
             return {}
-        assert self._base is not None, "nothing to check with"
+        base = self._base
+        assert base is not None, "nothing to check with"
         there = {**content.data, **{key: decode_text(raw) for key, raw in content.binary.items()}}
         place = f"ConfigMap {self.place(namespace)}"
         texts, too_many = self._within_limits(namespace, there, place)
-        checked = (await self._check(texts, place, self._base)).sources
+        checked = (await self._check(texts, place, base)).sources
         return {
-            key: self._check_name(namespace, source)
+            key: self._check_name(namespace, _with_team(source, texts, base))
             for key, source in {**checked, **too_many}.items()
             if key.startswith(f"{namespace}/")
         }
 
+    async def _check_good(
+        self, namespace: str, sources: Mapping[str, CheckedSource]
+    ) -> Mapping[str, Program]:
+        """What runs of the team's policies without a valid text, by name."""
+        good = self._good.setdefault(namespace, {})
+        valid = {source.program.name: source.program for source in sources.values() if source.program}
+        for name, program in valid.items():
+            good.pop(name, None)  # the newest last
+            good[name] = program
+        forgotten = [name for name in good if name not in valid][
+            : max(0, len(good) - self._settings.texts_max)
+        ]
+        base = self._base
+        assert base is not None, "nothing to check with"
+        removed = {
+            name: removed_program(name, self._removal(namespace, good.pop(name))) for name in forgotten
+        }
+        without_text = {name: program for name, program in good.items() if name not in valid}
+        fallbacks = {**without_text, **removed}
+        old = {name: program for name, program in without_text.items() if not _has_base(program, base)}
+        texts: dict[str, str] = {}
+        for name, program in old.items():
+            assert program.team is not None, f"{name} was not checked as a team's"
+            texts[f"{namespace}/{name}{POLICY_SUFFIX}"] = program.team.text
+            if program.team.params:
+                texts[f"{name}{PARAMETERS_SUFFIX}"] = program.team.params
+        if texts:
+            checked = (
+                await self._check(texts, f"last known good texts of namespace {namespace}", base)
+            ).sources
+            for name, program in old.items():
+                source = _with_team(checked[f"{namespace}/{name}{POLICY_SUFFIX}"], texts, base)
+                if source.program is None:
+                    fallbacks[name] = suspended_program(program, self._suspension(source))
+                else:
+                    good[name] = fallbacks[name] = source.program
+        return fallbacks
+
+    def _removal(self, namespace: str, program: Program) -> str:
+        return (
+            f"policy {program.name} is removed: it has no text, and namespace {namespace} has had "
+            f"{self._settings.texts_max} policies since; add its text, or give the pod another schedulerName"
+        )
+
+    def _suspension(self, source: CheckedSource) -> str:
+        assert source.policy_name is not None, f"{source.key} has no header"
+        return (
+            f"policy {source.policy_name} is suspended: neither its text nor its last known good text passes the check "
+            f"with the operator's {self._settings.required_base}, which has changed: {rejection_message(source)}"
+        )
+
     def _within_limits(
         self, namespace: str, there: PolicyTexts, place: str
     ) -> tuple[dict[str, str], dict[str, CheckedSource]]:
-        """The texts to check, policies under `NAMESPACE/KEY`, and those that exceed the limits."""
+        """The texts to check, policies under `NAMESPACE/KEY`, and the first one that exceeds the limits: one for all, since
+        each has a status, an event and metrics."""
         settings = self._settings
         texts: dict[str, str] = {}
         too_many: dict[str, CheckedSource] = {}
-        size = 0
+        first_beyond = ""
+        size = beyond = 0
         for key in sorted(there):
             if not key.endswith((POLICY_SUFFIX, PARAMETERS_SUFFIX)):
                 continue
@@ -171,14 +244,16 @@ class TeamPolicyFeed:
             if len(texts) < settings.texts_max and size <= settings.bytes_max:
                 texts[full_key] = there[key]
             elif key.endswith(POLICY_SUFFIX):
-                message = (
-                    f"the texts up to this one exceed the limit of namespace {namespace}: "
-                    f"{settings.texts_max} texts, {settings.bytes_max:,} bytes"
-                )
-                problem = _diagnostic("PS913", message, f"{place} key {full_key}", "remove or shorten texts")
-                too_many[full_key] = CheckedSource(
-                    full_key, False, None, (problem,), policy_name_in(there[key])
-                )
+                beyond += 1
+                first_beyond = first_beyond or full_key
+        if first_beyond:
+            message = (
+                f"the texts up to this one exceed the limit of namespace {namespace}: "
+                f"{settings.texts_max} texts, {settings.bytes_max:,} bytes; policies that are not checked: {beyond}"
+            )
+            problem = _diagnostic("PS913", message, f"{place} key {first_beyond}", "remove or shorten texts")
+            name = policy_name_in(there[first_beyond.removeprefix(f"{namespace}/")])
+            too_many[first_beyond] = CheckedSource(first_beyond, False, None, (problem,), name)
         return texts, too_many
 
     def _check_name(self, namespace: str, source: CheckedSource) -> CheckedSource:
@@ -193,15 +268,42 @@ class TeamPolicyFeed:
 
     # ── delivery ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _base_texts(self, event: PoliciesUpdated) -> PolicyTexts:
-        libraries = (
-            ()
-            if event.bundle is None
-            else (key for key, source in event.bundle.sources.items() if source.is_library)
-        )
-        texts = self._texts()
-        given = (key for key in texts if key.startswith(SETTINGS_KEY_PREFIX) and self._is_owned_key(key))
-        return {key: texts[key] for key in (*libraries, *given) if key in texts}
+    def _new_base(self, event: PoliciesUpdated) -> TeamBase | None:
+        """The operator's libraries, an earlier text for a broken one. None: there is no required base that passes the check,
+        so nothing changes."""
+        sources = {} if event.bundle is None else event.bundle.sources
+        texts, before = self._texts(), {} if self._base is None else self._base.texts
+        base = {
+            key: texts[key]
+            for key in texts
+            if key.startswith(SETTINGS_KEY_PREFIX) and self._is_owned_key(key)
+        }
+        for key, source in sources.items():
+            if source.is_library and not errors_of(source) and key in texts:
+                base[key] = texts[key]
+            elif errors_of(source) and key in before:
+                base[key] = before[key]
+        required = self._settings.required_base
+        return TeamBase(base, self._place, required) if required in base else None
+
+    def _take_last_good(self, bundle: PolicyBundle) -> PolicyBundle:
+        """Those of teams run at once only if they were checked with the operator's texts of now."""
+        sources = dict(bundle.sources)
+        for key, source in bundle.sources.items():
+            program = source.program
+            if program is None or program.team is None:
+                continue
+            owner = self._authority.owner(program.name)
+            if owner is None:
+                continue
+            self._good.setdefault(owner, {})[program.name] = program
+            if self._base is not None and not _has_base(program, self._base):
+                message = (
+                    f"policy {program.name} is suspended: its last known good text is being checked with the "
+                    f"operator's {self._settings.required_base}, which has changed"
+                )
+                sources[key] = replace(source, program=suspended_program(program, message))
+        return PolicyBundle(sources)
 
     def _is_owned_key(self, key: str) -> bool:
         policy = key.removeprefix(SETTINGS_KEY_PREFIX).removesuffix(PARAMETERS_SUFFIX)
@@ -224,6 +326,12 @@ class TeamPolicyFeed:
             for key, source in sources.items()
         }
         bundle = PolicyBundle({**operator, **teams}) if teams or event.bundle is not None else None
+        fallbacks = {
+            name: program
+            for by_name in self._fallbacks.values()
+            for name, program in by_name.items()
+            if name not in names
+        }
         last_good = None if self._delivered else self._last_good
         self._delivered = True
         self._revision += 1  # the registry ignores a version that it has seen
@@ -235,12 +343,38 @@ class TeamPolicyFeed:
                 resource_version=version,
                 last_good=last_good,
                 unread_teams=frozenset(self._unread),
+                fallbacks=fallbacks,
             )
         )
 
 
 def _policy_name(source: CheckedSource) -> str | None:
     return source.policy_name if source.program is None else source.program.name
+
+
+def _removed_names(event: PoliciesUpdated) -> Iterator[str]:
+    sources = {} if event.bundle is None else event.bundle.sources
+    yield from (
+        source.program.name for source in sources.values() if source.program and source.program.removed
+    )
+
+
+def _hash(base: TeamBase) -> str:
+    return sha256(orjson.dumps([base.required, dict(base.texts)], option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _has_base(program: Program, base: TeamBase) -> bool:
+    return program.team is not None and program.team.base_sha256 == _hash(base)
+
+
+def _with_team(source: CheckedSource, texts: PolicyTexts, base: TeamBase) -> CheckedSource:
+    """The source with what the team wrote; `texts` are those that were checked."""
+    if source.program is None:
+        return source
+    params = texts.get(f"{source.program.name}{PARAMETERS_SUFFIX}", "")
+    return replace(
+        source, program=replace(source.program, team=TeamSource(texts[source.key], params, _hash(base)))
+    )
 
 
 def _yield_name(source: CheckedSource, operator_names: set[str], place: str) -> CheckedSource:

@@ -60,6 +60,11 @@ def decision_cost(pod: Pod, node_count: int, limit: int) -> int:
     return total if total > limit else total + _value_count(pod) * _VALUE
 
 
+def row_items(pod: Pod) -> int:
+    """The items of the pod of which an evaluation keeps values for each node."""
+    return sum(count for kind, count in _item_counts(pod).items() if kind.per_node)
+
+
 def member_allowance(node_count: int) -> int:
     """The operations that each member adds to the budget of its gang."""
     return MEMBER_ITEMS * (_ITEM + _COLUMN_READ * node_count)

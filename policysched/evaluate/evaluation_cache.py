@@ -11,6 +11,7 @@ from dataclasses import replace
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.columns.snapshot import Snapshot
+from policysched.evaluate.decision_cost import row_items
 from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.kernel import ClusterContext
 from policysched.evaluate.plan.lower import Variant
@@ -22,6 +23,7 @@ from policysched.evaluate.plan.specialize import (
 )
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue
 from policysched.evaluate.snapshots import SnapshotBuilder
+from policysched.model.pods import Pod
 
 EvaluationKey = tuple[Plan, Hashable]
 """The plan, and everything that it reads of the pod."""
@@ -29,6 +31,8 @@ EvaluationKey = tuple[Plan, Hashable]
 _CACHE_BYTES_MAX = 64 * 2**20
 _EVALUATIONS_MIN = 4
 _BYTES_PER_ROW = 120  # of an evaluation: masks, totals and a few scores
+_BYTES_PER_ITEM = 20  # more for each term or constraint of the pod (`row_items`) beyond a few
+_ITEMS_INCLUDED = 8
 
 
 class EvaluationCache:
@@ -39,6 +43,8 @@ class EvaluationCache:
     def __init__(self, worlds: SnapshotBuilder) -> None:
         self._snapshots = worlds
         self._evaluations: OrderedDict[EvaluationKey, Evaluation] = OrderedDict()
+        self._row_bytes: dict[EvaluationKey, int] = {}
+        self._row_bytes_total = 0
         self._overlay_evaluations: tuple[Overlay, dict[EvaluationKey, Evaluation]] | None = None
 
     def retain_only(self, plans: Collection[Plan]) -> None:
@@ -47,7 +53,7 @@ class EvaluationCache:
         for key in [
             key_of_evaluation for key_of_evaluation in self._evaluations if key_of_evaluation[0] not in plans
         ]:
-            del self._evaluations[key]
+            self._drop(key)
 
     def get(
         self, plan: Plan, variant: Variant, context: EvalContext, overlay: Overlay | None
@@ -76,8 +82,8 @@ class EvaluationCache:
         evaluation = self._evaluations.get(key)
         if evaluation is None:
             rules = self._specialize(variant, context, leaves, cluster_context)
-            evaluation = self._evaluations[key] = Evaluation(rules, plan.program.outage, base_snapshot)
-            self._evict_old()
+            evaluation = Evaluation(rules, plan.program.outage, base_snapshot)
+            self._keep(key, evaluation, context.pod)
         else:
             self._evaluations.move_to_end(key)
             evaluation.rules.activation.context, evaluation.rules.activation.leaves = context, leaves
@@ -115,8 +121,7 @@ class EvaluationCache:
             rules = self._specialize(variant, context, leaves, cluster_context)
             yield
             evaluation = yield from Evaluation.build_in_steps(rules, plan.program.outage, snapshot)
-            self._evaluations[key] = evaluation
-            self._evict_old()
+            self._keep(key, evaluation, context.pod)
             yield
 
     def evaluate_uncached(
@@ -178,9 +183,16 @@ class EvaluationCache:
             counts,
         )
 
-    def _evict_old(self) -> None:
-        evaluations_max = max(
-            _EVALUATIONS_MIN, _CACHE_BYTES_MAX // (_BYTES_PER_ROW * self._snapshots.columns.capacity)
-        )
-        while len(self._evaluations) > evaluations_max:
-            self._evaluations.popitem(last=False)
+    def _keep(self, key: EvaluationKey, evaluation: Evaluation, pod: Pod) -> None:
+        """Adds an evaluation and evicts old ones. Pods with hundreds of terms must not fill the memory."""
+        self._evaluations[key] = evaluation
+        row_bytes = _BYTES_PER_ROW + _BYTES_PER_ITEM * max(0, row_items(pod) - _ITEMS_INCLUDED)
+        self._row_bytes[key] = row_bytes
+        self._row_bytes_total += row_bytes
+        row_bytes_max = _CACHE_BYTES_MAX // self._snapshots.columns.capacity
+        while self._row_bytes_total > row_bytes_max and len(self._evaluations) > _EVALUATIONS_MIN:
+            self._drop(next(iter(self._evaluations)))
+
+    def _drop(self, key: EvaluationKey) -> None:
+        del self._evaluations[key]
+        self._row_bytes_total -= self._row_bytes.pop(key)

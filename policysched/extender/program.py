@@ -96,7 +96,7 @@ def _serve(
             "policies": lambda: "" if app.extender_server.programs() else "no policy is active",
             "api": lambda: app.connectivity.problem,
         },
-        warnings={"last-good": app.last_good_problem},
+        warnings={"last-good": app.last_good_problem, "settings": lambda: process.settings_watch.problem},
     )
     place = str(settings.policies) if isinstance(settings.policies, NamespacedName) else settings.source_name
     pages = StatusEndpoints(

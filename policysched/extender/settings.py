@@ -4,7 +4,7 @@ Both programs can use one file; sections of the other program are validated and 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ def read_extender_settings(
         layers.problems.append("no listen address: give --http HOST:PORT, or `http` in the settings file")
     layers.add_problems(common_problems(layers))
     layers.raise_problems()
-    return _settings(layers.value, from_files=from_files)
+    return replace(_settings(layers.value, from_files=from_files), file=file)
 
 
 def _settings(given: Mapping[str, Any], *, from_files: bool) -> ExtenderSettings:

@@ -10,7 +10,12 @@ from policysched.lang.check.bundle import PolicyBundle
 from policysched.lang.ir.program import Program
 from policysched.metric_sources.file import convert_file_metric, read_samples_file
 from policysched.model.identifiers import NodeName
-from policysched.policy_files.checking import check_source_set, reject_unused_parameters
+from policysched.policy_files.checking import (
+    NO_SETTINGS,
+    LoadRules,
+    check_source_set,
+    reject_unused_parameters,
+)
 from policysched.policy_files.source_set import UnusableFile
 from policysched.policy_files.sources import load_policy_sources
 from policysched.text import Diagnostic, Severity
@@ -26,9 +31,11 @@ class PolicyHasErrors(Exception):
         self.diagnostics = diagnostics
 
 
-def choose_policy(path: str, name: str | None, flags: Sequence[str] = ()) -> Program:
+def choose_policy(
+    path: str, name: str | None, flags: Sequence[str] = (), rules: LoadRules = NO_SETTINGS
+) -> Program:
     """The policy of a file (`-` is standard input), or the named one of a ConfigMap or folder with several. `flags` are
-    parameter values, `NAME=VALUE`.
+    parameter values, `NAME=VALUE`; `rules` are those of the settings.
 
     Raises UnusableFile if there is none or the choice is ambiguous, PolicyHasErrors if it has errors.
     """
@@ -36,7 +43,7 @@ def choose_policy(path: str, name: str | None, flags: Sequence[str] = ()) -> Pro
     errors: list[Diagnostic] = []
     bundles: list[PolicyBundle] = []
     for sources in load_policy_sources([path], stdin=partial(read_text, STANDARD_INPUT)):
-        bundles.append(check_source_set(sources, flags))
+        bundles.append(check_source_set(sources, flags, rules))
         for key, checked in bundles[-1].sources.items():
             if key not in sources.requested:
                 continue

@@ -3,12 +3,17 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from policysched.lang.check.bundle import PolicyBundle
-from policysched.lang.check.limits import POLICY_COST_MAX
 from policysched.lang.diagnostics.catalogue import OPT_IN_CODES, make_diagnostic
 from policysched.lang.diagnostics.ignore_comments import apply_ignore_comments
 from policysched.lang.ir.program import Program
 from policysched.lint.trust import trust_findings
-from policysched.policy_files.checking import check_source_set, reject_unused_parameters
+from policysched.policy_files.checking import (
+    NO_SETTINGS,
+    LoadRules,
+    check_source_set,
+    reject_unused_parameters,
+    with_required_base,
+)
 from policysched.policy_files.source_set import SourceSet
 from policysched.text import Diagnostic, Severity, Span
 
@@ -25,13 +30,15 @@ def lint(
     flags: Sequence[str] = (),
     settings_check: ProgramCheck | None = None,
     select: Collection[str] = (),
-    cost_max: int = POLICY_COST_MAX,
+    rules: LoadRules = NO_SETTINGS,
 ) -> tuple[Diagnostic, ...]:
     """The diagnostics of the requested texts, without duplicates. `flags` are parameter values, `NAME=VALUE`; raises
     UnusableFile for an invalid one. `settings_check` adds diagnostics that need the settings, and may raise.
-    Opt-in diagnostics are left out unless their codes are in `select`. `cost_max` is the limit on a policy's cost."""
+    Opt-in diagnostics are left out unless their codes are in `select`. With the `rules` of settings a text is checked as
+    the scheduler loads it."""
     diagnostics: dict[tuple[str, str, int, int, str], Diagnostic] = {}
-    bundles = [check_source_set(sources, flags, cost_max) for sources in sets]
+    sets = with_required_base(sets, rules)
+    bundles = [check_source_set(sources, flags, rules) for sources in sets]
     reject_unused_parameters(flags, bundles)
     for sources, bundle in zip(sets, bundles, strict=True):
         for diagnostic in _lint_set(sources, bundle, settings_check):

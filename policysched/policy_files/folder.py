@@ -1,4 +1,5 @@
-"""Policies from files instead of a ConfigMap of the API: single files, and `*.policy` and `*.params.yaml` in folders.
+"""Policies from files instead of a ConfigMap of the API: single files, and the `*.policy`, `*.params.yaml` and `*.removed`
+of folders.
 
 A folder is read without subfolders, like a mounted ConfigMap. On any change all texts are delivered together, as for a
 ConfigMap. A folder that cannot be read for a moment (a mount being replaced) changes nothing.
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from policysched.files import UnreadableFile, is_file, is_folder, read_text
 from policysched.kube.watch.resources import ConfigMapUpdated
-from policysched.policy_files.source_set import PARAMETERS_SUFFIX, POLICY_SUFFIX, UnusableFile
+from policysched.policy_files.source_set import PARAMETERS_SUFFIX, POLICY_SUFFIX, UnusableFile, removed_name
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ def read_policy_folder(paths: Sequence[Path]) -> dict[str, str]:
             texts[file.name] = read_text(file)
         except UnreadableFile as error:
             raise UnusableFile(f"{file}: {error}") from None
-    if not any(name.endswith(POLICY_SUFFIX) for name in texts):
+    if not any(name.endswith(POLICY_SUFFIX) or removed_name(name) for name in texts):
         raise UnusableFile(f"{', '.join(map(str, paths))}: no file there ends in {POLICY_SUFFIX}")
     return texts
 
@@ -74,13 +75,13 @@ class PolicyFolder:
 def _files(path: Path) -> list[Path]:
     try:
         return (
-            sorted(
-                file
-                for file in path.iterdir()
-                if file.name.endswith((POLICY_SUFFIX, PARAMETERS_SUFFIX)) and is_file(file)
-            )
+            sorted(file for file in path.iterdir() if _is_read(file.name) and is_file(file))
             if is_folder(path)
             else [path]
         )
     except OSError as error:
         raise UnusableFile(f"{path}: {error.strerror or error}") from None
+
+
+def _is_read(name: str) -> bool:
+    return name.endswith((POLICY_SUFFIX, PARAMETERS_SUFFIX)) or removed_name(name) is not None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import orjson
 
 from policysched.kube.watch.resources import ConfigMapUpdated
+from policysched.scheduler.policies.saved_texts import is_of_team
 
 STATE_SUFFIX = ".state.json"
 ARCHIVE_KEY = "last-good.json.xz"
@@ -43,27 +44,35 @@ class PackedTexts:
 
 
 async def pack_texts(texts: Mapping[str, str], plain_bytes_max: int = PLAIN_BYTES_MAX) -> PackedTexts:
-    """Texts that do not fit even compressed are omitted: states before policies, large ones before small ones."""
+    """Texts that do not fit even compressed are omitted: states before policies, those of teams before the operator's,
+    large ones before small ones."""
     if sum(len(text.encode()) for text in texts.values()) <= plain_bytes_max:
         return PackedTexts(dict(texts), {})
-    sizes = {key: len(orjson.dumps(text)) for key, text in texts.items()}
-    kept = _smallest(sizes, UNPACKED_BYTES_MAX - 2**20)  # the keys need room too
+    sizes = {
+        key: len(orjson.dumps(texts[key])) for key in sorted(texts, key=lambda key: _rank(key, texts[key]))
+    }
+    kept = _first(sizes, UNPACKED_BYTES_MAX - 2**20)  # the keys need room too
     while len(archive := await _compress({key: texts[key] for key in sorted(kept)})) > ARCHIVE_BYTES_MAX:
         kept_bytes = sum(kept.values())
-        kept = _smallest(kept, kept_bytes * ARCHIVE_BYTES_MAX * 9 // (10 * len(archive)))
+        kept = _first(kept, kept_bytes * ARCHIVE_BYTES_MAX * 9 // (10 * len(archive)))
     omitted = tuple(sorted(texts.keys() - kept.keys()))
     return PackedTexts({}, {ARCHIVE_KEY: base64.b64encode(archive).decode()}, omitted)
 
 
-def _smallest(sizes: Mapping[str, int], bytes_max: int) -> dict[str, int]:
-    """As many texts as fit, policies first."""
+def _rank(key: str, text: str) -> tuple[bool, bool, int, str]:
+    """The most important text first."""
+    return key.endswith(STATE_SUFFIX), is_of_team(text), len(text), key
+
+
+def _first(sizes: Mapping[str, int], bytes_max: int) -> dict[str, int]:
+    """As many texts as fit, in their order."""
     kept: dict[str, int] = {}
     total = 0
-    for key in sorted(sizes, key=lambda key: (key.endswith(STATE_SUFFIX), sizes[key], key)):
-        total += sizes[key]
+    for key, size in sizes.items():
+        total += size
         if total > bytes_max:
             break
-        kept[key] = sizes[key]
+        kept[key] = size
     return kept
 
 

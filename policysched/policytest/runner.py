@@ -8,6 +8,7 @@ from typing import Any
 
 from policysched.files import UnreadableFile, files_below, is_folder, path_exists, read_text
 from policysched.from_files.inputs import PolicyHasErrors, choose_policy
+from policysched.from_files.settings_rules import SettingsRules
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir.program import Program
 from policysched.policy_files.source_set import UnusableFile
@@ -21,9 +22,11 @@ from policysched.policytest.yaml_document import (
     parse_document,
     unusable_diagnostic,
 )
+from policysched.scheduler.authority import Authority
 from policysched.schemas import schema_violations
 from policysched.text import Diagnostic, Source, Span
 
+NO_SETTINGS_RULES = SettingsRules()
 SUFFIXES = ("_test.yaml", "_test.yml")
 
 
@@ -101,22 +104,27 @@ def find_test_files(paths: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(files))
 
 
-def run_test_files(paths: Iterable[str], *, only: re.Pattern[str] | None = None) -> PolicyTestRun:
-    """Runs every test whose name matches `only` (None: all)."""
+def run_test_files(
+    paths: Iterable[str], *, only: re.Pattern[str] | None = None, rules: SettingsRules = NO_SETTINGS_RULES
+) -> PolicyTestRun:
+    """Runs every test whose name matches `only` (None: all), as a scheduler with the settings of `rules` would."""
     run = PolicyTestRun()
     for path in paths:
-        run.files.append(_run_file(path, run, only))
+        run.files.append(_run_file(path, run, only, rules))
     return run
 
 
-def _run_file(path: str, run: PolicyTestRun, only: re.Pattern[str] | None) -> TestFileResult:
+def _run_file(
+    path: str, run: PolicyTestRun, only: re.Pattern[str] | None, rules: SettingsRules
+) -> TestFileResult:
     dependencies = [path]
     try:
         document = _read(path)
         policy_path = str(Path(path).parent / document.values["policy"])
         dependencies += _dependencies(document, policy_path)
         games = [
-            _load_test_case(document, index, policy_path) for index in range(len(document.values["tests"]))
+            _load_test_case(document, index, policy_path, rules)
+            for index in range(len(document.values["tests"]))
         ]
         problems = tuple(diagnostic for game in games for diagnostic in game.expectations.problems())
         if problems:
@@ -128,7 +136,10 @@ def _run_file(path: str, run: PolicyTestRun, only: re.Pattern[str] | None) -> Te
     coverage = run.coverages.setdefault(key, new_coverage(program))
     wanted = [game for game in games if only is None or only.search(game.name)]
     return TestFileResult(
-        path, tuple(_run_test_case(game, coverage) for game in wanted), (), tuple(dependencies)
+        path,
+        tuple(_run_test_case(game, coverage, rules.authority) for game in wanted),
+        (),
+        tuple(dependencies),
     )
 
 
@@ -141,16 +152,16 @@ class _TestCase:
     expectations: Expectations
 
 
-def _load_test_case(document: YamlDocument, index: int, policy_path: str) -> _TestCase:
-    program = _load_program(document, index, policy_path)
+def _load_test_case(document: YamlDocument, index: int, policy_path: str, rules: SettingsRules) -> _TestCase:
+    program = _load_program(document, index, policy_path, rules)
     scenario = read_scenario(document, index, program)
     name = document.values["tests"][index]["name"]
     span = document.span("tests", index, "name")
     return _TestCase(name, span, program, scenario, Expectations(document, index, program, scenario))
 
 
-def _run_test_case(game: _TestCase, coverage: Coverage) -> PolicyTestResult:
-    play = ScenarioRunner(game.program, game.scenario, game.expectations.pods_to_explain)
+def _run_test_case(game: _TestCase, coverage: Coverage, authority: Authority) -> PolicyTestResult:
+    play = ScenarioRunner(game.program, game.scenario, game.expectations.pods_to_explain, authority)
     try:
         for moment in play.rounds():
             record_round(coverage, game.program, moment)
@@ -178,20 +189,23 @@ def _read(path: str) -> YamlDocument:
     return document
 
 
-def _load_program(document: YamlDocument, index: int, path: str) -> Program:
-    """The policy with the test's parameter values."""
+def _load_program(document: YamlDocument, index: int, path: str, rules: SettingsRules) -> Program:
+    """The policy with the test's parameter values, which override those of the settings."""
     test = document.values["tests"][index]
     params = {**document.values.get("params", {}), **test.get("params", {})}
     place: tuple[str | int, ...] = ("tests", index, "params") if "params" in test else ("params",)
     try:
-        return choose_policy(
-            path, document.values.get("name"), [_parameter_flag(*parameter) for parameter in params.items()]
-        )
+        flags = [_parameter_flag(*parameter) for parameter in params.items()]
+        program = choose_policy(path, document.values.get("name"), flags, rules.load)
     except UnusableFile as error:
         span = document.span(*place) if "--param" in str(error) else document.span("policy")
         raise UnusableTestFile((unusable_diagnostic(str(error), span),)) from error
     except PolicyHasErrors as error:
         raise UnusableTestFile(error.diagnostics) from error
+    problems = rules.problems(program)
+    if problems:
+        raise UnusableTestFile(problems)
+    return program
 
 
 def _parameter_flag(name: str, value: Any) -> str:

@@ -21,7 +21,7 @@ from policysched.policytest.scenario import Scenario
 from policysched.policytest.stub_extenders import apply_extender_answers, call_stub_extenders
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.authority import ANY_POLICY_NAME
+from policysched.scheduler.authority import ANY_POLICY_NAME, Authority
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.scheduler import Scheduler
 
@@ -57,7 +57,13 @@ class ScenarioResult:
 class ScenarioRunner:
     """`rounds` runs the scenario and yields before each round of decisions; `result` is filled meanwhile."""
 
-    def __init__(self, program: Program, scenario: Scenario, pods_to_explain: Collection[str]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        scenario: Scenario,
+        pods_to_explain: Collection[str],
+        authority: Authority = ANY_POLICY_NAME,
+    ) -> None:
         called = tuple(extender for extender in program.extenders if extender.name in scenario.extenders)
         self._program, self._scenario, self._pods_to_explain = (
             replace(program, extenders=called),
@@ -66,7 +72,7 @@ class ScenarioRunner:
         )
         limits = SchedulerLimits(binds_in_flight_max=2**31, decisions_kept=_DECISIONS_KEPT_MAX)
         terms = extender_capabilities({name: stub.endpoint for name, stub in scenario.extenders.items()})
-        self._scheduler = Scheduler(limits, terms, authority=ANY_POLICY_NAME)
+        self._scheduler = Scheduler(limits, terms, authority=authority)
         self._extender_answers: dict[PodUid, tuple[tuple[NodeName, ...], ExtenderResults]] = {}
         self._pending: dict[PodUid, ObservedPod] = {}
         self._names: dict[PodUid, str] = {}

@@ -138,7 +138,7 @@ def _start_http(settings: Settings, process: DaemonProcess, app: SchedulerApp, t
     health = Health(
         live={"loop": process.heartbeat.check},
         ready=_ready_checks(app),
-        warnings={"last-good": app.last_good_problem},
+        warnings={"last-good": app.last_good_problem, "settings": lambda: process.settings_watch.problem},
     )
     pages = StatusEndpoints(
         metrics=telemetry.registry.render,

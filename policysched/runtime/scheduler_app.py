@@ -149,6 +149,7 @@ class SchedulerApp(DaemonApp):
             random=runtime.random("volumes"),
             connectivity=connectivity,
             may_send=leads,
+            fence=lambda: self._decision_fence,
         )
         evictor = Evictor(
             self._api,
@@ -332,7 +333,7 @@ class SchedulerApp(DaemonApp):
         return True
 
     def _make_fence(self) -> Callable[[], bool]:
-        """A decision begins: whether this process has not stalled since. Binds and evictions keep it (`fence`)."""
+        """A decision begins: whether this process has not stalled since. Binds, PreBinds and evictions keep it (`fence`)."""
         leadership = self.leadership
         stalls = leadership.stalls()
         return lambda: leadership.stalls() == stalls

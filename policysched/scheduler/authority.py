@@ -78,9 +78,15 @@ class VictimCeiling:
             (self.priority_max is not None and victim.priority > self.priority_max)
             or ("kube-system" in self.protected and victim.namespace == "kube-system")
             or ("static-pods" in self.protected and MIRROR_POD_ANNOTATION in victim.annotations)
-            or ("daemonset-pods" in self.protected and victim.owner_kind == "DaemonSet")
+            or ("daemonset-pods" in self.protected and _is_of_daemon_set(victim))
             or not self.namespaces.selects(victim.namespace, namespace)
         )
+
+
+def _is_of_daemon_set(pod: Pod) -> bool:
+    """By its controller reference, which whoever creates the pod writes. The garbage collector deletes pods whose DaemonSet
+    does not exist; it cannot look up one of an invented API group."""
+    return pod.owner_kind == "DaemonSet" and pod.owner_api.startswith("apps/")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
 """Events: the values with which the runtime reports to the scheduler what happened outside."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from policysched.cluster.samples import MetricSamples
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.lang.ir.extender_results import ExtenderResults
+from policysched.lang.ir.program import Program
 from policysched.model.devices import DeviceKind, DeviceObject
 from policysched.model.identifiers import NodeName, PodUid, PrebindTarget, ResourceClaimKey
 from policysched.model.namespaces import Namespace
@@ -197,7 +198,8 @@ class PoliciesUpdated:
 
     `last_good` is set on the first event only: the compiled last known good texts of an earlier process. `source_name` and
     `last_good_source_name` name both sources in messages; an empty `last_good_source_name` means that there is no such source. The keys of a team's texts are
-    `NAMESPACE/KEY`; `unread_teams` are the namespaces whose texts this process has not checked yet.
+    `NAMESPACE/KEY`; `unread_teams` are the namespaces whose texts this process has not checked yet. `fallbacks` are, by
+    name, what runs of the policies of teams that have no valid text.
     """
 
     bundle: PolicyBundle | None
@@ -206,6 +208,7 @@ class PoliciesUpdated:
     source_name: str = "the policies' ConfigMap"
     last_good_source_name: str = "the ConfigMap of last known good texts"
     unread_teams: frozenset[str] = frozenset()
+    fallbacks: Mapping[str, Program] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """`policysched lint` from end to end."""
 
 import json
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import yaml
 
 import policysched
 from policysched.cli.lint import MACHINE_FORMAT_NAMES
@@ -100,6 +102,83 @@ def test_with_the_settings_a_name_that_they_do_not_allow_is_an_error_at_its_plac
         1,
         f"{path}:1:8: error[PS908] the settings do not allow a policy called `test` (allowed: ml-*)\n",
     )
+
+
+TEAM_SETTINGS = """\
+policies: a/b
+authority: {policies_allowed: [{name: "*"}, {name: ml-*, owner: ml}]}
+team_policies: {required_base: base.policy}
+"""
+TEAM_BASE = """\
+library base version 1
+include kube_default
+replace locked filter node_resources_fit
+locked param most: int = 100 range 1..110
+locked filter crowded require node.pods < most
+"""
+
+
+@pytest.mark.parametrize(
+    ("statements", "params", "code"),
+    [
+        ('include "base.policy"', "", ""),
+        ("include kube_default", "", "PS910"),
+        ('include "base.policy"\ndrop node_resources_fit', "", "PS230"),
+        ('include "base.policy"\nextender theirs', "", "PS911"),
+        ('include "base.policy"', "most: 110\n", "PS263"),
+    ],
+)
+@pytest.mark.parametrize("apart", [False, True])
+def test_with_the_settings_a_text_of_a_team_is_checked_as_the_scheduler_loads_it(
+    statements: str, params: str, code: str, apart: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "settings.yaml").write_text(TEAM_SETTINGS)
+    (tmp_path / "operator").mkdir()
+    base = tmp_path / ("operator" if apart else ".") / "base.policy"
+    base.write_text(TEAM_BASE)
+    data = {"a.policy": f"policy ml-a version 1\n{statements}\n", "ml-a.params.yaml": params}
+    text = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "x"}, "data": data}
+    if apart:
+        (tmp_path / "team.yaml").write_text(yaml.safe_dump(text, default_style="|"))
+        paths = [str(base), str(tmp_path / "team.yaml")]
+    else:
+        for key, value in data.items():
+            (tmp_path / key).write_text(value)
+        paths = [str(tmp_path)]
+
+    given = run("lint", *paths, "--config", str(tmp_path / "settings.yaml"), "--output-format", "concise")
+
+    errors = set(re.findall(r"error\[(PS\d+)\]", given.out))
+    assert code in errors if code else not errors, given.out
+
+
+def test_with_the_settings_the_limit_on_the_cost_of_teams_is_that_of_their_policies_alone(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "settings.yaml").write_text(
+        TEAM_SETTINGS.replace("base.policy}", "base.policy, policy_cost_max: 100}")
+    )
+    (tmp_path / "base.policy").write_text(TEAM_BASE)
+    for name in ("ml-a", "main"):
+        (tmp_path / f"{name}.policy").write_text(f'policy {name} version 1\ninclude "base.policy"\n')
+
+    given = run(
+        "lint", str(tmp_path), "--config", str(tmp_path / "settings.yaml"), "--output-format", "concise"
+    )
+
+    (error,) = [line for line in given.out.splitlines() if "error[PS501]" in line]
+    assert "ml-a.policy" in error and "the limit is 100" in error
+
+
+def test_with_the_settings_their_parameter_values_count(tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text("policies: a/b\nparams: {test: {most: 500}}\n")
+    text = "policy test version 1\nparam most: int = 5 range 1..9\nfilter f require node.pods < most\n"
+    (path,) = write(tmp_path, a_policy=text)
+
+    without = run("lint", path)
+    given = run("lint", path, "--config", str(tmp_path / "settings.yaml"), "--output-format", "concise")
+
+    assert "error" not in without.out and "500" in given.out and given.code == 1
 
 
 def test_the_operators_limit_on_the_cost_of_a_policy_counts(tmp_path: Path) -> None:

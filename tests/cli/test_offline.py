@@ -91,6 +91,22 @@ filter all reject pod.namespace == "{hidden}" and "{hidden}" == "{hidden}"
     assert not [char for char in result.output if not char.isprintable() and char != "\n"]
 
 
+@pytest.mark.parametrize("command", ["simulate", "explain"])
+def test_markup_in_a_pods_annotation_is_shown_as_it_is(files: Path, command: str) -> None:
+    """A closing tag ended the command with a traceback; a link would lead the operator elsewhere."""
+    note = "[/x] [link=http://evil]click[/link]"
+    rules = 'input note: string = pod.annotations["note"] default ""\nfilter f require note == "" says "has {note}"\n'
+    web = pod_manifest("web", cpu="500m")
+    web["metadata"]["annotations"] = {"note": note}
+    (files / "test.policy").write_text(POLICY + rules)
+    (files / "cluster.yaml").write_text(yaml.safe_dump_all([node_manifest("quiet"), web]))
+
+    result = run(files, "simulate") if command == "simulate" else run(files, "explain", "default/web")
+
+    assert result.exit_code == 0, result.output
+    assert f"has {note}" in result.output
+
+
 def test_explain_shows_samples_and_their_age(files: Path) -> None:
     record = answer(run(files, "explain", "web", "--output-format", "json"), "explain")
     shown = run(files, "explain", "web").stdout

@@ -700,6 +700,42 @@ def test_the_files_that_a_test_rests_on_are_watched(folder: Path) -> None:
     }
 
 
+def test_with_the_settings_a_test_runs_as_the_scheduler_would(tmp_path: Path) -> None:
+    """The namespaces that the policy serves, the victim ceiling, the settings' parameter values and the rules for teams."""
+    (tmp_path / "settings.yaml").write_text(
+        "policies: a/b\n"
+        "authority: {policies_allowed: [{name: ml-*, owner: ml}]}\n"
+        "team_policies: {required_base: base.policy}\n"
+        "params: {ml-a: {most: 1}}\n"
+    )
+    (tmp_path / "base.policy").write_text(
+        "library base version 1\ninclude kube_default\nlocked param most: int = 9 range 1..9\n"
+    )
+    (tmp_path / "a.policy").write_text(
+        'policy ml-a version 1\ninclude "base.policy"\nfilter few require node.pods < most\n'
+        "preemption { victims = any }\n"
+    )
+    (tmp_path / "a_test.yaml").write_text(
+        "policy: a.policy\nnodes: [{name: one}]\ntests:\n"
+        "- name: it\n"
+        "  pods: [{name: own, namespace: ml}, {name: more, namespace: ml}, {name: foreign, namespace: web}]\n"
+        "  expect:\n"
+        "    node: {ml/own: one}\n"
+        "    pending: {ml/more: few, web/foreign: does not serve namespace web}\n"
+    )
+    config = ("--config", str(tmp_path / "settings.yaml"))
+
+    without, given = run("test", str(tmp_path)), run("test", str(tmp_path), *config)
+    (tmp_path / "a.policy").write_text("policy ml-a version 1\ninclude kube_default\n")
+    baseless = run("test", str(tmp_path), *config)
+    (tmp_path / "a.policy").write_text("policy web-a version 1\ninclude kube_default\n")
+    disallowed = run("test", str(tmp_path), *config)
+
+    assert without.code == 1 and given.code == 0, given.out
+    assert (baseless.code, "PS910" in baseless.out) == (2, True)
+    assert (disallowed.code, "PS908" in disallowed.out) == (2, True)
+
+
 def test_quiet_prints_failures_and_nothing_else(folder: Path) -> None:
     passes = play_tests(folder, one_test(WEB, "node: {p: calm}"), "--quiet")
     both = one_test(WEB, "node: {p: calm}") + one_test(WEB, "node: {p: busy}").replace(

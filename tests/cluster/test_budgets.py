@@ -1,11 +1,18 @@
 """Which evictions violate a disruption budget."""
 
-import pytest
+from dataclasses import replace
+from unittest.mock import patch
 
-from policysched.cluster.budgets import split_by_budget
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policysched.cluster import budgets as budgets_module
+from policysched.cluster.budgets import DisruptionBudgets, split_by_budget
 from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode.errors import MalformedObject
 from policysched.model.pods import Pod
+from policysched.model.selectors import LabelSelector
 from policysched.model.workloads import DisruptionBudget
 from tests.builders import pod
 
@@ -63,3 +70,57 @@ def test_an_invalid_budget_is_malformed() -> None:
         wire.decode_disruption_budget(
             {"metadata": {"name": "x"}, "spec": {"selector": {"matchLabels": "app"}}}
         )
+
+
+LABELS = st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["x", "y"]))
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_remembered_matches_agree_with_a_comparison_of_all(data: st.DataObject) -> None:
+    index, plain = DisruptionBudgets(), dict[tuple[str, str], DisruptionBudget]()
+    matches_max = data.draw(st.sampled_from([3, 1_000_000]))
+    with patch.object(budgets_module, "_MATCHES_MAX", matches_max):
+        for _ in range(data.draw(st.integers(1, 12))):
+            namespace = data.draw(st.sampled_from(["default", "other"]))
+            name = data.draw(st.sampled_from(["one", "two", "three"]))
+            if data.draw(st.booleans()):
+                changed = replace(
+                    budget(data.draw(st.integers(-1, 2)), labels=data.draw(LABELS), disrupted=("p0",)),
+                    namespace=namespace,
+                    name=name,
+                )
+                index.put(changed)
+                plain[namespace, name] = changed
+            else:
+                index.remove(namespace, name)
+                plain.pop((namespace, name), None)
+            pods = [
+                pod(
+                    f"p{number}",
+                    namespace=data.draw(st.sampled_from(["default", "other"])),
+                    labels=data.draw(LABELS),
+                )
+                for number in range(3)
+            ]
+            assert split_by_budget(pods, index) == split_by_budget(pods, list(plain.values()))
+            assert len(index) == len(plain) and all(budget in index for budget in plain.values())
+
+
+def selector_calls(pods: list[Pod], index: DisruptionBudgets) -> int:
+    with patch.object(LabelSelector, "selects", autospec=True, return_value=True) as selects:
+        split_by_budget(pods, index)
+    return int(selects.call_count)
+
+
+def test_thousands_of_budgets_are_compared_with_equal_pods_once() -> None:
+    """Each candidate node of each preemption asks."""
+    index = DisruptionBudgets()
+    for number in range(2_000):
+        index.put(replace(budget(), name=f"db-{number}"))
+
+    first, again = (selector_calls([db(f"p{number}") for number in range(50)], index) for _ in range(2))
+    index.put(replace(budget(allowed=3), name="db-7"))
+
+    assert (first, again) == (2_000, 0)
+    assert selector_calls([db("late")], index) == 0, "a changed budget is compared when it changes"

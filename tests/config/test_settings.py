@@ -374,7 +374,9 @@ def test_teams_own_policies_only_with_a_base_and_names_of_their_own() -> None:
 
     settings = read_settings(None, {}, given)
 
-    assert settings.team_policies == TeamPolicySettings("base.policy", "policysched-policies", 8, 128 * 1024)
+    assert settings.team_policies == TeamPolicySettings(
+        "base.policy", "policysched-policies", 8, 128 * 1024, 2_000
+    )
     assert settings.authority.owner("ml-a") == "ml" and settings.authority.owners() == {"ml"}
     assert read_settings(None, {}, {"policies": "a/b"}).team_policies is None
     with pytest.raises(BadSettings, match=r"no entry of authority\.policies_allowed has an `owner`"):

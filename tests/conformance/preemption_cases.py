@@ -147,7 +147,7 @@ def find_preemption(
                 compiled, pod, now_ns=0, facts=FACTS, samples={}, nominated_pods=decision.reserved
             ),
             compiled.may_evict(pod, cache.namespaces.get(pod.namespace), FACTS, 0),
-            PreemptionInputs(pods_on, started_ns, cache.budgets.values(), len(cache.nodes)),
+            PreemptionInputs(pods_on, started_ns, cache.budgets, len(cache.nodes)),
         )
     )
 

@@ -240,6 +240,11 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
     # Users
 
     @property
+    def serving(self) -> KeyPair:
+        """The API server's certificate for loopback."""
+        return self._serving
+
+    @property
     def authority_path(self) -> Path:
         return self._authority.certificate
 

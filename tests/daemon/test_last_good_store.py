@@ -132,6 +132,17 @@ def sixty_policies_with_a_library_are_kept() -> None:
     assert set(server.config_map().binary) == {ARCHIVE_KEY} and server.config_map().data == {}
 
 
+def test_texts_of_teams_are_left_out_before_those_of_the_operator() -> None:
+    """A team can make its texts long, and hard to compress."""
+    team = "# team {}\n"
+    texts = {f"ml-{number}.policy": team + noise(f"{number}", 200) for number in range(6)}
+    texts["main.policy"] = noise("operator", 400)
+
+    packed = asyncio.run(pack_texts(texts))
+
+    assert packed.omitted and all(key.startswith("ml-") for key in packed.omitted)
+
+
 def test_sixty_policies_with_a_library_are_kept() -> None:
     sixty_policies_with_a_library_are_kept()
 

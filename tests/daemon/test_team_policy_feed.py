@@ -14,7 +14,7 @@ from policysched.kube.watch.resources import ConfigMapUpdated, TeamConfigMapUpda
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.scheduler.authority import AllowedPolicy, Authority
 from policysched.scheduler.events import PoliciesUpdated
-from policysched.scheduler.policies.rejection_message import errors_of
+from policysched.scheduler.policies.rejection_message import errors_of, rejection_message
 from tests.kube.world import on_virtual_time
 
 METRIC = 'metric load: ratio { query = "load", unit = "1", join = instance, every = 15s, stale = 2m }'
@@ -174,7 +174,25 @@ def test_texts_beyond_the_limits_are_rejected_unchecked() -> None:
     by_bytes = codes_of(texts, TeamPolicySettings("base.policy", bytes_max=2 * size - 1))
 
     assert by_count == {"a.policy": [], "b.policy": [], "c.policy": ["PS913"]}
-    assert by_bytes == {"a.policy": [], "b.policy": ["PS913"], "c.policy": ["PS913"]}
+    assert by_bytes == {"a.policy": [], "b.policy": ["PS913"]}
+
+
+def test_the_message_about_a_number_of_100_000_digits_is_short() -> None:
+    """It goes to the log at each edit of the team."""
+    text = own("ml-a", f"filter ready require node.pods < {'9' * 100_000}")
+
+    source = check_texts(
+        {"ml/a.policy": text}, "here", base=TeamBase(OPERATOR, PLACE, "base.policy")
+    ).sources["ml/a.policy"]
+
+    assert errors_of(source) and len(rejection_message(source)) < 2_000
+
+
+def test_thousands_of_keys_make_one_rejection() -> None:
+    """Each rejected text has a status, an event, a log line and metrics with its name."""
+    codes = codes_of({f"k{number:05}.policy": "x" for number in range(20_000)})
+
+    assert sorted(codes.values())[-1] == ["PS913"] and len(codes) == SETTINGS.texts_max + 1
 
 
 def test_a_change_of_the_base_checks_every_team_again() -> None:
@@ -190,7 +208,7 @@ def test_a_change_of_the_base_checks_every_team_again() -> None:
     world.run(script)
 
     assert world.codes()["ml/a.policy"] == ["PS230"]
-    assert len(world.checks) == 2
+    assert len(world.checks) == 3, "the text, the text on the new base, and the last known good text"
     versions = [event.resource_version for event in world.delivered]
     assert len(versions) == len(set(versions)), "the registry ignores a version that it has seen"
 

@@ -1,19 +1,20 @@
 """What pods with thousands of terms cost, in calls of functions: of others once they are placed, and of their own."""
 
 import sys
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from policysched.cluster.cache import ClusterCache
-from policysched.evaluate import Evaluator
+from policysched.evaluate import Evaluator, evaluation_cache
 from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT, over_budget_message
 from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod, QueuedPodInfo
 from tests.builders import node, placed, pod, world
 from tests.evaluate.test_pod_affinity import Harness
-from tests.hostile import HOSTILE_SPECS, REQUIRED, TERMS, hostile_pod
+from tests.hostile import HOST, HOSTILE_SPECS, REQUIRED, TERMS, hostile_pod
 
 PLACED_TERMS = 1_000
 
@@ -228,3 +229,53 @@ def test_a_budget_that_is_ignored_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
 
     with pytest.raises(AssertionError):
         test_a_pod_over_the_budget_is_not_evaluated()
+
+
+CACHE_BYTES = 2 * 2**20
+
+
+def bytes_of_evaluations(pods: int, constraints: int) -> int:
+    """What stays allocated after decisions about pods that have nothing in common."""
+    harness = Harness(cluster(200))
+    harness.evaluator.build_columns(harness.plan)
+    harness.selected("warm")
+    tracemalloc.start()
+    try:
+        for number in range(pods):
+            spread = [
+                {
+                    "maxSkew": 1,
+                    "topologyKey": HOST,
+                    "whenUnsatisfiable": "ScheduleAnyway",
+                    "labelSelector": {"matchLabels": {f"a{number}-{index}": "x"}},
+                }
+                for index in range(constraints)
+            ]
+            made = pod(f"p{number}", spec={"topologySpreadConstraints": spread})
+            facts = QueuedPodInfo(0, 0)
+            harness.evaluator.evaluate(harness.plan, made, now_ns=0, facts=facts, samples={})
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+def the_cache_is_within_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The property for which the planted bug below is: a tenant's 111 pods with 300 constraints could take 3 GB at 5,000
+    nodes."""
+    monkeypatch.setattr(evaluation_cache, "_CACHE_BYTES_MAX", CACHE_BYTES)
+
+    # Besides, 3,600 tallies of selectors, which have a limit of their own.
+    assert bytes_of_evaluations(60, 60) < 8 * CACHE_BYTES
+
+
+def test_pods_with_many_constraints_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    the_cache_is_within_its_limit(monkeypatch)
+
+
+def test_a_cache_that_counts_evaluations_and_not_their_size_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evaluation_cache, "_BYTES_PER_ITEM", 0)
+
+    with pytest.raises(AssertionError):
+        the_cache_is_within_its_limit(monkeypatch)

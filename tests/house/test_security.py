@@ -1,4 +1,4 @@
-"""SECURITY.md has a line for each permission of `deploy/` and no other; the threat model names existing tests; the admission
+"""SECURITY.md has a line for each permission of the roles in `deploy/` and no other; the threat model names existing tests; the admission
 components cover what the shipped policies trust."""
 
 import re
@@ -15,7 +15,27 @@ from policysched.policy_files.sources import parse_sources
 from tests.house.docs import ROOT
 
 Permission = tuple[str, str, str]
-"""The verb, the resource, and where: `all`, `NAMESPACE/NAME`, or `all, FILE` outside rbac.yaml."""
+"""The verb, the resource, and where: `all`, `NAMESPACE`, `NAMESPACE/NAME`, or `all called NAME`, with the file where it can
+be left out."""
+
+ROLES = {
+    "What the scheduler may do": {
+        "rbac.yaml": "",
+        "preemption.yaml": "all",
+        "team-policies/rbac.yaml": "policysched-team-policies",
+        "metrics-api.yaml": "all",
+    },
+    "What the authors of a team may do": {"team-policies/rbac.yaml": "policysched-policy-author"},
+    "What the extender may do": {"extender/rbac.yaml": "", "extender/binding.yaml": "all"},
+}
+"""By section, the files and which of their roles: all, or the one of this name; empty: a file that is always applied."""
+
+OTHER_ROLES = {
+    "metrics-reader.yaml": "for whoever scrapes: the path /metrics",
+    "extender/client.yaml": "for callers of the extender: its paths",
+    "break-glass/rbac.yaml": "of a kube-scheduler, beside the cluster's own roles",
+    "admission/node-metrics/role.yaml": "for agents; docs/threat-model.md",
+}
 
 ROW = re.compile(
     r"^\|((?: `[a-z]+`)+) \|((?: `[a-z/]+`)+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE
@@ -23,13 +43,23 @@ ROW = re.compile(
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
-def permissions_of(manifests: Iterable[Any], suffix: str = "") -> set[Permission]:
+def roles_in(file: str) -> list[Any]:
+    manifests = yaml.safe_load_all((ROOT / "deploy" / file).read_text())
+    return [role for role in manifests if role["kind"] in ("Role", "ClusterRole")]
+
+
+def permissions_of(roles: Iterable[Any], file: str = "") -> set[Permission]:
+    suffix = f", `{file}" if file else ""
     permissions = set()
-    for role in manifests:
+    for role in roles:
         namespace = role["metadata"].get("namespace")
         for rule in role.get("rules", []):
-            assert bool(namespace) == ("resourceNames" in rule), "a Role names its objects"
-            places = [f"{namespace}/{name}" for name in rule.get("resourceNames", ())] or [f"all{suffix}"]
+            names = rule.get("resourceNames", ())
+            places = (
+                [f"{namespace}/{name}" for name in names]
+                if namespace
+                else [f"all called `{name}`{suffix}" for name in names]
+            ) or [namespace or f"all{suffix}"]
             permissions |= {
                 (verb, resource, place)
                 for verb in rule["verbs"]
@@ -39,38 +69,59 @@ def permissions_of(manifests: Iterable[Any], suffix: str = "") -> set[Permission
     return permissions
 
 
-def granted() -> set[Permission]:
-    read = (ROOT / "deploy" / "rbac.yaml").read_text(), (ROOT / "deploy" / "preemption.yaml").read_text()
-    own, preemption = (list(yaml.safe_load_all(text)) for text in read)
-    return permissions_of(own) | permissions_of(preemption, ", `preemption.yaml")
+def granted(section: str) -> set[Permission]:
+    permissions: set[Permission] = set()
+    for file, which in ROLES[section].items():
+        chosen = [role for role in roles_in(file) if which in ("", "all", role["metadata"]["name"])]
+        assert chosen, f"{file} has no role {which}"
+        permissions |= permissions_of(chosen, file if which else "")
+    return permissions
 
 
-def documented(page: str) -> list[Permission]:
+def documented(page: str, section: str) -> list[Permission]:
+    (text,) = re.findall(rf"^## {section}$(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
     return [
         (verb, resource, place.strip("` "))
-        for verbs, resources, place, _why, _abuse in ROW.findall(page)
+        for verbs, resources, place, _why, _abuse in ROW.findall(text)
         for verb in re.findall(r"[a-z]+", verbs)
         for resource in re.findall(r"[a-z/]+", resources)
     ]
 
 
-def test_each_permission_has_one_line_that_says_why_and_what_it_could_be_abused_for() -> None:
+@pytest.mark.parametrize("section", ROLES)
+def test_each_permission_has_one_line_that_says_why_and_what_it_could_be_abused_for(section: str) -> None:
     page = (ROOT / "SECURITY.md").read_text()
-    lines = documented(page)
+    lines = documented(page, section)
 
     assert len(lines) == len(set(lines)), "a permission is described twice"
-    assert set(lines) == granted()
+    assert set(lines) == granted(section)
     rows = [line for line in page.splitlines() if line.startswith("| `")]
     assert len(rows) == len(ROW.findall(page)), "a row that the test cannot read"
 
 
 def test_a_missing_and_a_superfluous_line_are_detected() -> None:
     page = (ROOT / "SECURITY.md").read_text()
-    without = re.sub(r"^\| `create` \| `pods/binding`.*\n", "", page, flags=re.MULTILINE)
+    section, bind = "What the extender may do", r"^\| `create` \| `pods/binding`.*\n"
+    without = re.sub(bind, "", page, flags=re.MULTILINE)
     more = page + "| `get` | `secrets` | all | a reason | an abuse |\n"
 
-    assert granted() - set(documented(without)) == {("create", "pods/binding", "all")}
-    assert set(documented(more)) - granted() == {("get", "secrets", "all")}
+    missing = granted(section) - set(documented(without, section))
+    assert missing == {("create", "pods/binding", "all, `extender/binding.yaml")}
+    assert set(documented(more, section)) - granted(section) == {("get", "secrets", "all")}
+
+
+def test_each_role_is_in_a_section_or_is_not_for_this_program() -> None:
+    files = {str(path.relative_to(ROOT / "deploy")) for path in (ROOT / "deploy").rglob("*.yaml")}
+    with_roles = {
+        file
+        for file in files
+        if re.search(r"^kind: (Cluster)?Role$", (ROOT / "deploy" / file).read_text(), re.M)
+    }
+
+    listed = {file for files in ROLES.values() for file in files}
+    assert with_roles == listed | OTHER_ROLES.keys()
+    chosen = {which for files in ROLES.values() for which in files.values()}
+    assert {role["metadata"]["name"] for role in roles_in("team-policies/rbac.yaml")} <= chosen
 
 
 def missing_tests(page: str) -> list[str]:
@@ -92,11 +143,22 @@ def test_the_threat_model_names_existing_tests() -> None:
 
 def test_each_threat_has_a_bound_and_a_test_or_is_accepted() -> None:
     page = (ROOT / "docs" / "threat-model.md").read_text()
-    threats, _admission = page.split("\n## Admission\n")
+    threats = page.split("\n## Attacks tried\n")[0]
     rows = [line for line in threats.splitlines() if line.startswith("| ") and not line.startswith("| what")]
 
     assert len(rows) > 20
     assert [row for row in rows if not TEST.search(row) and "accepted" not in row] == []
+
+
+def test_each_attack_names_the_test_that_shows_its_outcome() -> None:
+    page = (ROOT / "docs" / "threat-model.md").read_text()
+    attacks = page.split("\n## Attacks tried\n")[1].split("\n## ")[0]
+    rows = [
+        line for line in attacks.splitlines() if line.startswith("| ") and not line.startswith("| attack")
+    ]
+
+    assert len(rows) > 10
+    assert [row for row in rows if not TEST.search(row)] == []
 
 
 @pytest.mark.parametrize("folder", ["deploy", "deploy/extender"])

@@ -73,7 +73,7 @@ def test_a_reservation_of_an_allocated_claim_is_given_up_after_a_while() -> None
 
 
 def test_planted_writer_that_gives_up_allocations_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("policysched.kube.write.claim_writes._UnlimitedRetries", lambda writer: writer)
+    monkeypatch.setattr("policysched.kube.write.claim_writes.ALLOCATION_RETRY_S", 30.0)
 
     assert isinstance(written_over_a_road_that_is_cut(gives_devices=True), PrebindRefused)
 

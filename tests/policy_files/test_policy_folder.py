@@ -54,6 +54,18 @@ def test_a_configmap_as_the_kubelet_mounts_it_is_exchanged_in_one_step(tmp_path:
     assert offered.looked() == [{"a.policy": "text 2"}]
 
 
+def test_a_removal_is_a_file_and_may_be_the_only_one(tmp_path: Path) -> None:
+    (tmp_path / "a.policy").write_text("one")
+    (tmp_path / "Not A Name.removed").write_text("not ours")
+    offered = Offered(tmp_path)
+
+    (tmp_path / "batch.removed").write_text("use batch-v2")
+    (tmp_path / "a.policy").unlink()
+
+    assert offered.looked() == [{"batch.removed": "use batch-v2"}]
+    assert read_policy_folder([tmp_path / "batch.removed"]) == {"batch.removed": "use batch-v2"}
+
+
 def test_a_temporarily_unreadable_file_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "a.policy"
     file.write_text("one")

@@ -42,7 +42,7 @@ def protected_by_settings(ceiling: VictimCeiling, victim: Pod, namespace: Namesp
         classes.add("kube-system")
     if "kubernetes.io/config.mirror" in victim.annotations:
         classes.add("static-pods")
-    if victim.owner_kind == "DaemonSet":
+    if victim.owner_kind == "DaemonSet" and victim.owner_api.split("/")[0] == "apps":
         classes.add("daemonset-pods")
     if classes & ceiling.protected:
         return True

@@ -106,6 +106,37 @@ def test_a_last_known_good_policy_that_is_no_longer_allowed_does_not_run_and_sta
     assert list(rig.of(c.SavePolicyTexts)[-1].texts) == ["b", "test"]
 
 
+def removal_of_a_disallowed_name() -> Rig:
+    """Pods named after it, beside an allowed policy; its last known good text is saved from earlier settings."""
+    rig = Rig(None, node("a"), authority=Authority((AllowedPolicy("b"),)))
+    kept = {"test.policy": FIT, "b.policy": FIT.replace("test", "b")}
+    rig.apply_policies({"b.policy": kept["b.policy"], "test.removed": "", "gone.removed": ""}, last_good=kept)
+    rig.observe(pod("foreign"), pod("other", scheduler="b"))
+    rig.settle()
+    return rig
+
+
+def test_a_removal_of_a_name_that_is_not_allowed_deletes_its_saved_text_and_tells_its_pods_nothing() -> None:
+    rig = removal_of_a_disallowed_name()
+
+    assert rig.placements() == {"other": "a"}
+    assert [list(save.texts) for save in rig.of(c.SavePolicyTexts)] == [["b"]]
+    assert rig.pending_message("foreign") is None and events(rig) == []
+    assert [status.name for status in rig.scheduler.policies()] == ["b"]
+
+
+def test_a_removal_that_takes_the_pods_of_another_scheduler_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "policysched.scheduler.policies.registry.without_disallowed_removals",
+        lambda bundle, _authority: (bundle.sources, frozenset()),
+    )
+
+    with pytest.raises(AssertionError):
+        test_a_removal_of_a_name_that_is_not_allowed_deletes_its_saved_text_and_tells_its_pods_nothing()
+
+
 # ── namespaces ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -278,7 +309,8 @@ def owned(draw: st.DrawFn, value: Pod) -> Pod:
     return replace(
         value,
         namespace=draw(st.sampled_from(["default", "kube-system", "team-b"])),
-        owner_kind=draw(st.sampled_from(["", "ReplicaSet", "DaemonSet"])),
+        owner_kind=draw(st.sampled_from(["", "ReplicaSet", "DaemonSet", "DaemonSet"])),
+        owner_api=draw(st.sampled_from(["", "apps/v1", "example.com/v1", "apps.example.com/v1"])),
         annotations=draw(st.sampled_from([{}, MIRROR])),
         priority=draw(st.integers(-5, 5)),
     )
@@ -312,6 +344,14 @@ def test_the_rights_of_a_pod_are_those_of_the_reference(
     assert (rights.explain("x") == "x") == (count == 0) and (
         count < 2 or f"{count} pods are" in rights.explain("x")
     )
+
+
+def test_a_pod_that_names_a_daemon_set_of_an_invented_api_group_is_not_protected() -> None:
+    """Its owner reference is written by whoever creates the pod, and no garbage collector looks it up."""
+    invented = replace(pod("low"), owner_kind="DaemonSet", owner_name="x", owner_api="example.com/v1")
+    real = replace(invented, owner_api="apps/v1")
+
+    assert [VictimCeiling().protects(victim, None) for victim in (invented, real)] == [False, True]
 
 
 def test_a_ceiling_that_forgets_a_class_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

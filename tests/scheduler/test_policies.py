@@ -667,6 +667,51 @@ def test_a_removal_and_a_readmission_in_preparation_survive_the_next_edit(
     assert status(rig).phase == "missing" and status(rig).sha256 is not None
 
 
+@pytest.mark.parametrize(
+    "returns",
+    [{"a.policy": GOOD}, {"z.policy": GOOD}, {"a.policy": GOOD, "z.policy": GOOD}],
+    ids=["same key", "other key", "two keys"],
+)
+def test_a_removed_policy_whose_key_is_deleted_is_back_when_a_text_appears(returns: dict[str, str]) -> None:
+    rig = Rig(BOTH, node("a"))
+    rig.settle()
+    rig.apply_policies({"b.policy": SECOND, "test.removed": "old"})
+    rig.settle()
+
+    rig.apply_policies({"b.policy": SECOND})
+    rig.observe(pod("web"))
+    rig.settle()
+    between = rig.placements(), rig.pending_message("web"), (status(rig).phase, status(rig).key)
+    rig.apply_policies({"b.policy": SECOND, "a.policy": BROKEN})
+    rig.settle()
+    broken = rig.placements()
+    rig.apply_policies({"b.policy": SECOND, **returns})
+    rig.settle()
+
+    message = (
+        "policy test is removed, and ConfigMap ns/policies has no text of it; add one, or give the pod another "
+        "schedulerName"
+    )
+    assert between == ({}, message, ("removed", None)) and broken == {}
+    assert rig.placements() == {"web": "a"} and saved_names(rig) == {"test", "second"}
+    (active,) = [
+        policy.key
+        for policy in rig.scheduler.policies()
+        if policy.phase == "active" and policy.name == "test"
+    ]
+    assert active == min(returns), "the first of two keys has the name"
+
+
+def test_a_removal_is_reported_once_and_not_again_when_its_key_is_deleted() -> None:
+    rig = Rig(BOTH, node("a"))
+
+    for texts in ({"b.policy": SECOND, "test.removed": ""}, {"b.policy": SECOND}, {"b.policy": EDITED}):
+        rig.apply_policies(texts)
+        rig.settle()
+
+    assert events(rig) == [("Normal", "PolicyRemoved")]
+
+
 def test_a_new_policy_in_preparation_is_dropped_when_the_configmap_is_deleted() -> None:
     rig = Rig(GOOD, node("a"), pod("web"))
     rig.settle()

@@ -1,11 +1,15 @@
 """Policies that teams own, in the scheduler: whom they serve, whom they evict, and who is told."""
 
+from dataclasses import replace
+
 import pytest
 
 from policysched.lang.check.bundle import PolicyBundle
+from policysched.lang.ir.program import Program, TeamSource, suspended_program
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.authority import AllowedPolicy, Authority
+from policysched.scheduler.policies.saved_texts import with_saved_team
 from tests.builders import namespace, node, placed, pod
 from tests.scheduler.rig import FIT, Rig, bundle
 
@@ -103,6 +107,69 @@ def test_events_about_a_team_s_text_go_to_the_team_and_others_to_the_operator() 
     assert events_to(recovered) == [("PolicyRecovered", "ml")]
     assert events_to(missing) == [("PolicyMissing", "ml")]
     assert "test" in rig.scheduler.programs() and "ml-a" in rig.scheduler.programs()
+
+
+def fall_back(rig: Rig, text: str | None, program: Program) -> list[c.Command]:
+    """What the feed delivers where the policy has no valid text."""
+    texts = {"main.policy": FIT} if text is None else {"main.policy": FIT, "ml/a.policy": text}
+    rig._version += 1
+    fallbacks = {program.name: program}
+    return rig.handle(e.PoliciesUpdated(bundle(texts), str(rig._version), fallbacks=fallbacks))
+
+
+def phase(rig: Rig) -> tuple[str, str | None]:
+    (status,) = [status for status in rig.scheduler.policies() if status.name == "ml-a"]
+    return status.phase, status.sha256
+
+
+@pytest.mark.parametrize(("text", "later"), [(BROKEN, "last_known_good"), (None, "missing")])
+def test_a_suspended_policy_places_no_pods_stays_saved_and_comes_back(text: str | None, later: str) -> None:
+    rig = team_rig(node("a"))
+    good = bundle({"a.policy": TEAM}).sources["a.policy"].program
+    assert good is not None
+    rig.settle()
+
+    told = fall_back(rig, text, suspended_program(good, "policy ml-a is suspended: why")) + rig.settle()
+    rig.observe(pod("own", scheduler="ml-a", namespace="ml"))
+    rig.settle()
+    suspended = rig.placements(), rig.pending_message("own"), phase(rig), list(rig.scheduler.programs())
+    fall_back(rig, text, good)
+    rig.settle()
+
+    assert suspended == ({}, "policy ml-a is suspended: why", ("suspended", None), ["test"])
+    assert ("PolicySuspended", "ml") in events_to(told) and ("PolicyMissing", "ml") not in events_to(told)
+    assert rig.placements() == {"own": "a"} and phase(rig) == (later, good.sha256)
+    assert list(rig.of(c.SavePolicyTexts)[-1].texts) == ["ml-a", "test"], "it stays saved"
+
+
+def test_a_text_in_preparation_does_not_survive_a_base_that_rejects_it() -> None:
+    rig = team_rig(node("a"), pod("own", scheduler="ml-a", namespace="ml"))
+    rig.settle()
+    edited = TEAM + "filter node_unschedulable\n"
+    good = bundle({"a.policy": TEAM}).sources["a.policy"].program
+    assert good is not None
+
+    offer(rig, edited)
+    fall_back(rig, BROKEN, suspended_program(good, "policy ml-a is suspended: why"))
+    rig.settle()
+
+    assert phase(rig) == ("suspended", None)
+
+
+def test_a_changed_base_that_does_not_change_the_program_is_saved() -> None:
+    rig = team_rig(node("a"))
+    program = bundle({"a.policy": TEAM}).sources["a.policy"].program
+    assert program is not None
+    saved = []
+
+    for base in ("old", "new"):
+        fall_back(rig, BROKEN, replace(program, team=TeamSource(TEAM, "", base)))
+        rig.settle()
+        saved.append(rig.of(c.SavePolicyTexts)[-1].texts["ml-a"])
+
+    restored = with_saved_team(bundle({"a.policy": saved[1]}).sources["a.policy"], saved[1]).program
+    assert saved[0] != saved[1] and restored is not None and restored.team == TeamSource(TEAM, "", "new")
+    assert rig.of(c.Evict) == [] and restored.sha256 == program.sha256
 
 
 def test_a_restart_does_not_report_a_team_whose_texts_are_not_read_yet() -> None:

@@ -321,7 +321,7 @@ class OracleChecker:
             and budget.selector is not None
             and budget.selector.selects(pod.labels)
             and budget.disruptions_allowed <= allowed
-            for budget in self._core.cache.budgets.values()
+            for budget in self._core.cache.budgets
         )
 
     def _cache_without(self, uids: set[PodUid]) -> ClusterCache:

@@ -37,6 +37,8 @@ class HostileProfile:
     connect_wait_s: float
     action_weights: Mapping[str, float]
     action_interval_s: float
+    config_map_limit_interval_s: float | None = None
+    """The mean time between two changes of the largest ConfigMap that the server takes; None: it takes all."""
 
 
 HOSTILE_ACTIONS: Mapping[str, float] = {
@@ -60,6 +62,7 @@ def draw_hostile_profile(random: Random) -> HostileProfile | None:
         connect_wait_s=random.choice((0.05, 1.0)),
         action_weights=weights or {"freeze a scheduler": 1.0},
         action_interval_s=random.choice((2.0, 6.0)),
+        config_map_limit_interval_s=random.choice((None, None, 3.0, 12.0)),
     )
 
 

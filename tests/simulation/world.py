@@ -241,6 +241,7 @@ class World:
             asyncio.create_task(self._run_actions()),
             asyncio.create_task(self._run_other_scheduler()),
             asyncio.create_task(self._run_hostile_actions()),
+            asyncio.create_task(self._limit_config_maps()),
         ]
         if self.profile.replicas > 1:
             storm.append(asyncio.create_task(self._run_second_replica(second)))
@@ -335,6 +336,15 @@ class World:
                     replica.take_descriptors(random.uniform(0.5, 6.0))
                 case _:
                     raise AssertionError(f"unknown action {deed}")
+
+    async def _limit_config_maps(self) -> None:
+        """The limit is that of an API server or of an admission rule: one text may pass, all together may not."""
+        hostile, random = self.profile.hostile, self.random_stream("ConfigMap limits")
+        while hostile is not None and hostile.config_map_limit_interval_s is not None:
+            await asyncio.sleep(random.expovariate(1 / hostile.config_map_limit_interval_s))
+            limit = random.choice((None, 300, 1_000, 2_000, 4_000))
+            self.log(f"ConfigMaps may have {limit} bytes")
+            self.server_faults.config_map_bytes_max = limit
 
     async def _run_other_scheduler(self) -> None:
         every_s = self.profile.foreign_bind_interval_s

@@ -114,11 +114,18 @@ class ApiClient:
         return await self._request_object(ApiRequest("GET", path, timeout_s=timeout_s))
 
     async def create(
-        self, path: str, body: Json, *, params: Mapping[str, str] | None = None, timeout_s: float = 10.0
+        self,
+        path: str,
+        body: Json,
+        *,
+        params: Mapping[str, str] | None = None,
+        timeout_s: float = 10.0,
+        is_current: Callable[[], bool] | None = None,
     ) -> Json:
+        may_write = self._may_write_while(is_current)
         return await self._request_object(
             ApiRequest(
-                "POST", path, params or {}, orjson.dumps(body), timeout_s=timeout_s, may_write=self._may_write
+                "POST", path, params or {}, orjson.dumps(body), timeout_s=timeout_s, may_write=may_write
             )
         )
 
@@ -135,11 +142,11 @@ class ApiClient:
         *,
         params: Mapping[str, str] | None = None,
         timeout_s: float = 10.0,
+        is_current: Callable[[], bool] | None = None,
     ) -> Json:
+        may_write = self._may_write_while(is_current)
         return await self._request_object(
-            ApiRequest(
-                "PATCH", path, params or {}, orjson.dumps(body), content_type, timeout_s, self._may_write
-            )
+            ApiRequest("PATCH", path, params or {}, orjson.dumps(body), content_type, timeout_s, may_write)
         )
 
     def _may_write_while(self, is_current: Callable[[], bool] | None) -> Callable[[], bool] | None:

@@ -9,19 +9,23 @@ next attempt of the pod finds what was written. Volumes are written before claim
 have other writers too (`kube.write.resource_claims`), as does the claim for a pod's extended resources
 (`kube.write.extended_claims`). A write that allocates devices is repeated without limit: while it may be carried out, its
 devices must not be allocated elsewhere.
+
+A write that was decided before this process stalled never leaves after it, unless an earlier request for it may have left
+(`fence`), as for binds: the volume or the devices may be somebody else's by now, and the node full.
 """
 
 import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 from policysched.kube.client.api import MERGE_PATCH, ApiClient, ApiStatusError, Conflict
 from policysched.kube.client.connectivity import Connectivity
+from policysched.kube.client.transport import RequestNotSent
 from policysched.kube.decode.storage import BOUND_BY_CONTROLLER, SELECTED_NODE
 from policysched.kube.write.extended_claims import create_claim, delete_claim
 from policysched.kube.write.idempotent_retry import RequestAbandoned, RequestRetrier
@@ -48,6 +52,9 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 PrebindOutcome = PrebindWritten | PrebindRefused | ExtendedClaimDeleted
 
+IsCurrent = Callable[[], bool] | None
+_Command = Prebind | Unreserve | Deallocate | DeleteExtendedClaim
+ALLOCATION_RETRY_S = math.inf
 _SERVER_TIMEOUT_PARAMS = {"timeout": "5s"}
 
 
@@ -72,7 +79,8 @@ class PrebindCounts:
 
 class PrebindWriter:
     """Carries out `Prebind`, several at a time. `deliver` receives exactly one outcome for each, and
-    `ExtendedClaimDeleted` for deleted claims. Nothing is sent while `may_send` is false."""
+    `ExtendedClaimDeleted` for deleted claims. Nothing is sent while `may_send` is false, nor writes of a `Prebind` while what
+    `fence` returned when it was put is false."""
 
     def __init__(
         self,
@@ -83,6 +91,7 @@ class PrebindWriter:
         connectivity: Connectivity,
         settings: PrebindSettings = PrebindSettings(),
         may_send: Callable[[], bool] = lambda: True,
+        fence: Callable[[], IsCurrent] = lambda: None,
     ) -> None:
         self._api = api
         self._deliver = deliver
@@ -95,7 +104,8 @@ class PrebindWriter:
             may_send=may_send,
         )
         self._may_send = may_send
-        self._queue: deque[Prebind | Unreserve | Deallocate | DeleteExtendedClaim] = deque()
+        self._fence = fence
+        self._queue: deque[tuple[_Command, IsCurrent]] = deque()
         self._wake = asyncio.Semaphore(0)
         self._active = 0
         self._prebinding: dict[PodUid, asyncio.Event] = {}
@@ -106,8 +116,8 @@ class PrebindWriter:
         """Commands without an outcome."""
         return len(self._queue) + self._active
 
-    def put(self, command: Prebind | Unreserve | Deallocate | DeleteExtendedClaim) -> None:
-        self._queue.append(command)
+    def put(self, command: _Command) -> None:
+        self._queue.append((command, self._fence() if isinstance(command, Prebind) else None))
         self._wake.release()
 
     async def run(self) -> None:
@@ -119,7 +129,7 @@ class PrebindWriter:
     async def _run_worker(self) -> None:
         while True:
             await self._wake.acquire()
-            command = self._queue.popleft()
+            command, is_current = self._queue.popleft()
             self._active += 1
             try:
                 if isinstance(command, DeleteExtendedClaim):
@@ -130,7 +140,7 @@ class PrebindWriter:
                     continue
                 self._prebinding[command.uid] = asyncio.Event()
                 try:
-                    outcome = await self._prebind(command)
+                    outcome = await self._prebind(command, is_current)
                 finally:
                     self._prebinding.pop(command.uid).set()
             finally:
@@ -180,26 +190,26 @@ class PrebindWriter:
                     extra={"claim": str(command.claim), "why": str(error)},
                 )
 
-    async def _prebind(self, command: Prebind) -> PrebindWritten | PrebindRefused:
+    async def _prebind(self, command: Prebind, is_current: IsCurrent) -> PrebindWritten | PrebindRefused:
+        writes = _PrebindRequests(self, self._settings.retry_timeout_s, is_current)
         versions: dict[PrebindTarget, int] = {}
         if command.nominate:
-            await self._nominate(command)
+            await self._nominate(command, is_current)
         try:
             for volume in command.volumes_to_bind:
-                versions[volume.volume] = await self._patched_version(
-                    persistent_volume_path(volume), claim_ref_patch(volume)
-                )
+                answer = await writes.patch(persistent_volume_path(volume), claim_ref_patch(volume))
+                versions[volume.volume] = resource_version_of(answer)
             for claim in command.volumes_to_provision:
                 path, body = persistent_volume_claim_path(claim), selected_node_patch(claim, command.node)
-                versions[claim.claim] = await self._patched_version(path, body)
+                versions[claim.claim] = resource_version_of(await writes.patch(path, body))
             for devices in command.claims_to_reserve:
                 pod = ClaimConsumer("", "pods", command.name, command.uid)
-                api = self if devices.allocation is None else _UnlimitedRetries(self)
+                api = writes if devices.allocation is None else replace(writes, timeout_s=ALLOCATION_RETRY_S)
                 versions[devices.claim] = await reserve_claim(api, devices, pod)
             if command.claim_to_create is not None:
                 pod = ClaimConsumer("", "pods", command.name, command.uid)
                 versions[command.claim_to_create.claim] = await create_claim(
-                    self, command.claim_to_create, pod
+                    writes, command.claim_to_create, pod
                 )
         except ApiStatusError as error:
             return PrebindRefused(command.uid, error.message, versions)
@@ -207,33 +217,21 @@ class PrebindWriter:
             return PrebindRefused(command.uid, str(error), versions)
         return PrebindWritten(command.uid, versions)
 
-    async def _nominate(self, command: Prebind) -> None:
+    async def _nominate(self, command: Prebind, is_current: IsCurrent) -> None:
         """Once: the bind does not depend on it."""
         body: Json = {"metadata": {"uid": command.uid}, "status": {"nominatedNodeName": command.node}}
         try:
             path = f"/api/v1/namespaces/{command.namespace}/pods/{command.name}/status"
-            await self.retrier.retry_until_answered(lambda: self.patch_once(path, body), 0)
+            await self.retrier.retry_until_answered(
+                lambda: self.patch_once(path, body, is_current), 0, is_current
+            )
         except (ApiStatusError, RequestAbandoned) as error:
             why = {"pod": f"{command.namespace}/{command.name}", "why": str(error)}
             log.info("cannot nominate a pod before its claims are bound", extra=why)
 
-    async def _patched_version(self, path: str, body: Json) -> int:
-        """The version after the patch. Raises as `retry_until_answered`."""
-        return resource_version_of(await self.patch(path, body))
-
     async def patch(self, path: str, body: Json) -> Json:
         """The patched object. Raises as `retry_until_answered`."""
-        return await self.retrier.retry_until_answered(
-            lambda: self.patch_once(path, body), self._settings.retry_timeout_s
-        )
-
-    async def create(self, path: str, body: Json) -> Json:
-        """The created object. Raises as `retry_until_answered`."""
-        timeout_s, give_up_s = self._settings.response_timeout_s, self._settings.retry_timeout_s
-        return await self.retrier.retry_until_answered(
-            lambda: self._api.create(path, body, params=_SERVER_TIMEOUT_PARAMS, timeout_s=timeout_s),
-            give_up_s,
-        )
+        return await _PrebindRequests(self, self._settings.retry_timeout_s, None).patch(path, body)
 
     async def delete(self, path: str, options: Json) -> None:
         """Raises as `retry_until_answered`."""
@@ -248,33 +246,63 @@ class PrebindWriter:
 
     async def get(self, path: str) -> Json:
         """The current object. Raises as `retry_until_answered`."""
-        return await self.retrier.retry_until_answered(
-            lambda: self.get_once(path), self._settings.retry_timeout_s
-        )
+        return await _PrebindRequests(self, self._settings.retry_timeout_s, None).get(path)
 
-    async def patch_once(self, path: str, body: Json) -> Json:
+    async def patch_once(self, path: str, body: Json, is_current: IsCurrent) -> Json:
         timeout_s = self._settings.response_timeout_s
         return await self._api.patch(
-            path, body, MERGE_PATCH, params=_SERVER_TIMEOUT_PARAMS, timeout_s=timeout_s
+            path, body, MERGE_PATCH, params=_SERVER_TIMEOUT_PARAMS, timeout_s=timeout_s, is_current=is_current
+        )
+
+    async def create_once(self, path: str, body: Json, is_current: IsCurrent) -> Json:
+        timeout_s = self._settings.response_timeout_s
+        return await self._api.create(
+            path, body, params=_SERVER_TIMEOUT_PARAMS, timeout_s=timeout_s, is_current=is_current
         )
 
     async def get_once(self, path: str) -> Json:
         return await self._api.get(path, timeout_s=self._settings.response_timeout_s)
 
 
-class _UnlimitedRetries:
-    """Retries without limit while `may_send`."""
+@dataclass(frozen=True, slots=True)
+class _PrebindRequests:
+    """The requests of one `Prebind`, each retried for `timeout_s` while `is_current`."""
 
-    def __init__(self, writer: PrebindWriter) -> None:
-        self._writer = writer
+    writer: PrebindWriter
+    timeout_s: float
+    is_current: IsCurrent
 
     async def patch(self, path: str, body: Json) -> Json:
-        return await self._writer.retrier.retry_until_answered(
-            lambda: self._writer.patch_once(path, body), math.inf
-        )
+        """The patched object. Raises as `retry_until_answered`."""
+        return await self._write(lambda fence: self.writer.patch_once(path, body, fence))
+
+    async def create(self, path: str, body: Json) -> Json:
+        """The created object. Raises as `retry_until_answered`."""
+        return await self._write(lambda fence: self.writer.create_once(path, body, fence))
 
     async def get(self, path: str) -> Json:
-        return await self._writer.retrier.retry_until_answered(lambda: self._writer.get_once(path), math.inf)
+        return await self.writer.retrier.retry_until_answered(
+            lambda: self.writer.get_once(path), self.timeout_s
+        )
+
+    async def _write(self, send: Callable[[IsCurrent], Awaitable[Json]]) -> Json:
+        """A request that may have left is repeated also after a stall: its effect must be known."""
+        may_have_left = False
+
+        def is_current() -> bool:
+            return may_have_left or self.is_current is None or self.is_current()
+
+        async def send_once() -> Json:
+            nonlocal may_have_left
+            try:
+                return await send(is_current)
+            except RequestNotSent:
+                raise
+            except BaseException:
+                may_have_left = True
+                raise
+
+        return await self.writer.retrier.retry_until_answered(send_once, self.timeout_s, is_current)
 
 
 def persistent_volume_path(volume: VolumeToBind) -> str:

@@ -31,15 +31,19 @@ STATUS_DROPPED = (
 )
 
 
-class ExtendedClaimApi(resource_claims.ResourceClaimApi, Protocol):
+class ClaimCreationApi(resource_claims.ResourceClaimApi, Protocol):
     """Requests that are retried until they have a final response."""
 
     async def create(self, path: str, body: Json) -> Json: ...
 
+
+class ClaimDeletionApi(resource_claims.ResourceClaimApi, Protocol):
+    """As `ClaimCreationApi`."""
+
     async def delete(self, path: str, options: Json) -> None: ...
 
 
-async def create_claim(api: ExtendedClaimApi, wanted: ClaimToCreate, pod: ClaimConsumer) -> int:
+async def create_claim(api: ClaimCreationApi, wanted: ClaimToCreate, pod: ClaimConsumer) -> int:
     """The version in which the claim is allocated and reserved for the pod. Raises ApiStatusError, ClaimNotReserved, or
     RequestAbandoned."""
     namespace = wanted.claim.namespace
@@ -71,7 +75,7 @@ async def create_claim(api: ExtendedClaimApi, wanted: ClaimToCreate, pod: ClaimC
     return version
 
 
-async def delete_claim(api: ExtendedClaimApi, command: DeleteExtendedClaim) -> bool:
+async def delete_claim(api: ClaimDeletionApi, command: DeleteExtendedClaim) -> bool:
     """Whether the claim is gone. Raises as `create_claim`."""
     path = resource_claims.resource_claim_path(command.claim)
     try:

@@ -64,6 +64,9 @@ def find_diagnostic_doc(code_or_name: str) -> DiagnosticDoc | None:
     return DIAGNOSTIC_DOCS.get(_CODE_OF_NAME.get(code_or_name.lower(), code_or_name.upper()))
 
 
+MESSAGE_CHARS_MAX = 1_000
+
+
 def make_diagnostic(
     code: str,
     message: str,
@@ -74,13 +77,16 @@ def make_diagnostic(
     notes: tuple[str, ...] = (),
     related: tuple[Label, ...] = (),
 ) -> Diagnostic:
-    """A diagnostic with the name and severity of its code. Unprintable characters of quoted texts are escaped."""
+    """A diagnostic with the name and severity of its code. Unprintable characters of quoted texts are escaped, and of a
+    long message (a number of 100,000 digits) the beginning is kept: it goes to the log at each edit."""
     doc = DIAGNOSTIC_DOCS[code]
     return Diagnostic(
         code,
         doc.name,
         doc.severity,
-        escape_unprintable(message),
+        escape_unprintable(
+            message if len(message) <= MESSAGE_CHARS_MAX else f"{message[:MESSAGE_CHARS_MAX]}..."
+        ),
         span,
         escape_unprintable(label),
         escape_unprintable(help),

@@ -7,7 +7,7 @@ least one error. `evaluate` compiles its rules to columns, `scheduler` reads its
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal
 
@@ -101,6 +101,16 @@ class PreemptionSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class TeamSource:
+    """What the program of a team was made of: its text and the text of its parameter values (may be empty), both as the
+    team wrote them, and the hash of the operator's texts that they were checked with."""
+
+    text: str
+    params: str
+    base_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A policy that passed the checker.
 
@@ -129,7 +139,9 @@ class Program:
     states: Mapping[str, StateSpec] = field(default_factory=dict)
     quotas: Mapping[str, QuotaSpec] = field(default_factory=dict)
     removed: str = ""
-    """Why the policy refuses every pod: it is removed, and no text of it runs. Empty for a policy with a text."""
+    """Why the policy refuses every pod: it is removed or suspended, and no text of it runs. Empty for a policy that runs."""
+    team: TeamSource | None = None
+    """Of a policy that a team owns."""
 
 
 def removed_program(name: str, message: str) -> Program:
@@ -150,6 +162,11 @@ def removed_program(name: str, message: str) -> Program:
         preemption=PreemptionSpec("never", None),
         removed=message,
     )
+
+
+def suspended_program(program: Program, message: str) -> Program:
+    """What runs under the name of a policy whose text may not run now. The text stays saved."""
+    return replace(removed_program(program.name, message), text=program.text, team=program.team)
 
 
 def handles_volume_claims(program: Program) -> bool:

@@ -194,7 +194,7 @@ class _GangSearch:
 
     def __post_init__(self) -> None:
         self.overlay = gang_overlay(self.core, self.gang)
-        self.budgets = list(self.core.cache.budgets.values())
+        self.budgets = list(self.core.cache.budgets)
 
     def run(self) -> Steps[GangPlacement | NoGangPlacement]:
         needed = self.gang.needed_count

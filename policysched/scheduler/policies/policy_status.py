@@ -5,7 +5,7 @@ from typing import Literal
 
 from policysched.text import Diagnostic
 
-PolicyPhase = Literal["active", "rejected", "last_known_good", "missing", "removed"]
+PolicyPhase = Literal["active", "rejected", "last_known_good", "missing", "suspended", "removed"]
 ReloadResult = Literal["ok", "unchanged", "parse", "type", "cost", "missing"]
 
 
@@ -26,3 +26,14 @@ class PolicyStatus:
     diagnostics: tuple[Diagnostic, ...]
     since_ns: int
     last_success_ns: int | None
+
+
+def reload_result(code: str) -> ReloadResult:
+    """The result of a reload whose first error has this code."""
+    match code[2:3]:
+        case "0" | "1":
+            return "parse"
+        case "5":
+            return "cost"
+        case _:
+            return "type"

@@ -11,12 +11,14 @@ deleted: `a` stays active with its last known good text and a warning event, nex
 typo in a header would strand every pod of `a` silently.
 
 **Removal** is a key of its own, `NAME.removed`: the compiler replaces the text of the policy by a
-program that refuses its pods (`removed_program`). It is activated as any other text, is not saved,
-and stays after its key is deleted, until a text of that name is active. Binds in flight finish.
+program that refuses its pods (`removed_program`). It is activated as any other text and is not saved.
+After the key is deleted it stays, with a message that says so, until a text of that name is active.
+Binds in flight finish. The removal of a name that the settings do not allow only deletes its saved text.
 
     (none) ──checked──► active ──its key breaks──► last known good ──checked──► active
                           └──no key contains it────► missing ──checked──► active
     (any) ──NAME.removed──► removed ──the key is deleted, checked──► active
+    (any) ──a team's text, broken or gone, does not check on the changed base──► suspended ──checked──► active
     (none) ──its key is broken──► rejected ──checked──► active
 """
 
@@ -25,23 +27,32 @@ from dataclasses import dataclass, replace
 
 from policysched.evaluate import Plan
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
-from policysched.lang.ir.program import Program
+from policysched.lang.ir.program import Program, removed_program
 from policysched.scheduler.authority import Authority
 from policysched.scheduler.commands import Command, Log, ReportPolicyEvent, SavePolicyTexts
 from policysched.scheduler.events import PoliciesUpdated
-from policysched.scheduler.policies.allowed_names import disallowed_name
+from policysched.scheduler.policies.allowed_names import reject_by_settings, without_disallowed_removals
 from policysched.scheduler.policies.duplicate_names import reject_duplicate_names
-from policysched.scheduler.policies.extender_capabilities import ExtendersByName, unusable_extenders
-from policysched.scheduler.policies.policy_status import PolicyPhase, PolicyStatus, ReloadResult
+from policysched.scheduler.policies.extender_capabilities import ExtendersByName
+from policysched.scheduler.policies.policy_status import (
+    PolicyPhase,
+    PolicyStatus,
+    ReloadResult,
+    reload_result,
+)
 from policysched.scheduler.policies.rejection_message import (
+    active_message,
     errors_of,
     format_duration,
     header_name,
+    missing_message,
     no_policy_message,
+    no_text_message,
     rejection_message,
     saved_text,
     short_sha,
 )
+from policysched.scheduler.policies.saved_texts import saved_form
 from policysched.scheduler.queue.equivalence import program_reads_queue
 from policysched.text import Diagnostic
 
@@ -78,6 +89,8 @@ class PolicyRegistry:
         self._offered: dict[str, CheckedSource] = {}
         self._reported: dict[str, str] = {}
         self._saved_texts: dict[str, str] = {}
+        self._disallowed_removals: frozenset[str] = frozenset()
+        self._fallbacks: Mapping[str, Program] = {}
         self._first_offer = True
         self.startup_error: str | None = None
 
@@ -107,15 +120,23 @@ class PolicyRegistry:
             return [], []
         out: list[Command] = []
         last_good = self._take_last_good(event.last_good, out) if self._first_offer else {}
-        checked = {} if event.bundle is None else self._reject_by_settings(event.bundle.sources)
+        offered, self._disallowed_removals = without_disallowed_removals(event.bundle, self._authority)
+        checked = reject_by_settings(offered, self._authority, self.extenders)
         checked = reject_duplicate_names(checked, lambda name, first: self._owns_name(name, first, last_good))
         valid = {source.program.name: source for source in checked.values() if source.program is not None}
         broken = {key: source for key, source in checked.items() if errors_of(source)}
         wanted = {name: source.program for name, source in valid.items() if source.program is not None}
-        for name, program in last_good.items():
+        for name, program in (*event.fallbacks.items(), *last_good.items()):
             wanted.setdefault(name, program)
+        self._fallbacks = event.fallbacks
+        without_text = {
+            name: removed_program(name, no_text_message(name, event.source_name))
+            for name in self.running
+            if self._is_removed(name) and not _is_text(self._offered.get(name))
+        }
         self._offered = valid
-        changed = [program for name, program in wanted.items() if self._sha(name) != program.sha256]
+        programs = {**without_text, **wanted}.values()
+        changed = [program for program in programs if self._sha(program.name) != program.sha256]
 
         out += self._note_valid(valid, checked, now_ns)
         fallen_back = self._note_broken(broken, valid, wanted, out, now_ns)
@@ -136,11 +157,15 @@ class PolicyRegistry:
             self.startup_error = no_policy_message(broken, event)
             out.append(Log("error", self.startup_error, {}))
         self.resource_version, self._first_offer = event.resource_version, False
+        if self._take_team_sources(wanted) or self._disallowed_removals & self._saved_texts.keys():
+            out += self._save()
         return out, changed
 
     def still_wanted(self, program: Program) -> bool:
         """Whether a program in preparation is still the text that its policy should become."""
         offered = self._offered.get(program.name)
+        if offered is None and program.name in self._fallbacks:
+            return self._fallbacks[program.name].sha256 == program.sha256
         if offered is None:  # its key is gone: a policy that is not active yet does not become active
             return program.name in self._status or bool(program.removed)
         return _sha_of(offered) == program.sha256
@@ -150,29 +175,32 @@ class PolicyRegistry:
         name = program.name
         self.running[name] = RunningPolicy(program, plan, now_ns, program_reads_queue(program))
         offered = self._offered.get(name)
-        if program.removed:
+        if self._is_removed(name):
             return self._activate_removal(program, now_ns)
         if offered is None or _sha_of(offered) != program.sha256:
             before = self._status[name]
             self._status[name] = replace(
                 before,
                 phase="missing" if before.phase == "removed" else before.phase,
-                version=program.version,
-                sha256=program.sha256,
+                version=None if program.removed else program.version,
+                sha256=None if program.removed else program.sha256,
                 since_ns=now_ns,
             )
-            return self._save()
+            return [*self._report_suspended(program), *self._save()]
         self._status[name] = PolicyStatus(
             name, offered.key, program.version, program.sha256, "active", offered.diagnostics, now_ns, now_ns
         )
         commands = self._report_recovered(offered.key, program) or [
-            Log("info", _active_message(offered.key, program), {})
+            Log("info", active_message(offered.key, program), {})
         ]
         return [*commands, *self._save()]
 
     def _activate_removal(self, program: Program, now_ns: int) -> list[Command]:
-        offered = self._offered.get(program.name)
+        offered, before = self._offered.get(program.name), self._status.get(program.name)
         key = None if offered is None else offered.key
+        if before is not None and before.phase == "removed":
+            self._status[program.name] = replace(before, key=key)
+            return []
         self._status[program.name] = PolicyStatus(program.name, key, None, None, "removed", (), now_ns, None)
         self._reported.pop(_MISSING_KEY_PREFIX + program.name, None)
         message = f"policy `{program.name}` is removed: its pods stay pending, and its last known good text is deleted"
@@ -258,6 +286,8 @@ class PolicyRegistry:
         now_ns: int,
     ) -> None:
         before = self._status.get(name)
+        if starting_from is not None and starting_from.removed:
+            state = "suspended"
         if before is not None:
             since_ns = before.since_ns if before.phase == state else now_ns
             self._status[name] = replace(
@@ -278,7 +308,10 @@ class PolicyRegistry:
             return []
         self._reported[key] = message
         running = None if runs_on is None else self.running.get(runs_on)
-        if running is not None:
+        status = self._status.get(runs_on or "")
+        if status is not None and status.phase == "suspended":
+            outcome = "its pods wait"
+        elif running is not None:
             age = format_duration(now_ns - running.since_ns)
             outcome = f"still running sha {short_sha(running.program.sha256)} ({age})"
         elif runs_on is not None:
@@ -293,24 +326,23 @@ class PolicyRegistry:
         self, name: str, starting_from: Program | None, event: PoliciesUpdated
     ) -> list[Command]:
         owner = self._authority.owner(name)
-        if _MISSING_KEY_PREFIX + name in self._reported or owner in event.unread_teams:
+        is_suspended = self._status[name].phase == "suspended"
+        if is_suspended or _MISSING_KEY_PREFIX + name in self._reported or owner in event.unread_teams:
             return []
         running = self.running.get(name)
         program = starting_from if running is None else running.program
         assert program is not None, f"{name} is neither active nor starting"
-        cause = "no longer exists" if event.bundle is None else "no longer contains this policy"
-        source_name = event.source_name if owner is None else f"the ConfigMap of namespace {owner}"
-        removal = (
-            f"add the key {name}.removed (`policysched policies remove {name}`)"
-            if event.last_good_source_name
-            else "restart the process"
-        )
-        message = (
-            f"policy `{name}`: {source_name} {cause}; the last known good text of the policy, "
-            f"sha {short_sha(program.sha256)}, stays active. To remove the policy, {removal}"
-        )
+        message = missing_message(program, event, owner)
         self._reported[_MISSING_KEY_PREFIX + name] = message
         return [ReportPolicyEvent("Warning", "PolicyMissing", message, owner)]
+
+    def _report_suspended(self, program: Program) -> list[Command]:
+        owner = self._authority.owner(program.name)
+        return (
+            [ReportPolicyEvent("Warning", "PolicySuspended", program.removed, owner)]
+            if program.removed
+            else []
+        )
 
     def _report_recovered(self, key: str, program: Program) -> list[Command]:
         rejected, missing = (
@@ -320,47 +352,36 @@ class PolicyRegistry:
         if rejected is None and missing is None:
             return []
         return [
-            ReportPolicyEvent("Normal", "PolicyRecovered", _active_message(key, program), _team_of_key(key))
+            ReportPolicyEvent("Normal", "PolicyRecovered", active_message(key, program), _team_of_key(key))
         ]
 
-    # ── settings ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _reject_by_settings(self, offered: Mapping[str, CheckedSource]) -> Mapping[str, CheckedSource]:
-        """Replace programs with a disallowed name or an unusable extender by the diagnostics about it."""
-        sources = dict(offered)
-        for key, source in offered.items():
-            program = source.program
-            if program is None:
-                continue
-            diagnostics = (
-                *disallowed_name(program, self._authority),
-                *unusable_extenders(program, self.extenders),
-            )
-            if diagnostics:
-                sources[key] = replace(
-                    source,
-                    program=None,
-                    policy_name=program.name,
-                    diagnostics=(*diagnostics, *source.diagnostics),
-                )
-        return sources
+    # ── helpers ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _owns_name(self, name: str, first: CheckedSource, last_good: Mapping[str, Program]) -> bool:
         """Whether the key is the source of the active text, or no policy of that name is active or saved."""
         if name in self.running:
-            return self._status[name].key == first.key
+            return self._is_removed(name) or self._status[name].key == first.key
         return name not in last_good or last_good[name].sha256 == _sha_of(first)
-
-    # ── helpers ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _policy_of(self, source: CheckedSource) -> str | None:
         """The policy of a broken key: the name in its header if readable, else the last one it had."""
         return None if source.is_library else header_name(source) or self._name_of_key.get(source.key)
 
     def _is_removed(self, name: str) -> bool:
-        """Whether the policy is removed, and no text of it is offered."""
+        """Whether the policy is removed, and not only suspended."""
         running = self.running.get(name)
-        return running is not None and bool(running.program.removed)
+        return running is not None and bool(running.program.removed) and not running.program.text
+
+    def _take_team_sources(self, wanted: Mapping[str, Program]) -> bool:
+        """Whether what a team wrote, or its base, changed without changing the program."""
+        rewritten = {
+            name: program
+            for name, program in wanted.items()
+            if self._sha(name) == program.sha256 and self.running[name].program.team != program.team
+        }
+        for name, program in rewritten.items():
+            self.running[name] = replace(self.running[name], program=program)
+        return bool(rewritten)
 
     def _sha(self, name: str) -> str | None:
         running = self.running.get(name)
@@ -371,7 +392,7 @@ class PolicyRegistry:
         # Keep texts that cannot run now: they may run again with other settings, or in another version.
         self._saved_texts = dict(filter(None, map(saved_text, sources.values())))
         programs = {}
-        for source in self._reject_by_settings(sources).values():
+        for source in reject_by_settings(sources, self._authority, self.extenders).values():
             if source.program is not None:
                 programs[source.program.name] = source.program
             elif not source.is_library:
@@ -387,9 +408,10 @@ class PolicyRegistry:
     def _save(self) -> list[Command]:
         current = {
             **self._saved_texts,
-            **{name: running.program.text for name, running in self.running.items()},
+            **{name: saved_form(running.program) for name, running in self.running.items()},
         }
-        texts = {name: current[name] for name in sorted(current) if not self._is_removed(name)}
+        dropped = {*self._disallowed_removals, *filter(self._is_removed, current)}
+        texts = {name: current[name] for name in sorted(current.keys() - dropped)}
         if texts == self._saved_texts:
             return []
         self._saved_texts = texts
@@ -401,7 +423,7 @@ class PolicyRegistry:
         first = next(iter(broken.values()), None)
         result: ReloadResult
         if first is not None:
-            result = _reload_result(errors_of(first)[0].code)
+            result = reload_result(errors_of(first)[0].code)
         elif bundle is None:
             result = "missing"
         else:
@@ -418,19 +440,9 @@ def _team_of_key(key: str) -> str | None:
     return namespace if slash else None
 
 
-def _active_message(key: str, program: Program) -> str:
-    return f"{key}: policy `{program.name}` version {program.version}, sha {short_sha(program.sha256)}, is active"
+def _is_text(source: CheckedSource | None) -> bool:
+    return source is not None and source.program is not None and not source.program.removed
 
 
 def _sha_of(source: CheckedSource) -> str | None:
     return None if source.program is None else source.program.sha256
-
-
-def _reload_result(code: str) -> ReloadResult:
-    match code[2:3]:
-        case "0" | "1":
-            return "parse"
-        case "5":
-            return "cost"
-        case _:
-            return "type"

@@ -4,8 +4,10 @@ import re
 from collections.abc import Mapping
 
 from policysched.lang.check.bundle import CheckedSource
+from policysched.lang.ir.program import Program
 from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.limits import SECOND_NS
+from policysched.scheduler.policies.saved_texts import saved_form
 from policysched.text import Diagnostic, Severity
 
 _HEADER = re.compile(r"^[ \t]*policy[ \t]+([a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)[ \t]+version\b", re.MULTILINE)
@@ -43,10 +45,34 @@ def header_name(source: CheckedSource) -> str | None:
 def saved_text(source: CheckedSource) -> tuple[str, str] | None:
     """The name and text of a saved policy, also of one that is rejected."""
     if source.program is not None:
-        return source.program.name, source.program.text
+        return source.program.name, saved_form(source.program)
     spans = (diagnostic.span for diagnostic in source.diagnostics)
     texts = (span.source.text for span in spans if span is not None and span.source.name.endswith(source.key))
     return next(((source.key.removesuffix(".policy"), text) for text in texts), None)
+
+
+def active_message(key: str, program: Program) -> str:
+    return f"{key}: policy `{program.name}` version {program.version}, sha {short_sha(program.sha256)}, is active"
+
+
+def missing_message(program: Program, event: PoliciesUpdated, owner: str | None) -> str:
+    """About a policy whose text is gone; `owner` is the namespace of its team."""
+    cause = "no longer exists" if event.bundle is None else "no longer contains this policy"
+    place = event.source_name if owner is None else f"the ConfigMap of namespace {owner}"
+    removal = (
+        f"add the key {program.name}.removed (`policysched policies remove {program.name}`)"
+        if event.last_good_source_name
+        else f"add the file {program.name}.removed"
+    )
+    return (
+        f"policy `{program.name}`: {place} {cause}; the last known good text of the policy, "
+        f"sha {short_sha(program.sha256)}, stays active. To remove the policy, {removal}"
+    )
+
+
+def no_text_message(policy: str, place: str) -> str:
+    """What pods of a removed policy are told once the key of its removal is deleted."""
+    return f"policy {policy} is removed, and {place} has no text of it; add one, or give the pod another schedulerName"
 
 
 def short_sha(sha256: str) -> str:

@@ -155,7 +155,7 @@ class DefaultPreemption:
             cluster = PreemptionInputs(
                 self._pods_on,
                 self._started_ns,
-                core.cache.budgets.values(),
+                core.cache.budgets,
                 len(core.cache.nodes),
                 RunningGangs(core, self.is_leaving),
             )

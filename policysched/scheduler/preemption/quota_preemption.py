@@ -151,7 +151,7 @@ class QuotaPreemption:
         cluster = PreemptionInputs(
             lambda node: core.cache.ledger.usage(node).pods.values(),
             lambda uid: core.cache.pods[uid].started_ns,
-            core.cache.budgets.values(),
+            core.cache.budgets,
             len(core.cache.nodes),
             RunningGangs(core, self._preemption.is_leaving),
         )

@@ -155,7 +155,7 @@ class ReclaimSearch:
             )
         }
         protected, others = split_by_budget(
-            [charged.pod for charged in by_uid.values()], self.core.cache.budgets.values()
+            [charged.pod for charged in by_uid.values()], self.core.cache.budgets
         )
         return [by_uid[pod.uid] for pod in (*others, *protected)]
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
+from zlib import crc32
 
 
 class Fault(Enum):
@@ -20,11 +21,15 @@ class Fault(Enum):
     FAILING_POD = "500 for every write of some pods"
     FROZEN = "the process stands still for a moment"
     NO_DESCRIPTORS = "the process can open no file and no connection for a moment"
+    WEBHOOK_DENIES = "a webhook denies the binds of the namespace for a moment"
+    WEBHOOK_FAILS = "a webhook answers 500 to the binds of the namespace for a moment"
+    WEBHOOK_HANGS = "a webhook does not answer the binds of the namespace for a moment"
 
 
 WRITES = (Fault.LOST_BEFORE, Fault.LOST_AFTER, Fault.LATE, Fault.TWICE, Fault.SERVER_FAULT, Fault.THROTTLED)
 READS = (Fault.LOST_BEFORE, Fault.LOST_AFTER, Fault.SERVER_FAULT, Fault.THROTTLED)
-MOMENTS = (Fault.FROZEN, Fault.PUT_OFF, Fault.NO_DESCRIPTORS)
+WEBHOOK_FAULTS = (Fault.WEBHOOK_DENIES, Fault.WEBHOOK_FAILS, Fault.WEBHOOK_HANGS)
+MOMENTS = (Fault.FROZEN, Fault.PUT_OFF, Fault.NO_DESCRIPTORS, *WEBHOOK_FAULTS)
 WATCHES = (Fault.LOST_BEFORE, Fault.SERVER_FAULT, Fault.THROTTLED, Fault.TOO_OLD)
 
 
@@ -32,7 +37,7 @@ WATCHES = (Fault.LOST_BEFORE, Fault.SERVER_FAULT, Fault.THROTTLED, Fault.TOO_OLD
 class FaultProfile:
     """Probabilities per request, delays in seconds. `watch_lives_s`: a watch is cut after at most this
     time; `watch_lags_s`: the most by which its events are delayed. `moments`: faults that hold for a
-    moment, one after the other, at most `moment_s` each.
+    moment, one after the other, at most `moment_s` each. `planted` occur in every run: the faults do not end before.
     """
 
     write_faults: dict[Fault, float]
@@ -45,6 +50,11 @@ class FaultProfile:
     failing_pods_share: float = 0.0
     moments: tuple[Fault, ...] = ()
     moment_s: float = 1.5
+    planted: tuple[Fault, ...] = ()
+
+    def fails(self, pod_path: str) -> bool:
+        """Whether every write of the pod fails while there are faults."""
+        return crc32(pod_path.encode()) / 2**32 < self.failing_pods_share
 
 
 QUIET = FaultProfile({}, {}, {}, delay_s=0.0, late_s=0.0, watch_lives_s=3600.0, watch_lags_s=0.0)
@@ -73,9 +83,13 @@ def profile_of(seed: int) -> FaultProfile:
         return {fault: dice.uniform(0, most) if dice.random() < 0.5 else 0.0 for fault in faults}
 
     hostile = Random(f"hostile weather {seed}")
+    share = hostile.choice((0.0, 0.2))
+    planted = MOMENTS[(seed - seed // 4) % len(MOMENTS)]  # every one, in any eight seeds
+    others = tuple(fault for fault in MOMENTS if hostile.random() < 0.5 and fault is not planted)
     return FaultProfile(
-        failing_pods_share=hostile.choice((0.0, 0.2)),
-        moments=tuple(fault for fault in MOMENTS if hostile.random() < 0.5),
+        failing_pods_share=share,
+        moments=(planted, *others),
+        planted=(planted, *((Fault.FAILING_POD,) if share else ())),
         write_faults=probabilities(WRITES, 0.25),
         read_faults=probabilities(READS, 0.2),
         watch_faults=probabilities(WATCHES, 0.2),

@@ -10,7 +10,6 @@ import re
 import time
 from collections import Counter
 from random import Random
-from zlib import crc32
 
 import aiohttp
 from aiohttp import web
@@ -123,7 +122,7 @@ class FaultyTransport:
         pod = POD_PATH.match(path)
         if pod is None or pod[0].endswith(f"/{FIRST}"):  # it shows that the program works
             return False
-        return crc32(pod[0].encode()) / 2**32 < self._profile.failing_pods_share
+        return self._profile.fails(pod[0])
 
     async def _forward(self, request: web.Request, body: bytes) -> web.Response:
         async with self._send(request, body) as answer:

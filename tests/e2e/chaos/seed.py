@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from random import Random
 
@@ -19,6 +20,7 @@ import aiohttp
 import yaml
 
 from tests.controlplane.cluster import ControlPlane
+from tests.e2e.chaos.admission_webhook import AdmissionWebhook
 from tests.e2e.chaos.bugs import BUGS
 from tests.e2e.chaos.fair_clock import FairClock
 from tests.e2e.chaos.fault_profile import Fault, FaultProfile, profile_of
@@ -29,6 +31,10 @@ from tests.e2e.chaos.workload import Admin, Plan, plan
 PATIENCE_S = 60.0
 """Until the first pod is bound, and from the last fault until all is settled: longer than every backoff
 of policysched (at most 15 s) and two late answers (7 s each). Measured by `FairClock`."""
+
+
+PLANTED_WAIT_S = 20
+"""How long the faults of a seed last at most beyond its time, if a planted one has not occurred."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +62,25 @@ async def run_seed(
             async with FaultyTransport(session, control_plane.url, profile, seed) as transport:
                 following = asyncio.create_task(checker.follow())
                 try:
-                    async with _policysched(Path(folder), transport.url, admin.name, log, bug) as process:
-                        momentary = partial(_momentary_faults, process.pid, transport, profile, seed)
+                    async with (
+                        AdmissionWebhook(
+                            admin, control_plane, transport.injected, profile.moments
+                        ) as webhook,
+                        _policysched(Path(folder), transport.url, admin.name, log, bug) as process,
+                    ):
+                        momentary = partial(_momentary_faults, process.pid, transport, webhook, profile, seed)
                         clock = FairClock((process.pid, os.getpid(), *control_plane.serving_pids))
                         await _first(
-                            _live(admin, planned, transport, checker, clock, patience_s, momentary),
+                            _live(
+                                admin,
+                                planned,
+                                transport,
+                                checker,
+                                clock,
+                                patience_s,
+                                profile.planted,
+                                momentary,
+                            ),
                             following,
                             _wait_for_exit(process),
                             clock.run(),
@@ -81,6 +101,7 @@ async def _live(
     checker: SafetyChecker,
     clock: FairClock,
     patience_s: float,
+    planted: tuple[Fault, ...],
     momentary: Callable[[], Coroutine[None, None, None]],
 ) -> None:
     while not await admin.is_running():
@@ -88,18 +109,20 @@ async def _live(
             raise Broken(f"{patience_s:g} s after the start: the first pod waits, though there is room")
         await asyncio.sleep(0.1)
     faults = asyncio.create_task(momentary())
-    await asyncio.gather(admin.work(planned), _stop_faults(transport, planned.faults_s))
+    await asyncio.gather(admin.work(planned), _stop_faults(transport, planned.faults_s, planted))
     faults.cancel()
     await asyncio.gather(faults, return_exceptions=True)
     await checker.settled(patience_s, clock)
 
 
-async def _momentary_faults(pid: int, transport: FaultyTransport, profile: FaultProfile, seed: int) -> None:
-    """One after the other, until cancelled."""
+async def _momentary_faults(
+    pid: int, transport: FaultyTransport, webhook: AdmissionWebhook, profile: FaultProfile, seed: int
+) -> None:
+    """One after the other in the order of the profile, again and again, until cancelled."""
     dice = Random(f"moments {seed}")
-    while profile.moments:
+    for fault in cycle(profile.moments):
         await asyncio.sleep(dice.uniform(0.1, 0.6))
-        fault, span_s = dice.choice(profile.moments), dice.uniform(0.2, profile.moment_s)
+        span_s = dice.uniform(0.2, profile.moment_s)
         match fault:
             case Fault.PUT_OFF:
                 transport.put_off(span_s)
@@ -110,6 +133,9 @@ async def _momentary_faults(pid: int, transport: FaultyTransport, profile: Fault
             case Fault.NO_DESCRIPTORS:
                 transport.injected[fault] += 1
                 with without_descriptors(pid):
+                    await asyncio.sleep(span_s)
+            case Fault.WEBHOOK_DENIES | Fault.WEBHOOK_FAILS | Fault.WEBHOOK_HANGS:
+                with webhook.failing(fault):
                     await asyncio.sleep(span_s)
             case _:
                 raise AssertionError(f"{fault} is a fault of one request")
@@ -135,8 +161,13 @@ def without_descriptors(pid: int) -> Iterator[None]:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
 
 
-async def _stop_faults(transport: FaultyTransport, after_s: float) -> None:
+async def _stop_faults(transport: FaultyTransport, after_s: float, planted: tuple[Fault, ...]) -> None:
+    """Not before each planted fault has occurred, or a busy machine takes far too long for it."""
     await asyncio.sleep(after_s)
+    for _ in range(PLANTED_WAIT_S * 10):
+        if all(transport.injected[fault] for fault in planted):
+            break
+        await asyncio.sleep(0.1)
     transport.stop_faults()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from itertools import count
 from random import Random
 
 import aiohttp
@@ -10,6 +11,7 @@ import orjson
 from tests.controlplane.api import Json
 from tests.controlplane.objects import pod as pod_manifest
 from tests.controlplane.objects import ready_node
+from tests.e2e.chaos.fault_profile import profile_of
 
 FIRST = "first"
 POLICY = """policy {name} version 1
@@ -31,7 +33,8 @@ include kube_default
 class Plan:
     """All actions of a seed, in thousandths of a core and seconds from the start. `plain`: (name, cpu,
     time); `gangs`: (name, members, cpu, time), members are created one after the other. `deleted`:
-    delay after the creation of a plain pod.
+    delay after the creation of a plain pod. One plain pod is among those of which every write fails, if the seed has
+    such.
     """
 
     nodes: dict[str, int]
@@ -54,6 +57,11 @@ def plan(seed: int) -> Plan:
         for number in range(3)
     ]
     deleted = {name: dice.uniform(0.1, 1.5) for name, _, _ in plain if dice.random() < 0.3}
+    profile = profile_of(seed)
+    if profile.failing_pods_share:
+        names = (f"failing-{number}" for number in count())
+        failing = next(name for name in names if profile.fails(f"/api/v1/namespaces/s{seed}/pods/{name}"))
+        plain.append((failing, 100, 0.0))
     return Plan(nodes, plain, gangs, deleted, faults_s)
 
 

@@ -1,0 +1,42 @@
+"""What a settings file says to the offline commands: how texts are checked, and what policies may do."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from policysched.config.settings import Settings, read_settings
+from policysched.lang.ir.program import Program
+from policysched.policy_files.checking import NO_SETTINGS, LoadRules
+from policysched.scheduler.authority import ANY_POLICY_NAME, Authority
+from policysched.scheduler.policies.allowed_names import disallowed_name
+from policysched.text import Diagnostic
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsRules:
+    """The default is that of no settings file: every name is allowed, and no team owns one."""
+
+    load: LoadRules = NO_SETTINGS
+    authority: Authority = ANY_POLICY_NAME
+
+    def problems(self, program: Program) -> tuple[Diagnostic, ...]:
+        """Errors of a checked program that need the settings."""
+        return disallowed_name(program, self.authority)
+
+
+def read_settings_rules(path: Path | None) -> SettingsRules:
+    """Raises BadSettings."""
+    if path is None:
+        return SettingsRules()
+    settings = read_settings(path, {}, {})
+    return SettingsRules(load_rules(settings), settings.authority)
+
+
+def load_rules(settings: Settings) -> LoadRules:
+    teams, authority = settings.team_policies, settings.authority
+    return LoadRules(
+        settings.params,
+        settings.policy_cost_max,
+        "" if teams is None else teams.required_base,
+        settings.policy_cost_max if teams is None else teams.policy_cost_max,
+        lambda policy: authority.owner(policy) is not None,
+    )
