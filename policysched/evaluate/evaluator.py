@@ -3,7 +3,7 @@
 `snapshots` keeps the columns (one set for all policies), `evaluation_cache` the recent evaluations.
 """
 
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator, Sequence
 
 import numpy as np
 
@@ -172,7 +172,7 @@ class Evaluator:
         self,
         plan: Plan,
         pod: Pod,
-        key: str,
+        keys: Sequence[str],
         *,
         now_ns: int,
         facts: QueuedPodInfo,
@@ -180,8 +180,8 @@ class Evaluator:
         overlay: Overlay,
         pods_needed: int,
         same_requests: bool,
-    ) -> tuple[str, ...]:
-        """The values of the label `key` of feasible nodes, in the order of the scores.
+    ) -> tuple[tuple[str, ...], ...]:
+        """The values of the labels `keys` of feasible nodes, in the order of the scores.
 
         With `same_requests` all `pods_needed` pods request the same, and domains that are known to
         be too small for them are left out.
@@ -195,7 +195,7 @@ class Evaluator:
         view = snapshot.view()
         order = evaluation.rows_by_preference(text_hash(pod.uid), self._columns.name_hash)
         capacities = pod_capacity(pod.requests, variant, view) if same_requests else None
-        return candidate_domains(evaluation, view, key, order, capacities, pods_needed)
+        return candidate_domains(evaluation, view, keys, order, capacities, pods_needed)
 
     def dry_run(
         self,

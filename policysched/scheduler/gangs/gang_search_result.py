@@ -51,7 +51,7 @@ def gang_message(
         return first.reason, f"gang {gang.name}: quotas admit {admitted} of {gang.minimum} members: {message}"
     count, domain = len(search.fits) + len(gang.placed_members), ""
     if search.domain is not None and search.domain.value is not None:
-        domain = f" in {search.domain.key}={search.domain.value}"
+        domain = f" in {search.domain.name}"
     if search.domains_tried is not None:
         domain += f" (only {search.domains_tried} domains were tried yet; the next attempts try the others)"
     if search.backtracks_exceeded:
