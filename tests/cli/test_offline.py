@@ -156,7 +156,10 @@ def test_explain_shows_what_preemption_could_do(files: Path) -> None:
     humble = answer(run(files, "explain", "humble", "--output-format", "json"), "explain")
     output = run(files, "explain", "humble").stdout
 
-    assert urgent["message"] == "0/2 nodes are available: 2 Insufficient cpu."
+    assert urgent["message"] == (
+        "0/2 nodes are available: 2 Insufficient cpu. preemption: found a potential placement for pod on node b, "
+        "preempting 1 victims"
+    )
     assert "would be nominated to b, evicting default/low" in urgent["notes"]
     assert humble["message"].endswith(
         "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."

@@ -68,12 +68,15 @@ def test_each_victim_gets_an_event_that_names_the_preemptor() -> None:
     assert (report.victim.name, report.name, report.node, report.scheduler) == ("low", "high", "a", "test")
 
 
-def test_a_pod_that_waits_for_victims_reports_the_filter_reasons() -> None:
+def test_a_pod_that_waits_for_victims_reports_the_filter_reasons_and_its_node() -> None:
     rig = Rig(ANY, node("a"), low(), high())
 
     rig.settle()
 
-    assert rig.pending_message("high") == "0/1 nodes are available: 1 Insufficient cpu."
+    assert rig.pending_message("high") == (
+        "0/1 nodes are available: 1 Insufficient cpu. preemption: found a potential placement for pod on node a, "
+        "preempting 1 victims"
+    )
 
 
 def test_pods_of_equal_priority_are_not_evicted_and_the_message_says_why() -> None:

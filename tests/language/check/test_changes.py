@@ -29,6 +29,7 @@ def test_kube_default_is_kube_schedulers_filters_and_weights_in_its_order() -> N
         "taint_toleration": 3,
         "node_affinity": 2,
         "node_resources_fit": 1,
+        "volume_binding": 1,
         "pod_topology_spread": 2,
         "inter_pod_affinity": 2,
         "node_resources_balanced_allocation": 1,
@@ -58,7 +59,7 @@ def test_changes_outside_layers_keep_a_rules_place() -> None:
     )
 
     fit = dict(next(rule for rule in checked.rules.scores if rule.name == "node_resources_fit").params)
-    assert list(weights(checked).values()) == [3, 9, 4, 2, 2, 2, 1]
+    assert list(weights(checked).values()) == [3, 9, 4, 1, 2, 2, 2, 1]
     assert fit["strategy"] == "most_allocated"
     assert fit["resources"] == (("cpu", 1), ("memory", 1))
     assert [rule.name for rule in checked.rules.filters].index("node_ports") == 4

@@ -30,7 +30,7 @@ def test_a_text_of_nested_aggregates_after_placing_is_rejected_with_its_cost() -
     [error] = errors(checked)
     assert checked.program is None
     assert error.code == "PS501"
-    assert error.message == ("the policy costs 733,112 operations per pod and node, the limit is 10,000")
+    assert error.message == ("the policy costs 733,120 operations per pod and node, the limit is 10,000")
     assert error.span is not None
     assert error.span.text.startswith("mean of (node.pods + mean of")
 
