@@ -1,5 +1,6 @@
 """`policysched explain`: why a pod is placed where it is, or nowhere."""
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,15 +9,13 @@ import click
 from policysched.cli.offline_options import (
     load_authority,
     load_inputs,
-    now_ns,
     offline_options,
-    output_console,
     print_json,
     print_notes,
     report_unusable_files,
 )
-from policysched.from_files.inputs import load_samples
-from policysched.from_files.state_values import load_state_values
+from policysched.cli.tables import output_console
+from policysched.from_files.inputs import load_present
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.types.units import format_value
 from policysched.offline.pod_explanation import ExplainResult, explain_pod
@@ -48,6 +47,7 @@ def explain(
     metrics_path: Path | None,
     state_path: Path | None,
     config_path: Path | None,
+    at_ns: int | None,
     output_format: str,
     all_nodes: bool,
 ) -> None:
@@ -64,20 +64,24 @@ def explain(
     """
     with report_unusable_files():
         program, files = load_inputs(policy_path, name, params, cluster_paths)
-        at_ns = now_ns()
-        samples, notes = load_samples(metrics_path, program, files.node_names(), now_ns=at_ns)
-        states, state_notes = load_state_values(state_path, program, files.node_names(), now_ns=at_ns)
-        notes += state_notes
+        present = load_present(
+            metrics_path,
+            state_path,
+            program,
+            files.node_names(),
+            at_ns=at_ns,
+            clock_ns=time.time_ns(),
+        )
         result = explain_pod(
             program,
             files,
             pod,
-            samples=samples,
-            saved_states=states,
+            samples=present.samples,
+            saved_states=present.states,
             authority=load_authority(config_path, program),
-            now_ns=at_ns,
+            now_ns=present.now_ns,
         )
-    notes = [*result.notes, *notes]
+    notes = [*result.notes, *present.notes]
     if output_format == "json":
         record = explain_record(
             program,

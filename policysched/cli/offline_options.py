@@ -1,16 +1,15 @@
 """Options that the offline commands share, and how they report unusable input."""
 
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from policysched.cli import CommandError
-from policysched.cli.policy_options import name_option, output_format_option, param_option
+from policysched.cli.policy_options import at_option, name_option, output_format_option, param_option
 from policysched.files import STANDARD_INPUT
 from policysched.from_files.cluster_files import ClusterFiles, read_cluster_files
 from policysched.from_files.inputs import PolicyHasErrors, choose_policy
@@ -22,15 +21,11 @@ from policysched.scheduler.policies.allowed_names import disallowed_name
 from policysched.text.render_text import render_full
 from policysched.text.sanitize import escape_unprintable
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-_PIPE_COLUMNS = 240
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def offline_options(command: Command) -> Command:
-    """`--policy --name --param --cluster --metrics --state --config --output-format`."""
+    """`--policy --name --param --cluster --metrics --state --config --at --output-format`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -60,7 +55,7 @@ _OPTIONS = (
         "metrics_path",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Metric samples, {metric: {node: value}} in YAML or JSON.",
+        help="Metric samples, {metric: {node: value}} in YAML or JSON, or what a scheduler exports at /samples.",
     ),
     click.option(
         "--state",
@@ -76,6 +71,9 @@ _OPTIONS = (
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
         help="The scheduler's settings file: which namespaces the policy serves, and which pods it may evict.",
+    ),
+    at_option(
+        "The present time, such as 2026-01-01T09:00:00Z (default: that of the export of --metrics, otherwise now)."
     ),
     output_format_option,
 )
@@ -129,22 +127,10 @@ def load_authority(config_path: Path | None, program: Program) -> Authority:
     return authority
 
 
-def now_ns() -> int:
-    return time.time_ns()
-
-
 def print_json(record: Mapping[str, Any]) -> None:
     import orjson
 
     sys.stdout.write(orjson.dumps(record, option=orjson.OPT_INDENT_2).decode() + "\n")
-
-
-def output_console() -> "Console":
-    """The console for tables: as wide as the terminal, or very wide for a file or a pipe."""
-    from policysched.cli.escaping_console import EscapingConsole
-
-    console = EscapingConsole(highlight=False)
-    return console if console.is_terminal else EscapingConsole(highlight=False, width=_PIPE_COLUMNS)
 
 
 def print_notes(notes: tuple[str, ...] | list[str]) -> None:

@@ -12,6 +12,7 @@ import click
 from policysched.cli import write_file
 from policysched.cli.colour import wants_colour
 from policysched.cli.offline_options import report_unusable_files
+from policysched.cli.policy_options import at_option
 from policysched.text.render_text import render_concise, render_full
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def _pattern(
 @click.option(
     "--output-file", type=click.Path(dir_okay=False), help="Write the results to this file instead of stdout."
 )
+@at_option("The time at which tests begin that state no `start` (default: 2026-01-01T00:00:00Z).")
 @click.option("--watch", is_flag=True, help="Run the tests again when a file changes, until Ctrl-C.")
 def test(
     paths: tuple[str, ...],
@@ -59,6 +61,7 @@ def test(
     show_coverage: bool,
     output_format: str,
     output_file: str | None,
+    at_ns: int | None,
     watch: bool,
 ) -> int:
     """Run the tests of policies: all *_test.yaml files in the given folders, or in the current one.
@@ -76,7 +79,7 @@ def test(
     from policysched.policytest.runner import find_test_files, run_test_files
 
     def run_once() -> tuple["PolicyTestRun", int]:
-        run = run_test_files(find_test_files(paths or (".",)), only=only)
+        run = run_test_files(find_test_files(paths or (".",)), only=only, start_ns=at_ns)
         write_file(output_file or "-", _PRINTERS[output_format](run, show_coverage))
         if threshold is not None and run.percent() < threshold:
             click.echo(f"coverage of {run.percent()}% is below {threshold}%", err=True)

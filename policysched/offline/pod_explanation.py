@@ -9,6 +9,7 @@ from policysched.cluster.samples import MetricSamples, PairEndpoint
 from policysched.evaluate import Evaluator, Plan
 from policysched.evaluate import compile as compile_plan
 from policysched.from_files.cluster_files import ClusterFiles
+from policysched.from_files.inputs import queued_at_creation
 from policysched.from_files.simulate import simulate
 from policysched.from_files.state_values import state_tables
 from policysched.lang.ir.program import GangMode, Program, rules_for
@@ -19,6 +20,7 @@ from policysched.policy_files.source_set import UnusableFile
 from policysched.scheduler.authority import ANY_POLICY_NAME, Authority
 from policysched.scheduler.explain_record import decision_message
 from policysched.scheduler.quotas.quota_books import QuotaBooks
+from policysched.text.abbreviate import abbreviate_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def explain_pod(
         )
     plan = compile_plan(program)
     evaluator = Evaluator(cache)
-    facts = QueuedPodInfo(observed.pod.created_ns or now_ns, 0)
+    facts = QueuedPodInfo(queued_at_creation(observed.pod, now_ns), 0)
     known = {**samples, **state_tables(program, saved_states, now_ns=now_ns)}
     explanation = evaluator.explain(plan, observed.pod, now_ns=now_ns, facts=facts, samples=known)
     space = cache.namespaces.get(observed.pod.namespace)
@@ -219,16 +221,24 @@ def missing_inputs_note(program: Program) -> str:
 
 
 def _find_pod(files: ClusterFiles, pod_name: str) -> ObservedPod:
-    wanted = pod_name if "/" in pod_name else f"default/{pod_name}"
+    if "/" not in pod_name:
+        named = [observed for observed in files.pods if observed.pod.name == pod_name]
+        if len({observed.pod.full_name for observed in named}) == 1:
+            return named[0]
+        if named:
+            names = sorted(observed.pod.full_name for observed in named)
+            raise UnusableFile(
+                f"several pods are named {pod_name}: {abbreviate_names(names, 5)}; name one as NAMESPACE/NAME"
+            )
     for observed in files.pods:
-        if observed.pod.full_name == wanted:
+        if observed.pod.full_name == pod_name:
             return observed
     here = f"{len(files.pods)} pod{'' if len(files.pods) == 1 else 's'}"
     suggestion = _suggest_pod(
-        wanted.rpartition("/")[2], {observed.pod.name: observed.pod.full_name for observed in files.pods}
+        pod_name.rpartition("/")[2], {observed.pod.name: observed.pod.full_name for observed in files.pods}
     )
     hint = f"; did you mean {suggestion}?" if suggestion else ""
-    raise UnusableFile(f"pod {wanted} is in none of the cluster files ({here}){hint}")
+    raise UnusableFile(f"pod {pod_name} is in none of the cluster files ({here}){hint}")
 
 
 def _suggest_pod(name: str, full_names: Mapping[str, str]) -> str | None:

@@ -101,22 +101,27 @@ def find_test_files(paths: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(files))
 
 
-def run_test_files(paths: Iterable[str], *, only: re.Pattern[str] | None = None) -> PolicyTestRun:
-    """Runs every test whose name matches `only` (None: all)."""
+def run_test_files(
+    paths: Iterable[str], *, only: re.Pattern[str] | None = None, start_ns: int | None = None
+) -> PolicyTestRun:
+    """Runs every test whose name matches `only` (None: all). `start_ns` is the start of tests that state none."""
     run = PolicyTestRun()
     for path in paths:
-        run.files.append(_run_file(path, run, only))
+        run.files.append(_run_file(path, run, only, start_ns))
     return run
 
 
-def _run_file(path: str, run: PolicyTestRun, only: re.Pattern[str] | None) -> TestFileResult:
+def _run_file(
+    path: str, run: PolicyTestRun, only: re.Pattern[str] | None, start_ns: int | None
+) -> TestFileResult:
     dependencies = [path]
     try:
         document = _read(path)
         policy_path = str(Path(path).parent / document.values["policy"])
         dependencies += _dependencies(document, policy_path)
         games = [
-            _load_test_case(document, index, policy_path) for index in range(len(document.values["tests"]))
+            _load_test_case(document, index, policy_path, start_ns)
+            for index in range(len(document.values["tests"]))
         ]
         problems = tuple(diagnostic for game in games for diagnostic in game.expectations.problems())
         if problems:
@@ -141,9 +146,9 @@ class _TestCase:
     expectations: Expectations
 
 
-def _load_test_case(document: YamlDocument, index: int, policy_path: str) -> _TestCase:
+def _load_test_case(document: YamlDocument, index: int, policy_path: str, start_ns: int | None) -> _TestCase:
     program = _load_program(document, index, policy_path)
-    scenario = read_scenario(document, index, program)
+    scenario = read_scenario(document, index, program, start_ns)
     name = document.values["tests"][index]["name"]
     span = document.span("tests", index, "name")
     return _TestCase(name, span, program, scenario, Expectations(document, index, program, scenario))

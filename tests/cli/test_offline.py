@@ -12,10 +12,13 @@ from click.testing import CliRunner, Result
 from policysched.cli import main
 from policysched.cluster.samples import MetricSamples, Sample
 from policysched.lang.check import check_text
+from policysched.lang.ir.recovery import recovery_conditions
+from policysched.metric_sources.samples_export import export_samples, read_samples_export, samples_page
 from policysched.model.identifiers import NodeName
 from policysched.scheduler.explain_record import AgedSample, sample_ages
 from policysched.schemas import schema
 from tests.builders import node_manifest, pod_manifest
+from tests.cli.builders import on_a_terminal
 
 POLICY = """\
 policy test version 1
@@ -88,7 +91,7 @@ filter all reject pod.namespace == "{hidden}" and "{hidden}" == "{hidden}"
 
     assert result.exit_code == 0, result.output
     assert "left\\u202eright\\x1b[2J" in result.stdout
-    assert not [char for char in result.output if not char.isprintable() and char != "\n"]
+    assert not [char for char in result.output if not char.isprintable() and char not in "\t\n"]
 
 
 def test_explain_shows_samples_and_their_age(files: Path) -> None:
@@ -485,7 +488,7 @@ def test_container_statuses_in_a_cluster_file_do_not_change_state_values(files: 
         files, "simulate", "--cluster", str(files / "more.yaml"), "--state", str(files / "state.yaml")
     )
 
-    assert "default/web  quiet" in result.stdout
+    assert "default/web\tquiet" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -568,3 +571,114 @@ def test_explain_and_simulate_keep_to_the_authority_of_the_settings(tmp_path: Pa
     assert explained["message"] == ceiling["pending"][0]["message"]
     assert unserved["pending"][0]["message"] == refused["message"]
     assert refused["message"].startswith("policy test does not serve namespace web")
+
+
+# ── the present time, pipes and terminals ──────────────────────────────────────────────────────────────────────────
+
+AGED = 'policy test version 1\nfilter patient require pod.waited >= 1h says "waited {pod.waited}"\n'
+
+
+@pytest.mark.parametrize(("at", "fits"), [("2026-01-01T00:59:59Z", False), ("2026-01-01T01:00:00Z", True)])
+def test_explain_and_simulate_count_the_wait_from_the_creation_to_the_same_present(
+    tmp_path: Path, at: str, fits: bool
+) -> None:
+    (tmp_path / "test.policy").write_text(AGED)
+    created = pod_manifest("web")
+    created["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump_all([node_manifest("a"), created]))
+    options = ["--policy", str(tmp_path / "test.policy"), "--cluster", str(tmp_path / "cluster.yaml")]
+    options += ["--at", at, "--output-format", "json"]
+
+    explained = answer(CliRunner().invoke(main, ["explain", "web", *options]), "explain")
+    simulated = answer(CliRunner().invoke(main, ["simulate", *options]), "simulate")
+
+    assert (explained["selected"] == "a") is fits
+    assert (len(simulated["placements"]) == 1) is fits
+
+
+def test_a_time_that_is_none_is_a_usage_error(files: Path) -> None:
+    result = run(files, "explain", "web", "--at", "yesterday")
+
+    assert result.exit_code == 2
+    assert "`yesterday` is not a time; write it as 2026-01-01T09:00:00Z" in result.stderr
+
+
+def test_a_pipe_gets_one_pending_pod_a_line_and_a_terminal_each_message_once(files: Path) -> None:
+    crowd = [pod_manifest(f"huge-{number}", cpu="64", scheduler="test") for number in range(5)]
+    (files / "more.yaml").write_text(yaml.safe_dump_all(crowd))
+    arguments = ["simulate", "--policy", str(files / "test.policy"), "--cluster", str(files / "cluster.yaml")]
+    arguments += ["--cluster", str(files / "more.yaml"), "--metrics", str(files / "samples.yaml")]
+
+    piped = CliRunner().invoke(main, arguments).stdout.splitlines()
+    shown = on_a_terminal(*arguments)
+
+    waiting = [line.split("\t") for line in piped if line.startswith("default/huge")]
+    assert [pod for pod, _ in waiting] == ["default/huge", *(f"default/huge-{number}" for number in range(5))]
+    assert len({message for _, message in waiting}) == 1
+    assert "6 pods pending: default/huge, default/huge-0, default/huge-1 and 3 more" in shown
+    assert shown.count("Insufficient cpu") == 1
+
+
+def test_a_name_without_a_namespace_is_found_in_any_and_ambiguous_in_two(files: Path) -> None:
+    (files / "more.yaml").write_text(
+        yaml.safe_dump_all([pod_manifest("alone", namespace="shop"), pod_manifest("web", namespace="shop")])
+    )
+    more = ["--cluster", str(files / "more.yaml"), "--output-format", "json"]
+
+    assert answer(run(files, "explain", "alone", *more), "explain")["pod"] == "shop/alone"
+    ambiguous = run(files, "explain", "web", *more)
+
+    assert ambiguous.exit_code == 2
+    assert (
+        ambiguous.stderr.strip()
+        == "policysched: several pods are named web: default/web, shop/web; name one as NAMESPACE/NAME"
+    )
+
+
+# ── samples as a scheduler exports them ────────────────────────────────────────────────────────────────────────────
+
+
+def test_explain_reads_samples_as_a_scheduler_exports_them(files: Path) -> None:
+    recovering = POLICY.replace("require net_rx < 800Mbps", "require net_rx < 800Mbps recover 600Mbps for 2m")
+    (files / "test.policy").write_text(recovering)
+    program = check_text(recovering).program
+    assert program is not None
+    second, now_ns = 10**9, 1_767_225_600 * 10**9
+    (condition,) = recovery_conditions(program)
+    held = MetricSamples(
+        {
+            NodeName("busy"): Sample(500e6, now_ns - 20 * second),
+            NodeName("quiet"): Sample(100e6, now_ns - 10 * second),
+        },
+        polled_ns=now_ns - 5 * second,
+        assumed={NodeName("quiet"): 50e6},
+        recovering_until_ns={condition: {NodeName("busy"): now_ns + 60 * second}},
+    )
+    page = samples_page({"test": export_samples(program, {"net_rx": held}, None)}, now_ns, None)
+    (files / "samples.yaml").write_text(json.dumps(page))
+
+    record = answer(run(files, "explain", "default/web", "--output-format", "json"), "explain")
+
+    jsonschema.validate(page, schema("samples-export"))
+    assert read_samples_export(page, program).samples == {"net_rx": held}
+    assert record["samples"]["net_rx"]["busy"] == {"value": 500e6, "age_s": 20.0, "stale": False}
+    assert [rejection["rule"] for rejection in record["rejected"]["busy"]] == ["link_cool"]
+    assert record["scores"]["bandwidth"]["quiet"]["raw"] == 150e6  # with the assumed load
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"format_version": 9}, "is an export of format version 9; this program reads 1"),
+        ({"time_ns": "now"}, "is not a complete export of samples"),
+        ({"policies": {"other": {"sha256": "", "metrics": {}}}}, "has no samples of policy test; it has those of: other"),
+    ],
+)  # fmt: skip
+def test_an_unusable_export_is_reported_in_one_line(files: Path, change: dict[str, Any], words: str) -> None:
+    page = samples_page({}, 0, None) | change
+    (files / "samples.yaml").write_text(json.dumps(page))
+
+    result = run(files, "explain", "default/web")
+
+    assert result.exit_code == 2
+    assert words in result.stderr and len(result.stderr.splitlines()) == 1

@@ -31,7 +31,7 @@ def test_run() -> str:
 
 
 def _run(arguments: str) -> str:
-    environment = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1"}
+    environment = {**os.environ, "COLUMNS": "80", "TTY_COMPATIBLE": "1", "TERM": "dumb"}
     done = subprocess.run(
         [sys.executable, "-m", "policysched", *arguments.split()],
         cwd=EXAMPLES,
