@@ -11,8 +11,8 @@ from policysched.config.settings import Settings
 from policysched.config.source_settings import redact_secrets
 from policysched.daemon.metric_families import PolicyProvider
 from policysched.daemon.metric_monitor import MetricStatus
+from policysched.explanations.record import parameter_values
 from policysched.scheduler.decision_records import Decision
-from policysched.scheduler.explain_record import parameter_values
 from policysched.scheduler.pending_status import PendingPodStatus
 from policysched.scheduler.policies.policy_status import PolicyStatus
 from policysched.scheduler.scheduler import Scheduler

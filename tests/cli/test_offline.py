@@ -1,6 +1,7 @@
 """`explain` and `simulate` as their users run them: files in, tables or JSON out, exit codes."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ from click.testing import CliRunner, Result
 
 from policysched.cli import main
 from policysched.cluster.samples import MetricSamples, Sample
+from policysched.explanations.record import AgedSample, sample_ages
 from policysched.lang.check import check_text
 from policysched.lang.ir.recovery import recovery_conditions
 from policysched.metric_sources.samples_export import export_samples, read_samples_export, samples_page
 from policysched.model.identifiers import NodeName
-from policysched.scheduler.explain_record import AgedSample, sample_ages
 from policysched.schemas import schema
 from tests.builders import node_manifest, pod_manifest
 from tests.cli.builders import on_a_terminal
@@ -70,12 +71,24 @@ def test_explain_shows_rejections_and_scores_by_node(files: Path) -> None:
     assert record["feasible"] == ["quiet"]
     assert record["selected"] == "quiet"
     assert record["rejected"] == {
-        "busy": [{"rule": "link_cool", "reason": "receiving 900Mbps"}],
-        "full": [{"rule": "node_resources_fit", "reason": "Insufficient cpu"}],
+        "busy": [
+            {
+                "rule": "link_cool",
+                "reason": "receiving 900Mbps",
+                "gap": {"subject": "net_rx", "actual": "900Mbps", "limit": "800Mbps", "by": "100Mbps"},
+            }
+        ],
+        "full": [
+            {
+                "rule": "node_resources_fit",
+                "reason": "Insufficient cpu",
+                "gap": {"subject": "cpu", "actual": "100m", "limit": "500m", "by": "400m"},
+            }
+        ],
     }
     assert record["scores"]["bandwidth"]["quiet"] == {"raw": 100e6, "score": 90, "weight": 5, "weighted": 450}
     assert record["totals"]["quiet"] == sum(cells["quiet"]["weighted"] for cells in record["scores"].values())
-    assert record["message"] == "Successfully assigned default/web to quiet"
+    assert record["message"] == "default/web would go to quiet"
 
 
 @pytest.mark.parametrize("command", ["lint", "show", "explain"])
@@ -99,7 +112,7 @@ def test_explain_shows_samples_and_their_age(files: Path) -> None:
     shown = run(files, "explain", "web").stdout
 
     assert record["samples"]["net_rx"]["busy"] == {"value": 900e6, "age_s": 0.0, "stale": False}
-    assert "quiet   100Mbps, 0 s old" in shown
+    assert "quiet\t100Mbps\t0 s" in shown
 
 
 def test_a_sample_is_as_old_as_the_older_of_its_own_time_and_the_poll() -> None:
@@ -155,7 +168,7 @@ def test_the_text_output_of_explain_has_every_part(files: Path) -> None:
     result = run(files, "explain", "web")
 
     assert result.exit_code == 0
-    for words in ("link_cool", "receiving 900Mbps", "→ quiet", "bandwidth × 5", "Successfully assigned"):
+    for words in ("link_cool", "receiving 900Mbps", "bandwidth × 5", "would go to quiet"):
         assert words in result.stdout
 
 
@@ -163,7 +176,7 @@ def test_a_bound_pod_is_explained_as_if_its_own_room_were_free(files: Path) -> N
     record = answer(run(files, "explain", "holder", "--output-format", "json"), "explain")
 
     assert "full" in record["feasible"]
-    assert any("is already on full" in note for note in record["notes"])
+    assert any("is on full" in note for note in record["notes"])
 
 
 def test_simulate_places_only_pods_of_the_policy(files: Path) -> None:
@@ -264,7 +277,7 @@ def test_a_list_item_that_is_not_an_object_is_reported_and_the_others_are_used(f
     assert result.exit_code == 0
     assert "items[0]: is null, expected a map\n" in result.stderr
     assert "items[4]: is 5, expected a map\n" in result.stderr
-    assert "Successfully assigned" in result.stdout
+    assert "would go to quiet" in result.stdout
 
 
 def test_each_mistake_in_a_samples_file_is_a_line(files: Path) -> None:
@@ -682,3 +695,49 @@ def test_an_unusable_export_is_reported_in_one_line(files: Path, change: dict[st
 
     assert result.exit_code == 2
     assert words in result.stderr and len(result.stderr.splitlines()) == 1
+
+
+# ── explanations in depth ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def explained(files: Path, *args: str, columns: int = 80) -> str:
+    common = ["--policy", str(files / "test.policy"), "--cluster", str(files / "cluster.yaml")]
+    return on_a_terminal("explain", *args, *common, "--metrics", str(files / "samples.yaml"), columns=columns)
+
+
+def test_a_pending_pod_is_explained_by_its_closest_node_and_by_what_would_help(files: Path) -> None:
+    shown = explained(files, "huge")
+
+    assert "filter              alone  left" in shown and "  <- no node left" in shown
+    assert "closest miss: quiet" in shown
+    assert "Insufficient cpu (requests 64, 4 free: 60 short)" in shown
+    assert "  - request 4 cpu instead of 64 (goes to quiet)" in shown
+    assert "14 other filters pass every node" in shown or "13 other filters pass every node" in shown
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("name", ["web", "huge", "holder"])
+def test_an_explanation_fits_the_terminal(files: Path, name: str, columns: int) -> None:
+    nodes = [node_manifest(f"ip-10-0-{number}-100.eu-central-1.compute.internal") for number in range(30)]
+    (files / "more.yaml").write_text(yaml.safe_dump_all(nodes))
+
+    shown = explained(files, name, "--cluster", str(files / "more.yaml"), columns=columns)
+
+    assert [line for line in shown.splitlines() if len(line.rstrip()) > columns] == []
+
+
+def test_the_scores_say_rule_by_rule_why_a_node_leads(files: Path) -> None:
+    (files / "more.yaml").write_text(yaml.safe_dump(node_manifest("third")))
+    (files / "samples.yaml").write_text("net_rx: {busy: 900Mbps, quiet: 100Mbps, full: 0, third: 600Mbps}\n")
+
+    shown = explained(files, "web", "--cluster", str(files / "more.yaml"))
+
+    assert "quiet leads third by 250, most of it by bandwidth." in shown
+    assert re.search(r"bandwidth × 5 +450 +200 +\+250", shown)
+
+
+def test_a_placed_pod_is_compared_with_the_best_other_node(files: Path) -> None:
+    shown = explained(files, "holder")
+
+    assert "node    full" in shown
+    assert re.search(r"full (leads|is \d+ behind) (quiet|busy)", shown)

@@ -10,7 +10,7 @@ _FILES = "--policy quiet.policy --cluster cluster.yaml --metrics samples.yaml"
 
 
 def explain() -> str:
-    return _run(f"explain shop/web-1 {_FILES}")
+    return "\n\n".join(_run(f"explain {pod} {_FILES}") for pod in ("shop/train-1", "shop/web-1"))
 
 
 def simulate() -> str:
