@@ -2,14 +2,16 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
 from policysched.cli.explain_view import print_explanation
+from policysched.cli.live_options import live_options, live_page
 from policysched.cli.offline_options import (
+    file_options,
     load_authority,
     load_inputs,
-    offline_options,
     print_json,
     print_notes,
     report_unusable_files,
@@ -21,11 +23,12 @@ from policysched.offline.pod_explanation import explain_pod
 
 @click.command()
 @click.argument("pod", metavar="[NAMESPACE/]POD")
-@offline_options
+@file_options
+@live_options
 @click.option("--all", "--all-nodes", "in_full", is_flag=True, help="Show every filter and every node.")
 def explain(
     pod: str,
-    policy_path: str,
+    policy_path: str | None,
     name: str | None,
     params: tuple[str, ...],
     cluster_paths: tuple[str, ...],
@@ -35,18 +38,31 @@ def explain(
     at_ns: int | None,
     output_format: str,
     in_full: bool,
+    **target: Any,
 ) -> None:
-    """Explain why a pod is placed where it is: which filters reject each node, and how rules score the others.
+    """Explain why a pod is placed where it is, or nowhere: which filters reject nodes, the closest miss, what would make
+    it fit, and how rules score the nodes.
+
+    Without --policy and --cluster a running scheduler explains the pod, by the kubeconfig: from the state, the samples
+    and the queue by which it decides. With both, files are read and nothing else is.
 
     Examples:
 
     \b
+      policysched explain batch/train-7
+      kubectl policysched why train-7
       kubectl get nodes,pods,namespaces -A -o yaml > cluster.yaml
       policysched explain batch/train-7 --policy my.policy --cluster cluster.yaml
       policysched explain web --policy my.policy --cluster cluster.yaml --output-format json | jq .totals
 
     Exit codes: 0 explained, whether or not the pod fits a node; 2 could not run.
     """
+    if policy_path is None and not cluster_paths:
+        _explain_running(pod, output_format, in_full=in_full, **target)
+        return
+    if policy_path is None or not cluster_paths:
+        missing = "--policy" if policy_path is None else "--cluster"
+        raise click.UsageError(f"{missing} is missing; without both a running scheduler is asked")
     with report_unusable_files():
         program, files = load_inputs(policy_path, name, params, cluster_paths)
         present = load_present(
@@ -67,6 +83,15 @@ def explain(
             now_ns=present.now_ns,
         )
     record = {**result.record(), "notes": [*result.notes, *present.notes]}
+    if output_format == "json":
+        print_json(record)
+        return
+    print_notes(record["notes"])
+    print_explanation(output_console(), record, in_full=in_full)
+
+
+def _explain_running(pod: str, output_format: str, *, in_full: bool, **target: Any) -> None:
+    record = live_page("/explain", {"pod": pod}, **target)
     if output_format == "json":
         print_json(record)
         return

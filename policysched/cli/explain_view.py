@@ -21,6 +21,7 @@ _MARGIN_COLUMNS = 8
 def print_explanation(console: "Console", record: Record, *, in_full: bool = False) -> None:
     """The answer first, then the evidence: what rejects the nodes, the nearest one, what would help, the scores. With
     `in_full` also the filters that reject no node, and all nodes."""
+    suffix = _common_suffix(record) if console.is_terminal else ""
     _print_heading(console, record)
     _print_paragraph(console, record["message"], style="bold")
     if record["gang"] is not None:
@@ -29,9 +30,19 @@ def print_explanation(console: "Console", record: Record, *, in_full: bool = Fal
         _print_filters(console, record, in_full=in_full)
         _print_closest(console, record["closest"])
         _print_would_fit(console, record)
-        _print_rejected(console, record, in_full=in_full)
-        _print_scores(console, record, in_full=in_full)
-        _print_samples(console, record, in_full=in_full)
+        if suffix:
+            console.print()
+            console.print(f"nodes below are shown without {suffix}", style="dim", markup=False)
+        _print_rejected(console, record, suffix, in_full=in_full)
+        _print_scores(console, record, suffix, in_full=in_full)
+        _print_samples(console, record, suffix, in_full=in_full)
+
+
+def _common_suffix(record: Record) -> str:
+    """The domain that all nodes share, such as `.eu-central-1.compute.internal`."""
+    names = {*record["totals"], *record["rejected"]}
+    suffixes = {name[name.index(".") :] if "." in name else "" for name in names}
+    return next(iter(suffixes)) if len(suffixes) == 1 and len(names) > 1 else ""
 
 
 def _print_heading(console: "Console", record: Record) -> None:
@@ -116,7 +127,7 @@ def _print_would_fit(console: "Console", record: Record) -> None:
         _print_paragraph(console, f"- {text}{where}", indent=2)
 
 
-def _print_rejected(console: "Console", record: Record, *, in_full: bool) -> None:
+def _print_rejected(console: "Console", record: Record, suffix: str, *, in_full: bool) -> None:
     """Nodes that are rejected for the same reasons together."""
     if not record["rejected"]:
         return
@@ -136,7 +147,8 @@ def _print_rejected(console: "Console", record: Record, *, in_full: bool) -> Non
     shown = ordered if in_full else ordered[:NODES_SHOWN]
     rows = []
     for reasons, nodes in shown:
-        names = ", ".join(nodes) if in_full else abbreviate_names(nodes)
+        short = [node.removesuffix(suffix) for node in nodes]
+        names = ", ".join(short) if in_full else abbreviate_names(short)
         rows += [(names if place == 0 else "", rule, reason) for place, (rule, reason) in enumerate(reasons)]
     print_table(console, ("rejected", "by", "reason"), rows)
     if len(ordered) > len(shown):
@@ -144,7 +156,7 @@ def _print_rejected(console: "Console", record: Record, *, in_full: bool) -> Non
         console.print(f"and {rest} nodes for other reasons; --all shows them", style="dim")
 
 
-def _print_scores(console: "Console", record: Record, *, in_full: bool) -> None:
+def _print_scores(console: "Console", record: Record, suffix: str, *, in_full: bool) -> None:
     """One column per node, the first one that the pod is on or would go to. A cell is what the rule adds to the total,
     `lead` the difference between the first two."""
     first = record["placed_on"] if record["placed_on"] in record["totals"] else record["selected"]
@@ -155,7 +167,11 @@ def _print_scores(console: "Console", record: Record, *, in_full: bool) -> None:
         rule: f"{rule} × {max((cell['weight'] for cell in cells.values()), default=0)}"
         for rule, cells in record["scores"].items()
     }
-    count = len(totals) if in_full or not console.is_terminal else _columns_that_fit(console, labels, totals)
+    count = (
+        len(totals)
+        if in_full or not console.is_terminal
+        else _columns_that_fit(console, labels, totals, suffix)
+    )
     columns = totals[:count]
     has_lead = len(columns) > 1
     rows = []
@@ -166,7 +182,11 @@ def _print_scores(console: "Console", record: Record, *, in_full: bool) -> None:
         rows.append((labels[rule], *texts, *([_signed(lead)] if has_lead else [])))
     margin = columns[0][1] - columns[1][1] if has_lead else 0
     rows.append(("total", *(str(total) for _, total in columns), *([_signed(margin)] if has_lead else [])))
-    headings = ("score × weight", *(node for node, _ in columns), *(["lead"] if has_lead else []))
+    headings = (
+        "score × weight",
+        *(node.removesuffix(suffix) for node, _ in columns),
+        *(["lead"] if has_lead else []),
+    )
     console.print()
     print_table(console, headings, rows, right=range(1, len(headings)), bold=(len(rows) - 1,))
     if len(totals) > len(columns):
@@ -191,13 +211,13 @@ def _comparison(record: Record, first: str, second: str, margin: int) -> str:
 
 
 def _columns_that_fit(
-    console: "Console", labels: Mapping[str, str], totals: Sequence[tuple[str, int]]
+    console: "Console", labels: Mapping[str, str], totals: Sequence[tuple[str, int]], suffix: str
 ) -> int:
     """At least two: the first node and the one that it is compared with."""
     used = min(max(map(len, labels.values()), default=0), _RULE_COLUMNS_MAX) + _MARGIN_COLUMNS
     count = 0
     for node, _ in totals:
-        used += max(len(node), 6) + 2
+        used += max(len(node.removesuffix(suffix)), 6) + 2
         if used > console.width and count >= 2:
             break
         count += 1
@@ -208,7 +228,7 @@ def _signed(amount: int) -> str:
     return f"{amount:+d}" if amount else "0"
 
 
-def _print_samples(console: "Console", record: Record, *, in_full: bool) -> None:
+def _print_samples(console: "Console", record: Record, suffix: str, *, in_full: bool) -> None:
     """The samples with their ages; of metrics between pods those of the other pods."""
     types = {name: _type_of(text) for name, text in record["metric_types"].items()}
     nodes = sorted({*record["totals"], *record["rejected"]})
@@ -218,7 +238,7 @@ def _print_samples(console: "Console", record: Record, *, in_full: bool) -> None
         if not keys:
             continue
         shown = keys if in_full or not console.is_terminal else keys[:NODES_SHOWN]
-        rows = [(key, *_sample_text(types[name], samples.get(key))) for key in shown]
+        rows = [(key.removesuffix(suffix), *_sample_text(types[name], samples.get(key))) for key in shown]
         console.print()
         print_table(console, ("pod" if is_between_pods else "node", name, "age", ""), rows, right=(1, 2))
         if len(keys) > len(shown):

@@ -25,6 +25,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def offline_options(command: Command) -> Command:
+    """Those of `file_options`; --policy and --cluster are required."""
+    command = file_options(command)
+    params = getattr(command, "__click_params__")  # noqa: B009 - where click keeps options until the command is made
+    for option in params:
+        option.required = option.required or option.name in ("policy_path", "cluster_paths")
+    return command
+
+
+def file_options(command: Command) -> Command:
     """`--policy --name --param --cluster --metrics --state --config --at --output-format`."""
     for option in reversed(_OPTIONS):
         command = option(command)
@@ -35,7 +44,6 @@ _OPTIONS = (
     click.option(
         "--policy",
         "policy_path",
-        required=True,
         metavar="FILE",
         help="A policy, or a ConfigMap with policies; `-` is standard input.",
     ),
@@ -44,7 +52,6 @@ _OPTIONS = (
     click.option(
         "--cluster",
         "cluster_paths",
-        required=True,
         multiple=True,
         metavar="FILE",
         help="Kubernetes objects in YAML or JSON, such as the output of `kubectl get nodes,pods,namespaces -A -o "
@@ -55,7 +62,7 @@ _OPTIONS = (
         "metrics_path",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Metric samples, {metric: {node: value}} in YAML or JSON, or what a scheduler exports at /samples.",
+        help="Metric samples, {metric: {node: value}} in YAML or JSON, or what `policysched samples --output-format json` prints.",
     ),
     click.option(
         "--state",

@@ -72,7 +72,7 @@ class DecisionsPage:
                 return lambda: self._render(decisions, limit, frozenset(names), page)
             pod = names[0]
             pending = self._scheduler.pending_pods.status(pod)
-            page["waiting"] = None if pending is None else _pending_pod(pending)
+            page["waiting"] = None if pending is None else pending_pod_record(pending)
             if pending is None:
                 page["note"] = page["note"] or self._scheduler.pending_pods.not_pending_reason(pod)
         return lambda: self._render(decisions, limit, frozenset({pod}) if pod else None, page)
@@ -160,7 +160,7 @@ def _diagnostic(diagnostic: Diagnostic) -> Json:
     }
 
 
-def _pending_pod(pod: PendingPodStatus) -> Json:
+def pending_pod_record(pod: PendingPodStatus) -> Json:
     return {
         "pod": pod.pod,
         "uid": pod.uid,

@@ -10,7 +10,7 @@ from policysched.evaluate.columns.view import View
 from policysched.evaluate.diagnosis import rejections_in_order
 from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.rules.raw_scores import RawScores
-from policysched.evaluate.rules.rejection_gaps import resource_gap
+from policysched.evaluate.rules.rejection_gaps import resource_gaps
 from policysched.evaluate.rules.specialized_rules import SpecializedFilter, SpecializedScore
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.verdict import (
@@ -82,19 +82,20 @@ def rejection_at(
     """
     groups = tuple(group for group, mask in reasons if mask[row])
     texts = _texts(rule, groups, view, row, context)
-    gap = _gap(rule, view, row, context, shortfalls or {})
-    return NodeRejection(rule.name, texts, groups, not unresolvable[row], rule.scaleup, gap)
+    gaps = _gaps(rule, view, row, context, shortfalls or {})
+    return NodeRejection(rule.name, texts, groups, not unresolvable[row], rule.scaleup, gaps)
 
 
-def _gap(
+def _gaps(
     rule: SpecializedFilter, view: View, row: int, context: EvalContext, shortfalls: Mapping[str, Array]
-) -> RejectionGap | None:
+) -> tuple[RejectionGap, ...]:
     if shortfalls:
-        return resource_gap(
+        return resource_gaps(
             context.pod.requests, {name: int(amounts[row]) for name, amounts in shortfalls.items()}
         )
     at = view.node_at(row)
-    return None if rule.gap_at is None or at is None else rule.gap_at(context.with_node(*at))
+    gap = None if rule.gap_at is None or at is None else rule.gap_at(context.with_node(*at))
+    return () if gap is None else (gap,)
 
 
 def _texts(

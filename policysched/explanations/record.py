@@ -1,8 +1,8 @@
 """The record that `explain` returns. Its JSON schema is `schemas/explain.json`."""
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from policysched.cluster.samples import PairEndpoint, Samples
@@ -10,9 +10,10 @@ from policysched.explanations.proposals import Proposal
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import BuiltinFilter, FilterRule, included_by, place_of
-from policysched.lang.ir.verdict import NodeRejection, PlacementExplanation, RejectionGap
+from policysched.lang.ir.verdict import NodeRejection, PlacementExplanation
 from policysched.lang.types.units import format_value
 from policysched.model.identifiers import NodeName
+from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 from policysched.scheduler.unschedulable_message import (
     filter_error_message,
@@ -73,6 +74,9 @@ class ExplainResult:
     gang: ExplainedGang | None = None
     proposals: tuple[Proposal, ...] = ()
 
+    def with_proposals(self, found: tuple[Proposal, ...]) -> "ExplainResult":
+        return replace(self, proposals=found)
+
     def record(self) -> dict[str, Any]:
         """The JSON output; schema: `schemas/explain.json`."""
         record = explain_record(
@@ -111,16 +115,35 @@ class ExplainResult:
         }
 
 
+def outage_note(explanation: PlacementExplanation) -> str:
+    """The rules that an outage disables."""
+    rules = (
+        f"rules that do not apply: {', '.join(explanation.disabled_rules)}"
+        if explanation.disabled_rules
+        else "no rule that applies reads it"
+    )
+    return (
+        f"outage of {', '.join(explanation.metrics_in_outage)}: too many nodes have no fresh sample; {rules}"
+    )
+
+
+def absent_resources_note(pod: Pod, nodes: Iterable[Node]) -> str | None:
+    """What the pod requests and no node has."""
+    offered = {name for node in nodes for name, amount in node.allocatable.items() if amount}
+    absent = sorted(name for name, amount in pod.requests.items() if amount and name not in offered)
+    return f"no node offers {', '.join(absent)}" if absent and offered else None
+
+
 def closest_miss(explanation: PlacementExplanation) -> dict[str, Any] | None:
     """The node that the fewest rules reject; among several the one that misses by the smallest share. None if a node is
     feasible, or none was evaluated."""
     if explanation.feasible or not explanation.rejections:
         return None
 
-    def distance(item: tuple[str, tuple[NodeRejection, ...]]) -> tuple[int, float, str]:
+    def distance(item: tuple[str, tuple[NodeRejection, ...]]) -> tuple[int, float, int, str]:
         node, rejections = item
         ratios = [_UNKNOWN_RATIO if each.gap is None else each.gap.ratio for each in rejections]
-        return len(rejections), max(ratios), node
+        return len(rejections), max(ratios), sum(len(each.reasons) for each in rejections), node
 
     node, rejections = min(explanation.rejections.items(), key=distance)
     return {"node": node, "rejections": _reasons(rejections)}
@@ -243,12 +266,15 @@ def filter_steps(
 
 def _reasons(rejections: tuple[NodeRejection, ...]) -> list[dict[str, Any]]:
     return [
-        {"rule": rejection.rule, "reason": reason}
-        | ({} if rejection.gap is None else {"gap": _gap(rejection.gap)})
+        {"rule": rejection.rule, "reason": reason} | _gap_record(rejection, reason)
         for rejection in rejections
         for reason in rejection.reasons
     ]
 
 
-def _gap(gap: RejectionGap) -> dict[str, str]:
-    return {"subject": gap.subject, "actual": gap.actual, "limit": gap.limit, "by": gap.by}
+def _gap_record(rejection: NodeRejection, reason: str) -> dict[str, Any]:
+    """Of the resource that the reason names, or the only one."""
+    named = [gap for gap in rejection.gaps if reason == f"Insufficient {gap.subject}"]
+    gaps = named or (rejection.gaps if len(rejection.reasons) == 1 else ())
+    fields = ("subject", "actual", "limit", "by")
+    return {"gap": {name: getattr(gaps[0], name) for name in fields}} if gaps else {}

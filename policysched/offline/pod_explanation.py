@@ -9,13 +9,18 @@ from policysched.cluster.samples import MetricSamples
 from policysched.evaluate import Evaluator, GangTerms, Plan
 from policysched.evaluate import compile as compile_plan
 from policysched.explanations.proposals import Situation, proposals
-from policysched.explanations.record import ExplainedGang, ExplainResult, decision_message
+from policysched.explanations.record import (
+    ExplainedGang,
+    ExplainResult,
+    absent_resources_note,
+    decision_message,
+    outage_note,
+)
 from policysched.from_files.cluster_files import ClusterFiles
 from policysched.from_files.inputs import queued_at_creation
 from policysched.from_files.simulate import simulate
 from policysched.from_files.state_values import state_tables
 from policysched.lang.ir.program import GangMode, Program, rules_for
-from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.policy_files.source_set import UnusableFile
@@ -56,6 +61,8 @@ def explain_pod(
     filters = rules_for(program, active).filters
     if explanation.metrics_in_outage:
         notes.append(outage_note(explanation))
+    if (absent := absent_resources_note(observed.pod, files.nodes)) is not None:
+        notes.append(absent)
     if program.extenders:
         notes.append(missing_inputs_note(program))
     gang = plan.gang(observed.pod, space)
@@ -206,18 +213,6 @@ def _gang_members(program: Program, files: ClusterFiles, observed: ObservedPod) 
         and other.pod.scheduler == observed.pod.scheduler
         and key(other.pod) == gang
     ]
-
-
-def outage_note(explanation: PlacementExplanation) -> str:
-    """The rules that an outage disables."""
-    rules = (
-        f"rules that do not apply: {', '.join(explanation.disabled_rules)}"
-        if explanation.disabled_rules
-        else "no rule that applies reads it"
-    )
-    return (
-        f"outage of {', '.join(explanation.metrics_in_outage)}: too many nodes have no fresh sample; {rules}"
-    )
 
 
 def missing_inputs_note(program: Program) -> str:

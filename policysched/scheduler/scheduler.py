@@ -44,6 +44,7 @@ from policysched.scheduler.kubelet_rejections import KubeletRejections
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.metric_outages import MetricOutages
 from policysched.scheduler.pending_status import PendingPods, PendingPodStatus, pending_status
+from policysched.scheduler.pending_summary import PendingSummary
 from policysched.scheduler.pod_events import PodEvents
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName
 from policysched.scheduler.policies.first_samples import SourceNameOf
@@ -136,6 +137,7 @@ class Scheduler:
                 PolicyStateSaves(core),
                 DeferredReports(core),
                 QuotaWarnings(core),
+                PendingSummary(core),
             )
         )
         self.pending_pods = PendingPods(core)
@@ -349,6 +351,11 @@ class Scheduler:
     def prebinding_count(self) -> int:
         """Pods that are assumed and wait for their claims to be bound."""
         return len(self._core.binds.prebinding)
+
+    @property
+    def core(self) -> SchedulerCore:
+        """The state, for explanations, which only read it."""
+        return self._core
 
     @property
     def synced(self) -> bool:

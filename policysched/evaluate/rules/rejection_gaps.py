@@ -78,25 +78,21 @@ def _comparison_gap(part: e.Compare, left: int | float, right: int | float) -> R
     )
 
 
-def resource_gap(requests: Mapping[str, int], shortfalls: Mapping[str, int]) -> RejectionGap | None:
-    """The gap of a filter that accounts resources: of the resource that is short by the largest share of the request.
-    `shortfalls` by resource, `pods` counts pods."""
-    short = {
-        resource: amount
-        for resource, amount in shortfalls.items()
-        if amount > 0 and (resource == "pods" or requests.get(resource))
-    }
-    if not short:
-        return None
+def resource_gaps(requests: Mapping[str, int], shortfalls: Mapping[str, int]) -> tuple[RejectionGap, ...]:
+    """The gaps of a filter that accounts resources, one for each that is short. `shortfalls` by resource, `pods` counts
+    pods."""
     asked = {**requests, "pods": 1}
-    resource = max(short, key=lambda name: (short[name] / asked[name], name))
-    of = resource_type(resource)
-    free = asked[resource] - short[resource]
-    return RejectionGap(
-        resource,
-        format_value(max(free, 0), of),
-        format_value(asked[resource], of),
-        format_value(short[resource], of),
-        short[resource] / asked[resource],
-        shortfalls=short,
+    short = {
+        resource: amount for resource, amount in shortfalls.items() if amount > 0 and asked.get(resource)
+    }
+    return tuple(
+        RejectionGap(
+            resource,
+            format_value(max(asked[resource] - amount, 0), resource_type(resource)),
+            format_value(asked[resource], resource_type(resource)),
+            format_value(amount, resource_type(resource)),
+            amount / asked[resource],
+            shortfalls=short,
+        )
+        for resource, amount in short.items()
     )

@@ -29,8 +29,8 @@ class NodeRejection:
     `reasons` have their values filled in (a built-in may have several: `Insufficient cpu`, `Insufficient memory`). In
     `event_reasons` a value that depends on the node is replaced by `…`, so that an event counts nodes with one cause
     together. `resolvable` False: preemption cannot help (UnschedulableAndUnresolvable). `scaleup` False: a new, empty
-    node of the same kind would be rejected too. `gap`: by how much, where the rule compares numbers; the reference
-    implementation leaves it out.
+    node of the same kind would be rejected too. `gaps`: by how much, where the rule compares numbers (one for each resource that
+    is short); the reference implementation leaves them out.
     """
 
     rule: str
@@ -38,7 +38,12 @@ class NodeRejection:
     event_reasons: tuple[str, ...]
     resolvable: bool
     scaleup: bool
-    gap: RejectionGap | None = field(default=None, compare=False)
+    gaps: tuple[RejectionGap, ...] = field(default=(), compare=False)
+
+    @property
+    def gap(self) -> RejectionGap | None:
+        """The largest one."""
+        return max(self.gaps, key=lambda gap: gap.ratio, default=None)
 
 
 @dataclass(frozen=True, slots=True)
