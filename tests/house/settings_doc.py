@@ -57,7 +57,6 @@ SAID: Mapping[str, str] = {
     "scheduling.backoff_max_s": "Maximum backoff.",
     "scheduling.binds_in_flight_max": "Decisions pause while more binds than this are in flight.",
     "scheduling.gang_report_delay_s": "Delay before missing members of a gang are reported.",
-    "scheduling.pending_log_interval_s": "While pods wait for longer than this, the log has a line as often, with the three largest causes. 0: never.",
     "scheduling.decisions_kept": "Number of decision records that `/decisions` keeps.",
     "compile_timeout_s": "CPU time limit of the check of all texts. Texts that are not checked within it are rejected.",
     "policy_timeout_s": "CPU time limit of the check of one text. A text that exceeds it is rejected.",
