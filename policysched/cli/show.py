@@ -88,7 +88,7 @@ def _record(rows: "Listing") -> dict[str, Any]:
         "steps": [_plain(asdict(row)) for row in rows.steps],
         "cost": _cost_record(rows.cost),
         "pods_agree_on": list(rows.read_set),
-        "wakes": [event.value for event in rows.wakes],
+        "requeue_events": [event.value for event in rows.requeue_events],
         "extenders": [asdict(row) for row in rows.extenders],
         "clauses": [{"text": clause.text, "written": clause.is_explicit} for clause in rows.clauses],
         "outage": rows.outage,
@@ -149,7 +149,9 @@ def _print(console: "Console", rows: "Listing", layers: list[str], *, in_full: b
             right=(0,),
         )
     _print_section(console, "Pods that are equal in these share an evaluation:", rows.read_set)
-    _print_section(console, "Events that requeue a rejected pod:", tuple(event.value for event in rows.wakes))
+    _print_section(
+        console, "Events that requeue a rejected pod:", tuple(event.value for event in rows.requeue_events)
+    )
     if in_full or not console.is_terminal:
         console.print("\n[bold]Not supported by this version:[/]")
         for feature in UNSUPPORTED_FEATURES:
@@ -256,7 +258,7 @@ def _node_reads(row: "RuleRow") -> tuple[str, ...]:
 
 
 def _requeue_events(row: "RuleRow") -> tuple[str, ...]:
-    return tuple(event.value for event in row.wakes) if row.kind == "filter" else ()
+    return tuple(event.value for event in row.requeue_events) if row.kind == "filter" else ()
 
 
 def _print_section(console: "Console", heading: str, names: tuple[str, ...]) -> None:
