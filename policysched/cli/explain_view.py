@@ -53,7 +53,7 @@ def _print_heading(console: "Console", record: Record) -> None:
         console.print(f"node    {record['placed_on']}", markup=False)
     if waiting is not None:
         attempts = f"{waiting['attempts']} attempt{'' if waiting['attempts'] == 1 else 's'}"
-        console.print(f"queue   {waiting['place']}, {attempts}, queued {waiting['queued']}", markup=False)
+        console.print(f"queue   {waiting['queue']}, {attempts}, queued {waiting['queued']}", markup=False)
     console.print()
 
 

@@ -39,7 +39,7 @@ def queue(limit: int, output_format: str, **target: Any) -> None:
         (
             pod["policy"],
             pod["pod"],
-            pod["place"],
+            pod["queue"],
             str(pod["attempts"]),
             pod["queued"].partition(".")[0] + "Z",
             *([] if console.is_terminal else [pod["gang"] or "", pod["message"]]),

@@ -223,7 +223,7 @@ def test_on_a_terminal_own_rules_come_first_and_includes_are_one_paragraph() -> 
 
     assert output.index("filter link_cool  quiet.policy:13") < output.index("score bandwidth × 5")
     assert output.index("score bandwidth × 5") < output.index("include kube_default")
-    assert "14 filters: node_unschedulable, node_name" in " ".join(output.split())
+    assert "14 filters: node_name, node_unschedulable" in " ".join(output.split())
     assert max(map(len, output.splitlines())) <= 80
 
 

@@ -41,7 +41,7 @@ def test_a_pending_pod_is_explained_on_the_state_that_decides(rig: Rig) -> None:
 
     jsonschema.validate(page, schema("explain"))
     assert page["message"] == rig.pending_message("huge")
-    assert page["waiting"]["place"] == "unschedulable"
+    assert page["waiting"]["queue"] == "unschedulable"
     assert page["placed_on"] is None
     assert page["closest"]["node"] == "a"
 
