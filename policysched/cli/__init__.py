@@ -32,6 +32,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rule": ("policysched.cli.rule", "Explain a diagnostic by its code or name."),
     "show": ("policysched.cli.show", "Show the compiled plan of a policy."),
     "explain": ("policysched.cli.explain", "Explain why a pod is placed where it is, or nowhere."),
+    "pending": ("policysched.cli.pending", "Show what the pending pods of a cluster wait for."),
+    "queue": ("policysched.cli.queue", "Show the pending pods in the order in which they are tried."),
+    "top": ("policysched.cli.top", "Show what the pods on each node request."),
+    "samples": ("policysched.cli.samples", "Show the metric samples that a scheduler holds."),
     "simulate": ("policysched.cli.simulate", "Place the pending pods of a cluster file."),
     "test": ("policysched.cli.test", "Run the tests of policies."),
     "import-config": ("policysched.cli.import_config", "Convert a kube-scheduler configuration to policies."),
@@ -40,6 +44,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Name -> module and one line of help, in the order shown by `--help`."""
 
+
+_ALIASES = {"why": "explain"}
+"""Other names of commands: `kubectl policysched why POD`."""
 
 _OUTPUT_LOST = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 """A full or broken disk behind a redirected stdout."""
@@ -133,6 +140,7 @@ class _Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        cmd_name = _ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name.replace("-", "_"))
@@ -148,7 +156,7 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         from difflib import get_close_matches
 
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in {*COMMANDS, *_ALIASES} and not args[0].startswith("-"):
             close = get_close_matches(args[0], COMMANDS, n=1)
             hint = f" Did you mean '{close[0]}'?" if close else f" Commands: {', '.join(COMMANDS)}."
             raise click.UsageError(f"No such command '{args[0]}'.{hint}")

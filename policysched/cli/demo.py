@@ -159,7 +159,7 @@ def _explain_newest(console: "Console", world: "Demo") -> None:
     """Explain the newest web pod with the code of `policysched explain`."""
     import time
 
-    from policysched.cli.explain import print_explanation
+    from policysched.cli.explain_view import print_explanation
     from policysched.data_files import data_file
     from policysched.from_files.cluster_files import ClusterFiles
     from policysched.from_files.inputs import choose_policy, load_samples
@@ -173,7 +173,8 @@ def _explain_newest(console: "Console", world: "Demo") -> None:
     at_ns = time.time_ns()
     samples, _ = load_samples(world.samples_path, program, files.node_names(), now_ns=at_ns)
     name = f"{newest['metadata']['namespace']}/{newest['metadata']['name']}"
-    print_explanation(console, explain_pod(program, files, name, samples=samples, now_ns=at_ns))
+    result = explain_pod(program, files, name, samples=samples, now_ns=at_ns)
+    print_explanation(console, result.record())
 
 
 def _print_next_steps(console: "Console", world: "Demo") -> None:

@@ -1,7 +1,6 @@
 """Options that the offline commands share, and how they report unusable input."""
 
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from policysched.cli import CommandError
-from policysched.cli.policy_options import name_option, output_format_option, param_option
+from policysched.cli.policy_options import at_option, name_option, output_format_option, param_option
 from policysched.files import STANDARD_INPUT
 from policysched.from_files.cluster_files import ClusterFiles, read_cluster_files
 from policysched.from_files.inputs import PolicyHasErrors, choose_policy
@@ -22,16 +21,22 @@ from policysched.text.render_text import render_full
 from policysched.text.sanitize import escape_unprintable
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from policysched.from_files.settings_rules import SettingsRules
 
-_PIPE_COLUMNS = 240
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def offline_options(command: Command) -> Command:
-    """`--policy --name --param --cluster --metrics --state --config --output-format`."""
+    """Those of `file_options`; --policy and --cluster are required."""
+    command = file_options(command)
+    params = getattr(command, "__click_params__")  # noqa: B009 - where click keeps options until the command is made
+    for option in params:
+        option.required = option.required or option.name in ("policy_path", "cluster_paths")
+    return command
+
+
+def file_options(command: Command) -> Command:
+    """`--policy --name --param --cluster --metrics --state --config --at --output-format`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -41,7 +46,6 @@ _OPTIONS = (
     click.option(
         "--policy",
         "policy_path",
-        required=True,
         metavar="FILE",
         help="A policy, or a ConfigMap with policies; `-` is standard input.",
     ),
@@ -50,7 +54,6 @@ _OPTIONS = (
     click.option(
         "--cluster",
         "cluster_paths",
-        required=True,
         multiple=True,
         metavar="FILE",
         help="Kubernetes objects in YAML or JSON, such as the output of `kubectl get nodes,pods,namespaces -A -o "
@@ -61,7 +64,7 @@ _OPTIONS = (
         "metrics_path",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Metric samples, {metric: {node: value}} in YAML or JSON.",
+        help="Metric samples, {metric: {node: value}} in YAML or JSON, or what `policysched samples --output-format json` prints.",
     ),
     click.option(
         "--state",
@@ -78,6 +81,9 @@ _OPTIONS = (
         metavar="FILE",
         help="The scheduler's settings file: how it checks the policy, which namespaces the policy serves, and which pods "
         "it may evict.",
+    ),
+    at_option(
+        "The present time, such as 2026-01-01T09:00:00Z (default: that of the export of --metrics, otherwise now)."
     ),
     output_format_option,
 )
@@ -133,22 +139,10 @@ def load_settings_rules(config_path: Path | None) -> "SettingsRules":
         raise CommandError(*error.problems) from None
 
 
-def now_ns() -> int:
-    return time.time_ns()
-
-
 def print_json(record: Mapping[str, Any]) -> None:
     import orjson
 
     sys.stdout.write(orjson.dumps(record, option=orjson.OPT_INDENT_2).decode() + "\n")
-
-
-def output_console() -> "Console":
-    """The console for tables: as wide as the terminal, or very wide for a file or a pipe."""
-    from policysched.cli.escaping_console import EscapingConsole
-
-    console = EscapingConsole(highlight=False)
-    return console if console.is_terminal else EscapingConsole(highlight=False, width=_PIPE_COLUMNS)
 
 
 def print_notes(notes: tuple[str, ...] | list[str]) -> None:

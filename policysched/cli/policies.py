@@ -126,16 +126,15 @@ async def _change(cluster: "ClusterPolicies", action: str, name: str, reason: st
 def _print_list(listed: Sequence["ListedPolicy"], output_format: str) -> None:
     from dataclasses import asdict
 
-    from policysched.cli.offline_options import output_console, print_json
+    from policysched.cli.offline_options import print_json
+    from policysched.cli.tables import output_console, print_table
 
     if output_format == "json":
         print_json({"policies": [asdict(policy) for policy in listed]})
         return
-    from rich.table import Table
-
-    table = Table("policy", "key", "kept", "removed", box=None, pad_edge=False, header_style="bold")
+    rows = []
     for policy in listed:
         kept = {True: "yes", False: "no", None: "unknown"}[policy.kept]
         removed = "-" if policy.removal is None else policy.removal or "yes"
-        table.add_row(policy.name, policy.key or "-", kept, removed)
-    output_console().print(table)
+        rows.append((policy.name, policy.key or "-", kept, removed))
+    print_table(output_console(), ("policy", "key", "kept", "removed"), rows)

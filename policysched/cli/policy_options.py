@@ -1,6 +1,14 @@
 """Options that several commands share: `--name`, `--param` and `--output-format`."""
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import click
+
+from policysched.lang.types.kinds import Type, TypeKind
+from policysched.lang.types.units import parse_value
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 name_option = click.option("--name", metavar="NAME", help="The policy to use, if the file has several.")
 param_option = click.option(
@@ -10,6 +18,27 @@ param_option = click.option(
     metavar="NAME=VALUE",
     help="A value for a parameter of the policy; a list is separated by commas. Can be repeated.",
 )
+
+
+class _Time(click.ParamType[int]):
+    """A time as in manifests, in ns since 1970."""
+
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        at_ns = parse_value(str(value), Type(TypeKind.TIMESTAMP), None)
+        if not isinstance(at_ns, int):
+            self.fail(f"`{value}` is not a time; write it as 2026-01-01T09:00:00Z", param, ctx)
+        return at_ns
+
+
+def at_option(help_text: str) -> Callable[[Command], Command]:
+    """`--at`: the present time, as `at_ns` (None: the default)."""
+    return click.option("--at", "at_ns", type=_Time(), metavar="TIME", help=help_text)
+
+
 output_format_option = click.option(
     "--output-format",
     type=click.Choice(["text", "json"]),

@@ -1,26 +1,30 @@
 """`policysched simulate`: place the pending pods of a cluster file."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from policysched.cli.offline_options import (
     load_inputs,
-    now_ns,
     offline_options,
-    output_console,
     print_json,
     print_notes,
     report_unusable_files,
 )
-from policysched.from_files.inputs import load_samples
+from policysched.cli.tables import output_console, print_table
+from policysched.from_files.inputs import load_present, with_assumed_load
 from policysched.from_files.simulate import SimulationResult, choose_scope
 from policysched.from_files.simulate import simulate as simulate_cluster
-from policysched.from_files.state_values import load_state_values
 from policysched.offline.pod_explanation import missing_inputs_note
+from policysched.text.abbreviate import abbreviate_names
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @click.command()
@@ -43,6 +47,7 @@ def simulate(
     metrics_path: Path | None,
     state_path: Path | None,
     config_path: Path | None,
+    at_ns: int | None,
     output_format: str,
     pods_scope: str,
     fail_on_pending: bool,
@@ -60,10 +65,15 @@ def simulate(
     """
     with report_unusable_files():
         program, files, authority = load_inputs(policy_path, name, params, cluster_paths, config_path)
-        at_ns = now_ns()
-        samples, notes = load_samples(metrics_path, program, files.node_names(), now_ns=at_ns)
-        states, state_notes = load_state_values(state_path, program, files.node_names(), now_ns=at_ns)
-        notes += state_notes
+        present = load_present(
+            metrics_path,
+            state_path,
+            program,
+            files.node_names(),
+            at_ns=at_ns,
+            clock_ns=time.time_ns(),
+        )
+    notes = present.notes
     scope = (
         choose_scope(files, program.name)
         if pods_scope == "auto"
@@ -79,11 +89,11 @@ def simulate(
         result = simulate_cluster(
             program,
             files,
-            samples=samples,
-            saved_states=states,
+            samples=with_assumed_load(present.samples),
+            saved_states=present.states,
             authority=authority,
             scope=scope,
-            now_ns=at_ns,
+            now_ns=present.now_ns,
             progress=progress,
         )
     if output_format == "json":
@@ -110,24 +120,30 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
 
 
 def _print(result: SimulationResult) -> None:
-    from rich.table import Table
-
     console = output_console()
     if result.placements:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        table.add_column("order", justify="right")
-        table.add_column("pod")
-        table.add_column("node")
-        table.add_column("score", justify="right")
-        for row in result.placements:
-            table.add_row(str(row.order), row.pod, row.node, str(row.score))
-        console.print(table)
+        rows = [(str(row.order), row.pod, row.node, str(row.score)) for row in result.placements]
+        print_table(console, ("order", "pod", "node", "score"), rows, right=(0, 3))
     if result.preempted:
-        console.print(f"\npreempted: {', '.join(result.preempted)}")
+        console.print(f"\npreempted: {', '.join(result.preempted)}", markup=False)
     if result.pending:
-        table = Table("pending", "reason", box=None, pad_edge=False, header_style="bold")
-        for pod, message in result.pending:
-            table.add_row(pod, message)
         console.print()
-        console.print(table)
+        if console.is_terminal:
+            _print_pending_by_message(console, result)
+        else:
+            print_table(console, ("pending", "reason"), result.pending)
     console.print(f"\n{len(result.placements)} placed, {len(result.pending)} pending")
+
+
+def _print_pending_by_message(console: "Console", result: SimulationResult) -> None:
+    """Each message once, the one of most pods first."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    pods_by_message: dict[str, list[str]] = {}
+    for pod, message in result.pending:
+        pods_by_message.setdefault(message, []).append(pod)
+    for message, pods in sorted(pods_by_message.items(), key=lambda item: -len(item[1])):
+        count = f"{len(pods)} pods pending: " if len(pods) > 1 else "pending: "
+        console.print(f"{count}{abbreviate_names(pods)}", style="bold", markup=False)
+        console.print(Padding(Text(message), (0, 0, 0, 2), expand=False))

@@ -12,6 +12,7 @@ import click
 from policysched.cli import write_file
 from policysched.cli.colour import wants_colour
 from policysched.cli.offline_options import load_settings_rules, report_unusable_files
+from policysched.cli.policy_options import at_option
 from policysched.text.render_text import render_concise, render_full
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def _pattern(
     help="The scheduler's settings file: how it checks the policies, which namespaces they serve, and which pods they may "
     "evict.",
 )
+@at_option("The time at which tests begin that state no `start` (default: 2026-01-01T00:00:00Z).")
 @click.option("--quiet", is_flag=True, help="Print failures only, without passed tests and the summary.")
 @click.option("--watch", is_flag=True, help="Run the tests again when a file changes, until Ctrl-C.")
 def test(
@@ -69,6 +71,7 @@ def test(
     output_format: str,
     output_file: str | None,
     config_path: Path | None,
+    at_ns: int | None,
     quiet: bool,
     watch: bool,
 ) -> int:
@@ -88,7 +91,7 @@ def test(
 
     def run_once() -> tuple["PolicyTestRun", int]:
         rules = load_settings_rules(config_path)
-        run = run_test_files(find_test_files(paths or (".",)), only=only, rules=rules)
+        run = run_test_files(find_test_files(paths or (".",)), only=only, rules=rules, start_ns=at_ns)
         write_file(output_file or "-", _PRINTERS[output_format](run, show_coverage, quiet))
         if threshold is not None and run.percent() < threshold:
             click.echo(f"coverage of {run.percent()}% is below {threshold}%", err=True)

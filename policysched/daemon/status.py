@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -10,12 +11,13 @@ from policysched.config.settings import Settings
 from policysched.config.source_settings import redact_secrets
 from policysched.daemon.metric_families import PolicyProvider
 from policysched.daemon.metric_monitor import MetricStatus
+from policysched.explanations.record import parameter_values
 from policysched.scheduler.decision_records import Decision
-from policysched.scheduler.explain_record import parameter_values
 from policysched.scheduler.pending_status import PendingPodStatus
 from policysched.scheduler.policies.policy_status import PolicyStatus
 from policysched.scheduler.scheduler import Scheduler
 from policysched.text import Diagnostic
+from policysched.text.abbreviate import abbreviate_names
 
 Json = dict[str, Any]
 _GangAttempt = tuple[str, str, int]
@@ -60,23 +62,32 @@ class DecisionsPage:
         self._rendered: dict[int, bytes] = {}
 
     def look(self, limit: int, pod: str) -> Callable[[], bytes]:
-        """`pod` is `namespace/name`, or empty for all. For one pod the page has its pending status; `note` says why there is
-        none, or why this process has no data."""
+        """`pod` is `namespace/name` or a name, or empty for all. For one pod the page has its pending status; `note` says why
+        there is none, which pods have the name, or why this process has no data."""
         decisions = self._scheduler.decisions
         page: Json = {"note": self._unavailable_reason()}
         if pod:
-            pending = self._scheduler.pending_status_by_name(pod)
-            page["waiting"] = None if pending is None else _pending_pod(pending)
+            names = self._scheduler.pending_pods.full_names(pod)
+            if len(names) != 1:
+                page["waiting"] = None
+                page["note"] = page["note"] or describe_ambiguous_pod(pod, names)
+                return lambda: self._render(decisions, limit, frozenset(names), page)
+            pod = names[0]
+            pending = self._scheduler.pending_pods.status(pod)
+            page["waiting"] = None if pending is None else pending_pod_record(pending)
             if pending is None:
-                page["note"] = page["note"] or self._scheduler.not_pending_reason(pod)
-        return lambda: self._render(decisions, limit, pod, page)
+                page["note"] = page["note"] or self._scheduler.pending_pods.not_pending_reason(pod)
+        return lambda: self._render(decisions, limit, frozenset({pod}) if pod else None, page)
 
-    def _render(self, decisions: Sequence[Decision], limit: int, pod: str, page: Json) -> bytes:
-        """Newest first."""
+    def _render(
+        self, decisions: Sequence[Decision], limit: int, pods: frozenset[str] | None, page: Json
+    ) -> bytes:
+        """Newest first. `pods` None: of all pods."""
         if len(self._rendered) > 2 * len(decisions):
             kept = {decision.id for decision in decisions}
             self._rendered = {number: text for number, text in self._rendered.items() if number in kept}
-        matching = [decision for decision in reversed(decisions) if not pod or decision.pod == pod][:limit]
+        wanted = (decision for decision in reversed(decisions) if pods is None or decision.pod in pods)
+        matching = list(islice(wanted, limit))
         new_gangs = any(decision.gang and decision.id not in self._rendered for decision in matching)
         attempts = _gang_attempts(decisions) if new_gangs else {}
         records = b",".join(self._record(decision, attempts) for decision in matching)
@@ -87,6 +98,13 @@ class DecisionsPage:
         if record is None:
             record = self._rendered[decision.id] = orjson.dumps(_decision(decision, gang_attempts))
         return record
+
+
+def describe_ambiguous_pod(name: str, full_names: Sequence[str]) -> str:
+    """Why a name without a namespace does not identify a pod."""
+    if not full_names:
+        return f"no pod named {name} exists in any namespace"
+    return f"several pods are named {name}: {abbreviate_names(full_names, 5)}; name one as NAMESPACE/NAME"
 
 
 def configz_page(settings: Settings) -> Json:
@@ -147,7 +165,7 @@ def _diagnostic(diagnostic: Diagnostic) -> Json:
     }
 
 
-def _pending_pod(pod: PendingPodStatus) -> Json:
+def pending_pod_record(pod: PendingPodStatus) -> Json:
     return {
         "pod": pod.pod,
         "uid": pod.uid,

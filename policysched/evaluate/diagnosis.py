@@ -14,7 +14,7 @@ from policysched.evaluate.columns.view import View
 from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.nominated_rows import NO_NOMINATED_ROWS, NominatedRejection
 from policysched.evaluate.rules.specialized_rules import NodeInputFilter, SpecializedFilter
-from policysched.evaluate.verdict import UnschedulableDiagnosis
+from policysched.evaluate.verdict import RejectionCause, UnschedulableDiagnosis
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.messages import OUTAGE_RULE, metric_outage_message
@@ -48,7 +48,49 @@ def diagnose(
         layer_wakes, *(rule.requeue_events for rule in rules)
     )
     held_back = _scaleup_would_not_help(evaluation, snapshot, nominated_rows)
-    return UnschedulableDiagnosis(dict(counts), held_back, requeue_events)
+    cause = None if evaluation.feasible_count else _cause(evaluation, view)
+    return UnschedulableDiagnosis(dict(counts), held_back, requeue_events, cause)
+
+
+def _cause(evaluation: Evaluation, view: View) -> RejectionCause | None:
+    """Counted over the rules by whole columns: a pod that fits nowhere pays a few microseconds for each rule."""
+    masks = [
+        (rule, mask[: view.count])
+        for index, rule in enumerate(evaluation.rules.filters)
+        if (mask := evaluation.rejected(index)) is not None
+    ]
+    counts = np.zeros(view.count, np.int16)
+    for _, mask in masks:
+        counts += mask
+    rejected = counts > 0  # rows without a node are rejected by no rule
+    if not rejected.any():
+        return None
+    fewest = int(counts[rejected].min())
+    nearest = counts == fewest
+    sole_rules = {}
+    if fewest == 1:
+        by_rule = [(rule.name, int(np.count_nonzero(mask & nearest))) for rule, mask in masks]
+        sole_rules = {name: count for name, count in by_rule if count}
+    row = _typical_row(masks, nearest, sole_rules, view)
+    rules = [rule for rule, mask in masks if mask[row]]
+    reasons = [group for rule in rules for group, mask in rule.kernel.reasons(view) if mask[row]]
+    return RejectionCause(tuple(rule.name for rule in rules), tuple(reasons), sole_rules)
+
+
+def _typical_row(
+    masks: list[tuple[SpecializedFilter, Array]], nearest: Array, sole_rules: Mapping[str, int], view: View
+) -> int:
+    """A row of the nearest ones: of the rule that alone rejects most of them, with the fewest reasons; otherwise the
+    first."""
+    most = max(sole_rules.values(), default=0)
+    for rule, mask in masks:
+        if most and sole_rules.get(rule.name) == most:
+            reason_counts = np.zeros(view.count, np.int16)
+            for _, of_reason in rule.kernel.reasons(view):
+                reason_counts += of_reason
+            rows = np.flatnonzero(mask & nearest)
+            return int(rows[np.argmin(reason_counts[rows])])
+    return int(np.argmax(nearest))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,15 @@ from policysched.evaluate.columns.view import View
 from policysched.evaluate.diagnosis import rejections_in_order
 from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.rules.raw_scores import RawScores
+from policysched.evaluate.rules.rejection_gaps import resource_gaps
 from policysched.evaluate.rules.specialized_rules import SpecializedFilter, SpecializedScore
 from policysched.evaluate.scalar.eval_context import EvalContext
-from policysched.lang.ir.verdict import NodeRejection, NodeRuleScore, PlacementExplanation
+from policysched.lang.ir.verdict import (
+    NodeRejection,
+    NodeRuleScore,
+    PlacementExplanation,
+    RejectionGap,
+)
 from policysched.model.identifiers import NodeName
 
 ReasonMasks = Sequence[tuple[str, Array]]
@@ -52,11 +58,12 @@ def _rejected(
     rejections: dict[int, dict[str, NodeRejection]] = {}
     for rule, rejected, _ in rejections_in_order(evaluation, view):
         unresolvable, reasons = rule.kernel.unresolvable(view), rule.kernel.reasons(view)
+        shortfalls = rule.kernel.shortfall(view)
         for row in rows:
             # A rule that has rejected a node early does not reject it again.
             if rejected[row] and rule.name not in rejections.get(row, {}):
                 rejections.setdefault(row, {})[rule.name] = rejection_at(
-                    row, rule, unresolvable, reasons, view, context
+                    row, rule, unresolvable, reasons, view, context, shortfalls
                 )
     return {_name(view, row): tuple(rejections[row].values()) for row in rows if row in rejections}
 
@@ -68,13 +75,27 @@ def rejection_at(
     reasons: ReasonMasks,
     view: View,
     context: EvalContext,
+    shortfalls: Mapping[str, Array] | None = None,
 ) -> NodeRejection:
-    """One rejection with its messages. `unresolvable` and `reasons` are the kernel's answers for the
-    whole view.
+    """One rejection with its messages. `unresolvable`, `reasons` and `shortfalls` are the kernel's
+    answers for the whole view.
     """
     groups = tuple(group for group, mask in reasons if mask[row])
     texts = _texts(rule, groups, view, row, context)
-    return NodeRejection(rule.name, texts, groups, not unresolvable[row], rule.scaleup)
+    gaps = _gaps(rule, view, row, context, shortfalls or {})
+    return NodeRejection(rule.name, texts, groups, not unresolvable[row], rule.scaleup, gaps)
+
+
+def _gaps(
+    rule: SpecializedFilter, view: View, row: int, context: EvalContext, shortfalls: Mapping[str, Array]
+) -> tuple[RejectionGap, ...]:
+    if shortfalls:
+        return resource_gaps(
+            context.pod.requests, {name: int(amounts[row]) for name, amounts in shortfalls.items()}
+        )
+    at = view.node_at(row)
+    gap = None if rule.gap_at is None or at is None else rule.gap_at(context.with_node(*at))
+    return () if gap is None else (gap,)
 
 
 def _texts(

@@ -37,6 +37,17 @@ class PrebindRequirements:
 
 
 @dataclass(frozen=True, slots=True)
+class RejectionCause:
+    """What keeps the pod from the nodes that fewest rules reject: `rules` reject one of them, for these `reasons`.
+    `sole_rules`: by rule the number of nodes that it alone rejects; without that rule the pod would have a node.
+    """
+
+    rules: tuple[str, ...]
+    reasons: tuple[str, ...]
+    sole_rules: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class UnschedulableDiagnosis:
     """Why no node is feasible. `reason_counts`: the number of nodes by reason, each node counted
     under all reasons of the first rule that rejects it. `scaleup_would_not_help`: a new node of
@@ -46,6 +57,7 @@ class UnschedulableDiagnosis:
     reason_counts: Mapping[str, int]
     scaleup_would_not_help: bool
     requeue_events: frozenset[ClusterEvent]
+    cause: RejectionCause | None = None
 
 
 class Verdict:
@@ -110,6 +122,10 @@ class Verdict:
     def requeue_events(self) -> frozenset[ClusterEvent]:
         """The events that can make the pod schedulable."""
         return self._get_diagnosis().requeue_events
+
+    def cause(self) -> RejectionCause | None:
+        """None if the pod is rejected before any node is looked at, or there is no node."""
+        return self._get_diagnosis().cause
 
     def _get_diagnosis(self) -> UnschedulableDiagnosis:
         if self._diagnosis is None:

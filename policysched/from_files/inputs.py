@@ -1,15 +1,26 @@
 """The inputs of the offline commands: one checked policy, a cluster and samples, all from files."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import orjson
+
 from policysched.cluster.samples import MetricSamples
-from policysched.files import STANDARD_INPUT, read_text
+from policysched.files import STANDARD_INPUT, UnreadableFile, read_text
+from policysched.from_files.state_values import load_state_values
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.lang.ir.program import Program
 from policysched.metric_sources.file import convert_file_metric, read_samples_file
+from policysched.metric_sources.samples_export import (
+    BadSamplesExport,
+    SamplesExport,
+    is_samples_export,
+    read_samples_export,
+)
 from policysched.model.identifiers import NodeName
+from policysched.model.pods import Pod
 from policysched.policy_files.checking import (
     NO_SETTINGS,
     LoadRules,
@@ -19,8 +30,7 @@ from policysched.policy_files.checking import (
 from policysched.policy_files.source_set import UnusableFile
 from policysched.policy_files.sources import load_policy_sources
 from policysched.text import Diagnostic, Severity
-
-_NAMES_SHOWN_MAX = 3
+from policysched.text.abbreviate import abbreviate_names
 
 
 class PolicyHasErrors(Exception):
@@ -92,7 +102,81 @@ def load_samples(
     return samples, notes
 
 
-def abbreviate_names(names: Sequence[str]) -> str:
-    """The first names, and the number of the others."""
-    more = f" and {len(names) - _NAMES_SHOWN_MAX} more" if len(names) > _NAMES_SHOWN_MAX else ""
-    return f"{', '.join(names[:_NAMES_SHOWN_MAX])}{more}"
+@dataclass(frozen=True, slots=True)
+class PresentInputs:
+    """What the offline commands take as the present: the time, the samples of the policy's metrics, the saved values of
+    its states (None: start values), and notes for the user."""
+
+    now_ns: int
+    samples: Mapping[str, MetricSamples]
+    states: str | None
+    notes: list[str]
+
+
+def load_present(
+    metrics_path: Path | None,
+    state_path: Path | None,
+    program: Program,
+    nodes: Collection[NodeName],
+    *,
+    at_ns: int | None,
+    clock_ns: int,
+) -> PresentInputs:
+    """`at_ns` is the present time that the user gave. The default is the time of the samples if they are an export of a
+    scheduler (`/samples`), otherwise the clock's. Raises an error for an unusable file."""
+    export = _read_export(metrics_path, program)
+    now_ns = at_ns if at_ns is not None else export.time_ns if export is not None else clock_ns
+    if export is None:
+        samples, notes = load_samples(metrics_path, program, nodes, now_ns=now_ns)
+    else:
+        samples = export.samples
+        notes = [
+            f"metric {name} has no samples ({metrics_path})"
+            for name in program.metrics
+            if name not in samples
+        ]
+        if export.sha256 != program.sha256:
+            notes.append(
+                f"{metrics_path}: the scheduler ran another text of {program.name} (sha {export.sha256[:12]})"
+            )
+    if export is not None and export.states is not None and state_path is None:
+        return PresentInputs(now_ns, samples, export.states, notes)
+    states, state_notes = load_state_values(state_path, program, nodes, now_ns=now_ns)
+    return PresentInputs(now_ns, samples, states, [*notes, *state_notes])
+
+
+def with_assumed_load(samples: Mapping[str, MetricSamples]) -> Mapping[str, MetricSamples]:
+    """Samples whose values include the load assumed at the time of the export: a simulation assumes anew, for the pods
+    that it places."""
+    return {
+        name: replace(
+            polled,
+            assumed={},
+            values={
+                node: replace(sample, value=sample.value + polled.assumed.get(node, 0))
+                for node, sample in polled.values.items()
+            },
+        )
+        for name, polled in samples.items()
+    }
+
+
+def _read_export(path: Path | None, program: Program) -> SamplesExport | None:
+    """None if the file is a table that a person wrote, or there is none."""
+    if path is None:
+        return None
+    try:
+        document = orjson.loads(read_text(path))
+    except (UnreadableFile, orjson.JSONDecodeError):
+        return None  # reported, or read as YAML, by `load_samples`
+    if not is_samples_export(document):
+        return None
+    try:
+        return read_samples_export(document, program)
+    except BadSamplesExport as error:
+        raise UnusableFile(f"{path}: {error}") from None
+
+
+def queued_at_creation(pod: Pod, now_ns: int) -> int:
+    """A pending pod of a cluster file waits since it was created; one without a creation time since now."""
+    return min(pod.created_ns or now_ns, now_ns)

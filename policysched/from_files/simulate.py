@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from policysched.cluster.samples import MetricSamples
 from policysched.from_files.cluster_files import ClusterFiles
+from policysched.from_files.inputs import queued_at_creation
 from policysched.from_files.simulated_prebind import simulate_prebind
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.ir.program import Program
@@ -91,7 +92,9 @@ def simulate(
     """Decides every pending pod in the scope. `saved_states` are saved values of the policy's states (None: their start values);
     container events in the files do not change them. `progress` gets the decided and the total number of pods."""
     scheduler = Scheduler(
-        SchedulerLimits(binds_in_flight_max=2**31, decisions_kept=_DECISIONS_KEPT_MAX), authority=authority
+        SchedulerLimits(binds_in_flight_max=2**31, decisions_kept=_DECISIONS_KEPT_MAX),
+        authority=authority,
+        queued_ns_of=queued_at_creation,
     )
     pods = [_with_policy(observed, program.name, scope) for observed in files.pods]
     waiting = {

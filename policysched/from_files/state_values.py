@@ -14,7 +14,6 @@ from typing import Any
 
 from policysched.cluster.samples import ALL_NODES, MetricSamples
 from policysched.files import UnreadableFile, read_text
-from policysched.from_files.inputs import abbreviate_names
 from policysched.lang.ir.arithmetic import clamp_finite
 from policysched.lang.ir.declarations import StateSpec
 from policysched.lang.ir.expr import Const
@@ -29,6 +28,7 @@ from policysched.scheduler.policies.policy_states import (
     parse_state_text,
     state_text,
 )
+from policysched.text.abbreviate import abbreviate_names
 from policysched.yaml_values import parse_yaml
 
 

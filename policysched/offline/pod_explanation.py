@@ -1,42 +1,32 @@
 """Explains the placement of one pod of a cluster file, rule by rule."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.samples import MetricSamples, PairEndpoint
-from policysched.evaluate import Evaluator, Plan
+from policysched.cluster.samples import MetricSamples
+from policysched.evaluate import Evaluator, GangTerms, Plan
 from policysched.evaluate import compile as compile_plan
+from policysched.explanations.proposals import Situation, proposals
+from policysched.explanations.record import (
+    ExplainedGang,
+    ExplainResult,
+    absent_resources_note,
+    decision_message,
+    outage_note,
+)
 from policysched.from_files.cluster_files import ClusterFiles
+from policysched.from_files.inputs import queued_at_creation
 from policysched.from_files.simulate import simulate
 from policysched.from_files.state_values import state_tables
 from policysched.lang.ir.program import GangMode, Program, rules_for
-from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.policy_files.source_set import UnusableFile
 from policysched.scheduler.authority import ANY_POLICY_NAME, Authority
-from policysched.scheduler.explain_record import decision_message
 from policysched.scheduler.quotas.quota_books import QuotaBooks
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainResult:
-    """`filters` are the rules that apply to the pod, in evaluation order; `samples` are those of the policy's metrics at
-    `now_ns`, and `peers` the names of the pod in pair metrics; `message` is that of the event on the pod, including the
-    result of preemption."""
-
-    program: Program
-    pod: Pod
-    explanation: PlacementExplanation
-    node_count: int
-    filters: tuple[str, ...]
-    samples: Mapping[str, MetricSamples]
-    peers: Mapping[str, PairEndpoint]
-    now_ns: int
-    message: str
-    notes: tuple[str, ...]
+from policysched.text.abbreviate import abbreviate_names
 
 
 def explain_pod(
@@ -57,31 +47,26 @@ def explain_pod(
     cache.drop_pod(observed.pod.uid)  # its own requests do not count against it
     notes = []
     if observed.node is not None:
-        notes.append(
-            f"{observed.pod.full_name} is already on {observed.node}; explained as if it were pending"
-        )
+        notes.append(f"{observed.pod.full_name} is on {observed.node}; explained as if it were pending")
     if observed.pod.scheduler != program.name:
         notes.append(
             f"{observed.pod.full_name} has schedulerName {observed.pod.scheduler}, not {program.name}"
         )
     plan = compile_plan(program)
     evaluator = Evaluator(cache)
-    facts = QueuedPodInfo(observed.pod.created_ns or now_ns, 0)
+    facts = QueuedPodInfo(queued_at_creation(observed.pod, now_ns), 0)
     known = {**samples, **state_tables(program, saved_states, now_ns=now_ns)}
     explanation = evaluator.explain(plan, observed.pod, now_ns=now_ns, facts=facts, samples=known)
     space = cache.namespaces.get(observed.pod.namespace)
     active = evaluator.active_layers(plan, observed.pod, now_ns=now_ns, facts=facts)
-    filters = tuple(rule.name for rule in rules_for(program, active).filters)
+    filters = rules_for(program, active).filters
     if explanation.metrics_in_outage:
         notes.append(outage_note(explanation))
+    if (absent := absent_resources_note(observed.pod, files.nodes)) is not None:
+        notes.append(absent)
     if program.extenders:
         notes.append(missing_inputs_note(program))
     gang = plan.gang(observed.pod, space)
-    if gang is not None:
-        notes.append(
-            f"member of gang {gang.key[0]}/{gang.key[1]} (at least {gang.minimum}); "
-            "the rules are explained for this pod alone"
-        )
     refusal = _quota_refusal(plan, cache, observed.pod, now_ns)
     if refusal is not None and explanation.pod_rejection is None:
         explanation = replace(explanation, selected=None, pod_rejection=refusal)
@@ -110,6 +95,20 @@ def explain_pod(
         notes += [evicted] if evicted else []
         if is_placed_whole and explanation.selected is not None and message.startswith("gang "):
             explanation = replace(explanation, selected=None, pod_rejection=message)
+    found = []
+    if explanation.selected is None and unserved is None:
+        situation = Situation(
+            cache,
+            evaluator,
+            plan,
+            observed.pod,
+            facts,
+            known,
+            now_ns,
+            explanation,
+            plan_of=lambda other: (plan, known) if other.scheduler == program.name else None,
+        )
+        found = [proposal for proposal in proposals(situation) if proposal is not None]
     return ExplainResult(
         program,
         observed.pod,
@@ -121,7 +120,18 @@ def explain_pod(
         now_ns,
         message,
         tuple(notes),
+        placed_on=observed.node,
+        gang=None if gang is None else _explained_gang(program, files, observed, gang),
+        proposals=tuple(found),
     )
+
+
+def _explained_gang(
+    program: Program, files: ClusterFiles, observed: ObservedPod, terms: GangTerms
+) -> ExplainedGang:
+    members = _gang_members(program, files, observed)
+    placed = sum(member.node is not None for member in members)
+    return ExplainedGang("/".join(terms.key), terms.minimum, placed, len(members) - placed)
 
 
 def _quota_refusal(plan: Plan, cache: ClusterCache, pod: Pod, now_ns: int) -> str | None:
@@ -183,6 +193,12 @@ def _explain_preemption(
 
 def _pending_gang_members(program: Program, files: ClusterFiles, observed: ObservedPod) -> list[ObservedPod]:
     """The other pending pods of the pod's gang."""
+    members = _gang_members(program, files, observed)
+    return [member for member in members if member.node is None and member.pod.uid != observed.pod.uid]
+
+
+def _gang_members(program: Program, files: ClusterFiles, observed: ObservedPod) -> list[ObservedPod]:
+    """The pods of the pod's gang that have not finished, itself included."""
     plan, cache = compile_plan(program), files.build_cache()
 
     def key(member: ObservedPod) -> tuple[str, str] | None:
@@ -195,23 +211,10 @@ def _pending_gang_members(program: Program, files: ClusterFiles, observed: Obser
         other
         for other in files.pods
         if gang is not None
-        and other.node is None
-        and other.pod.uid != observed.pod.uid
+        and not other.finished
         and other.pod.scheduler == observed.pod.scheduler
         and key(other) == gang
     ]
-
-
-def outage_note(explanation: PlacementExplanation) -> str:
-    """The rules that an outage disables."""
-    rules = (
-        f"rules that do not apply: {', '.join(explanation.disabled_rules)}"
-        if explanation.disabled_rules
-        else "no rule that applies reads it"
-    )
-    return (
-        f"outage of {', '.join(explanation.metrics_in_outage)}: too many nodes have no fresh sample; {rules}"
-    )
 
 
 def missing_inputs_note(program: Program) -> str:
@@ -221,16 +224,24 @@ def missing_inputs_note(program: Program) -> str:
 
 
 def _find_pod(files: ClusterFiles, pod_name: str) -> ObservedPod:
-    wanted = pod_name if "/" in pod_name else f"default/{pod_name}"
+    if "/" not in pod_name:
+        named = [observed for observed in files.pods if observed.pod.name == pod_name]
+        if len({observed.pod.full_name for observed in named}) == 1:
+            return named[0]
+        if named:
+            names = sorted(observed.pod.full_name for observed in named)
+            raise UnusableFile(
+                f"several pods are named {pod_name}: {abbreviate_names(names, 5)}; name one as NAMESPACE/NAME"
+            )
     for observed in files.pods:
-        if observed.pod.full_name == wanted:
+        if observed.pod.full_name == pod_name:
             return observed
     here = f"{len(files.pods)} pod{'' if len(files.pods) == 1 else 's'}"
     suggestion = _suggest_pod(
-        wanted.rpartition("/")[2], {observed.pod.name: observed.pod.full_name for observed in files.pods}
+        pod_name.rpartition("/")[2], {observed.pod.name: observed.pod.full_name for observed in files.pods}
     )
     hint = f"; did you mean {suggestion}?" if suggestion else ""
-    raise UnusableFile(f"pod {wanted} is in none of the cluster files ({here}){hint}")
+    raise UnusableFile(f"pod {pod_name} is in none of the cluster files ({here}){hint}")
 
 
 def _suggest_pod(name: str, full_names: Mapping[str, str]) -> str | None:

@@ -82,7 +82,9 @@ def _outcomes_reached(
     program: Program, moment: DecisionRound, observed: ObservedPod, explanation: PlacementExplanation
 ) -> Iterator[CoverageOutcome]:
     cache, pod = moment.scheduler.cache, observed.pod
-    facts = QueuedPodInfo(pod.created_ns, 0)
+    status = moment.scheduler.pending_status(pod.uid)
+    assert status is not None, f"{pod.full_name} is explained but not pending"
+    facts = QueuedPodInfo(status.queued_ns, status.attempts)
     plan = compile_plan(program)
     active = Evaluator(cache).active_layers(plan, pod, now_ns=moment.now_ns, facts=facts)
     for index, layer in enumerate(program.layers):

@@ -105,17 +105,22 @@ def find_test_files(paths: Sequence[str]) -> list[str]:
 
 
 def run_test_files(
-    paths: Iterable[str], *, only: re.Pattern[str] | None = None, rules: SettingsRules = NO_SETTINGS_RULES
+    paths: Iterable[str],
+    *,
+    only: re.Pattern[str] | None = None,
+    rules: SettingsRules = NO_SETTINGS_RULES,
+    start_ns: int | None = None,
 ) -> PolicyTestRun:
-    """Runs every test whose name matches `only` (None: all), as a scheduler with the settings of `rules` would."""
+    """Runs every test whose name matches `only` (None: all), as a scheduler with the settings of `rules` would.
+    `start_ns` is the start of tests that state none."""
     run = PolicyTestRun()
     for path in paths:
-        run.files.append(_run_file(path, run, only, rules))
+        run.files.append(_run_file(path, run, only, rules, start_ns))
     return run
 
 
 def _run_file(
-    path: str, run: PolicyTestRun, only: re.Pattern[str] | None, rules: SettingsRules
+    path: str, run: PolicyTestRun, only: re.Pattern[str] | None, rules: SettingsRules, start_ns: int | None
 ) -> TestFileResult:
     dependencies = [path]
     try:
@@ -123,7 +128,7 @@ def _run_file(
         policy_path = str(Path(path).parent / document.values["policy"])
         dependencies += _dependencies(document, policy_path)
         games = [
-            _load_test_case(document, index, policy_path, rules)
+            _load_test_case(document, index, policy_path, rules, start_ns)
             for index in range(len(document.values["tests"]))
         ]
         problems = tuple(diagnostic for game in games for diagnostic in game.expectations.problems())
@@ -152,9 +157,11 @@ class _TestCase:
     expectations: Expectations
 
 
-def _load_test_case(document: YamlDocument, index: int, policy_path: str, rules: SettingsRules) -> _TestCase:
+def _load_test_case(
+    document: YamlDocument, index: int, policy_path: str, rules: SettingsRules, start_ns: int | None
+) -> _TestCase:
     program = _load_program(document, index, policy_path, rules)
-    scenario = read_scenario(document, index, program)
+    scenario = read_scenario(document, index, program, start_ns)
     name = document.values["tests"][index]["name"]
     span = document.span("tests", index, "name")
     return _TestCase(name, span, program, scenario, Expectations(document, index, program, scenario))

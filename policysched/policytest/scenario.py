@@ -75,17 +75,24 @@ class Scenario:
     until_ns: int
 
 
-def read_scenario(document: YamlDocument, index: int, program: Program) -> Scenario:
-    """The scenario of the `index`-th test. Raises UnusableTestFile with all of its problems."""
-    return _ScenarioReader(document, index, program).scenario()
+def read_scenario(
+    document: YamlDocument, index: int, program: Program, start_ns: int | None = None
+) -> Scenario:
+    """The scenario of the `index`-th test. `start_ns` is its start if it states none (None: DEFAULT_START_TIME).
+    Raises UnusableTestFile with all of its problems."""
+    return _ScenarioReader(document, index, program, start_ns).scenario()
 
 
 class _ScenarioReader:
-    def __init__(self, document: YamlDocument, index: int, program: Program) -> None:
+    def __init__(
+        self, document: YamlDocument, index: int, program: Program, default_start_ns: int | None
+    ) -> None:
         self._document, self._program = document, program
         self._places: tuple[tuple[str | int, ...], ...] = ((), ("tests", index))
         self._problems: list[Diagnostic] = []
         start_ns = parse_value(self._text("start", DEFAULT_START_TIME), Type(TypeKind.TIMESTAMP), None)
+        if default_start_ns is not None and not self._text("start", ""):
+            start_ns = default_start_ns
         if not isinstance(start_ns, int):
             self._add_problem(
                 f"`{self._text('start', DEFAULT_START_TIME)}` is not a time", self._span("start")

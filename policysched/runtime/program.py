@@ -29,6 +29,7 @@ from policysched.kube.client.session import connect
 from policysched.kube.extender.client import ExtenderClient
 from policysched.kube.leader_election import LeaderElector, LeadershipStatus
 from policysched.runtime.leadership import Leadership, NoLeaderElection, ThreadedLeaderElection
+from policysched.runtime.live_pages import LivePages
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.runtime.self_check import compare_with_server
 from policysched.runtime.telemetry import Telemetry
@@ -152,6 +153,7 @@ def _start_http(settings: Settings, process: DaemonProcess, app: SchedulerApp, t
         decisions=DecisionsPage(app.scheduler, lambda: app.unavailable_reason).look,
         configz=lambda: configz_page(settings),
         quotas=lambda: quotas_page(app.scheduler.quotas(), app.unavailable_reason),
+        live_pages=LivePages(app.scheduler, lambda: app.unavailable_reason, process.clock.now_ns).by_path(),
     )
     start_http_server(settings.http, process.connection, health, pages, telemetry.registry, process.on_exit)
 

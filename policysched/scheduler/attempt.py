@@ -24,7 +24,7 @@ from policysched.cluster.devices.pod_claims import (
     unbindable_claims,
 )
 from policysched.evaluate import NodeSelection, Overlay, PrebindRequirements, TopologyDomain, Verdict
-from policysched.lang.ir.program import Extender, Program
+from policysched.lang.ir.program import Program
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.commands import Deallocate, DeleteExtendedClaim
@@ -41,6 +41,7 @@ from policysched.scheduler.outcome import (
     reject_pod,
     rejected_early,
     stop_attempt,
+    with_preemption_skipped,
 )
 from policysched.scheduler.prebind import Prebinder, bind_command
 from policysched.scheduler.preemption.default_preemption import (
@@ -151,7 +152,7 @@ class PodAttempts:
         else:  # no pod is evicted for this one, so a nomination of an earlier attempt ends
             core.withdraw_nomination(pod.uid, now_ns)
             if result.node_count and core.plan(pod.policy).allows_preemption:
-                result = _with_preemption_skipped(result, extenders)
+                result = with_preemption_skipped(result, extenders)
         self.record_failure(pod, result, now_ns)
         core.queue.apply_backoff(pod, now_ns)
         self._enqueuer.rekey(pod, now_ns)
@@ -163,6 +164,7 @@ class PodAttempts:
             valid_until_ns=result.valid_until_ns,
             reason=result.reason,
             message=result.message,
+            cause=result.cause,
         )
         if refusal is not None:
             core.quotas.wait(equivalence_key, pod.policy, refusal, any_release=bool(refusal.block.claims))
@@ -281,6 +283,7 @@ class PodAttempts:
             counts,
             requeue_events,
             verdict.valid_until_ns,
+            verdict.cause(),
         )
 
     def _rejected_by_filter(self, pod: PendingPod, verdict: Verdict) -> AttemptFailure:
@@ -439,10 +442,3 @@ class PodAttempts:
                 samples=decision_samples(program.metrics, core.samples.of_policy(program.name), node, now_ns),
             )
         )
-
-
-def _with_preemption_skipped(failure: AttemptFailure, extenders: tuple[Extender, ...]) -> AttemptFailure:
-    """No preemption while extenders apply: they were not called about the node, and may reject it."""
-    names = ", ".join(extender.name for extender in extenders)
-    reason = f"preemption: not tried, because extender {names} applies to this pod."
-    return replace(failure, message=unavailable_message(failure.node_count, failure.counts, reason))

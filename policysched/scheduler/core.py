@@ -1,6 +1,6 @@
 """The state of the scheduler, shared by the parts that change it: the way into the queue, attempts, binding and reloading."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import TypedDict
 
@@ -46,6 +46,11 @@ GROUP_STATUS_DELAY_NS = SECOND_NS // 5
 """So that a gang of a thousand pods is one write."""
 
 
+def queued_at_arrival(_pod: Pod, now_ns: int) -> int:
+    """A pod waits from the time at which this process first sees it, as in kube-scheduler."""
+    return now_ns
+
+
 class EvaluationInputs(TypedDict):
     """Keyword arguments of the evaluator beside the plan and the pod."""
 
@@ -58,6 +63,7 @@ class SchedulerCore:
     """The parts of the state, and the few operations that touch several of them.
 
     authority: what the settings allow policies to do.
+    queued_ns_of: when a pod that is seen for the first time was queued (pod, now).
     cache: the cluster as observed, with assumed pods; evaluator: filters and scores on it.
     policies: which policies run; samples: what their rules read as samples.
     pods: the pending pods of running policies by UID, until their bind is confirmed.
@@ -77,8 +83,10 @@ class SchedulerCore:
         authority: Authority | None = None,
         first_samples_s: float = 0.0,
         source_name_of: SourceNameOf = attrgetter("source"),
+        queued_ns_of: Callable[[Pod, int], int] = queued_at_arrival,
     ) -> None:
         self.limits = limits
+        self.queued_ns_of = queued_ns_of
         self.authority = authority or Authority()
         self.cache = ClusterCache()
         self.evaluator = Evaluator(self.cache, limits.decision_budget)

@@ -47,7 +47,8 @@ class PodEnqueuer:
 
     def enqueue(self, observed: ObservedPod, now_ns: int) -> None:
         """A pending pod of a running policy is observed for the first time."""
-        pod = self._core.pods[observed.pod.uid] = PendingPod(observed, queued_ns=now_ns)
+        queued_ns = self._core.queued_ns_of(observed.pod, now_ns)
+        pod = self._core.pods[observed.pod.uid] = PendingPod(observed, queued_ns=queued_ns)
         self._place_in_queue(pod, now_ns, "PodAdd")
 
     def enqueue_again(self, pod: PendingPod, observed: ObservedPod, now_ns: int, event: str) -> None:

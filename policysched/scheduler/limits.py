@@ -25,6 +25,8 @@ class SchedulerLimits:
         to `rejection_hold_max_s`.
     attempt_step_cost_max: cost of an attempt that one call of `decide` runs, in the units of `steps` (about 10 µs).
         The next call continues a longer attempt.
+    pending_log_interval_s: while pods wait for longer than this, a log line says so as often, with the largest causes
+        (0: never).
     decision_budget: a pod is not evaluated if that would take more operations (see `evaluate.decision_cost`).
     """
 
@@ -43,6 +45,7 @@ class SchedulerLimits:
     rejection_hold_s: float = 60.0
     rejection_hold_max_s: float = 600.0
     attempt_step_cost_max: int = 500
+    pending_log_interval_s: float = 60.0
     decision_budget: int = DECISION_BUDGET_DEFAULT
 
     def backoff_ns(self, attempts: int) -> int:

@@ -1,15 +1,17 @@
 """The result of one attempt of a pod."""
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policysched.evaluate import PrebindRequirements
+from policysched.evaluate.verdict import RejectionCause
+from policysched.lang.ir.program import Extender
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.quotas.quota_books import QuotaRefusal
-from policysched.scheduler.unschedulable_message import filter_error_message
+from policysched.scheduler.unschedulable_message import filter_error_message, unavailable_message
 
 PLACED_POD_EVENTS = frozenset({ClusterEvent.ASSIGNED_POD_DELETE, ClusterEvent.ASSIGNED_POD_UPDATE})
 """Events that can help a pod that no new node would help."""
@@ -17,7 +19,8 @@ PLACED_POD_EVENTS = frozenset({ClusterEvent.ASSIGNED_POD_DELETE, ClusterEvent.AS
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailure:
-    """Why no node was found, the events that could change that, and when the verdict expires (ns; None: never)."""
+    """Why no node was found, the events that could change that, and when the verdict expires (ns; None: never). `cause` is
+    what keeps the pod from the nearest nodes."""
 
     reason: PendingReason
     message: str
@@ -25,6 +28,7 @@ class AttemptFailure:
     counts: Mapping[str, int]
     requeue_events: frozenset[ClusterEvent]
     valid_until_ns: int | None
+    cause: RejectionCause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +82,10 @@ def stop_attempt(
     return AttemptFailure(
         "SchedulerError", filter_error_message(error), 0, {}, requeue_events, valid_until_ns
     )
+
+
+def with_preemption_skipped(failure: AttemptFailure, extenders: tuple[Extender, ...]) -> AttemptFailure:
+    """No preemption while extenders apply: they were not called about the node, and may reject it."""
+    names = ", ".join(extender.name for extender in extenders)
+    reason = f"preemption: not tried, because extender {names} applies to this pod."
+    return replace(failure, message=unavailable_message(failure.node_count, failure.counts, reason))

@@ -68,3 +68,28 @@ def pending_status(core: SchedulerCore, uid: PodUid) -> PendingPodStatus | None:
         gang=None if gang is None else gang.name,
         node=pod.node,
     )
+
+
+class PendingPods:
+    """What users ask about pods, by the names that they use."""
+
+    def __init__(self, core: SchedulerCore) -> None:
+        self._core = core
+
+    def full_names(self, name: str) -> list[str]:
+        """The known pods that a user can mean, as `namespace/name`, sorted: a name without a namespace is looked for in all
+        namespaces, in the cluster and in the latest decisions."""
+        if "/" in name:
+            return [name]
+        pods, decisions = self._core.cache.pods.values(), self._core.records.decisions
+        known = {observed.pod.full_name for observed in pods if observed.pod.name == name}
+        return sorted(known or {each.pod for each in decisions if each.pod.partition("/")[2] == name})
+
+    def status(self, name: str) -> PendingPodStatus | None:
+        """The state of the pod `namespace/name` and what it waits for; None if it is not pending under a running policy."""
+        uids = [uid for uid, pending in self._core.pods.items() if pending.pod.full_name == name]
+        return pending_status(self._core, uids[-1]) if uids else None
+
+    def not_pending_reason(self, name: str) -> str:
+        """Why `status` returns None."""
+        return not_pending_reason(self._core, name)

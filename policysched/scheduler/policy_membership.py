@@ -55,7 +55,8 @@ class PolicyMembership:
                 elif not observed.deleting:
                     pod = core.pods.get(observed.pod.uid)
                     if pod is None:
-                        pod = core.pods[observed.pod.uid] = PendingPod(observed, queued_ns=now_ns)
+                        queued_ns = core.queued_ns_of(observed.pod, now_ns)
+                        pod = core.pods[observed.pod.uid] = PendingPod(observed, queued_ns=queued_ns)
                     if pod.state is not QueueState.BIND_LOST:
                         pending.append(pod)
             self._enqueuer.enqueue_many(policy, pending, now_ns)
@@ -75,7 +76,7 @@ class PolicyMembership:
             if observed is None or (program.gang is None and uid not in core.pods):
                 continue
             pod = core.pods.get(uid)
-            facts = QueuedPodInfo(now_ns, 0) if pod is None else pod.facts
+            facts = QueuedPodInfo(core.queued_ns_of(observed.pod, now_ns), 0) if pod is None else pod.facts
             namespace = core.namespace_of(observed.pod)
             results[uid] = evaluate_pre_enqueue(
                 plan,

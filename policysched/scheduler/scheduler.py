@@ -15,7 +15,7 @@ There is no attempt before the first lists are complete (`Synced`), while no pol
 than `SchedulerLimits` allows are without an answer.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import assert_never
@@ -28,12 +28,13 @@ from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.nodes import Node
+from policysched.model.pods import Pod
 from policysched.scheduler import events as e
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.authority import Authority
 from policysched.scheduler.bind_tracker import BindTracker
 from policysched.scheduler.commands import Command, SetTimer
-from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.core import SchedulerCore, queued_at_arrival
 from policysched.scheduler.decision_records import Decision, SchedulerCounters
 from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.extenders.calls import ExtenderCalls
@@ -43,11 +44,8 @@ from policysched.scheduler.invariants import check_invariants
 from policysched.scheduler.kubelet_rejections import KubeletRejections
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.metric_outages import MetricOutages
-from policysched.scheduler.pending_status import (
-    PendingPodStatus,
-    not_pending_reason,
-    pending_status,
-)
+from policysched.scheduler.pending_status import PendingPods, PendingPodStatus, pending_status
+from policysched.scheduler.pending_summary import PendingSummary
 from policysched.scheduler.pod_events import PodEvents
 from policysched.scheduler.pod_group_events import PodGroupEvents
 from policysched.scheduler.pod_group_reports import PodGroupReports
@@ -94,15 +92,17 @@ class Scheduler:
         authority: Authority | None = None,
         first_samples_s: float = 0.0,
         source_name_of: SourceNameOf = attrgetter("source"),
+        queued_ns_of: Callable[[Pod, int], int] = queued_at_arrival,
     ) -> None:
         """`authority`: what policies may do. `first_samples_s`: how long a policy waits at most for the first poll of each
-        metric (0: not at all, and `SamplesFailed` events are not needed). `source_name_of`: for messages."""
+        metric (0: not at all, and `SamplesFailed` events are not needed). `source_name_of`: for messages. `queued_ns_of`: since when a pod that is seen first at a time waits."""
         self._core = core = SchedulerCore(
             limits or SchedulerLimits(),
             extenders,
             authority=authority,
             first_samples_s=first_samples_s,
             source_name_of=source_name_of,
+            queued_ns_of=queued_ns_of,
         )
         enqueuer = PodEnqueuer(core)
         self._bind_tracker = BindTracker(core, enqueuer)
@@ -142,8 +142,10 @@ class Scheduler:
                 DeferredReports(core),
                 QuotaWarnings(core),
                 PodGroupReports(core),
+                PendingSummary(core),
             )
         )
+        self.pending_pods = PendingPods(core)
         self._synced = False
         self._has_attempted = False
         self._timer_at_ns: int | None = None
@@ -351,6 +353,11 @@ class Scheduler:
         return len(self._core.binds.prebinding)
 
     @property
+    def core(self) -> SchedulerCore:
+        """The state, for explanations, which only read it."""
+        return self._core
+
+    @property
     def synced(self) -> bool:
         return self._synced
 
@@ -414,15 +421,6 @@ class Scheduler:
     def pending_status(self, uid: PodUid) -> PendingPodStatus | None:
         """The state of a pending pod and what it waits for; None if it is not pending under a running policy."""
         return pending_status(self._core, uid)
-
-    def pending_status_by_name(self, pod: str) -> PendingPodStatus | None:
-        """As `pending_status`, for `namespace/name`."""
-        uids = [uid for uid, pending in self._core.pods.items() if pending.pod.full_name == pod]
-        return pending_status(self._core, uids[-1]) if uids else None
-
-    def not_pending_reason(self, pod: str) -> str:
-        """Why `pending_status_by_name` returns None for `namespace/name`."""
-        return not_pending_reason(self._core, pod)
 
     def explain(
         self, uid: PodUid, now_ns: int, *, node_names: Collection[NodeName] | None = None

@@ -13,7 +13,7 @@ renders `/metrics`.
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -51,6 +51,15 @@ Answer = TypeVar("Answer")
 RenderDecisions = Callable[[], bytes]
 
 
+LivePage = Callable[[Mapping[str, str]], Iterator["Json | None"]]
+"""From the parameters of the query to the page, in steps of the main loop of a few milliseconds: None until the page is
+there. Raises NoSuchPage."""
+
+
+class NoSuchPage(Exception):
+    """There is nothing to show for these parameters. The message is for the user."""
+
+
 class ListenFailed(Exception):
     """The address is in use, or not an address of this machine."""
 
@@ -58,13 +67,15 @@ class ListenFailed(Exception):
 @dataclass(frozen=True, slots=True)
 class StatusEndpoints:
     """Functions that run in the main loop. `decisions` takes a limit and a `namespace/name` or '', and returns a function
-    that renders its snapshot as JSON in another thread. It and `quotas` are None if the program does not decide."""
+    that renders its snapshot as JSON in another thread. It and `quotas` are None if the program does not decide.
+    `live_pages` by path."""
 
     metrics: Callable[[], str]
     policy: Callable[[], Json]
     decisions: Callable[[int, str], RenderDecisions] | None
     configz: Callable[[], Json]
     quotas: Callable[[], Json] | None = None
+    live_pages: Mapping[str, LivePage] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +205,8 @@ class HttpThread:
             )
         if self._endpoints.quotas is not None:
             application.add_routes([web.get("/quotas", self._json_handler(self._endpoints.quotas))])
+        for path, page in self._endpoints.live_pages.items():
+            application.add_routes([web.get(path, self._live_handler(page))])
         for route in self._options.routes:
             route.register(application.router)
         return application
@@ -278,6 +291,21 @@ class HttpThread:
         async def answer(_request: web.Request) -> web.Response:
             value = await self._run_on_main_loop(look)
             return web.Response(body=orjson.dumps(value) + b"\n", content_type="application/json")
+
+        return answer
+
+    def _live_handler(self, page: LivePage) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def answer(request: web.Request) -> web.Response:
+            steps = page(dict(request.query))
+            try:
+                while (value := await self._run_on_main_loop(lambda: next(steps))) is None:
+                    pass
+            except NoSuchPage as error:
+                raise web.HTTPNotFound(text=f"{error}\n") from None
+            return web.Response(
+                body=orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS) + b"\n",
+                content_type="application/json",
+            )
 
         return answer
 

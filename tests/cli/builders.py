@@ -1,6 +1,7 @@
 """Running the command line in this process, on files in a folder of the test."""
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,14 @@ def run(*args: str, stdin: str | None = None, env: dict[str, str] | None = None)
     )
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return Run(result.exit_code, result.stdout, result.stderr)
+
+
+def on_a_terminal(*args: str, columns: int = 80) -> str:
+    """The standard output on a terminal without colours."""
+    env = {"TTY_COMPATIBLE": "1", "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": str(columns)}
+    result = run(*args, env=env)
+    assert result.code == 0, result.err
+    return re.sub(r"\x1b\[[0-9;]*m", "", result.out)
 
 
 def config_map(**policies: str) -> str:

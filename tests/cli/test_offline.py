@@ -1,6 +1,7 @@
 """`explain` and `simulate` as their users run them: files in, tables or JSON out, exit codes."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ from click.testing import CliRunner, Result
 
 from policysched.cli import main
 from policysched.cluster.samples import MetricSamples, Sample
+from policysched.explanations.record import AgedSample, sample_ages
 from policysched.lang.check import check_text
+from policysched.lang.ir.recovery import recovery_conditions
+from policysched.metric_sources.samples_export import export_samples, read_samples_export, samples_page
 from policysched.model.identifiers import NodeName
-from policysched.scheduler.explain_record import AgedSample, sample_ages
 from policysched.schemas import schema
 from tests.builders import node_manifest, pod_manifest
+from tests.cli.builders import on_a_terminal
 
 POLICY = """\
 policy test version 1
@@ -67,12 +71,24 @@ def test_explain_shows_rejections_and_scores_by_node(files: Path) -> None:
     assert record["feasible"] == ["quiet"]
     assert record["selected"] == "quiet"
     assert record["rejected"] == {
-        "busy": [{"rule": "link_cool", "reason": "receiving 900Mbps"}],
-        "full": [{"rule": "node_resources_fit", "reason": "Insufficient cpu"}],
+        "busy": [
+            {
+                "rule": "link_cool",
+                "reason": "receiving 900Mbps",
+                "gap": {"subject": "net_rx", "actual": "900Mbps", "limit": "800Mbps", "by": "100Mbps"},
+            }
+        ],
+        "full": [
+            {
+                "rule": "node_resources_fit",
+                "reason": "Insufficient cpu",
+                "gap": {"subject": "cpu", "actual": "100m", "limit": "500m", "by": "400m"},
+            }
+        ],
     }
     assert record["scores"]["bandwidth"]["quiet"] == {"raw": 100e6, "score": 90, "weight": 5, "weighted": 450}
     assert record["totals"]["quiet"] == sum(cells["quiet"]["weighted"] for cells in record["scores"].values())
-    assert record["message"] == "Successfully assigned default/web to quiet"
+    assert record["message"] == "default/web would go to quiet"
 
 
 @pytest.mark.parametrize("command", ["lint", "show", "explain"])
@@ -88,7 +104,7 @@ filter all reject pod.namespace == "{hidden}" and "{hidden}" == "{hidden}"
 
     assert result.exit_code == 0, result.output
     assert "left\\u202eright\\x1b[2J" in result.stdout
-    assert not [char for char in result.output if not char.isprintable() and char != "\n"]
+    assert not [char for char in result.output if not char.isprintable() and char not in "\t\n"]
 
 
 @pytest.mark.parametrize("command", ["simulate", "explain"])
@@ -112,7 +128,7 @@ def test_explain_shows_samples_and_their_age(files: Path) -> None:
     shown = run(files, "explain", "web").stdout
 
     assert record["samples"]["net_rx"]["busy"] == {"value": 900e6, "age_s": 0.0, "stale": False}
-    assert "quiet   100Mbps, 0 s old" in shown
+    assert "quiet\t100Mbps\t0 s" in shown
 
 
 def test_a_sample_is_as_old_as_the_older_of_its_own_time_and_the_poll() -> None:
@@ -171,7 +187,7 @@ def test_the_text_output_of_explain_has_every_part(files: Path) -> None:
     result = run(files, "explain", "web")
 
     assert result.exit_code == 0
-    for words in ("link_cool", "receiving 900Mbps", "→ quiet", "bandwidth × 5", "Successfully assigned"):
+    for words in ("link_cool", "receiving 900Mbps", "bandwidth × 5", "would go to quiet"):
         assert words in result.stdout
 
 
@@ -179,7 +195,7 @@ def test_a_bound_pod_is_explained_as_if_its_own_room_were_free(files: Path) -> N
     record = answer(run(files, "explain", "holder", "--output-format", "json"), "explain")
 
     assert "full" in record["feasible"]
-    assert any("is already on full" in note for note in record["notes"])
+    assert any("is on full" in note for note in record["notes"])
 
 
 def test_simulate_places_only_pods_of_the_policy(files: Path) -> None:
@@ -280,7 +296,7 @@ def test_a_list_item_that_is_not_an_object_is_reported_and_the_others_are_used(f
     assert result.exit_code == 0
     assert "items[0]: is null, expected a map\n" in result.stderr
     assert "items[4]: is 5, expected a map\n" in result.stderr
-    assert "Successfully assigned" in result.stdout
+    assert "would go to quiet" in result.stdout
 
 
 def test_each_mistake_in_a_samples_file_is_a_line(files: Path) -> None:
@@ -504,7 +520,7 @@ def test_container_statuses_in_a_cluster_file_do_not_change_state_values(files: 
         files, "simulate", "--cluster", str(files / "more.yaml"), "--state", str(files / "state.yaml")
     )
 
-    assert "default/web  quiet" in result.stdout
+    assert "default/web\tquiet" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -587,3 +603,160 @@ def test_explain_and_simulate_keep_to_the_authority_of_the_settings(tmp_path: Pa
     assert explained["message"] == ceiling["pending"][0]["message"]
     assert unserved["pending"][0]["message"] == refused["message"]
     assert refused["message"].startswith("policy test does not serve namespace web")
+
+
+# ── the present time, pipes and terminals ──────────────────────────────────────────────────────────────────────────
+
+AGED = 'policy test version 1\nfilter patient require pod.waited >= 1h says "waited {pod.waited}"\n'
+
+
+@pytest.mark.parametrize(("at", "fits"), [("2026-01-01T00:59:59Z", False), ("2026-01-01T01:00:00Z", True)])
+def test_explain_and_simulate_count_the_wait_from_the_creation_to_the_same_present(
+    tmp_path: Path, at: str, fits: bool
+) -> None:
+    (tmp_path / "test.policy").write_text(AGED)
+    created = pod_manifest("web")
+    created["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump_all([node_manifest("a"), created]))
+    options = ["--policy", str(tmp_path / "test.policy"), "--cluster", str(tmp_path / "cluster.yaml")]
+    options += ["--at", at, "--output-format", "json"]
+
+    explained = answer(CliRunner().invoke(main, ["explain", "web", *options]), "explain")
+    simulated = answer(CliRunner().invoke(main, ["simulate", *options]), "simulate")
+
+    assert (explained["selected"] == "a") is fits
+    assert (len(simulated["placements"]) == 1) is fits
+
+
+def test_a_time_that_is_none_is_a_usage_error(files: Path) -> None:
+    result = run(files, "explain", "web", "--at", "yesterday")
+
+    assert result.exit_code == 2
+    assert "`yesterday` is not a time; write it as 2026-01-01T09:00:00Z" in result.stderr
+
+
+def test_a_pipe_gets_one_pending_pod_a_line_and_a_terminal_each_message_once(files: Path) -> None:
+    crowd = [pod_manifest(f"huge-{number}", cpu="64", scheduler="test") for number in range(5)]
+    (files / "more.yaml").write_text(yaml.safe_dump_all(crowd))
+    arguments = ["simulate", "--policy", str(files / "test.policy"), "--cluster", str(files / "cluster.yaml")]
+    arguments += ["--cluster", str(files / "more.yaml"), "--metrics", str(files / "samples.yaml")]
+
+    piped = CliRunner().invoke(main, arguments).stdout.splitlines()
+    shown = on_a_terminal(*arguments)
+
+    waiting = [line.split("\t") for line in piped if line.startswith("default/huge")]
+    assert [pod for pod, _ in waiting] == ["default/huge", *(f"default/huge-{number}" for number in range(5))]
+    assert len({message for _, message in waiting}) == 1
+    assert "6 pods pending: default/huge, default/huge-0, default/huge-1 and 3 more" in shown
+    assert shown.count("Insufficient cpu") == 1
+
+
+def test_a_name_without_a_namespace_is_found_in_any_and_ambiguous_in_two(files: Path) -> None:
+    (files / "more.yaml").write_text(
+        yaml.safe_dump_all([pod_manifest("alone", namespace="shop"), pod_manifest("web", namespace="shop")])
+    )
+    more = ["--cluster", str(files / "more.yaml"), "--output-format", "json"]
+
+    assert answer(run(files, "explain", "alone", *more), "explain")["pod"] == "shop/alone"
+    ambiguous = run(files, "explain", "web", *more)
+
+    assert ambiguous.exit_code == 2
+    assert (
+        ambiguous.stderr.strip()
+        == "policysched: several pods are named web: default/web, shop/web; name one as NAMESPACE/NAME"
+    )
+
+
+# ── samples as a scheduler exports them ────────────────────────────────────────────────────────────────────────────
+
+
+def test_explain_reads_samples_as_a_scheduler_exports_them(files: Path) -> None:
+    recovering = POLICY.replace("require net_rx < 800Mbps", "require net_rx < 800Mbps recover 600Mbps for 2m")
+    (files / "test.policy").write_text(recovering)
+    program = check_text(recovering).program
+    assert program is not None
+    second, now_ns = 10**9, 1_767_225_600 * 10**9
+    (condition,) = recovery_conditions(program)
+    held = MetricSamples(
+        {
+            NodeName("busy"): Sample(500e6, now_ns - 20 * second),
+            NodeName("quiet"): Sample(100e6, now_ns - 10 * second),
+        },
+        polled_ns=now_ns - 5 * second,
+        assumed={NodeName("quiet"): 50e6},
+        recovering_until_ns={condition: {NodeName("busy"): now_ns + 60 * second}},
+    )
+    page = samples_page({"test": export_samples(program, {"net_rx": held}, None)}, now_ns, None)
+    (files / "samples.yaml").write_text(json.dumps(page))
+
+    record = answer(run(files, "explain", "default/web", "--output-format", "json"), "explain")
+
+    jsonschema.validate(page, schema("samples-export"))
+    assert read_samples_export(page, program).samples == {"net_rx": held}
+    assert record["samples"]["net_rx"]["busy"] == {"value": 500e6, "age_s": 20.0, "stale": False}
+    assert [rejection["rule"] for rejection in record["rejected"]["busy"]] == ["link_cool"]
+    assert record["scores"]["bandwidth"]["quiet"]["raw"] == 150e6  # with the assumed load
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"format_version": 9}, "is an export of format version 9; this program reads 1"),
+        ({"time_ns": "now"}, "is not a complete export of samples"),
+        ({"policies": {"other": {"sha256": "", "metrics": {}}}}, "has no samples of policy test; it has those of: other"),
+    ],
+)  # fmt: skip
+def test_an_unusable_export_is_reported_in_one_line(files: Path, change: dict[str, Any], words: str) -> None:
+    page = samples_page({}, 0, None) | change
+    (files / "samples.yaml").write_text(json.dumps(page))
+
+    result = run(files, "explain", "default/web")
+
+    assert result.exit_code == 2
+    assert words in result.stderr and len(result.stderr.splitlines()) == 1
+
+
+# ── explanations in depth ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def explained(files: Path, *args: str, columns: int = 80) -> str:
+    common = ["--policy", str(files / "test.policy"), "--cluster", str(files / "cluster.yaml")]
+    return on_a_terminal("explain", *args, *common, "--metrics", str(files / "samples.yaml"), columns=columns)
+
+
+def test_a_pending_pod_is_explained_by_its_closest_node_and_by_what_would_help(files: Path) -> None:
+    shown = explained(files, "huge")
+
+    assert "filter              alone  left" in shown and "  <- no node left" in shown
+    assert "closest miss: quiet" in shown
+    assert "Insufficient cpu (requests 64, 4 free: 60 short)" in shown
+    assert "  - request 4 cpu instead of 64 (goes to quiet)" in shown
+    assert "14 other filters pass every node" in shown or "13 other filters pass every node" in shown
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("name", ["web", "huge", "holder"])
+def test_an_explanation_fits_the_terminal(files: Path, name: str, columns: int) -> None:
+    nodes = [node_manifest(f"ip-10-0-{number}-100.eu-central-1.compute.internal") for number in range(30)]
+    (files / "more.yaml").write_text(yaml.safe_dump_all(nodes))
+
+    shown = explained(files, name, "--cluster", str(files / "more.yaml"), columns=columns)
+
+    assert [line for line in shown.splitlines() if len(line.rstrip()) > columns] == []
+
+
+def test_the_scores_say_rule_by_rule_why_a_node_leads(files: Path) -> None:
+    (files / "more.yaml").write_text(yaml.safe_dump(node_manifest("third")))
+    (files / "samples.yaml").write_text("net_rx: {busy: 900Mbps, quiet: 100Mbps, full: 0, third: 600Mbps}\n")
+
+    shown = explained(files, "web", "--cluster", str(files / "more.yaml"))
+
+    assert "quiet leads third by 250, most of it by bandwidth." in shown
+    assert re.search(r"bandwidth × 5 +450 +200 +\+250", shown)
+
+
+def test_a_placed_pod_is_compared_with_the_best_other_node(files: Path) -> None:
+    shown = explained(files, "holder")
+
+    assert "node    full" in shown
+    assert re.search(r"full (leads|is \d+ behind) (quiet|busy)", shown)

@@ -13,6 +13,9 @@ from policysched.data_files import data_file
 from policysched.lang.check import check_text
 from policysched.lang.format.clauses import render_clauses
 from policysched.schemas import schema
+from tests.cli.builders import on_a_terminal
+
+ROOT = Path(__file__).resolve().parents[2]
 
 POLICY = """\
 policy test version 1
@@ -173,7 +176,11 @@ def test_the_behaviour_during_an_outage_is_shown(policy: str, clause: str, sente
     assert f"When samples are missing:\n  {sentence}\n" in output
     rules = {rule["name"]: (rule["missing"], rule["recover"]) for rule in record["rules"]}
     assert rules == {"link": ("pass", "600Mbps for 2m"), "quiet": ("neutral", None)}
-    assert "  recover 600Mbps for 2m" in output and "  pass  " in output and "  neutral  " in output
+    fields = [line.split("\t") for line in output.splitlines() if line.startswith(("filter\t", "score\t"))]
+    assert [(row[1], row[8], row[9]) for row in fields] == [
+        ("link", "pass", "600Mbps for 2m"),
+        ("quiet", "neutral", ""),
+    ]
 
 
 def test_clauses_are_shown_with_their_constants_and_defaults(policy: str) -> None:
@@ -209,3 +216,30 @@ def test_each_unsupported_part_is_listed_by_name(policy: str) -> None:
     output = " ".join(shown.split())
     assert UNSUPPORTED_FEATURES
     assert [row.description for row in UNSUPPORTED_FEATURES if row.description not in output] == []
+
+
+def test_on_a_terminal_own_rules_come_first_and_includes_are_one_paragraph() -> None:
+    output = on_a_terminal("show", str(ROOT / "docs" / "examples" / "quiet.policy"))
+
+    assert output.index("filter link_cool  quiet.policy:13") < output.index("score bandwidth × 5")
+    assert output.index("score bandwidth × 5") < output.index("include kube_default")
+    assert "14 filters: node_name, node_unschedulable" in " ".join(output.split())
+    assert max(map(len, output.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("policy", sorted(path.name for path in (ROOT / "policies").glob("*.policy")))
+def test_the_plan_of_each_shipped_policy_fits_80_columns(policy: str) -> None:
+    output = on_a_terminal("show", str(ROOT / "policies" / policy), "--all")
+
+    assert [line for line in output.splitlines() if len(line) > 80] == []
+
+
+def test_in_a_pipe_each_rule_is_one_line_of_tab_separated_fields(policy: str) -> None:
+    lines = CliRunner().invoke(main, ["show", policy]).stdout.splitlines()
+
+    rules = [line.split("\t") for line in lines if line.startswith(("filter\t", "score\t"))]
+    assert [(kind, name, weight, place) for kind, name, weight, place, *_ in rules] == [
+        ("filter", "fits", "", "test.policy:3"),
+        ("filter", "roomy", "", "test.policy:4"),
+        ("score", "stable", "2", "test.policy:5"),
+    ]

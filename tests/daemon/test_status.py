@@ -101,3 +101,16 @@ def test_a_page_shows_the_moment_of_its_snapshot_and_renders_each_record_once() 
     assert after["note"] == "not leading"
     with patch("policysched.daemon.status._decision", side_effect=AssertionError("rendered again")):
         assert json.loads(status.look(1, "")())["decisions"] == after["decisions"][:1]
+
+
+def test_a_name_without_a_namespace_is_looked_for_in_all_of_them() -> None:
+    rig = Rig(FIT, node("a", cpu="1"), pod("web", cpu="3", namespace="shop"), pod("twin", cpu="2"))
+    rig.observe(pod("twin", cpu="2", namespace="shop", uid="other"))
+    rig.settle()
+
+    assert page(rig, "web")["waiting"]["pod"] == "shop/web"
+    assert {decision["pod"] for decision in page(rig, "web")["decisions"]} == {"shop/web"}
+    twins = page(rig, "twin")
+    assert twins["waiting"] is None
+    assert twins["note"] == "several pods are named twin: default/twin, shop/twin; name one as NAMESPACE/NAME"
+    assert page(rig, "nobody")["note"] == "no pod named nobody exists in any namespace"

@@ -10,7 +10,7 @@ _FILES = "--policy quiet.policy --cluster cluster.yaml --metrics samples.yaml"
 
 
 def explain() -> str:
-    return _run(f"explain shop/web-1 {_FILES}")
+    return "\n\n".join(_run(f"explain {pod} {_FILES}") for pod in ("shop/train-1", "shop/web-1"))
 
 
 def simulate() -> str:
@@ -31,7 +31,7 @@ def test_run() -> str:
 
 
 def _run(arguments: str) -> str:
-    environment = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1"}
+    environment = {**os.environ, "COLUMNS": "80", "TTY_COMPATIBLE": "1", "TERM": "dumb"}
     done = subprocess.run(
         [sys.executable, "-m", "policysched", *arguments.split()],
         cwd=EXAMPLES,

@@ -82,7 +82,7 @@ def test_a_waiting_pod_says_which_quota_how_much_by_whom_and_what_frees_it() -> 
     )
     report = [command for command in rig.of(c.ReportPending) if command.name == "a2"][-1]
     assert report.reason == "PolicyPending"
-    status = rig.scheduler.pending_status_by_name("a/a2")
+    status = rig.scheduler.pending_pods.status("a/a2")
     assert status is not None
     assert (status.state, status.requeue_events) == ("unschedulable", ("QuotaReleased",))
 
@@ -120,7 +120,7 @@ def test_a_release_that_is_too_small_attempts_nothing() -> None:
     rig.handle(e.PodDeleted(pod("x", namespace="a").uid))
     rig.settle()
 
-    status = rig.scheduler.pending_status_by_name("a/big")
+    status = rig.scheduler.pending_pods.status("a/big")
     assert status is not None and status.attempts == 1
     rig.handle(e.PodDeleted(pod("y", namespace="a").uid))
     rig.pass_time(2)

@@ -12,7 +12,15 @@ from policysched.lang.ir.expr_analysis import stage_of, walk
 from policysched.lang.ir.program import Program, rules_for
 from policysched.lang.ir.reads import Reads, program_reads, rule_reads, stage_text
 from policysched.lang.ir.recovery import split_recovery_condition
-from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore, FilterRule, RuleSet, ScoreRule
+from policysched.lang.ir.rules import (
+    BuiltinFilter,
+    BuiltinScore,
+    FilterRule,
+    RuleSet,
+    ScoreRule,
+    included_by,
+    place_of,
+)
 from policysched.lang.types.kinds import DURATION
 from policysched.lang.types.units import format_value
 from policysched.model.cluster_events import ClusterEvent
@@ -23,7 +31,8 @@ class RuleRow:
     """One rule in the order of the file. `builtin` is empty for a rule written in the policy.
     `pod_reads` and `node_reads` name attributes as a policy writes them, and fields that
     built-ins read. `missing`: the verdict on a node whose value is missing, None where it cannot
-    be. `recover`: the recovery condition.
+    be. `recover`: the recovery condition. `place` is the file and line, `included_by` the include that brings the
+    rule in, empty for a rule of the policy's own text.
     """
 
     kind: str
@@ -38,6 +47,8 @@ class RuleRow:
     requeue_events: tuple[ClusterEvent, ...]
     missing: str | None
     recover: str | None
+    place: str
+    included_by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +181,8 @@ def _row(rule: AnyRule, program: Program) -> RuleRow:
         requeue_events=_sorted(reads.requeue_events),
         missing=_missing(rule),
         recover=_recover(rule, program),
+        place=place_of(rule.span),
+        included_by=included_by(rule.span, program.name_span),
     )
 
 

@@ -12,6 +12,7 @@ from policysched.builtins.registry import BUILTINS
 from policysched.evaluate.kernel import ClusterContext, Dependency
 from policysched.evaluate.plan.lower import LoweredFilter, LoweredScore, Variant
 from policysched.evaluate.rules.normalizers import normalizer_of
+from policysched.evaluate.rules.rejection_gaps import gap_function
 from policysched.evaluate.rules.specialized_rules import (
     Activation,
     ConditionalFilter,
@@ -177,7 +178,14 @@ def _specialize_filter(
         fingerprint=traffic_fingerprint(activation.machine, rule.condition),
     )
     return SpecializedFilter(
-        rule.name, own, rule.scaleup, step.requeue_events, step.metrics, _message_function(rule, step), group
+        rule.name,
+        own,
+        rule.scaleup,
+        step.requeue_events,
+        step.metrics,
+        _message_function(rule, step),
+        group,
+        gap_function(rule, activation.machine.program),
     )
 
 

@@ -15,6 +15,7 @@ from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import Dependency, FilterKernel, FilterKernelBase, Normalizer, ScoreKernel
 from policysched.evaluate.rules.raw_scores import RawScores
+from policysched.evaluate.rules.rejection_gaps import GapFunction
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue
 from policysched.evaluate.vector.machine import EvalFrame, Fingerprint, KnownMask, VectorMachine
 from policysched.evaluate.verdict import PrebindRequirements
@@ -69,7 +70,8 @@ def broadcast_to_rows(mask: KnownMask, count: int) -> Array:
 @dataclass(frozen=True, slots=True)
 class SpecializedFilter:
     """`metrics` are those that its result depends on. `message_at` gives the message for one node
-    where it differs from the reason under which an event counts the rejection (`reason_group`).
+    where it differs from the reason under which an event counts the rejection (`reason_group`);
+    `gap_at` says how far a rejected node is from passing.
     """
 
     name: str
@@ -79,6 +81,7 @@ class SpecializedFilter:
     metrics: tuple[str, ...] = ()
     message_at: Callable[[EvalContext], str] | None = None
     reason_group: str = ""
+    gap_at: GapFunction | None = None
 
 
 class ConditionalFilter:

@@ -120,3 +120,23 @@ class RuleSet:
 
     filters: tuple[FilterRule | BuiltinFilter, ...]
     scores: tuple[ScoreRule | BuiltinScore, ...]
+
+
+def included_by(span: Span, policy: Span) -> str:
+    """The include that brings in the rule with this span: `include kube_default`, or `include` and the library's file;
+    empty for a rule of the text that names the policy (the span of its name)."""
+    if span.text.startswith("include "):
+        return span.text
+    if span.source.name != policy.source.name:
+        return f'include "{_file(span)}"'
+    return ""
+
+
+def place_of(span: Span) -> str:
+    """`my.policy:34`: the file or key, and the line."""
+    return f"{_file(span)}:{span.source.position(span.start).line}"
+
+
+def _file(span: Span) -> str:
+    """Without folders, and without the ConfigMap that a key belongs to."""
+    return span.source.name.rpartition(" ")[2].rpartition("/")[2]

@@ -8,13 +8,29 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
+class RejectionGap:
+    """How far a node is from passing a rule: it has `actual` of `subject` (an expression of the policy, or a resource that
+    the pod requests), which misses `limit` by `by`, all three with units. `ratio` is the distance as a share of the limit,
+    to compare rules with one another. `shortfalls`: what the pod lacks of each resource, for a filter that accounts them.
+    """
+
+    subject: str
+    actual: str
+    limit: str
+    by: str
+    ratio: float
+    shortfalls: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class NodeRejection:
     """Why a rule rejects a node.
 
     `reasons` have their values filled in (a built-in may have several: `Insufficient cpu`, `Insufficient memory`). In
     `event_reasons` a value that depends on the node is replaced by `…`, so that an event counts nodes with one cause
     together. `resolvable` False: preemption cannot help (UnschedulableAndUnresolvable). `scaleup` False: a new, empty
-    node of the same kind would be rejected too.
+    node of the same kind would be rejected too. `gaps`: by how much, where the rule compares numbers (one for each resource that
+    is short); the reference implementation leaves them out.
     """
 
     rule: str
@@ -22,6 +38,12 @@ class NodeRejection:
     event_reasons: tuple[str, ...]
     resolvable: bool
     scaleup: bool
+    gaps: tuple[RejectionGap, ...] = field(default=(), compare=False)
+
+    @property
+    def gap(self) -> RejectionGap | None:
+        """The largest one."""
+        return max(self.gaps, key=lambda gap: gap.ratio, default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -440,6 +440,7 @@ class GangAttempts:
             valid_until_ns=min(expiries, default=None),
             reason=reason,
             message=message,
+            cause=failures[0].cause if failures else None,
         )
         if search.refusal is not None:
             core.quotas.wait(gang.id, gang.policy, search.refusal, any_release=True)

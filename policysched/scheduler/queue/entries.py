@@ -14,6 +14,7 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import Any
 
+from policysched.evaluate.verdict import RejectionCause
 from policysched.model.identifiers import AnyClaim, NodeName, PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
@@ -40,6 +41,7 @@ class QueueEntry(ABC):
         "attempts",
         "backoff_until_ns",
         "in_error_backoff",
+        "last_cause",
         "order_key",
         "ordered_last",
         "policy",
@@ -56,6 +58,7 @@ class QueueEntry(ABC):
         self.attempts = 0
         self.backoff_until_ns = 0
         self.in_error_backoff = False  # backing off after an error: not popped early
+        self.last_cause: RejectionCause | None = None  # of its class, when it was parked last
         self.ordered_last = False  # a gang that timed out: behind all others for one attempt
         self.order_key: tuple[Any, ...] = ()
         self.state = QueueState.DETACHED

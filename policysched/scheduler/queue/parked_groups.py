@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from policysched.evaluate.verdict import RejectionCause
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import AnyClaim
 from policysched.scheduler.commands import PendingReason
@@ -39,6 +40,7 @@ class ParkedGroup:
     requeue_events: frozenset[ClusterEvent] = frozenset()
     reason: PendingReason = "Unschedulable"
     message: str = ""
+    cause: RejectionCause | None = None
     representatives: dict[QueueEntry, None] = field(default_factory=dict)
     reported_message: str = ""
     report_count: int = 0
@@ -76,6 +78,7 @@ class ParkedGroups:
         valid_until_ns: int | None,
         reason: PendingReason,
         message: str,
+        cause: RejectionCause | None = None,
     ) -> ParkedGroup:
         """The group of the class of an entry that failed, blocked until one of the events or the expiry."""
         group = self._groups.get(equivalence_key)
@@ -86,7 +89,7 @@ class ParkedGroups:
         self.unindex(group)
         group.claims = entry.claims
         group.blocked, group.requeue_events = True, requeue_events
-        group.reason, group.message = reason, message
+        group.reason, group.message, group.cause = reason, message, cause
         for event in requeue_events:
             self._by_event[event][equivalence_key] = group
         if valid_until_ns is not None:

@@ -15,6 +15,7 @@ policy that back off ahead of it are attempted on the same state of the cluster 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from policysched.evaluate.verdict import RejectionCause
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import AnyClaim
 from policysched.scheduler.commands import PendingReason
@@ -167,6 +168,7 @@ class SchedulingQueue:
         valid_until_ns: int | None,
         reason: PendingReason,
         message: str,
+        cause: RejectionCause | None = None,
     ) -> None:
         """Park a failed entry, and block its equivalence class until one of the events or the expiry."""
         group = self._groups.block(
@@ -177,6 +179,7 @@ class SchedulingQueue:
             valid_until_ns=valid_until_ns,
             reason=reason,
             message=message,
+            cause=cause,
         )
         self._add_member(entry, group, now_ns)
 
@@ -293,6 +296,10 @@ class SchedulingQueue:
         """The policy's active entries, in no order."""
         yield from self._active.get(policy, ())
 
+    def parked_groups(self) -> Iterator[ParkedGroup]:
+        """In no order."""
+        return iter(self._groups)
+
     def group_of(self, entry: QueueEntry) -> ParkedGroup | None:
         return self._group_by_entry.get(entry)
 
@@ -331,6 +338,7 @@ class SchedulingQueue:
     def _add_member(self, entry: QueueEntry, group: ParkedGroup, now_ns: int) -> None:
         assert entry.state is QueueState.DETACHED, f"{entry} is still {entry.state.value}"
         entry.state = QueueState.UNSCHEDULABLE
+        entry.last_cause = group.cause
         group.members.put(entry, entry.sort_key)
         self._group_by_entry[entry] = group
         self._count("unschedulable", "ScheduleAttemptFailure")

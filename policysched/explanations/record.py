@@ -1,21 +1,28 @@
 """The record that `explain` returns. Its JSON schema is `schemas/explain.json`."""
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from policysched.cluster.samples import PairEndpoint, Samples
+from policysched.explanations.proposals import Proposal
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.ir.program import Program
+from policysched.lang.ir.rules import BuiltinFilter, FilterRule, included_by, place_of
 from policysched.lang.ir.verdict import NodeRejection, PlacementExplanation
 from policysched.lang.types.units import format_value
+from policysched.model.identifiers import NodeName
+from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 from policysched.scheduler.unschedulable_message import (
     filter_error_message,
     pod_rejected_message,
     unavailable_message,
 )
+
+_UNKNOWN_RATIO = 1e9
+"""Of a rule that compares no numbers: farther than any that does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,112 @@ class ExplainedFilter:
     rule: str
     alone: int
     left: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedGang:
+    """The gang of the pod: `placed` and `pending` members that exist, of at least `minimum`."""
+
+    name: str
+    minimum: int
+    placed: int
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainResult:
+    """`filters` are the rules that apply to the pod, in evaluation order; `samples` are those of the policy's metrics at
+    `now_ns`, and `peers` the names of the pod in pair metrics. `message` says what would happen, or why nothing does,
+    including the result of preemption. `placed_on`: where the pod is already; it is explained as if it were pending.
+    `proposals`: what would make it fit."""
+
+    program: Program
+    pod: Pod
+    explanation: PlacementExplanation
+    node_count: int
+    filters: tuple[FilterRule | BuiltinFilter, ...]
+    samples: Samples
+    peers: Mapping[str, PairEndpoint]
+    now_ns: int
+    message: str
+    notes: tuple[str, ...]
+    placed_on: NodeName | None = None
+    gang: ExplainedGang | None = None
+    proposals: tuple[Proposal, ...] = ()
+
+    def with_proposals(self, found: tuple[Proposal, ...]) -> "ExplainResult":
+        return replace(self, proposals=found)
+
+    def record(self) -> dict[str, Any]:
+        """The JSON output; schema: `schemas/explain.json`."""
+        record = explain_record(
+            self.program,
+            self.pod,
+            self.explanation,
+            node_count=self.node_count,
+            samples=self.samples,
+            called=self.peers,
+            now_ns=self.now_ns,
+        )
+        steps = filter_steps(
+            self.explanation.rejections,
+            node_count=self.node_count,
+            order=[rule.name for rule in self.filters],
+        )
+        return record | {
+            "nodes": self.node_count,
+            "placed_on": self.placed_on,
+            "gang": None if self.gang is None else asdict(self.gang),
+            "filters": [
+                {
+                    "rule": rule.name,
+                    "place": place_of(rule.span),
+                    "included_by": included_by(rule.span, self.program.name_span),
+                    "alone": step.alone,
+                    "left": step.left,
+                }
+                for rule, step in zip(self.filters, steps, strict=True)
+            ],
+            "closest": closest_miss(self.explanation),
+            "would_fit": [proposal.record() for proposal in self.proposals],
+            "metric_types": {name: str(metric.type) for name, metric in self.program.metrics.items()},
+            "message": self.message,
+            "notes": list(self.notes),
+        }
+
+
+def outage_note(explanation: PlacementExplanation) -> str:
+    """The rules that an outage disables."""
+    rules = (
+        f"rules that do not apply: {', '.join(explanation.disabled_rules)}"
+        if explanation.disabled_rules
+        else "no rule that applies reads it"
+    )
+    return (
+        f"outage of {', '.join(explanation.metrics_in_outage)}: too many nodes have no fresh sample; {rules}"
+    )
+
+
+def absent_resources_note(pod: Pod, nodes: Iterable[Node]) -> str | None:
+    """What the pod requests and no node has."""
+    offered = {name for node in nodes for name, amount in node.allocatable.items() if amount}
+    absent = sorted(name for name, amount in pod.requests.items() if amount and name not in offered)
+    return f"no node offers {', '.join(absent)}" if absent and offered else None
+
+
+def closest_miss(explanation: PlacementExplanation) -> dict[str, Any] | None:
+    """The node that the fewest rules reject; among several the one that misses by the smallest share. None if a node is
+    feasible, or none was evaluated."""
+    if explanation.feasible or not explanation.rejections:
+        return None
+
+    def distance(item: tuple[str, tuple[NodeRejection, ...]]) -> tuple[int, float, int, str]:
+        node, rejections = item
+        ratios = [_UNKNOWN_RATIO if each.gap is None else each.gap.ratio for each in rejections]
+        return len(rejections), max(ratios), sum(len(each.reasons) for each in rejections), node
+
+    node, rejections = min(explanation.rejections.items(), key=distance)
+    return {"node": node, "rejections": _reasons(rejections)}
 
 
 def explain_record(
@@ -94,9 +207,10 @@ def parameter_values(program: Program) -> dict[str, str]:
 
 
 def decision_message(pod: Pod, explanation: PlacementExplanation, *, node_count: int) -> str:
-    """The message of the pod's event, worded as in kube-scheduler."""
+    """Where the pod would go, for nothing is assigned here; otherwise the message of its event, worded as in
+    kube-scheduler."""
     if explanation.selected is not None:
-        return f"Successfully assigned {pod.full_name} to {explanation.selected}"
+        return f"{pod.full_name} would go to {explanation.selected}"
     if explanation.pod_rejection is not None and explanation.is_filter_error:
         return filter_error_message(explanation.pod_rejection)
     if explanation.pod_rejection is not None:
@@ -150,7 +264,17 @@ def filter_steps(
     return steps
 
 
-def _reasons(rejections: tuple[NodeRejection, ...]) -> list[dict[str, str]]:
+def _reasons(rejections: tuple[NodeRejection, ...]) -> list[dict[str, Any]]:
     return [
-        {"rule": rejection.rule, "reason": reason} for rejection in rejections for reason in rejection.reasons
+        {"rule": rejection.rule, "reason": reason} | _gap_record(rejection, reason)
+        for rejection in rejections
+        for reason in rejection.reasons
     ]
+
+
+def _gap_record(rejection: NodeRejection, reason: str) -> dict[str, Any]:
+    """Of the resource that the reason names, or the only one."""
+    named = [gap for gap in rejection.gaps if reason == f"Insufficient {gap.subject}"]
+    gaps = named or (rejection.gaps if len(rejection.reasons) == 1 else ())
+    fields = ("subject", "actual", "limit", "by")
+    return {"gap": {name: getattr(gaps[0], name) for name in fields}} if gaps else {}

@@ -1,0 +1,114 @@
+"""`policysched pending`: what the pending pods of a cluster wait for."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from policysched.cli.live_options import live_options, live_page
+from policysched.cli.offline_options import print_json, print_notes
+from policysched.cli.policy_options import output_format_option
+from policysched.cli.tables import output_console, print_table
+from policysched.text.abbreviate import abbreviate_names
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command()
+@live_options
+@output_format_option
+def pending(output_format: str, **target: Any) -> None:
+    """Show what the pending pods of a running scheduler wait for, the cause of most pods first.
+
+    The cause of a pod is what keeps it from the nodes that fewest rules reject. The list at the end
+    counts for each rule the pods that would have a node without it, each pod by itself.
+
+    Examples:
+
+    \b
+      policysched pending
+      policysched pending --context production --output-format json | jq '.causes[0]'
+
+    Exit codes: 0 success, whether or not pods are pending; 2 could not run.
+    """
+    page = live_page("/pending", {}, **target)
+    if output_format == "json":
+        print_json(page)
+        return
+    print_notes([page["note"]] if page["note"] else [])
+    print_causes(output_console(), page)
+
+
+def print_causes(console: "Console", page: Mapping[str, Any]) -> None:
+    """From the JSON of `/pending`."""
+    if not console.is_terminal:
+        rows = [
+            (
+                str(cause["pods"]),
+                cause["requests"].get("cpu", "0"),
+                cause["requests"].get("memory", "0"),
+                _others(cause["requests"]),
+                str(cause["oldest_s"]),
+                cause["cause"],
+                ",".join(cause["examples"]),
+            )
+            for cause in page["causes"]
+        ]
+        print_table(console, ("pods", "cpu", "memory", "other", "oldest s", "cause", "pods such as"), rows)
+        return
+    if not page["pods"]:
+        console.print("No pod is pending.")
+    for cause in page["causes"]:
+        _print_cause(console, cause)
+    if page["binding"]:
+        console.print(f"{_pods(page['binding'])} with a node {_be(page['binding'])} being bound.\n")
+    if page["would_free"]:
+        console.print("Without this rule alone, so many pods would have a node:", style="bold")
+        freed = [(rule, str(count)) for rule, count in page["would_free"].items()]
+        print_table(console, ("rule", "pods"), freed, right=(1,))
+
+
+def _print_cause(console: "Console", cause: Mapping[str, Any]) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    requests = cause["requests"]
+    amounts = [f"{requests[name]} {_unit(name)}" for name in ("cpu", "memory") if name in requests]
+    others = _others(requests)
+    asked = ", ".join([*amounts, *([others] if others else [])])
+    head = Text(f"{_pods(cause['pods'])}: {cause['cause']}", style="bold")
+    console.print(head)
+    facts = [f"oldest {_duration(cause['oldest_s'])}", *([f"they request {asked}"] if asked else [])]
+    examples = cause["examples"]
+    more = cause["pods"] - len(examples)
+    names = abbreviate_names(examples) + (f" and {more} more" if more > 0 else "")
+    for text in ("; ".join(facts), names):
+        console.print(Padding(Text(text), (0, 0, 0, 2), expand=False))
+    console.print()
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod{'' if count == 1 else 's'}"
+
+
+def _be(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _unit(resource: str) -> str:
+    return "of memory" if resource == "memory" else resource
+
+
+def _others(requests: Mapping[str, str]) -> str:
+    return ", ".join(f"{amount} {name}" for name, amount in requests.items() if "/" in name)
+
+
+def _duration(seconds: float) -> str:
+    """In the two largest units: `2h 5m`."""
+    rest, parts = int(seconds), list[str]()
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if rest >= size or parts:
+            parts.append(f"{rest // size}{unit}")
+            rest %= size
+    return " ".join(part for part in parts[:2] if not part.startswith("0")) or "0s"

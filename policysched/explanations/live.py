@@ -1,0 +1,119 @@
+"""Explains a pod of a running scheduler on the state that decides about it: assumed pods, samples, states, queue."""
+
+from collections.abc import Iterator
+
+from policysched.evaluate import Overlay
+from policysched.explanations.proposals import Situation, proposals
+from policysched.explanations.record import (
+    ExplainedGang,
+    ExplainResult,
+    absent_resources_note,
+    decision_message,
+    outage_note,
+)
+from policysched.lang.ir.program import rules_for
+from policysched.model.identifiers import NodeName
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod, QueuedPodInfo
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.pending_status import not_pending_reason, pending_status
+
+
+class NotExplainable(Exception):
+    """The pod does not exist, or no policy here decides about it. The message is one line."""
+
+
+def explain_running(core: SchedulerCore, full_name: str, now_ns: int) -> Iterator[ExplainResult | None]:
+    """Yields None between steps of a few milliseconds, in which the cluster may change, and at last the explanation.
+    Raises NotExplainable."""
+    observed = next((pod for pod in core.cache.pods.values() if pod.pod.full_name == full_name), None)
+    if observed is None or observed.pod.scheduler not in core.policies.running:
+        raise NotExplainable(not_pending_reason(core, full_name))
+    pod, policy = observed.pod, observed.pod.scheduler
+    placement = core.cache.ledger.placement(pod.uid)
+    placed_on = None if placement is None else placement.node
+    plan, program = core.plan(policy), core.plan(policy).program
+    waiting = core.pods.get(pod.uid)
+    facts = QueuedPodInfo(pod.created_ns or now_ns, 0) if waiting is None else waiting.facts
+    samples = core.samples.of_policy(policy)
+
+    def without_the_pod() -> Overlay:
+        overlay = core.evaluator.overlay()
+        overlay.remove_pod(pod.uid)
+        return overlay
+
+    base = without_the_pod if placed_on is not None else None
+    explanation = core.evaluator.explain(
+        plan,
+        pod,
+        now_ns=now_ns,
+        facts=facts,
+        samples=samples,
+        overlay=None if base is None else base(),
+    )
+    active = core.evaluator.active_layers(plan, pod, now_ns=now_ns, facts=facts)
+    notes = [outage_note(explanation)] if explanation.metrics_in_outage else []
+    if (absent := absent_resources_note(pod, core.cache.nodes.values())) is not None:
+        notes.append(absent)
+    if program.extenders:
+        names = ", ".join(extender.name for extender in program.extenders)
+        notes.append(f"extender {names} is not called; its rejections and scores are not included")
+    refusal = core.quotas.refusal(pod) if placed_on is None else None
+    if refusal is not None:
+        notes.append(refusal.message)
+    result = ExplainResult(
+        program,
+        pod,
+        explanation,
+        len(core.cache.nodes),
+        rules_for(program, active).filters,
+        samples,
+        plan.peer_keys(pod, core.namespace_of(pod)),
+        now_ns,
+        _message(
+            core, observed, decision_message(pod, explanation, node_count=len(core.cache.nodes)), placed_on
+        ),
+        tuple(notes),
+        placed_on=placed_on,
+        gang=_gang(core, pod),
+    )
+    yield None
+    found = []
+    if explanation.selected is None and placed_on is None and refusal is None:
+        situation = Situation(
+            core.cache,
+            core.evaluator,
+            plan,
+            pod,
+            facts,
+            samples,
+            now_ns,
+            explanation,
+            lambda other: (
+                (core.plan(other.scheduler), core.samples.of_policy(other.scheduler))
+                if other.scheduler in core.policies.running
+                else None
+            ),
+        )
+        for proposal in proposals(situation):
+            if proposal is not None:
+                found.append(proposal)
+            yield None
+    yield result.with_proposals(tuple(found))
+
+
+def _message(core: SchedulerCore, observed: ObservedPod, would_say: str, placed_on: NodeName | None) -> str:
+    """What the scheduler said last about a pending pod; where it would go if nothing keeps it; where it is."""
+    if placed_on is not None:
+        decided = [each for each in core.records.decisions if each.uid == observed.pod.uid and each.node]
+        score = f", with a total of {decided[-1].score}" if decided else ""
+        return f"{observed.pod.full_name} is on {placed_on}{score}"
+    status = pending_status(core, observed.pod.uid)
+    return status.message if status is not None and status.message else would_say
+
+
+def _gang(core: SchedulerCore, pod: Pod) -> ExplainedGang | None:
+    gang = core.gangs.gang_of(pod.uid)
+    if gang is None:
+        return None
+    return ExplainedGang(gang.name, gang.minimum, len(gang.placed_members), len(gang.pending_members))

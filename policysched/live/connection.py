@@ -1,0 +1,232 @@
+"""The connection to the HTTP port of a running scheduler.
+
+    kubeconfig ──► API server: which pod leads? ──► port-forward to it ──► TLS ──► GET /explain, with the user's token
+
+The API server authenticates the user and says which pod it forwards to, so the scheduler's self-signed certificate is not
+verified inside the tunnel. The scheduler's port then asks for the user's token or client certificate once more (ADR 46):
+the API server's own proxy would remove the token. With a URL there is no tunnel: plain HTTP to a loopback address, or
+HTTPS that is verified.
+"""
+
+import http.client
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import orjson
+
+from policysched import __version__
+from policysched.http_errors import describe_http_error
+
+PORT_NAMES = ("https", "http")
+PORT_DEFAULT = 10259
+TIMEOUT_S = 30.0
+_PODS_LABEL = "app.kubernetes.io/name=policysched"
+_NO_LEADER = "does not lead"
+
+
+class LiveFailed(Exception):
+    """The scheduler cannot be asked. The message is one line and says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTarget:
+    """Which scheduler: a URL, or the pods of a namespace of the kubeconfig's cluster."""
+
+    url: str | None = None
+    kubeconfig: Path | None = None
+    context: str | None = None
+    namespace: str = "policysched"
+
+
+@dataclass(frozen=True, slots=True)
+class _Credentials:
+    authorization: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+
+
+def get_page(target: LiveTarget, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+    """The JSON of a page. Raises LiveFailed."""
+    url = f"{path}?{urlencode(query)}" if query else path
+    try:
+        if target.url is not None:
+            return _get_by_url(target.url, url)
+        return _get_by_port_forward(target, url)
+    except (OSError, http.client.HTTPException) as error:
+        raise LiveFailed(f"{_describe(target)}: {describe_http_error(error)}") from error
+
+
+def _describe(target: LiveTarget) -> str:
+    return target.url or f"the scheduler in namespace {target.namespace}"
+
+
+# ── a URL ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _get_by_url(base: str, url: str) -> dict[str, Any]:
+    parts = urlsplit(base)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise LiveFailed(f"{base}: not a URL; write http://127.0.0.1:PORT")
+    is_loopback = parts.hostname in ("localhost", "::1") or parts.hostname.startswith("127.")
+    if parts.scheme == "http" and not is_loopback:
+        raise LiveFailed(f"{base}: plain HTTP is for loopback addresses")
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
+    try:
+        return _read(connection, url, _Credentials())
+    finally:
+        connection.close()
+
+
+# ── port-forward ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _get_by_port_forward(target: LiveTarget, url: str) -> dict[str, Any]:
+    """From the leader; where that is not known, from the first pod that does not say that another one leads."""
+    with _api_client(target) as (core, coordination, credentials):
+        pods = _scheduler_pods(core, target.namespace)
+        holder = _lease_holder(coordination, target.namespace)
+        pods.sort(key=lambda pod: not (holder or "").startswith(f"{pod.metadata.name}_"))
+        problem = LiveFailed(f"no pod with the label {_PODS_LABEL} runs in namespace {target.namespace}")
+        for pod in pods:
+            try:
+                page = _get_from_pod(core, pod, url, credentials)
+            except LiveFailed as error:
+                problem = error
+                if _NO_LEADER not in str(error):
+                    raise
+                continue
+            if _NO_LEADER not in str(page.get("note") or ""):
+                return page
+            problem = LiveFailed(str(page["note"]))
+        raise problem
+
+
+@contextmanager
+def _api_client(target: LiveTarget) -> Iterator[tuple[Any, Any, _Credentials]]:
+    """The core and coordination APIs. The client library handles contexts and exec plugins; its import takes a second."""
+    from kubernetes import client, config
+
+    configured = client.Configuration()
+    try:
+        config.load_kube_config(
+            config_file=None if target.kubeconfig is None else str(target.kubeconfig),
+            context=target.context,
+            client_configuration=configured,
+            persist_config=False,
+        )
+    except (config.ConfigException, OSError) as error:
+        raise LiveFailed(f"kubeconfig: {' '.join(str(error).split())}") from None
+    api = client.ApiClient(configured)
+    api.user_agent = f"policysched/{__version__}"
+    token = configured.get_api_key_with_prefix("BearerToken")
+    credentials = _Credentials(token, configured.cert_file, configured.key_file)
+    try:
+        yield client.CoreV1Api(api), client.CoordinationV1Api(api), credentials
+    except client.ApiException as error:
+        raise LiveFailed(_describe_refusal(error)) from None
+    except Exception as error:
+        if type(error).__module__.startswith("urllib3"):
+            reason = getattr(error, "reason", error)
+            raise LiveFailed(f"{configured.host}: {' '.join(str(reason).split())}") from None
+        raise
+    finally:
+        api.close()
+
+
+def _describe_refusal(error: Any) -> str:
+    """The API server's message: for a missing permission it names the user, the verb and the resource."""
+    try:
+        message = orjson.loads(error.body or b"{}").get("message")
+    except (orjson.JSONDecodeError, AttributeError):
+        message = None
+    return f"the API server answered {error.status or 'nothing'}: {message or error.reason}"
+
+
+def _scheduler_pods(core: Any, namespace: str) -> list[Any]:
+    pods = core.list_namespaced_pod(namespace, label_selector=_PODS_LABEL, _request_timeout=TIMEOUT_S).items
+    return [pod for pod in pods if pod.status.phase == "Running" and not pod.metadata.deletion_timestamp]
+
+
+def _lease_holder(coordination: Any, namespace: str) -> str | None:
+    """None also without the permission to read it: then the pods are asked one after another."""
+    from kubernetes.client import ApiException
+
+    try:
+        lease = coordination.read_namespaced_lease("policysched", namespace, _request_timeout=TIMEOUT_S)
+    except ApiException:
+        return None
+    holder = lease.spec.holder_identity
+    return None if holder is None else str(holder)
+
+
+def _port_of(pod: Any) -> int:
+    ports = [port for container in pod.spec.containers for port in container.ports or ()]
+    named = [port.container_port for port in ports if port.name in PORT_NAMES]
+    return named[0] if named else PORT_DEFAULT
+
+
+def _get_from_pod(core: Any, pod: Any, url: str, credentials: _Credentials) -> dict[str, Any]:
+    from kubernetes.stream import portforward
+
+    port = _port_of(pod)
+    name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    forward = portforward(
+        core.connect_get_namespaced_pod_portforward,
+        pod.metadata.name,
+        pod.metadata.namespace,
+        ports=str(port),
+    )
+    try:
+        tunnel = forward.socket(port)
+        tunnel.settimeout(TIMEOUT_S)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # see the module's docstring
+        if credentials.cert_file:
+            context.load_cert_chain(credentials.cert_file, credentials.key_file)
+        connection = http.client.HTTPSConnection("localhost", port)
+        try:
+            connection.sock = context.wrap_socket(tunnel, server_hostname="localhost")
+            return _read(connection, url, credentials)
+        except (OSError, http.client.HTTPException) as error:
+            reason = forward.error(port) or describe_http_error(error)
+            raise LiveFailed(f"pod {name}, port {port}: {reason}") from error
+        finally:
+            connection.close()
+    finally:
+        forward.close()
+
+
+def _read(connection: http.client.HTTPConnection, url: str, credentials: _Credentials) -> dict[str, Any]:
+    headers = {"User-Agent": f"policysched/{__version__}", "Accept": "application/json"}
+    if credentials.authorization:
+        headers["Authorization"] = credentials.authorization
+    connection.request("GET", url, headers=headers)
+    answer = connection.getresponse()
+    body = answer.read()
+    if answer.status != 200:
+        text = " ".join(body.decode(errors="replace").split())[:500]
+        raise LiveFailed(_explain_status(answer.status, text, url.partition("?")[0]))
+    page = orjson.loads(body)
+    if not isinstance(page, dict):
+        raise LiveFailed("the scheduler's answer is not a page; is it of another version?")
+    return page
+
+
+def _explain_status(status: int, text: str, path: str) -> str:
+    match status:
+        case 401:
+            return f"the scheduler did not accept your credentials: {text}"
+        case 403:
+            return f"you may not get {path} of the scheduler: {text}. A ClusterRole with nonResourceURLs: [{path}] allows it"
+        case 404 if text.startswith("404"):
+            return f"the scheduler has no page {path}; it is of an earlier version, or an extender"
+        case 404:
+            return text
+        case _:
+            return f"the scheduler answered {status}: {text}"

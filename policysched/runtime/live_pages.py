@@ -1,0 +1,135 @@
+"""The pages that `policysched explain`, `pending`, `queue`, `samples` and `top` read from a running scheduler.
+
+Each is a generator of steps that run on the main loop between decisions, so that a page about 50,000 pods delays no
+decision by more than a few milliseconds.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from policysched.daemon.status import describe_ambiguous_pod, pending_pod_record
+from policysched.explanations.live import NotExplainable, explain_running
+from policysched.explanations.pending_causes import PendingCauses
+from policysched.metric_sources.samples_export import export_samples, samples_page
+from policysched.model.identifiers import NodeName
+from policysched.scheduler.pending_status import pending_status
+from policysched.scheduler.scheduler import Scheduler
+from policysched.serve.server import LivePage, NoSuchPage
+
+Json = dict[str, Any]
+Steps = Iterator[Json | None]
+Query = Mapping[str, str]
+
+_PODS_PER_STEP = 500
+_NODES_PER_STEP = 500
+FORMAT_VERSION = 1
+
+
+class LivePages:
+    """`unavailable_reason`: why this process has no data, None where it leads."""
+
+    def __init__(
+        self, scheduler: Scheduler, unavailable_reason: Callable[[], str | None], now_ns: Callable[[], int]
+    ) -> None:
+        self._scheduler, self._unavailable_reason, self._now_ns = scheduler, unavailable_reason, now_ns
+
+    def by_path(self) -> dict[str, LivePage]:
+        return {
+            "/explain": self.explain,
+            "/pending": self.pending,
+            "/queue": self.queue,
+            "/samples": self.samples,
+            "/nodes": self.nodes,
+        }
+
+    def explain(self, query: Query) -> Steps:
+        """`pod`: `namespace/name`, or a name that one pod has. Schema: `schemas/explain.json`."""
+        note, name = self._unavailable_reason(), query.get("pod", "")
+        if note is not None:
+            raise NoSuchPage(note)
+        names = self._scheduler.pending_pods.full_names(name)
+        if len(names) != 1:
+            raise NoSuchPage(describe_ambiguous_pod(name, names))
+        status = self._scheduler.pending_pods.status(names[0])
+        try:
+            for result in explain_running(self._scheduler.core, names[0], self._now_ns()):
+                if result is not None:
+                    record = result.record()
+                    waiting = None if status is None else pending_pod_record(status)
+                    yield {**record, "waiting": waiting}
+                    return
+                yield None
+        except NotExplainable as error:
+            raise NoSuchPage(str(error)) from None
+
+    def pending(self, _query: Query) -> Steps:
+        """The pending pods by cause. Schema: `schemas/pending.json`."""
+        causes, core = PendingCauses(), self._scheduler.core
+        for uids in _chunks(list(core.pods), _PODS_PER_STEP):
+            for uid in uids:
+                causes.add(core, uid)
+            yield None
+        yield {**causes.record(self._now_ns()), "note": self._unavailable_reason()}
+
+    def queue(self, query: Query) -> Steps:
+        """The pending pods in the order of the queue, the first `limit` (default: 100)."""
+        limit = query.get("limit", "100")
+        if not (limit.isascii() and limit.isdigit() and len(limit) < 9):
+            raise NoSuchPage(f"limit is not a number: {limit}")
+        core = self._scheduler.core
+        records = []
+        for uids in _chunks(list(core.pods), _PODS_PER_STEP):
+            for uid in uids:
+                pod, status = core.pods.get(uid), pending_status(core, uid)
+                if pod is not None and status is not None:
+                    records.append((pod.policy, pod.sort_key, uid, pending_pod_record(status)))
+            yield None
+        records.sort(key=lambda record: record[:3])
+        yield {
+            "format_version": FORMAT_VERSION,
+            "note": self._unavailable_reason(),
+            "counts": self._scheduler.pending_counts(),
+            "pods": [record for *_, record in records[: int(limit)]],
+            "omitted": max(0, len(records) - int(limit)),
+        }
+
+    def samples(self, _query: Query) -> Steps:
+        """What rules read as samples. Schema: `schemas/samples-export.json`."""
+        core = self._scheduler.core
+        states = core.samples.policy_states.texts()
+        yield None
+        policies = {}
+        for name, program in self._scheduler.programs().items():
+            policies[name] = export_samples(
+                program, self._scheduler.samples(name), states.get(name) if program.states else None
+            )
+            yield None
+        yield samples_page(policies, self._now_ns(), self._unavailable_reason())
+
+    def nodes(self, _query: Query) -> Steps:
+        """Requested and allocatable amounts of each node, and how many pods it has."""
+        cache, records = self._scheduler.cache, []
+        for names in _chunks(sorted(cache.nodes), _NODES_PER_STEP):
+            for name in names:
+                node = cache.nodes.get(NodeName(name))
+                if node is None:
+                    continue
+                usage = cache.ledger.usage(node.name)
+                records.append(
+                    {
+                        "node": node.name,
+                        "pods": len(usage.pods),
+                        "unschedulable": node.unschedulable,
+                        "requested": dict(usage.requested),
+                        "allocatable": dict(node.allocatable),
+                    }
+                )
+            yield None
+        yield {"format_version": FORMAT_VERSION, "note": self._unavailable_reason(), "nodes": records}
+
+
+def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
+    rest = iter(items)
+    while chunk := list(islice(rest, size)):
+        yield chunk

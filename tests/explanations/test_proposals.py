@@ -1,0 +1,208 @@
+"""What `explain` proposes is applied to a new cluster, where the reference implementation decides: the pod has a node
+with the change, and none with a step less of it."""
+
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from policysched.cluster.cache import ClusterCache
+from policysched.evaluate import Evaluator
+from policysched.evaluate import compile as compile_plan
+from policysched.explanations import proposals as module
+from policysched.explanations.proposals import Proposal, Situation, proposals, request_step, with_requests
+from policysched.lang.check import check_text
+from policysched.lang.ir.program import Program
+from policysched.model.identifiers import NodeName
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod, QueuedPodInfo
+from tests.builders import namespace, node, placed, pod
+from tests.reference.evaluate import evaluate as evaluate_by_reference
+
+CLUSTERS = int(os.environ.get("POLICYSCHED_PROPOSAL_CLUSTERS", "150"))
+
+
+def program(text: str) -> Program:
+    checked = check_text(text).program
+    assert checked is not None
+    return checked
+
+
+NOW_NS = 1_767_225_600 * 10**9
+FACTS = QueuedPodInfo(NOW_NS, 0)
+POLICY = """\
+policy test version 1
+include kube_default
+filter quiet reject (node.labels["noisy"] else "") == "yes"
+"""
+SPREAD = {
+    "topologySpreadConstraints": [
+        {
+            "maxSkew": 1,
+            "topologyKey": "topology.kubernetes.io/zone",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "web"}},
+        }
+    ]
+}
+
+
+class Scene:
+    """A small, nearly full cluster, and a pod that may fit nowhere."""
+
+    def __init__(self, seed: int, policy: Program) -> None:
+        dice = random.Random(seed)
+        self.program, self.plan = policy, compile_plan(policy)
+        self.nodes = [self._node(dice, index) for index in range(dice.randint(1, 5))]
+        self.placed: list[tuple[Pod, NodeName]] = []
+        for place in self.nodes:
+            left = place.allocatable["cpu"]
+            while left > 300 and dice.random() < 0.8:
+                cpu = dice.randrange(100, min(left, 2000) + 1, 50)
+                left -= cpu
+                number = len(self.placed)
+                member = pod(
+                    f"old-{number}", cpu=f"{cpu}m", memory="100Mi", labels={"app": dice.choice(("web", "db"))}
+                )
+                if dice.random() < 0.2:
+                    member = replace(member, owner_kind="DaemonSet")
+                self.placed.append((member, place.name))
+        self.pod = pod(
+            "new",
+            cpu=f"{dice.choice((200, 700, 1500, 3000, 5000))}m",
+            memory=dice.choice(("50Mi", "1Gi", "3000Mi")),
+            labels={"app": "web"},
+            node_selector={"disk": "ssd"} if dice.random() < 0.2 else {},
+            spec=SPREAD if dice.random() < 0.2 else None,
+        )
+
+    @staticmethod
+    def _node(dice: random.Random, index: int) -> Node:
+        labels = {"disk": dice.choice(("ssd", "hdd"))}
+        if dice.random() < 0.1:
+            labels["noisy"] = "yes"
+        return node(
+            f"n{index}",
+            cpu=dice.choice(("1", "2", "4")),
+            memory=dice.choice(("1Gi", "2Gi", "4Gi")),
+            pods=dice.choice(("2", "10")),
+            zone=dice.choice(("a", "b")),
+            labels=labels,
+            taints=dice.choice(((), (), ("team=ml:NoSchedule",), ("gone:NoExecute", "team=ml:NoSchedule"))),
+            unschedulable=dice.random() < 0.1,
+        )
+
+    def cache(self) -> ClusterCache:
+        cache = ClusterCache()
+        cache.put_namespace(namespace())
+        for each in self.nodes:
+            cache.put_node(each)
+        for member, place in self.placed:
+            cache.put_pod(placed(member, place))
+        return cache
+
+    def found(self) -> list[Proposal]:
+        cache = self.cache()
+        evaluator = Evaluator(cache)
+        explanation = evaluator.explain(self.plan, self.pod, now_ns=NOW_NS, facts=FACTS, samples={})
+        if explanation.selected is not None:
+            return []
+        situation = Situation(
+            cache, evaluator, self.plan, self.pod, FACTS, {}, NOW_NS, explanation, lambda _: (self.plan, {})
+        )
+        return [proposal for proposal in proposals(situation) if proposal is not None]
+
+    def node_for(self, asked: Pod, cache: ClusterCache) -> str | None:
+        return evaluate_by_reference(self.program, asked, cache, now_ns=NOW_NS, facts=FACTS).selected
+
+    def applied(self, proposal: Proposal) -> tuple[Pod, ClusterCache]:
+        """The pod and the cluster after somebody did what the proposal says."""
+        cache, asked = self.cache(), self.pod
+        if proposal.kind == "uncordon":
+            old = cache.nodes[proposal.node]
+            taints = tuple(taint for taint in old.taints if taint.key != "node.kubernetes.io/unschedulable")
+            cache.put_node(replace(old, unschedulable=False, taints=taints))
+        elif proposal.pod is not None:
+            asked = proposal.pod
+        elif proposal.moved is not None:
+            member, target = proposal.moved
+            cache.drop_pod(member.uid)
+            cache.put_pod(placed(member, target))
+        else:
+            assert proposal.like is not None
+            like = cache.nodes[proposal.like]
+            labels = {**like.labels, "kubernetes.io/hostname": "added"}
+            cache.put_node(replace(like, name=NodeName("added"), uid="added", labels=labels))
+        return asked, cache
+
+    def one_step_less(self, proposal: Proposal) -> Iterator[Pod]:
+        """The pods that a step less would leave: for other proposals than a lower request, the pod as it is."""
+        if proposal.kind != "request":
+            yield self.pod
+            return
+        assert proposal.pod is not None
+        lowered = {
+            name: amount for name, amount in proposal.pod.requests.items() if amount < self.pod.requests[name]
+        }
+        for name, amount in lowered.items():
+            raised = min(amount + request_step(name), self.pod.requests[name])
+            yield with_requests(self.pod, {**lowered, name: raised})
+
+
+def broken(scene: Scene) -> Iterator[str]:
+    """Each proposal that does not place the pod, or of which a step less would do."""
+    for proposal in scene.found():
+        asked, cache = scene.applied(proposal)
+        if scene.node_for(asked, cache) is None:
+            yield f"{proposal.text}: the pod still fits nowhere"
+        if proposal.kind == "move":
+            assert proposal.moved is not None
+            member, target = proposal.moved
+            cache = scene.cache()
+            cache.drop_pod(member.uid)
+            allowed = evaluate_by_reference(scene.program, member, cache, now_ns=NOW_NS, facts=FACTS).feasible
+            if target not in allowed:
+                yield f"{proposal.text}: {target} does not take it"
+        for less in scene.one_step_less(proposal):
+            if scene.node_for(less, scene.cache()) is not None:
+                yield f"{proposal.text}: a step less is enough"
+
+
+def test_every_proposal_places_the_pod_and_a_step_less_does_not() -> None:
+    policy, kinds = program(POLICY), Counter[str]()
+
+    for seed in range(CLUSTERS):
+        scene = Scene(seed, policy)
+        assert list(broken(scene)) == [], f"seed {seed}"
+        kinds.update(proposal.kind for proposal in scene.found())
+
+    assert set(kinds) == {"request", "toleration", "uncordon", "node selector", "move", "node"}
+
+
+def _lowers_too_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_round_down", lambda _, amount: amount // 2)
+    monkeypatch.setattr(module, "_higher_request", lambda *_: None)
+
+
+def _forgets_a_taint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Situation, "selected", lambda *_: NodeName("n0"))
+
+
+def _moves_without_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_target_of_move", lambda *_: NodeName("n0"))
+
+
+def _adds_any_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Situation, "fits_on", lambda *_: True)
+
+
+@pytest.mark.parametrize("bug", [_lowers_too_far, _forgets_a_taint, _moves_without_a_target, _adds_any_node])
+def test_planted_bugs_are_found(bug: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert callable(bug)
+    bug(monkeypatch)
+    policy = program(POLICY)
+
+    assert any(problem for seed in range(CLUSTERS) for problem in broken(Scene(seed, policy)))

@@ -1,0 +1,109 @@
+"""The pages of a running scheduler agree with its state, and the commands print them."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+
+from policysched.lang.check import check_text
+from policysched.runtime.live_pages import LivePages
+from policysched.schemas import schema
+from policysched.serve.server import NoSuchPage
+from tests.builders import node, pod
+from tests.scheduler.rig import FIT, Rig
+
+
+def last(steps: Iterator[dict[str, Any] | None]) -> dict[str, Any]:
+    """The page, as JSON carries it."""
+    found = [step for step in steps if step is not None]
+    assert len(found) == 1
+    page: dict[str, Any] = json.loads(json.dumps(found[0]))
+    return page
+
+
+def pages(rig: Rig) -> LivePages:
+    return LivePages(rig.scheduler, lambda: None, lambda: rig.now_ns)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    gangless = [pod("fine", cpu="1"), pod("huge", cpu="64", memory="1Gi"), pod("huge-2", cpu="64")]
+    rig = Rig(FIT, node("a", cpu="4"), node("b", cpu="500m", unschedulable=True), *gangless)
+    rig.settle()
+    rig.confirm_binds()
+    return rig
+
+
+def test_a_pending_pod_is_explained_on_the_state_that_decides(rig: Rig) -> None:
+    page = last(pages(rig).explain({"pod": "huge"}))
+
+    jsonschema.validate(page, schema("explain"))
+    assert page["message"] == rig.pending_message("huge")
+    assert page["waiting"]["queue"] == "unschedulable"
+    assert page["placed_on"] is None
+    assert page["closest"]["node"] == "a"
+
+
+def test_a_placed_pod_is_explained_as_if_its_own_room_were_free(rig: Rig) -> None:
+    page = last(pages(rig).explain({"pod": "default/fine"}))
+
+    assert page["placed_on"] == "a"
+    assert page["selected"] == "a"
+    assert page["message"].startswith("default/fine is on a, with a total of ")
+    assert page["waiting"] is None and page["would_fit"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("nobody", "no pod named nobody"), ("default/nobody", "does not exist")]
+)
+def test_a_pod_that_is_not_there_is_reported(rig: Rig, name: str, words: str) -> None:
+    with pytest.raises(NoSuchPage, match=words):
+        last(pages(rig).explain({"pod": name}))
+
+
+def test_explaining_changes_nothing(rig: Rig) -> None:
+    before = rig.scheduler.core.cache.ledger.check(), len(rig.scheduler.decisions), rig.counts()
+
+    for name in ("huge", "fine", "huge-2"):
+        last(pages(rig).explain({"pod": name}))
+
+    assert (rig.scheduler.core.cache.ledger.check(), len(rig.scheduler.decisions), rig.counts()) == before
+    rig.check_invariants()
+    assert rig.pass_time(1) == []
+
+
+def test_pending_pods_are_counted_by_cause_with_what_they_request(rig: Rig) -> None:
+    page = last(pages(rig).pending({}))
+
+    jsonschema.validate(page, schema("pending"))
+    assert page["pods"] == 2
+    assert sum(cause["pods"] for cause in page["causes"]) == 2
+    assert page["causes"][0]["requests"]["cpu"] == "128"
+    assert sorted(page["causes"][0]["examples"]) == ["default/huge", "default/huge-2"]
+
+
+def test_the_queue_and_the_nodes_are_listed(rig: Rig) -> None:
+    queue, nodes = last(pages(rig).queue({"limit": "1"})), last(pages(rig).nodes({}))
+
+    assert len(queue["pods"]) == 1 and queue["omitted"] == 1
+    by_name = {each["node"]: each for each in nodes["nodes"]}
+    assert by_name["a"]["requested"]["cpu"] == 1000 and by_name["a"]["pods"] == 1
+    assert by_name["b"]["unschedulable"] is True
+
+
+def test_the_samples_page_is_an_export_that_can_be_read_back(rig: Rig) -> None:
+    page = last(pages(rig).samples({}))
+
+    jsonschema.validate(page, schema("samples-export"))
+    assert list(page["policies"]) == ["test"]
+    assert check_text(FIT).program is not None
+
+
+def test_a_replica_that_does_not_lead_says_so(rig: Rig) -> None:
+    follower = LivePages(rig.scheduler, lambda: "this replica does not lead", lambda: rig.now_ns)
+
+    with pytest.raises(NoSuchPage, match="does not lead"):
+        last(follower.explain({"pod": "huge"}))
+    assert last(follower.pending({}))["note"] == "this replica does not lead"
