@@ -24,7 +24,7 @@ from policysched.cluster.devices.pod_claims import (
     unbindable_claims,
 )
 from policysched.evaluate import NodeSelection, Overlay, PrebindRequirements, TopologyDomain, Verdict
-from policysched.lang.ir.program import Extender, Program
+from policysched.lang.ir.program import Program
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.commands import Deallocate, DeleteExtendedClaim
@@ -41,6 +41,7 @@ from policysched.scheduler.outcome import (
     reject_pod,
     rejected_early,
     stop_attempt,
+    with_preemption_skipped,
 )
 from policysched.scheduler.prebind import Prebinder, bind_command
 from policysched.scheduler.preemption.default_preemption import (
@@ -152,7 +153,7 @@ class PodAttempts:
         else:  # no pod is evicted for this one, so a nomination of an earlier attempt ends
             core.clear_nomination(pod.uid, now_ns)
             if result.node_count and core.plan(pod.policy).allows_preemption:
-                result = _with_preemption_skipped(result, extenders)
+                result = with_preemption_skipped(result, extenders)
         self.record_failure(pod, result, now_ns)
         core.queue.apply_backoff(pod, now_ns)
         self._enqueuer.rekey(pod, now_ns)
@@ -168,6 +169,10 @@ class PodAttempts:
         if refusal is not None:
             core.quotas.wait(equivalence_key, pod.policy, refusal, any_release=bool(refusal.block.claims))
         core.report_pending(pod, result.reason, result.message, now_ns)
+
+    def has_other_steps(self, pod: PendingPod) -> bool:
+        """Whether more than an evaluation decides about the pod: an eviction for it, or an extender."""
+        return self._preemption.is_evicting(pod.uid) or bool(self._extender_calls.applicable_extenders(pod))
 
     def _park_until_evicted(self, pod: PendingPod, now_ns: int) -> None:
         """Only the answer to the pod's own eviction requeues it, whatever happens meanwhile."""
@@ -441,10 +446,3 @@ class PodAttempts:
                 samples=decision_samples(program.metrics, core.samples.of_policy(program.name), node, now_ns),
             )
         )
-
-
-def _with_preemption_skipped(failure: AttemptFailure, extenders: tuple[Extender, ...]) -> AttemptFailure:
-    """No preemption while extenders apply: they were not called about the node, and may reject it."""
-    names = ", ".join(extender.name for extender in extenders)
-    reason = f"preemption: not tried, because extender {names} applies to this pod."
-    return replace(failure, message=unavailable_message(failure.node_count, failure.counts, reason))

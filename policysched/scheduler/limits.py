@@ -25,6 +25,9 @@ class SchedulerLimits:
         to `rejection_hold_max_s`.
     attempt_step_cost_max: cost of an attempt that one call of `decide` runs, in the units of `steps` (about 10 µs).
         The next call continues a longer attempt.
+    gang_piece_cost_max: after so much of the search for a gang, in the same units, it pauses: events are applied, and
+        other pods are decided for as long.
+    gang_head_start_cost: pods behind the gang in the order of its policy are decided in pauses only after so much.
     decision_budget: a pod is not evaluated if that would take more operations (see `evaluate.decision_cost`).
     """
 
@@ -43,6 +46,8 @@ class SchedulerLimits:
     rejection_hold_s: float = 60.0
     rejection_hold_max_s: float = 600.0
     attempt_step_cost_max: int = 500
+    gang_piece_cost_max: int = 5_000
+    gang_head_start_cost: int = 50_000
     decision_budget: int = DECISION_BUDGET_DEFAULT
 
     def backoff_ns(self, attempts: int) -> int:

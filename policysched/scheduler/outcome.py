@@ -1,15 +1,16 @@
 """The result of one attempt of a pod."""
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policysched.evaluate import PrebindRequirements
+from policysched.lang.ir.program import Extender
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.quotas.quota_books import QuotaRefusal
-from policysched.scheduler.unschedulable_message import filter_error_message
+from policysched.scheduler.unschedulable_message import filter_error_message, unavailable_message
 
 PLACED_POD_EVENTS = frozenset({ClusterEvent.ASSIGNED_POD_DELETE, ClusterEvent.ASSIGNED_POD_UPDATE})
 """Events that can help a pod that no new node would help."""
@@ -78,3 +79,10 @@ def stop_attempt(
     return AttemptFailure(
         "SchedulerError", filter_error_message(error), 0, {}, requeue_events, valid_until_ns
     )
+
+
+def with_preemption_skipped(failure: AttemptFailure, extenders: tuple[Extender, ...]) -> AttemptFailure:
+    """No preemption while extenders apply: they were not called about the node, and may reject it."""
+    names = ", ".join(extender.name for extender in extenders)
+    reason = f"preemption: not tried, because extender {names} applies to this pod."
+    return replace(failure, message=unavailable_message(failure.node_count, failure.counts, reason))

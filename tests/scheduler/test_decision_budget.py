@@ -186,9 +186,7 @@ def test_after_all_domains_were_tried_a_new_round_starts_a_minute_later(
 
 
 def test_a_search_that_starts_with_the_same_domains_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        gang_attempt.GangAttempts, "_domains_to_skip", staticmethod(lambda _: frozenset[str]())
-    )
+    monkeypatch.setattr(gang_attempt, "domains_to_skip", lambda _: frozenset[str]())
 
     with pytest.raises(AssertionError):
         test_a_search_that_was_cut_off_continues_with_the_domains_that_are_left(monkeypatch)

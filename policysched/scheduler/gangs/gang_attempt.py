@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from policysched.evaluate import TopologyDomain
+from policysched.evaluate import Overlay, TopologyDomain
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
@@ -23,7 +23,12 @@ from policysched.scheduler.gangs.gang_preemption import (
     find_gang_placement,
     gang_overlay,
 )
-from policysched.scheduler.gangs.gang_search_result import GangSearchResult, gang_message
+from policysched.scheduler.gangs.gang_search_result import (
+    GangSearchResult,
+    domains_to_skip,
+    gang_message,
+    remember_domains,
+)
 from policysched.scheduler.gangs.member_order import largest_first, members_in_attempt_order
 from policysched.scheduler.gangs.member_trial import MemberTrial
 from policysched.scheduler.limits import SECOND_NS
@@ -67,6 +72,19 @@ class GangAttempts:
         self._enqueuer = enqueuer
         self._preemption = preemption
         self._quota_preemption = QuotaPreemption(core, preemption)
+        self._now_ns = 0
+        self._cluster_changed = False
+        self.pausable_search: GangSearchResult | None = None
+        """The search that has yielded, if the cluster may change before it goes on."""
+
+    def begin(self, now_ns: int) -> None:
+        """An attempt begins."""
+        self._now_ns, self._cluster_changed, self.pausable_search = now_ns, False, None
+        self._core.queue.missed_events.clear()
+
+    def resume(self, now_ns: int, *, cluster_changed: bool) -> None:
+        """The attempt goes on after a pause."""
+        self._now_ns, self._cluster_changed = now_ns, cluster_changed
 
     def attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
         """Attempt a gang that was just popped, then park or requeue the members that are left."""
@@ -78,7 +96,9 @@ class GangAttempts:
         for pod in gang.pending_members.values():
             pod.attempts += 1
         needed = gang.needed_count
-        search = yield from self._search(gang, now_ns)
+        members = set(gang.pending_members)
+        search = yield from self._search(gang)
+        now_ns = self._now_ns  # there may have been pauses
         placed = search.fits if len(search.fits) >= needed else []
         if placed and self._yields(gang, was_last, now_ns):
             return
@@ -104,6 +124,10 @@ class GangAttempts:
         if preemption is None and not reclaiming:
             self._preemption.clear_gang_nominations(gang, now_ns)
         self._park_gang(gang, search, placed, needed, preemption, now_ns)
+        for event in sorted(self._core.queue.missed_events, key=lambda event: event.value):
+            self._core.queue.open_group(gang.id, now_ns, event)
+        if not members.issuperset(gang.pending_members):
+            self._enqueuer.refresh_gang(gang, now_ns, "PodAdd")
 
     def _yields(self, gang: QueuedGang, was_last: bool, now_ns: int) -> bool:
         """Whether the gang is put back behind earlier entries of its policy, as if it had not been attempted."""
@@ -115,7 +139,7 @@ class GangAttempts:
             attempted.attempts -= 1
         return True
 
-    def _search(self, gang: QueuedGang, now_ns: int) -> Steps[GangSearchResult]:
+    def _search(self, gang: QueuedGang) -> Steps[GangSearchResult]:
         """Find nodes for the members.
 
         A gang with a topology key gets the first domain that fits enough members, or else the
@@ -128,29 +152,28 @@ class GangAttempts:
         refused = self._refused_by_quotas(gang)
         if refused is not None:
             return refused
-        return (yield from self._search_nodes(gang, now_ns))
+        return (yield from self._search_nodes(gang))
 
     def _search_nodes(
         self,
         gang: QueuedGang,
-        now_ns: int,
         removed: Sequence[Pod] = (),
         usage: QuotaUsage | None = None,
     ) -> Steps[GangSearchResult]:
         """Find nodes for members that the quotas admit. `removed`: pods that would be evicted; `usage`: of the quotas
         without them."""
         if gang.topology is None:
-            search = yield from self._search_domain(gang, None, now_ns, removed, usage)
-            trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, now_ns)
+            search = yield from self._search_domain(gang, None, removed, usage)
+            trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, self._now_ns)
             return (yield from self._with_backtracking(gang, [search], trial)) or search
         searches: list[GangSearchResult] = []
         left_out = False
-        skipped = self._domains_to_skip(gang) if usage is None else frozenset[str]()
+        skipped = domains_to_skip(gang) if usage is None else frozenset[str]()
         equivalence_keys = self._pod_attempts.gang_equivalence_keys(gang.members_in_order())
         for domain in candidate_domains(
-            self._core, gang, gang.topology, equivalence_keys, now_ns, except_values=skipped
+            self._core, gang, gang.topology, equivalence_keys, lambda: self._now_ns, except_values=skipped
         ):
-            search = yield from self._search_domain(gang, domain, now_ns, removed, usage)
+            search = yield from self._search_domain(gang, domain, removed, usage)
             if search.fits and len(search.fits) >= gang.needed_count:
                 return search
             searches.append(search)
@@ -158,45 +181,24 @@ class GangAttempts:
                 self._core.records.counters.count_over_budget(gang.policy)
                 left_out = True
                 break
-        trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, now_ns)
+        trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, self._now_ns)
         backtracked = yield from self._with_backtracking(gang, searches, trial)
         if backtracked is not None:
             return backtracked
         if not left_out:
-            closest = closest_domain(self._core, gang, gang.topology, now_ns)
+            closest = closest_domain(self._core, gang, gang.topology, self._now_ns)
             if closest is not None and all(search.domain != closest for search in searches):
-                searches.append((yield from self._search_domain(gang, closest, now_ns, removed, usage)))
+                searches.append((yield from self._search_domain(gang, closest, removed, usage)))
         if not searches:
             no_domain = TopologyDomain(gang.topology, None)
-            searches.append((yield from self._search_domain(gang, no_domain, now_ns, removed, usage)))
+            searches.append((yield from self._search_domain(gang, no_domain, removed, usage)))
         best = max(searches, key=lambda search: len(search.fits))
         if usage is None:
-            self._remember_domains(gang, skipped, searches, best, left_out=left_out)
+            remember_domains(gang, skipped, searches, best, left_out=left_out)
         best.other_domain_failures = [
             failure for search in searches if search is not best for failure in search.failures.values()
         ]
         return best
-
-    @staticmethod
-    def _domains_to_skip(gang: QueuedGang) -> frozenset[str]:
-        """The domains that the attempts before this one tried. Placed members fix the domain: none is skipped then."""
-        return frozenset() if gang.placed_members else gang.domains_tried
-
-    @staticmethod
-    def _remember_domains(
-        gang: QueuedGang,
-        skipped: frozenset[str],
-        searches: Sequence[GangSearchResult],
-        best: GangSearchResult,
-        *,
-        left_out: bool,
-    ) -> None:
-        """Have the next attempt continue with the domains that this one left out, until none is left."""
-        values = {search.domain.value for search in searches if search.domain is not None}
-        tried = skipped | {value for value in values if value is not None}
-        gang.domains_tried = tried if left_out else frozenset()
-        best.domains_tried = len(tried) if left_out else None
-        best.ends_round = bool(skipped) and not left_out
 
     def _refused_by_quotas(self, gang: QueuedGang) -> GangSearchResult | None:
         """The result if the quotas admit too few members together; None: enough. No member is evaluated for it."""
@@ -271,7 +273,6 @@ class GangAttempts:
         self,
         gang: QueuedGang,
         domain: TopologyDomain | None,
-        now_ns: int,
         removed: Sequence[Pod],
         usage: QuotaUsage | None,
     ) -> Steps[GangSearchResult]:
@@ -281,6 +282,7 @@ class GangAttempts:
         pending_by_class = Counter(equivalence_keys.values())
         possible = len(members)
         overlay = gang_overlay(core, gang)
+        search.overlay = overlay
         for victim in removed:
             overlay.remove_pod(victim.uid)
         trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
@@ -302,7 +304,13 @@ class GangAttempts:
             operations = core.evaluator.decision_cost(pod.pod)
             search.operations += operations
             search.evaluations += 1
+            self.pausable_search = search if usage is None and not search.has_reservations else None
             yield evaluation_cost(len(core.cache.nodes), operations)
+            self.pausable_search, now_ns = None, self._now_ns
+            if self._cluster_changed:
+                self._cluster_changed = False
+                overlay, trial = self._place_again(gang, search, trial)
+                search.overlay = overlay
             yield from self._pod_attempts.warm_up(pod, now_ns)
             result = self._pod_attempts.evaluate(pod, overlay, now_ns, domain)
             if isinstance(result, AttemptSuccess):
@@ -312,11 +320,26 @@ class GangAttempts:
                     result, prebind_work=self._pod_attempts.add_to_overlay(pod, result.node, overlay, now_ns)
                 )
                 search.fits.append((pod, result))
+                search.has_reservations |= result.prebind_work is not None
                 pending_by_class[equivalence_keys[pod.uid]] -= 1
             else:
                 search.failures[equivalence_keys[pod.uid]] = result
                 possible -= pending_by_class[equivalence_keys[pod.uid]]
         return search
+
+    def _place_again(
+        self, gang: QueuedGang, search: GangSearchResult, trial: QuotaUsage | None
+    ) -> tuple[Overlay, QuotaUsage | None]:
+        """The present cluster with the members that have a node, and the quotas with what they use."""
+        core, overlay = self._core, search.overlay or gang_overlay(self._core, gang)
+        if trial is not None:
+            trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
+        for pod, success in search.fits:
+            if search.overlay is None:
+                overlay.add_pod(pod.pod, success.node)
+            if trial is not None:
+                trial.add(core.quotas.charge_of(pod.pod))
+        return overlay, trial
 
     def _reclaim_for_gang(self, gang: QueuedGang, search: GangSearchResult, now_ns: int) -> Steps[bool]:
         """Take back quota that others borrow from the gang. Returns whether pods are leaving for it."""
@@ -325,7 +348,7 @@ class GangAttempts:
         def place(
             victims: Sequence[Pod], usage: QuotaUsage
         ) -> Steps[list[tuple[PendingPod, AttemptSuccess]]]:
-            found = yield from self._search_nodes(gang, now_ns, victims, usage)
+            found = yield from self._search_nodes(gang, victims, usage)
             return found.fits
 
         members = members_in_attempt_order(self._core, gang)[: gang.needed_count]

@@ -6,7 +6,7 @@ nowhere, or only where the others do not fit, the domains of later members follo
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 
 from policysched.evaluate import TopologyDomain
 from policysched.model.identifiers import PodUid
@@ -21,12 +21,12 @@ def candidate_domains(
     gang: QueuedGang,
     key: str,
     equivalence_keys: Mapping[PodUid, Hashable],
-    now_ns: int,
+    clock: Callable[[], int],
     except_values: Collection[str] = (),
 ) -> Iterator[TopologyDomain]:
     """Domains feasible for the first member, then those feasible only for later members.
 
-    Members with the same entry in `equivalence_keys` share one verdict. Yields nothing if no domain
+    The search may pause between two domains; `clock` is the time. Members with the same entry in `equivalence_keys` share one verdict. Yields nothing if no domain
     is feasible for any member, or only those of `except_values` are.
     """
     placed_value = _placed_domain(core, gang, key)
@@ -43,7 +43,7 @@ def candidate_domains(
         if sum(equivalence_keys[other.uid] not in tried_keys for other in members) < gang.needed_count:
             return
         tried_keys.add(equivalence_keys[member.uid])
-        for value in _feasible_domains(core, gang, member, key, gang.needed_count, same_requests, now_ns):
+        for value in _feasible_domains(core, gang, member, key, gang.needed_count, same_requests, clock()):
             if value not in yielded:
                 yielded.add(value)
                 yield TopologyDomain(key, value)

@@ -100,6 +100,10 @@ class DefaultPreemption:
 
     # ── decision ───────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def is_evicting(self, uid: PodUid) -> bool:
+        """Whether an eviction for the pod is in flight."""
+        return uid in self._evicting
+
     def defer_attempt(self, uid: PodUid) -> bool:
         """Whether an eviction for the pod is in flight. The attempt is made once that is answered."""
         eviction = self._evicting.get(uid)
