@@ -36,7 +36,11 @@ from policysched.cli.start_options import (
 @click.option("--http", metavar="ADDRESS", help="The address to listen on: HOST:PORT or :PORT.")
 @http_options
 @click.option(
-    "--budget", "budget_s", type=float, metavar="SECONDS", help="Time limit for a response (default: 4)."
+    "--response-timeout",
+    "response_timeout_s",
+    type=float,
+    metavar="SECONDS",
+    help="Time limit for a response (default: 4).",
 )
 @config_option
 @metrics_option
@@ -49,7 +53,7 @@ def extender(
     policy_files: tuple[str, ...],
     last_good: str | None,
     http: str | None,
-    budget_s: float | None,
+    response_timeout_s: float | None,
     config: str | None,
     metrics: str | None,
     log_format: str | None,
@@ -82,7 +86,7 @@ def extender(
         "metrics": metrics,
         "log": drop_none(format=log_format, level=log_level),
         "http_server": http_server_flags(http_server),
-        "extender_server": drop_none(budget_s=budget_s),
+        "extender_server": drop_none(response_timeout_s=response_timeout_s),
     }
     return _run(config or os.environ.get("POLICYSCHED_CONFIG"), drop_none(**flags))
 

@@ -80,7 +80,7 @@ def _record(rows: "Listing") -> dict[str, Any]:
         "steps": [_plain(asdict(row)) for row in rows.steps],
         "cost": _cost_record(rows.cost),
         "pods_agree_on": list(rows.read_set),
-        "wakes": [event.value for event in rows.wakes],
+        "requeue_events": [event.value for event in rows.requeue_events],
         "extenders": [asdict(row) for row in rows.extenders],
         "clauses": [{"text": clause.text, "written": clause.is_explicit} for clause in rows.clauses],
         "outage": rows.outage,
@@ -137,7 +137,7 @@ def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
     for row in rows.rules:
         name = f"{row.kind} {row.name}" + (f" × {row.weight}" if row.weight is not None else "")
         node_reads = [*row.node_reads, *(f"metric {metric}" for metric in row.metrics)]
-        events = [event.value for event in row.wakes] if row.kind == "filter" else []
+        events = [event.value for event in row.requeue_events] if row.kind == "filter" else []
         if row.recover is not None:
             name += f"\n  recover {row.recover}"
         cells = [
@@ -177,7 +177,9 @@ def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
         console.print()
         console.print(table)
     _print_section(console, "Pods that are equal in these share an evaluation:", rows.read_set)
-    _print_section(console, "Events that requeue a rejected pod:", tuple(event.value for event in rows.wakes))
+    _print_section(
+        console, "Events that requeue a rejected pod:", tuple(event.value for event in rows.requeue_events)
+    )
     _print_section(
         console,
         "Not supported by this version:",

@@ -112,14 +112,14 @@ def sample_families(metric_monitor: MetricMonitor) -> Iterator[MetricFamily]:
     )
     yield gauge_family(
         "policysched_sample_left_out",
-        "Series of the last successful poll that were not usable: unmatched (no such node), doubled (two series for a "
+        "Series of the last successful poll that were not usable: unmatched (no such node), duplicated (two series for a "
         "node), invalid (not a value of the type).",
         {
             (*labels(status), ("why", why)): count
             for status, poll in good
             for why, count in (
                 ("unmatched", poll.unmatched),
-                ("doubled", poll.duplicated),
+                ("duplicated", poll.duplicated),
                 ("invalid", poll.invalid),
             )
         },

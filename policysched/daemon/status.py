@@ -106,7 +106,7 @@ def _policy(policy: PolicyStatus, params: Json) -> Json:
 
 
 def _metric(metric: MetricStatus, now_ns: int) -> Json:
-    good, trouble = metric.last_good_poll, metric.last_failure
+    good, failure = metric.last_good_poll, metric.last_failure
     return {
         "source": metric.source,
         "unserved": metric.unserved_reason,
@@ -117,13 +117,13 @@ def _metric(metric: MetricStatus, now_ns: int) -> Json:
             "age_s": _seconds(now_ns - good.polled_ns),
             "nodes": good.nodes,
             "unmatched": good.unmatched,
-            "doubled": good.duplicated,
+            "duplicated": good.duplicated,
             "invalid": good.invalid,
             "warnings": list(good.warnings),
         },
-        "trouble": None
-        if trouble is None
-        else {"kind": trouble.kind, "message": trouble.message, "since": _time(trouble.since_ns)},
+        "failure": None
+        if failure is None
+        else {"kind": failure.kind, "message": failure.message, "since": _time(failure.since_ns)},
     }
 
 
@@ -150,12 +150,12 @@ def _pending_pod(pod: PendingPodStatus) -> Json:
         "uid": pod.uid,
         "policy": pod.policy,
         "gang": pod.gang,
-        "place": pod.state,
+        "queue": pod.state,
         "message": pod.message,
         "attempts": pod.attempts,
         "queued": _time(pod.queued_ns),
         "backoff_until": None if pod.backoff_until_ns is None else _time(pod.backoff_until_ns),
-        "wakes": list(pod.requeue_events),
+        "requeue_events": list(pod.requeue_events),
     }
 
 

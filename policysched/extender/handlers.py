@@ -32,12 +32,12 @@ RecordRequest = Callable[[str, str, str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class ExtenderLimits:
-    """`budget_s`: the time limit of a response (kube-scheduler's `httpTimeout` should be longer). `body_bytes_max`,
+    """`response_timeout_s`: the time limit of a response (kube-scheduler's `httpTimeout` should be longer). `body_bytes_max`,
     `values_max`: full node lists are large, about 10 kB and 550 JSON values per node (an object counts as
     three). `requests_max`: concurrent requests;
     kube-scheduler filters and scores one pod at a time, but binds many at once."""
 
-    budget_s: float = 4.0
+    response_timeout_s: float = 4.0
     body_bytes_max: int = 64 * 2**20
     values_max: int = 3_000_000
     requests_max: int = 128
@@ -71,7 +71,7 @@ class ExtenderHandlers:
         self._now_ns = now_ns
         self._node_reader = NodeDecodeCache()
         self._unresolved_binds: set[asyncio.Task[None]] = set()
-        self.budget_s = limits.budget_s
+        self.response_timeout_s = limits.response_timeout_s
         self.requests_max = limits.requests_max
         self.body_bytes_max = limits.body_bytes_max
         self.values_max = limits.values_max
@@ -100,7 +100,7 @@ class ExtenderHandlers:
             return _failure_reply(call, 400, "bad", str(error))
 
     def timeout_response(self, call: ExtenderHttpCall) -> ExtenderResponse:
-        return _failure_reply(call, 503, "late", f"no response within {self.budget_s:g} s")
+        return _failure_reply(call, 503, "late", f"no response within {self.response_timeout_s:g} s")
 
     def too_large_response(self, call: ExtenderHttpCall, limit: str) -> ExtenderResponse:
         return _failure_reply(call, 413, "bad", limit)
@@ -163,9 +163,7 @@ class ExtenderHandlers:
                     outcome = await self._binder.bind_now(bind)
             except (TimeoutError, asyncio.CancelledError):
                 self._resolve_unknown_bind(bind)
-                message = (
-                    f"no response from the API server within {self.budget_s:g} s; the pod may be bound or not"
-                )
+                message = f"no response from the API server within {self.response_timeout_s:g} s; the pod may be bound or not"
                 return _failure_reply(call, 503, "late", message)
             self._post(outcome)
             if isinstance(outcome, BindConfirmed):

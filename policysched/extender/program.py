@@ -114,5 +114,5 @@ def _serve(
         process.on_exit,
         routes=extender_routes(handlers, loop),
         body_bytes_max=settings.limits.body_bytes_max,
-        response_timeout_s=max(RESPONSE_TIMEOUT_S, 2 * settings.limits.budget_s),
+        response_timeout_s=max(RESPONSE_TIMEOUT_S, 2 * settings.limits.response_timeout_s),
     )

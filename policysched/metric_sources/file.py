@@ -169,7 +169,7 @@ class FileSampleSource:
         lacking: set[MetricKey] = set()
         while True:
             changed = self._reload_if_changed()
-            self._status.count_poll("garbage" if self._broken is not None else "ok")
+            self._status.count_poll("malformed" if self._broken is not None else "ok")
             now_ns = self._now_ns()
             wanted = consumer.declared_metrics()
             for key in [key for key in {*delivered, *lacking} if key[1] not in wanted.get(key[0], {})]:
@@ -182,7 +182,7 @@ class FileSampleSource:
                         continue
                     if self._broken is not None:
                         lacking.add((policy, name))
-                        why = PollError("garbage", str(self._broken))
+                        why = PollError("malformed", str(self._broken))
                         self._status.record_delivery_failure((policy, name), why, now_ns)
                         continue
                     before, at_ns = delivered.get((policy, name), (None, -(2**62)))

@@ -146,10 +146,10 @@ def _items(body: bytes) -> list[Any]:
     try:
         response = orjson.loads(body)
     except orjson.JSONDecodeError:
-        raise PollError("garbage", "the response is not JSON") from None
+        raise PollError("malformed", "the response is not JSON") from None
     items = response.get("items") if isinstance(response, dict) else None
     if not isinstance(items, list):
-        raise PollError("garbage", "the response is not a NodeMetricsList")
+        raise PollError("malformed", "the response is not a NodeMetricsList")
     return items
 
 

@@ -33,7 +33,7 @@ POLL_ERROR_KINDS = frozenset(
         "status",  # any other HTTP status but 200
         "query",  # the server rejects the query, or fails to evaluate it
         "too_large",
-        "garbage",  # not JSON, or not of the API's form
+        "malformed",  # not JSON, or not of the API's form
         "wrong_type",  # a scalar or a range instead of one value per series
     }
 )

@@ -44,7 +44,7 @@ def parse_response(body: bytes) -> InstantVector:
         help_ = {"scalar": "; wrap it in vector(...)", "matrix": "; remove the range selector"}.get(kind, "")
         raise PollError("wrong_type", f"the query returns a {kind}, not one value per series{help_}")
     if kind != "vector" or not isinstance(series, list):
-        raise PollError("garbage", "the response is not a Prometheus API response")
+        raise PollError("malformed", "the response is not a Prometheus API response")
     warnings = response.get("warnings")
     lines = warnings if isinstance(warnings, list) else []
     return InstantVector(series, tuple(sanitize_line(line) for line in lines[:_WARNINGS_MAX]))
@@ -80,7 +80,7 @@ def _json(body: bytes) -> dict[str, Any]:
     try:
         response = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise PollError("garbage", f"the response is not JSON: {sanitize_line(str(error))}") from None
+        raise PollError("malformed", f"the response is not JSON: {sanitize_line(str(error))}") from None
     if not isinstance(response, dict):
-        raise PollError("garbage", "the response is not a Prometheus API response")
+        raise PollError("malformed", "the response is not a Prometheus API response")
     return response

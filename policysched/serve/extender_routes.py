@@ -59,7 +59,7 @@ class ExtenderRequestHandler(Protocol):
     `timeout_response` is sent after the deadline, `too_large_response` for a body beyond the limits. `record` may be called
     in any thread."""
 
-    budget_s: float
+    response_timeout_s: float
     requests_max: int
     body_bytes_max: int
     values_max: int
@@ -99,9 +99,11 @@ class ExtenderRequestProcessor:
     async def answer(self, request: web.Request) -> web.Response:
         handler, started_s = self._handler, time.monotonic()
         policy, verb = request.match_info["policy"], request.match_info["verb"]
-        call = ExtenderHttpCall(policy, verb, dict(request.query), b"", started_s + handler.budget_s)
+        call = ExtenderHttpCall(
+            policy, verb, dict(request.query), b"", started_s + handler.response_timeout_s
+        )
         try:
-            async with asyncio.timeout(handler.budget_s):
+            async with asyncio.timeout(handler.response_timeout_s):
                 response = await self._process(request, call)
         except TimeoutError:
             response = handler.timeout_response(call)

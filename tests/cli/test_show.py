@@ -40,7 +40,7 @@ def test_the_json_output_has_the_reads_and_requeue_events_of_rules(policy: str) 
     assert list(rules) == ["fits", "roomy", "stable"]
     assert rules["fits"]["pod_reads"] == ["pod.requests.cpu"]
     assert rules["fits"]["node_reads"] == ["node.free.cpu"]
-    assert "AssignedPodDelete" in rules["fits"]["wakes"]
+    assert "AssignedPodDelete" in rules["fits"]["requeue_events"]
     assert rules["stable"]["weight"] == 2
     assert len(record["uncovered"]) == len(UNSUPPORTED_FEATURES)
 

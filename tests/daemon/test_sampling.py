@@ -107,7 +107,7 @@ def test_a_pod_is_placed_by_node_annotations_and_the_record_has_their_age() -> N
     assert decision["samples"]["load"]["value"] == 0.1
     assert 10 <= decision["samples"]["load"]["age_s"] <= 13
     metric = pages[1]["policies"][0]["metrics"]["load"]
-    assert (metric["source"], metric["last_good"]["nodes"], metric["trouble"]) == ("notes", 2, None)
+    assert (metric["source"], metric["last_good"]["nodes"], metric["failure"]) == ("notes", 2, None)
 
 
 def test_an_annotation_that_is_not_renewed_becomes_stale_and_the_missing_clause_applies() -> None:
@@ -223,7 +223,7 @@ def test_a_pod_is_placed_by_samples_of_the_metrics_api() -> None:
         (403, "credentials", "apply deploy/metrics-api.yaml"),
         (404, "status", "the metrics API is not installed"),
         (503, "status", "the API server returned 503"),
-        (200, "garbage", "the response is not a NodeMetricsList"),
+        (200, "malformed", "the response is not a NodeMetricsList"),
     ],
 )
 def test_a_metrics_api_that_does_not_answer_well_stops_nothing(status: int, kind: str, words: str) -> None:

@@ -29,7 +29,7 @@ def test_the_status_of_an_undecided_pod_says_what_it_waits_for() -> None:
     shown = page(rig, "default/web")
 
     assert shown["decisions"] == []
-    assert (shown["waiting"]["place"], shown["waiting"]["message"]) == (
+    assert (shown["waiting"]["queue"], shown["waiting"]["message"]) == (
         "active",
         "policy test is waiting for the first samples of load (source main)",
     )
@@ -41,9 +41,9 @@ def test_the_status_of_an_unschedulable_pod_has_its_message_and_requeue_events()
 
     waiting = page(rig, "default/web")["waiting"]
 
-    assert (waiting["place"], waiting["attempts"]) == ("unschedulable", 1)
+    assert (waiting["queue"], waiting["attempts"]) == ("unschedulable", 1)
     assert waiting["message"].startswith("0/1 nodes are available: 1 Insufficient cpu.")
-    assert "AssignedPodDelete" in waiting["wakes"]
+    assert "AssignedPodDelete" in waiting["requeue_events"]
     assert waiting["backoff_until"] is not None
 
 

@@ -84,8 +84,8 @@ def put_usage(control_plane: ControlPlane, name: str, cpu: str) -> None:
     )
 
 
-def trouble(scheduler: Running) -> Any:
-    return scheduler.json("/policy")["policies"][0]["metrics"]["used"]["trouble"]
+def failure(scheduler: Running) -> Any:
+    return scheduler.json("/policy")["policies"][0]["metrics"]["used"]["failure"]
 
 
 def test_usage_is_used_once_the_role_is_applied_and_a_missing_role_is_reported(
@@ -100,11 +100,11 @@ def test_usage_is_used_once_the_role_is_applied_and_a_missing_role_is_reported(
         scheduler.wait_for_state("test", "active")
         deployed.create("web")
 
-        refused = wait_for(lambda: trouble(scheduler), "the refusal")
+        refused = wait_for(lambda: failure(scheduler), "the refusal")
         assert refused["kind"] == "credentials"
         assert "apply deploy/metrics-api.yaml" in refused["message"]
         assert "had no sample of used" in deployed.condition("web")["message"]
 
         deployed.kubectl("apply", "-f", str(DEPLOY / "metrics-api.yaml"))
         assert deployed.bound("web") == "quiet"
-        wait_for(lambda: trouble(scheduler) is None, "a good poll")
+        wait_for(lambda: failure(scheduler) is None, "a good poll")

@@ -74,10 +74,10 @@ def metric_of(scheduler: Running) -> Any:
 
 def wait_for_trouble(scheduler: Running, kind: str) -> None:
     def look() -> bool:
-        trouble = metric_of(scheduler)["trouble"]
-        return trouble is not None and trouble["kind"] == kind
+        failure = metric_of(scheduler)["failure"]
+        return failure is not None and failure["kind"] == kind
 
-    wait_for(look, f"trouble of the kind {kind}")
+    wait_for(look, f"failure of the kind {kind}")
 
 
 def wait_for_a_poll(scheduler: Running) -> None:
@@ -155,7 +155,7 @@ def test_while_prometheus_hangs_the_policy_decides_whether_pods_wait(
 
         experiment.put_policies(main=PATIENT)
         monitoring.resume()
-        wait_for(lambda: metric_of(scheduler)["trouble"] is None, "good polls again")
+        wait_for(lambda: metric_of(scheduler)["failure"] is None, "good polls again")
         # The first two scrapes after a pause can be so close together that a rate of 0 is correct.
         monitoring.wait_for_rates("a")
         wait_for_a_poll(scheduler)
@@ -173,8 +173,8 @@ def test_malformed_responses_do_not_stop_the_scheduler(
         scheduler.wait_for_state("test", "active")
         for number, (kind, status, body) in enumerate(
             [
-                ("garbage", 200, b"<html>welcome</html>"),
-                ("garbage", 200, b'{"status":"success","data":{"resultType":"vector","result":7}}'),
+                ("malformed", 200, b"<html>welcome</html>"),
+                ("malformed", 200, b'{"status":"success","data":{"resultType":"vector","result":7}}'),
                 ("wrong_type", 200, b'{"status":"success","data":{"resultType":"matrix","result":[]}}'),
                 ("status", 500, b""),
                 ("redirect", 302, b""),
@@ -185,7 +185,7 @@ def test_malformed_responses_do_not_stop_the_scheduler(
             deployed.create(f"web-{number}")
             assert deployed.bound(f"web-{number}") == "a"
             say(200, b'{"status":"success","data":{"resultType":"vector","result":[{"value":[0,"1"]},null]}}')
-            wait_for(lambda: metric_of(scheduler)["trouble"] is None, "an answer that is one")
+            wait_for(lambda: metric_of(scheduler)["failure"] is None, "an answer that is one")
             assert metric_of(scheduler)["last_good"]["invalid"] == 2
 
 

@@ -50,7 +50,7 @@ class Lossy:
 
 
 class Extender:
-    def __init__(self, world: World, policy: str, budget_s: float, sources: Any = None) -> None:
+    def __init__(self, world: World, policy: str, response_timeout_s: float, sources: Any = None) -> None:
         self.world = world
         self.road = Lossy(world.road())
         given = {
@@ -84,15 +84,21 @@ class Extender:
             lambda _policy, _verb, outcome, _s: self.outcomes.append(outcome),
             main_loop=world.loop,
             now_ns=world.now_ns,
-            limits=ExtenderLimits(budget_s=budget_s),
+            limits=ExtenderLimits(response_timeout_s=response_timeout_s),
         )
 
     async def ask(
-        self, verb: str, body: object, *, policy: str = "fit", budget_s: float | None = None, **options: str
+        self,
+        verb: str,
+        body: object,
+        *,
+        policy: str = "fit",
+        response_timeout_s: float | None = None,
+        **options: str,
     ) -> ExtenderResponse:
         sent = body if isinstance(body, bytes) else json.dumps(body).encode()
         # The desk's deadline is on the machine's clock, which stands still beside the virtual one.
-        within_s = self.desk.budget_s if budget_s is None else budget_s
+        within_s = self.desk.response_timeout_s if response_timeout_s is None else response_timeout_s
         call = ExtenderHttpCall(policy, verb, options, sent, time.monotonic() + within_s)
         work = self.desk.parse(call)
         return work if isinstance(work, ExtenderResponse) else await work()
@@ -105,17 +111,17 @@ class Extender:
 
     async def fits(self, node: str, cpu: str) -> bool:
         probe = {"Pod": pod_manifest("probe", cpu=cpu), "NodeNames": [node]}
-        reply = await self.ask("filter", probe, budget_s=PATIENCE_S)
+        reply = await self.ask("filter", probe, response_timeout_s=PATIENCE_S)
         return bool(reply.value["NodeNames"] == [node])
 
 
 @asynccontextmanager
 async def extender(
-    policy: str = FIT, *, budget_s: float = PATIENCE_S, sources: Any = None
+    policy: str = FIT, *, response_timeout_s: float = PATIENCE_S, sources: Any = None
 ) -> AsyncIterator[Extender]:
     world = World()
     world.add_node("a", cpu="4")
-    one = Extender(world, policy, budget_s, sources)
+    one = Extender(world, policy, response_timeout_s, sources)
     async with running(one.app.run()):
         await until(
             lambda: one.app.extender_server.synced and one.app.extender_server.programs(), "the start"
@@ -188,7 +194,7 @@ def test_samples_are_used_and_a_metric_without_a_source_is_reported() -> None:
 
 def test_an_expired_request_is_not_evaluated() -> None:
     async def scenario() -> None:
-        async with extender(budget_s=-1.0) as running:
+        async with extender(response_timeout_s=-1.0) as running:
             reply = await running.ask("filter", NAMED["filter"])
             assert (reply.status, reply.outcome) == (200, "late")
             assert "no response within" in reply.value["Error"]
@@ -220,7 +226,7 @@ def test_a_bind_is_executed_and_its_resources_are_reserved_at_once() -> None:
 @pytest.mark.parametrize("carried", [True, False])
 def test_a_bind_without_a_response_keeps_its_resources_until_its_outcome_is_known(*, carried: bool) -> None:
     async def scenario() -> None:
-        async with extender(budget_s=0.3) as running:
+        async with extender(response_timeout_s=0.3) as running:
             running.world.add_pod("web", cpu="3")
             await until(lambda: len(running.app.extender_server._core.cache.pods) == 1, "the pod")
             running.road.broken, running.road.carried = True, carried
@@ -276,19 +282,25 @@ def test_without_a_policy_the_app_exits() -> None:
 def test_policies_come_from_files_or_a_configmap_and_flags_override_the_file(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(
-        "policies: a/b\nhttp: :1\nextender_server: {budget_s: 2}\nhttp_server: {tls: {certificate: c, key: k}}\n"
+        "policies: a/b\nhttp: :1\nextender_server: {response_timeout_s: 2}\nhttp_server: {tls: {certificate: c, key: k}}\n"
     )
 
     of_file = read_extender_settings(file, {}, {})
-    of_flags = read_extender_settings(file, {}, {"policy_files": ["x"], "extender_server": {"budget_s": 3}})
+    of_flags = read_extender_settings(
+        file, {}, {"policy_files": ["x"], "extender_server": {"response_timeout_s": 3}}
+    )
 
-    assert (str(of_file.policies), str(of_file.last_good), of_file.limits.budget_s) == (
+    assert (str(of_file.policies), str(of_file.last_good), of_file.limits.response_timeout_s) == (
         "a/b",
         "a/b-last-good",
         2,
     )
     assert of_file.http.tls == ServerTlsFiles(Path("c"), Path("k"))
-    assert (of_flags.policies, of_flags.last_good, of_flags.limits.budget_s) == ((Path("x"),), None, 3)
+    assert (of_flags.policies, of_flags.last_good, of_flags.limits.response_timeout_s) == (
+        (Path("x"),),
+        None,
+        3,
+    )
 
 
 @pytest.mark.parametrize(

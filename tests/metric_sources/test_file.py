@@ -123,10 +123,10 @@ def test_an_invalid_file_is_logged_once_and_delivers_nothing_until_it_is_fixed(
             path.write_text("cpu_util: [broken\n")
             await asyncio.sleep(30)
             assert len(delivered) == 1
-            assert book.polls_by_outcome == {"ok": 1, "garbage": 30}
-            trouble = book.failures["test", "cpu_util"]
-            assert (trouble.kind, trouble.since_ns) == ("garbage", 10**9)
-            assert trouble.message.startswith(f"{path}: line 2: not YAML: ")
+            assert book.polls_by_outcome == {"ok": 1, "malformed": 30}
+            failure = book.failures["test", "cpu_util"]
+            assert (failure.kind, failure.since_ns) == ("malformed", 10**9)
+            assert failure.message.startswith(f"{path}: line 2: not YAML: ")
 
             path.unlink()
             await asyncio.sleep(30)

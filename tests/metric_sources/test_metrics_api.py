@@ -74,7 +74,7 @@ def test_a_response_that_is_not_a_list_is_malformed(body: bytes) -> None:
     with pytest.raises(PollError) as error:
         ask(body)
 
-    assert error.value.kind == "garbage"
+    assert error.value.kind == "malformed"
 
 
 def test_a_metric_that_the_api_does_not_serve_is_rejected() -> None:

@@ -45,7 +45,7 @@ class Seen:
         return self.listener.last() if self.listener.got else {}
 
     @property
-    def trouble(self) -> str | None:
+    def failure(self) -> str | None:
         failure = self.book.failures.get(("test", "net_rx"))
         return None if failure is None else failure.kind
 
@@ -100,19 +100,19 @@ def test_a_prometheus_that_hangs_stops_and_returns_is_reported_each_time(monitor
         await polled.until(lambda: len(polled.fresh()) == 2, "samples of both")
 
         monitoring.pause()
-        await polled.until(lambda: polled.trouble == "timeout", "a time-out")
+        await polled.until(lambda: polled.failure == "timeout", "a time-out")
         count = len(polled.listener.got)
         monitoring.resume()
         await polled.until(
-            lambda: polled.trouble is None and len(polled.listener.got) > count, "samples again"
+            lambda: polled.failure is None and len(polled.listener.got) > count, "samples again"
         )
 
         monitoring.stop()
-        await polled.until(lambda: polled.trouble == "unreachable", "a refused connection")
+        await polled.until(lambda: polled.failure == "unreachable", "a refused connection")
         count = len(polled.listener.got)
         await asyncio.to_thread(monitoring.start)
         await polled.until(
-            lambda: polled.trouble is None and len(polled.listener.got) > count and len(polled.fresh()) == 2,
+            lambda: polled.failure is None and len(polled.listener.got) > count and len(polled.fresh()) == 2,
             "samples after a restart",
         )
 
@@ -132,7 +132,7 @@ def test_a_rejected_query_is_distinguished_from_one_of_another_type(
     monitoring: Monitoring, query: str, kind: str
 ) -> None:
     async def deed(polled: Seen) -> None:
-        await polled.until(lambda: polled.trouble == kind, f"trouble of the kind {kind}")
+        await polled.until(lambda: polled.failure == kind, f"failure of the kind {kind}")
         assert polled.listener.got == []
 
     polling(monitoring, deed, query)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler.gangs import gang_attempt
-from policysched.scheduler.gangs.backtracking import BacktrackBudget, BacktrackingSearch
+from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.member_trial import MemberTrial
 from policysched.scheduler.limits import SchedulerLimits
 from tests.builders import node, placed, pod
@@ -210,7 +210,7 @@ def test_a_rebuilt_overlay_without_the_other_members_is_detected(monkeypatch: py
     ("owner", "part", "planted"),
     [
         (gang_attempt, "largest_first", lambda *_: None),
-        (BacktrackBudget, "take", lambda _: False),
+        (BacktrackLimit, "take", lambda _: False),
         (BacktrackingSearch, "_hash", lambda *_: 0),
         (MemberTrial, "take_back", lambda *_: True),
         (BacktrackingSearch, "_may_leave_out", lambda _: False),

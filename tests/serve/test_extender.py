@@ -40,7 +40,7 @@ WELL = Health(live={}, ready={})
 class Desk:
     """Answers with what it was asked; the verb preempt waits until it is no longer `held`, bind breaks."""
 
-    budget_s = PATIENCE_S
+    response_timeout_s = PATIENCE_S
     requests_max = 8
     body_bytes_max = 2**20
     values_max = 1000
@@ -122,7 +122,7 @@ def test_the_path_has_the_policy_and_the_verb() -> None:
 
 def test_a_request_beyond_its_time_budget_gets_a_timeout_response() -> None:
     async def scenario(port: int, desk: Desk) -> None:
-        desk.budget_s = 0.2
+        desk.response_timeout_s = 0.2
         answer = await asyncio.to_thread(post, f"http://127.0.0.1:{port}/p/preempt", b"{}")
         assert answer == (503, "preempt is late\n")
         assert desk.noted == [("preempt", "late")]
@@ -132,7 +132,7 @@ def test_a_request_beyond_its_time_budget_gets_a_timeout_response() -> None:
 
 def test_a_busy_main_loop_causes_a_timeout_response() -> None:
     async def scenario(port: int, desk: Desk) -> None:
-        desk.budget_s = 0.2
+        desk.response_timeout_s = 0.2
         with ThreadPoolExecutor() as threads:
             asking = threads.submit(post, f"http://127.0.0.1:{port}/p/filter", b"{}")
             gives_up_s = time.monotonic() + PATIENCE_S
@@ -277,12 +277,12 @@ def test_probes_are_answered_at_the_connection_limit() -> None:
 
 def test_a_client_that_stops_sending_is_disconnected_after_the_budget() -> None:
     async def scenario(port: int, desk: Desk) -> None:
-        desk.budget_s, desk.requests_max = 0.2, 1
+        desk.response_timeout_s, desk.requests_max = 0.2, 1
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
 
         writer.write(b"POST /p/filter HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf")
         status = await reader.readline()
-        desk.budget_s = PATIENCE_S
+        desk.response_timeout_s = PATIENCE_S
         after = await asyncio.to_thread(post, f"http://127.0.0.1:{port}/p/filter", b"{}")
 
         assert status == b"HTTP/1.1 503 Service Unavailable\r\n"

@@ -35,7 +35,7 @@ class RuleRow:
     pod_reads: tuple[str, ...]
     node_reads: tuple[str, ...]
     metrics: tuple[str, ...]
-    wakes: tuple[ClusterEvent, ...]
+    requeue_events: tuple[ClusterEvent, ...]
     missing: str | None
     recover: str | None
 
@@ -93,7 +93,7 @@ class Listing:
     steps: tuple[StepRow, ...]
     cost: RuleCost
     read_set: tuple[str, ...]
-    wakes: tuple[ClusterEvent, ...]
+    requeue_events: tuple[ClusterEvent, ...]
     extenders: tuple[ExtenderRow, ...]
     clauses: tuple[RenderedClause, ...]
     outage: str | None
@@ -113,7 +113,7 @@ def listing(plan: Plan, active: tuple[int, ...] = ()) -> Listing:
         steps=_steps(variant),
         cost=sum((row.cost for row in rows), RuleCost()),
         read_set=plan.read_set(active).names,
-        wakes=_sorted(program_reads(program).requeue_events),
+        requeue_events=_sorted(program_reads(program).requeue_events),
         extenders=tuple(
             ExtenderRow(
                 extender.name, extender.weight, None if extender.missing is None else str(extender.missing)
@@ -167,7 +167,7 @@ def _row(rule: AnyRule, program: Program) -> RuleRow:
         pod_reads=_pod_reads(reads),
         node_reads=_node_reads(reads),
         metrics=tuple(sorted(reads.metrics)),
-        wakes=_sorted(reads.requeue_events),
+        requeue_events=_sorted(reads.requeue_events),
         missing=_missing(rule),
         recover=_recover(rule, program),
     )

@@ -25,7 +25,7 @@ Fits = list[tuple[PendingPod, AttemptSuccess]]
 
 
 @dataclass(slots=True)
-class BacktrackBudget:
+class BacktrackLimit:
     """How many nodes the searches of one attempt may still take back. `exceeded`: one ended early for that."""
 
     left: int
@@ -56,7 +56,7 @@ class BacktrackingSearch:
     needed_count: int
     place_max: int | None
     domain: TopologyDomain | None
-    budget: BacktrackBudget
+    limit: BacktrackLimit
     trial: MemberTrial
     _choices: list[_Choice] = field(default_factory=list)
     _placed_count: int = 0
@@ -78,7 +78,7 @@ class BacktrackingSearch:
                     self._placed_count += 1
                     self._state += self._hash(pod, result.node)
                     choice = _Choice()
-                elif self.budget.take():
+                elif self.limit.take():
                     choice.tried.add(result.node)
                 else:
                     return None
@@ -87,7 +87,7 @@ class BacktrackingSearch:
                 choice = _Choice()
             else:
                 taken_back = self._take_back()
-                if taken_back is None or not self.budget.take():
+                if taken_back is None or not self.limit.take():
                     return None
                 choice, member, success = taken_back
                 if not trial.take_back(member, success):

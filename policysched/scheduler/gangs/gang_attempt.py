@@ -17,7 +17,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.enqueue import PodEnqueuer
-from policysched.scheduler.gangs.backtracking import BacktrackBudget, BacktrackingSearch
+from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain
 from policysched.scheduler.gangs.gang_preemption import (
     find_gang_placement,
@@ -28,6 +28,7 @@ from policysched.scheduler.gangs.gang_search_result import (
     domains_to_skip,
     gang_message,
     remember_domains,
+    wanted,
 )
 from policysched.scheduler.gangs.member_order import largest_first, members_in_attempt_order
 from policysched.scheduler.gangs.member_trial import MemberTrial
@@ -95,10 +96,9 @@ class GangAttempts:
         gang.attempts += 1
         for pod in gang.pending_members.values():
             pod.attempts += 1
-        needed = gang.needed_count
         members = set(gang.pending_members)
         search = yield from self._search(gang)
-        now_ns = self._now_ns  # there may have been pauses
+        now_ns, needed = self._now_ns, gang.needed_count  # there may have been pauses
         placed = search.fits if len(search.fits) >= needed else []
         if placed and self._yields(gang, was_last, now_ns):
             return
@@ -251,7 +251,7 @@ class GangAttempts:
         members = largest_first(self._core, gang)
         if members is None or any(len(search.fits) >= gang.needed_count for search in searches):
             return None
-        budget = BacktrackBudget(self._core.limits.gang_backtracks_max)
+        budget = BacktrackLimit(self._core.limits.gang_backtracks_max)
         equivalence_keys = self._pod_attempts.gang_equivalence_keys(members)
         for search in searches:
             trial.reset()
@@ -276,7 +276,7 @@ class GangAttempts:
         removed: Sequence[Pod],
         usage: QuotaUsage | None,
     ) -> Steps[GangSearchResult]:
-        core, search = self._core, GangSearchResult(domain=domain)
+        core, search = self._core, GangSearchResult(domain=domain, wanted=wanted(gang))
         members, vacancies, needed = members_in_attempt_order(core, gang), gang.vacancies, gang.needed_count
         equivalence_keys = self._pod_attempts.gang_equivalence_keys(members)
         pending_by_class = Counter(equivalence_keys.values())

@@ -24,6 +24,7 @@ class GangSearchResult:
     other_domain_failures: list[AttemptFailure] = field(
         default_factory=list
     )  # from the other domains that were tried
+    wanted: object = None  # what the gang needs, as far as it can change in a pause
     overlay: Overlay | None = None  # with the members that have a node; None: to be made again
     has_reservations: bool = False  # of volumes or devices, on the overlay
     operations: int = 0  # of the members that were evaluated
@@ -31,6 +32,11 @@ class GangSearchResult:
     domains_tried: int | None = None  # by this attempt and those that it continues; None: all
     ends_round: bool = False  # all domains were tried, in several attempts
     backtracks_exceeded: bool = False
+
+
+def wanted(gang: QueuedGang) -> object:
+    """What a search for the gang depends on beside its members."""
+    return gang.topology, gang.needed_count, gang.vacancies
 
 
 def domains_to_skip(gang: QueuedGang) -> frozenset[str]:

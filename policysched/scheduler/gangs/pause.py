@@ -16,7 +16,7 @@ from policysched.evaluate import OneNode, Overlay
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.enqueue import PodEnqueuer
-from policysched.scheduler.gangs.gang_search_result import GangSearchResult
+from policysched.scheduler.gangs.gang_search_result import GangSearchResult, wanted
 from policysched.scheduler.outcome import AttemptSuccess
 from policysched.scheduler.preemption.nominations import nominated_overlay
 from policysched.scheduler.queue.entries import PendingPod, QueueState
@@ -48,9 +48,10 @@ class Pause:
         self._version, self._nominations = self.core.evaluator.version, self._current_nominations()
 
     def ends_attempt(self) -> bool:
-        """Whether the search is of no use any more: the gang was requeued, or a member or its node is gone."""
+        """Whether the search is of no use any more: the gang was requeued or needs something else, or a member or its node
+        is gone."""
         core, gang = self.core, self.gang
-        if gang.state is not QueueState.ATTEMPTING:
+        if gang.state is not QueueState.ATTEMPTING or self.search.wanted != wanted(gang):
             return True
         trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
         for pod, success in self.search.fits:
