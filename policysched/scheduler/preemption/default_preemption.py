@@ -119,7 +119,7 @@ class DefaultPreemption:
 
     def defer_gang_attempt(self, gang: QueuedGang) -> bool:
         """Whether an eviction for one of its members is in flight."""
-        return any([self.defer_attempt(uid) for uid in gang.pending_members])  # sets requeue_wanted for each
+        return any([self.defer_attempt(uid) for uid in gang.pending_members])  # noqa: C419 - sets requeue_wanted
 
     def preempt_for_pod(
         self, pod: PendingPod, now_ns: int, claims: ClaimPostFilterMessage = ClaimPostFilterMessage.NONE
