@@ -124,10 +124,10 @@ class OracleChecker:
         elsewhere.
         """
         core = self._core
-        gang = core.policies.running[pod.scheduler].program.gang
-        if gang is None or gang.topology_key is None:
+        gang = core.gangs.gang_of(pod.uid)
+        if gang is None or gang.topology is None:
             return explanation
-        nodes, key = core.cache.nodes, gang.topology_key
+        nodes, key = core.cache.nodes, gang.topology
         inside = {
             NodeName(name): total
             for name, total in explanation.totals.items()
