@@ -271,16 +271,18 @@ class PodEnqueuer:
             self._gang_deadlines.put(gang, deadline_ns)
 
     def _report_disagreement(self, gang: QueuedGang) -> None:
-        minima = gang.differing_minima
-        if minima and not gang.disagreement_reported:
-            gang.disagreement_reported = True
-            message = (
-                f"members of gang {gang.name} disagree on its minimum: "
-                f"{', '.join(str(minimum) for minimum in minima)}; the largest counts"
-            )
-            self._core.commands.append(
-                _warning_event(next(iter(gang.pending_members.values())), "GangDisagrees", message)
-            )
+        minima, levels = gang.differing_minima, gang.differing_levels
+        if gang.disagreement_reported or not (minima or levels):
+            return
+        gang.disagreement_reported = True
+        subject, named, rule = "its minimum", [str(minimum) for minimum in minima], "the largest counts"
+        if not minima:
+            subject, rule = "their topology", "that of most members counts"
+            named = ["+".join(level.key for level in named_levels) or "none" for named_levels in levels]
+        message = f"members of gang {gang.name} disagree on {subject}: {', '.join(named)}; {rule}"
+        self._core.commands.append(
+            _warning_event(next(iter(gang.pending_members.values())), "GangDisagrees", message)
+        )
 
     def forget_gangs(self, gangs: Iterable[QueuedGang]) -> None:
         """Cancel the deadlines of gangs whose policy is being replaced."""

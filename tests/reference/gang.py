@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from policysched.lang.ir.expr import Expr
-from policysched.lang.ir.program import DisruptionMode, GangMode, OnTimeout, Program
+from policysched.lang.ir.program import DisruptionMode, GangMode, GangSpec, OnTimeout, Program, TopologyLevel
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
 from tests.reference.context import ExpressionContext, pod_context
@@ -13,8 +13,8 @@ from tests.reference.values import MISSING
 
 @dataclass(frozen=True, slots=True)
 class GangTerms:
-    """`key` is namespace and group. `maximum` and `timeout_ns`: None for no limit. `topology`: the
-    topology key whose value must be equal on the nodes of all members. `disruption`: how its running members are preempted."""
+    """`key` is namespace and group. `maximum` and `timeout_ns`: None for no limit. `levels`: the
+    node labels whose values agree on the nodes of all members. `disruption`: how its running members are preempted."""
 
     key: tuple[str, str]
     minimum: int
@@ -22,7 +22,7 @@ class GangTerms:
     timeout_ns: int | None
     on_timeout: OnTimeout
     mode: GangMode
-    topology: str | None = None
+    levels: tuple[TopologyLevel, ...] = ()
     disruption: DisruptionMode = DisruptionMode.MINIMUM
 
 
@@ -43,14 +43,15 @@ def gang_terms(program: Program, pod: Pod, namespace: Namespace | None) -> GangT
         timeout_ns=_whole(gang.timeout, context),
         on_timeout=gang.on_timeout,
         mode=gang.mode,
-        topology=_label_key(gang.topology, context),
+        levels=_levels(gang, context),
         disruption=_disruption(gang.disruption, context),
     )
 
 
-def _label_key(expr: Expr | None, context: ExpressionContext) -> str | None:
-    key = MISSING if expr is None else value(expr, context)
-    return None if key is MISSING or key == "" else str(key)
+def _levels(gang: GangSpec, context: ExpressionContext) -> tuple[TopologyLevel, ...]:
+    """The levels of the clause, or the one whose label key the pod has."""
+    key = MISSING if gang.topology is None else value(gang.topology, context)
+    return gang.levels if key is MISSING or key == "" else (TopologyLevel(str(key), required=True),)
 
 
 def _disruption(expr: Expr | None, context: ExpressionContext) -> DisruptionMode:

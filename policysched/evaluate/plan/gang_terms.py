@@ -6,13 +6,13 @@ from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext, ScalarFunction
 from policysched.lang.ir.expr import Attr
 from policysched.lang.ir.expr_analysis import walk
-from policysched.lang.ir.program import DisruptionMode, GangMode, OnTimeout, Program
+from policysched.lang.ir.program import DisruptionMode, GangMode, OnTimeout, Program, TopologyLevel
 
 
 @dataclass(frozen=True, slots=True)
 class GangTerms:
     """`key` is namespace and group. `maximum` and `timeout_ns` are None where there is none.
-    `topology`: the label key on which the nodes of all members must agree. `disruption`: how its running members are
+    `levels`: the labels on which the nodes of all members agree, widest first. `disruption`: how its running members are
     preempted.
     """
 
@@ -22,7 +22,7 @@ class GangTerms:
     timeout_ns: int | None
     on_timeout: OnTimeout
     mode: GangMode
-    topology: str | None = None
+    levels: tuple[TopologyLevel, ...] = ()
     disruption: DisruptionMode = DisruptionMode.MINIMUM
 
 
@@ -64,9 +64,14 @@ class CompiledGang:
             timeout_ns=_int_or_none(self._timeout, context),
             on_timeout=self._gang.on_timeout,
             mode=self._gang.mode,
-            topology=_text_or_none(self._topology, context),
+            levels=self._levels(context),
             disruption=_MODES.get(_text_or_none(self._disruption, context) or "", DisruptionMode.MINIMUM),
         )
+
+    def _levels(self, context: EvalContext) -> tuple[TopologyLevel, ...]:
+        assert self._gang is not None, "a policy without gangs has no levels"
+        key = _text_or_none(self._topology, context)
+        return self._gang.levels if key is None else (TopologyLevel(key, required=True),)
 
 
 _MODES = {mode.value: mode for mode in DisruptionMode}

@@ -10,6 +10,7 @@ members that do not fit in queue order are tried largest first (`backtracking`).
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
 from policysched.evaluate import Overlay, TopologyDomain
 from policysched.model.cluster_events import ClusterEvent
@@ -18,7 +19,7 @@ from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
-from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain
+from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain, neighbour_domains
 from policysched.scheduler.gangs.gang_preemption import (
     find_gang_placement,
     gang_overlay,
@@ -32,6 +33,7 @@ from policysched.scheduler.gangs.gang_search_result import (
 )
 from policysched.scheduler.gangs.member_order import largest_first, members_in_attempt_order
 from policysched.scheduler.gangs.member_trial import MemberTrial
+from policysched.scheduler.gangs.neighbours import Neighbours
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.outcome import (
     PLACED_POD_EVENTS,
@@ -53,6 +55,9 @@ from policysched.scheduler.steps import Steps, evaluation_cost
 
 GANG_EVALUATIONS_MAX = 50_000
 """Once the search for a topology domain has evaluated this many members, no more domains are tried in this attempt."""
+
+_PREFERRED_DOMAINS_MAX = 16
+"""So many domains of a preferred level are tried for the whole gang."""
 
 _NEXT_ROUND_NS = 60 * SECOND_NS
 """When the domains are tried from the first one again, after a round that took several attempts."""
@@ -145,12 +150,10 @@ class GangAttempts:
         A gang with a topology key gets the first domain that fits enough members, or else the
         result of the domain that fits most, also of those that are too small for the gang.
         """
-        over_budget = self._over_budget_message(gang)
-        if over_budget is not None:
+        if (over_budget := self._over_budget_message(gang)) is not None:
             self._core.records.counters.count_over_budget(gang.policy)
             return GangSearchResult(failures={"over budget": reject_over_budget(over_budget)})
-        refused = self._refused_by_quotas(gang)
-        if refused is not None:
+        if (refused := self._refused_by_quotas(gang)) is not None:
             return refused
         return (yield from self._search_nodes(gang))
 
@@ -162,16 +165,20 @@ class GangAttempts:
     ) -> Steps[GangSearchResult]:
         """Find nodes for members that the quotas admit. `removed`: pods that would be evicted; `usage`: of the quotas
         without them."""
-        if gang.topology is None:
+        together = yield from self._search_preferred(gang, removed, usage)
+        if together is not None:
+            return together
+        keys = gang.required_keys
+        if not keys:
             search = yield from self._search_domain(gang, None, removed, usage)
             trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, self._now_ns)
             return (yield from self._with_backtracking(gang, [search], trial)) or search
         searches: list[GangSearchResult] = []
         left_out = False
-        skipped = domains_to_skip(gang) if usage is None else frozenset[str]()
+        skipped = domains_to_skip(gang) if usage is None else frozenset[TopologyDomain]()
         equivalence_keys = self._pod_attempts.gang_equivalence_keys(gang.members_in_order())
         for domain in candidate_domains(
-            self._core, gang, gang.topology, equivalence_keys, lambda: self._now_ns, except_values=skipped
+            self._core, gang, keys, equivalence_keys, self._clock, except_domains=skipped
         ):
             search = yield from self._search_domain(gang, domain, removed, usage)
             if search.fits and len(search.fits) >= gang.needed_count:
@@ -186,11 +193,11 @@ class GangAttempts:
         if backtracked is not None:
             return backtracked
         if not left_out:
-            closest = closest_domain(self._core, gang, gang.topology, self._now_ns)
+            closest = closest_domain(self._core, gang, keys, self._now_ns)
             if closest is not None and all(search.domain != closest for search in searches):
                 searches.append((yield from self._search_domain(gang, closest, removed, usage)))
         if not searches:
-            no_domain = TopologyDomain(gang.topology, None)
+            no_domain = TopologyDomain(keys[-1], None)
             searches.append((yield from self._search_domain(gang, no_domain, removed, usage)))
         best = max(searches, key=lambda search: len(search.fits))
         if usage is None:
@@ -199,6 +206,26 @@ class GangAttempts:
             failure for search in searches if search is not best for failure in search.failures.values()
         ]
         return best
+
+    def _clock(self) -> int:
+        return self._now_ns
+
+    def _search_preferred(
+        self, gang: QueuedGang, removed: Sequence[Pod], usage: QuotaUsage | None
+    ) -> Steps[GangSearchResult | None]:
+        """All members in one domain of a preferred level, the narrowest level first. None: none that was tried takes
+        them all."""
+        members, vacancies = gang.members_in_order(), gang.vacancies
+        count = len(members) if vacancies is None else min(vacancies, len(members))
+        equivalence_keys = self._pod_attempts.gang_equivalence_keys(members)
+        for depth in range(len(gang.levels), len(gang.required_keys), -1):
+            keys = [level.key for level in gang.levels[:depth]]
+            found = candidate_domains(self._core, gang, keys, equivalence_keys, self._clock)
+            for domain in islice(found, _PREFERRED_DOMAINS_MAX):
+                search = yield from self._search_domain(gang, domain, removed, usage)
+                if len(search.fits) >= count:
+                    return search
+        return None
 
     def _refused_by_quotas(self, gang: QueuedGang) -> GangSearchResult | None:
         """The result if the quotas admit too few members together; None: enough. No member is evaluated for it."""
@@ -281,6 +308,7 @@ class GangAttempts:
         equivalence_keys = self._pod_attempts.gang_equivalence_keys(members)
         pending_by_class = Counter(equivalence_keys.values())
         possible = len(members)
+        neighbours, has_preferred = Neighbours(core, gang), any(not level.required for level in gang.levels)
         overlay = gang_overlay(core, gang)
         search.overlay = overlay
         for victim in removed:
@@ -302,8 +330,8 @@ class GangAttempts:
                 possible -= pending_by_class[equivalence_keys[pod.uid]]
                 continue
             operations = core.evaluator.decision_cost(pod.pod)
-            search.operations += operations
-            search.evaluations += 1
+            near = neighbours.nearest_node(pod.pod) if has_preferred else None
+            around = () if near is None else neighbour_domains(gang.levels, near, domain)
             self.pausable_search = search if usage is None and not search.has_reservations else None
             yield evaluation_cost(len(core.cache.nodes), operations)
             self.pausable_search, now_ns = None, self._now_ns
@@ -312,8 +340,16 @@ class GangAttempts:
                 overlay, trial = self._place_again(gang, search, trial)
                 search.overlay = overlay
             yield from self._pod_attempts.warm_up(pod, now_ns)
-            result = self._pod_attempts.evaluate(pod, overlay, now_ns, domain)
+            for nodes in (*around, domain):
+                search.operations += operations
+                search.evaluations += 1
+                if nodes is not domain:
+                    yield evaluation_cost(len(core.cache.nodes), operations)
+                result = self._pod_attempts.evaluate(pod, overlay, now_ns, nodes)
+                if isinstance(result, AttemptSuccess):
+                    break
             if isinstance(result, AttemptSuccess):
+                neighbours.add(pod.pod, result.node)
                 if trial is not None:
                     trial.add(core.quotas.charge_of(pod.pod))
                 result = replace(

@@ -36,25 +36,25 @@ class GangSearchResult:
 
 def wanted(gang: QueuedGang) -> object:
     """What a search for the gang depends on beside its members."""
-    return gang.topology, gang.needed_count, gang.vacancies
+    return gang.levels, gang.needed_count, gang.vacancies
 
 
-def domains_to_skip(gang: QueuedGang) -> frozenset[str]:
+def domains_to_skip(gang: QueuedGang) -> frozenset[TopologyDomain]:
     """The domains that the attempts before this one tried. Placed members fix the domain: none is skipped then."""
     return frozenset() if gang.placed_members else gang.domains_tried
 
 
 def remember_domains(
     gang: QueuedGang,
-    skipped: frozenset[str],
+    skipped: frozenset[TopologyDomain],
     searches: Sequence[GangSearchResult],
     best: GangSearchResult,
     *,
     left_out: bool,
 ) -> None:
     """Have the next attempt continue with the domains that this one left out, until none is left."""
-    values = {search.domain.value for search in searches if search.domain is not None}
-    tried = skipped | {value for value in values if value is not None}
+    domains = [search.domain for search in searches if search.domain is not None]
+    tried = skipped | {domain for domain in domains if domain.value is not None}
     gang.domains_tried = tried if left_out else frozenset()
     best.domains_tried = len(tried) if left_out else None
     best.ends_round = bool(skipped) and not left_out
@@ -80,7 +80,7 @@ def gang_message(
         return first.reason, f"gang {gang.name}: quotas admit {admitted} of {gang.minimum} members: {message}"
     count, domain = len(search.fits) + len(gang.placed_members), ""
     if search.domain is not None and search.domain.value is not None:
-        domain = f" in {search.domain.key}={search.domain.value}"
+        domain = f" in {search.domain.name}"
     if search.domains_tried is not None:
         domain += f" (only {search.domains_tried} domains were tried yet; the next attempts try the others)"
     if search.backtracks_exceeded:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from policysched.evaluate import GangTerms
-from policysched.lang.ir.program import GangMode, OnTimeout
+from policysched.evaluate import GangTerms, TopologyDomain
+from policysched.lang.ir.program import GangMode, OnTimeout, TopologyLevel
 from policysched.model.identifiers import AnyClaim, PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
@@ -39,6 +39,7 @@ class QueuedGang(QueueEntry):
     __slots__ = (
         "_by_age",
         "_by_order",
+        "_levels",
         "_maxima",
         "_minima",
         "_timeouts",
@@ -54,7 +55,6 @@ class QueuedGang(QueueEntry):
         "placed_members",
         "restarted_ns",
         "terms",
-        "topology",
         "unqueued_members",
     )
 
@@ -63,7 +63,6 @@ class QueuedGang(QueueEntry):
         self.id = gang_id
         self.mode = terms.mode
         self.on_timeout = terms.on_timeout
-        self.topology = terms.topology
         self.disruption = terms.disruption
         self.pending_members: dict[PodUid, PendingPod] = {}
         # Members of `pending_members` that have no queue entry of their own.
@@ -72,12 +71,13 @@ class QueuedGang(QueueEntry):
         self.terms: dict[PodUid, GangTerms] = {}
         self.best_effort = False
         self.overdue = False  # timed out; one more attempt before `on_timeout` applies
-        self.domains_tried: frozenset[str] = frozenset()  # the next attempt leaves them out
+        self.domains_tried: frozenset[TopologyDomain] = frozenset()  # the next attempt leaves them out
         self.restarted_ns = 0
         self.disagreement_reported = False
         self._minima: dict[int, int] = {}
         self._maxima: dict[int | None, int] = {}
         self._timeouts: dict[int | None, int] = {}
+        self._levels: dict[tuple[TopologyLevel, ...], int] = {}
         self._by_order: MovableHeap[PendingPod] = MovableHeap()
         self._by_age: MovableHeap[PendingPod] = MovableHeap()
 
@@ -124,6 +124,21 @@ class QueuedGang(QueueEntry):
     def differing_minima(self) -> tuple[int, ...]:
         """The minima that members specify, sorted; empty if they agree."""
         return tuple(sorted(self._minima)) if len(self._minima) > 1 else ()
+
+    @property
+    def levels(self) -> tuple[TopologyLevel, ...]:
+        """The topology levels, widest first; if members disagree, those that most of them name."""
+        return max(self._levels, key=lambda levels: (self._levels[levels], _level_keys(levels)), default=())
+
+    @property
+    def required_keys(self) -> tuple[str, ...]:
+        """The labels on which the nodes of all members must agree."""
+        return tuple(level.key for level in self.levels if level.required)
+
+    @property
+    def differing_levels(self) -> tuple[tuple[TopologyLevel, ...], ...]:
+        """The levels that members name; empty if they agree."""
+        return tuple(sorted(self._levels, key=_level_keys)) if len(self._levels) > 1 else ()
 
     @property
     def member_count(self) -> int:
@@ -191,11 +206,13 @@ class QueuedGang(QueueEntry):
         _decrement(self._minima, terms.minimum)
         _decrement(self._maxima, terms.maximum)
         _decrement(self._timeouts, terms.timeout_ns)
+        _decrement(self._levels, terms.levels)
 
     def _count_terms(self, uid: PodUid, terms: GangTerms) -> None:
         assert uid not in self.terms, f"{uid} is in gang {self.name} already"
         self.terms[uid] = terms
-        self.topology, self.disruption = terms.topology, terms.disruption
+        self.disruption = terms.disruption
+        self._levels[terms.levels] = self._levels.get(terms.levels, 0) + 1
         self._minima[terms.minimum] = self._minima.get(terms.minimum, 0) + 1
         self._maxima[terms.maximum] = self._maxima.get(terms.maximum, 0) + 1
         self._timeouts[terms.timeout_ns] = self._timeouts.get(terms.timeout_ns, 0) + 1
@@ -309,6 +326,10 @@ class GangRegistry:
 
 def _order(pod: PendingPod) -> tuple[object, ...]:
     return pod.order_key
+
+
+def _level_keys(levels: tuple[TopologyLevel, ...]) -> tuple[tuple[str, bool], ...]:
+    return tuple((level.key, level.required) for level in levels)
 
 
 def _decrement(counts: dict[Value, int], value: Value) -> None:
