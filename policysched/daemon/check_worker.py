@@ -35,16 +35,22 @@ class CpuTimeGuard:
     @contextlib.contextmanager
     def __call__(self, key: str) -> Iterator[None]:
         del key
-        left_s = self._ends_s - time.process_time()
-        if left_s <= 0:
+        if self._ends_s <= time.process_time():
             raise TextLimitExceeded(self._too_long())
-        outer_s, _ = signal.setitimer(
-            signal.ITIMER_VIRTUAL, max(min(left_s, self._text_timeout_s), 1e-6), REPEAT_S
-        )
+        outer_s = self._start_timer(self._text_timeout_s)
         try:
             yield
         finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, outer_s, REPEAT_S if outer_s else 0)
+            if outer_s:
+                self._start_timer(outer_s)
+            else:
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+    def _start_timer(self, after_s: float) -> float:
+        """Limit the text that is checked from here on. Returns what the text before had left; 0: there was none."""
+        left_s = self._ends_s - time.process_time()
+        before_s, _ = signal.setitimer(signal.ITIMER_VIRTUAL, max(min(after_s, left_s), 1e-6), REPEAT_S)
+        return before_s
 
     def _on_timer(self, _signal: int, _frame: FrameType | None) -> None:
         raise TextLimitExceeded(self._too_long())

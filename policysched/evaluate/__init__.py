@@ -24,7 +24,13 @@ from policysched.evaluate.plan.listing import Listing, listing
 from policysched.evaluate.plan.plan import Plan, compile_lazily
 from policysched.evaluate.plan.plan import compile_program as compile  # noqa: A004  # the seam's word
 from policysched.evaluate.plan.victims import VictimPredicate
-from policysched.evaluate.topology_domains import NodeSelection, RemainingNodes, TopologyDomain, nested_domain
+from policysched.evaluate.topology_domains import (
+    NodeSelection,
+    OneNode,
+    RemainingNodes,
+    TopologyDomain,
+    nested_domain,
+)
 from policysched.evaluate.verdict import PrebindRequirements, Verdict, VolumesToBind
 
 __all__ = [
@@ -34,6 +40,7 @@ __all__ = [
     "GangTerms",
     "Listing",
     "NodeSelection",
+    "OneNode",
     "Overlay",
     "Plan",
     "PrebindRequirements",

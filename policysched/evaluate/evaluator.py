@@ -89,6 +89,12 @@ class Evaluator:
         self._snapshots.retain_only(plans)
         self._evaluations.retain_only(plans)
 
+    @property
+    def version(self) -> Hashable:
+        """Changes with what an overlay depends on."""
+        self._columns.refresh()
+        return self._columns.log_end, self._cache.namespaces_version
+
     def overlay(self) -> Overlay:
         """A hypothetical cluster, equal to the real one until it is changed."""
         self._columns.refresh()
@@ -111,9 +117,8 @@ class Evaluator:
     ) -> Verdict:
         """Select a node for the pod under the plan, or diagnose why none fits.
 
-        The `nominated_node` is selected before all others if it passes the filters. With a `domain`
-        only its nodes can be selected. `nominated_pods` are the pods nominated to nodes: a node
-        must pass the filters with them there as well.
+        The `nominated_node` is selected before all others if it passes the filters. With a `domain` only its
+        nodes can be selected. A node must pass the filters with its `nominated_pods` as well.
         """
         self._columns.refresh()
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, overlay)
@@ -209,10 +214,8 @@ class Evaluator:
         domain: NodeSelection | None = None,
         nominated_pods: NominatedPods = (),
     ) -> DryRun:
-        """For a pod without a feasible node (in `domain`, where one is given): test where it fits
-        when pods are removed from the overlay (a new one by default). `nominated_pods` as in
-        `evaluate`.
-        """
+        """For a pod without a feasible node (in `domain`, where one is given): test where it fits when pods are
+        removed from the overlay (a new one by default). `nominated_pods` as in `evaluate`."""
         self._columns.refresh()
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, overlay)
         variant = plan.variant(plan.active_layers(context))
@@ -293,9 +296,7 @@ class Evaluator:
         overlay: Overlay | None = None,
         nominated_pods: NominatedPods = (),
     ) -> NodeSubsetVerdict:
-        """The verdict on these nodes alone. Names of unknown nodes are skipped. `nominated_pods` as
-        in `evaluate`.
-        """
+        """The verdict on these nodes alone. Unknown names are skipped. `nominated_pods` as in `evaluate`."""
         self._columns.refresh()
         rejection = self.over_budget_message(pod) or self._admission_rejection(plan, pod)
         if rejection is not None:

@@ -68,7 +68,19 @@ class RemainingNodes:
         return untried if self.domain is None else untried & self.domain.rows(view)
 
 
-NodeSelection = TopologyDomain | RemainingNodes
+@dataclass(frozen=True, slots=True)
+class OneNode:
+    """One node alone."""
+
+    name: NodeName
+
+    def rows(self, view: View) -> Array:
+        """bool[view.count]"""
+        chosen: Array = view.from_node_values({self.name: 1.0}, 0.0) == 1.0
+        return chosen
+
+
+NodeSelection = TopologyDomain | RemainingNodes | OneNode
 
 
 def candidate_domains(

@@ -313,7 +313,8 @@ class SchedulerApp(DaemonApp):
             if reads_clock and step and runtime.monotonic_s() >= ends_s:
                 return True
             now_ns = runtime.now_ns()
-            if scheduler.attempt_in_progress and not (self._may_decide() and self._decision_fence()):
+            is_begun = scheduler.attempt_in_progress or scheduler.attempt_paused
+            if is_begun and not (self._may_decide() and self._decision_fence()):
                 self._dispatcher.dispatch(scheduler.requeue_current_attempt(now_ns))
                 self._decision_elapsed_s = 0.0
             elif self._inbox and not scheduler.attempt_in_progress:

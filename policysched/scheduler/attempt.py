@@ -170,6 +170,10 @@ class PodAttempts:
             core.quotas.wait(equivalence_key, pod.policy, refusal, any_release=bool(refusal.block.claims))
         core.report_pending(pod, result.reason, result.message, now_ns)
 
+    def has_other_steps(self, pod: PendingPod) -> bool:
+        """Whether more than an evaluation decides about the pod: an eviction for it, or an extender."""
+        return self._preemption.is_evicting(pod.uid) or bool(self._extender_calls.applicable_extenders(pod))
+
     def _park_until_evicted(self, pod: PendingPod, now_ns: int) -> None:
         """Only the answer to the pod's own eviction requeues it, whatever happens meanwhile."""
         self._core.queue.park(

@@ -65,6 +65,13 @@ class PodEnqueuer:
         assert pod.state is QueueState.DETACHED, f"{pod} is still {pod.state.value}"
         self._place_in_queue(pod, now_ns, "ScheduleAttemptFailure")
 
+    def back_off(self, pod: PendingPod, now_ns: int) -> None:
+        """The detached pod has no node. It is attempted again after its backoff, and pods behind it before that."""
+        self._core.queue.apply_backoff(pod, now_ns)
+        self.rekey(pod, now_ns)
+        pod.in_error_backoff = True
+        self._core.queue.enqueue(pod, now_ns, "ScheduleAttemptFailure")
+
     def remove(self, pod: PendingPod, now_ns: int) -> None:
         """The pod is bound, deleted, terminating, or its policy does not run."""
         self._core.queue.remove(pod, now_ns)
@@ -233,6 +240,8 @@ class PodEnqueuer:
             gang.unqueued_members.clear()
             return
         gang.update_order_key()
+        if gang.state is QueueState.ATTEMPTING:
+            return  # its attempt is paused, and looks at the members itself
         if gang.state in (QueueState.ACTIVE, QueueState.BACKING_OFF):
             core.queue.reorder(gang, now_ns)
         else:
@@ -381,7 +390,7 @@ class PodEnqueuer:
             self._gang_deadlines.put(gang, deadline_ns)
         elif gang.has_quorum and gang.mode is GangMode.GATE:
             return  # its members are in the queue themselves: the timeout no longer applies
-        elif gang.state in (QueueState.ACTIVE, QueueState.BACKING_OFF):
+        elif gang.state in (QueueState.ACTIVE, QueueState.BACKING_OFF, QueueState.ATTEMPTING):
             gang.overdue = True  # its next attempt decides
         else:
             self.gang_timed_out(gang, now_ns)

@@ -11,7 +11,7 @@ yet, a pod of another scheduler, containers that still terminate. That differenc
 
 The hold expires, because its cause may never become visible. It counts like a nominated pod of the rejected pod's
 priority (`core.capacity_holds`): pods of higher priority ignore it, as they would preempt. The rejections of one
-namespace hold back a bounded share of the nodes. Any other reason of a kubelet says nothing about capacity and holds
+namespace, and those of one controller in it, hold back a bounded share of the nodes. Any other reason of a kubelet says nothing about capacity and holds
 nothing back: the pod's operating system, a sysctl, node affinity, a NUMA node.
 """
 
@@ -31,20 +31,24 @@ from policysched.scheduler.queue.movable_heap import MovableHeap
 
 NAMESPACE_SHARE = 4
 """The rejections of one namespace hold back at most one node in so many, but always one."""
+OWNER_SHARE = 8
+"""The same for the pods of one controller. A pod without one is its own owner."""
 
 _PODS = "pods"
 _HoldKey = tuple[NodeName, str]
 """A node, and the cause of the hold: a resource, or a description of a rejection that holds nothing back."""
+_Owner = tuple[str, str, str]
+"""The namespace, and the kind and name of the controller, or of the pod itself."""
 
 
 @dataclass(slots=True)
 class _CapacityHold:
-    """`amount` 0: nothing is held, or no longer. `repeat_count`: rejections in a row. `namespace` and `priority` are
-    those of the rejected pod; of several, the highest priority."""
+    """`amount` 0: nothing is held, or no longer. `repeat_count`: rejections in a row. `owner` and `priority` are those of
+    the rejected pod; of several, the highest priority."""
 
     amount: int = 0
     priority: int = 0
-    namespace: str = ""
+    owner: _Owner | None = None
     until_ns: int = 0
     repeat_count: int = 0
 
@@ -77,11 +81,18 @@ class KubeletRejections:
             self._hold(
                 f"{rejection.reason} in {held.pod.namespace}", 0, observed.pod, node, rejection, now_ns
             )
-        elif self._may_hold(held.pod.namespace, node.name):
+        elif self._may_hold(_owner_of(held.pod), node.name):
             hidden_amount = self._hidden_amount(node, held.pod, shortage)
             self._hold(shortage.resource, hidden_amount, observed.pod, node, rejection, now_ns)
         else:
-            self._hold(f"beyond the share of {held.pod.namespace}", 0, observed.pod, node, rejection, now_ns)
+            self._hold(
+                f"beyond the share of {held.pod.namespace} or its owner",
+                0,
+                observed.pod,
+                node,
+                rejection,
+                now_ns,
+            )
 
     def _hold(
         self, cause: str, amount: int, pod: Pod, node: Node, rejection: KubeletRejection, now_ns: int
@@ -89,7 +100,7 @@ class KubeletRejections:
         """`cause` is a resource where `amount` is not 0. The log has one line for each cause and time."""
         hold = self._holds.setdefault(node.name, {}).setdefault(cause, _CapacityHold())
         hold.priority = max(pod.priority, hold.priority) if hold.amount else pod.priority
-        hold.namespace = pod.namespace
+        hold.owner = _owner_of(pod)
         if not hold.repeat_count or now_ns >= hold.until_ns:
             hold.repeat_count += 1
             self._core.commands.append(
@@ -167,17 +178,20 @@ class KubeletRejections:
 
     # ── helpers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _may_hold(self, namespace: str, name: NodeName) -> bool:
-        nodes = {
-            node
+    def _may_hold(self, owner: _Owner, name: NodeName) -> bool:
+        """Whether the namespace and the owner hold back few enough nodes, with this one."""
+        owners = [
+            (node, hold.owner)
             for node, holds in self._holds.items()
-            if any(hold.amount and hold.namespace == namespace for hold in holds.values())
-        }
-        return name in nodes or len(nodes) < self._nodes_max
-
-    @property
-    def _nodes_max(self) -> int:
-        return max(1, len(self._core.cache.nodes) // NAMESPACE_SHARE)
+            for hold in holds.values()
+            if hold.amount and hold.owner is not None and hold.owner[0] == owner[0]
+        ]
+        of_namespace = {node for node, _ in owners}
+        of_owner = {node for node, other in owners if other == owner}
+        return all(
+            name in nodes or len(nodes) < max(1, len(self._core.cache.nodes) // share)
+            for nodes, share in ((of_namespace, NAMESPACE_SHARE), (of_owner, OWNER_SHARE))
+        )
 
     def _hidden_amount(self, node: Node, pod: Pod, shortage: ResourceShortage) -> int:
         """What the cache counts as free and the kubelet does not."""
@@ -228,6 +242,12 @@ def overcommits_node(cache: ClusterCache, placement: Placement) -> bool:
         if requested_amount and used > has >= used - requested_amount:
             return True
     return False
+
+
+def _owner_of(pod: Pod) -> _Owner:
+    if pod.owner_name:
+        return pod.namespace, pod.owner_kind, pod.owner_name
+    return pod.namespace, "Pod", pod.name
 
 
 def _reduce(hold: _CapacityHold, amount: int) -> bool:

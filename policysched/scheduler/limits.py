@@ -27,6 +27,9 @@ class SchedulerLimits:
         The next call continues a longer attempt.
     pending_log_interval_s: while pods wait for longer than this, a log line says so as often, with the largest causes
         (0: never).
+    gang_piece_cost_max: after so much of the search for a gang, in the same units, it pauses: events are applied, and
+        other pods are decided for as long.
+    gang_head_start_cost: pods behind the gang in the order of its policy are decided in pauses only after so much.
     decision_budget: a pod is not evaluated if that would take more operations (see `evaluate.decision_cost`).
     """
 
@@ -46,6 +49,8 @@ class SchedulerLimits:
     rejection_hold_max_s: float = 600.0
     attempt_step_cost_max: int = 500
     pending_log_interval_s: float = 60.0
+    gang_piece_cost_max: int = 5_000
+    gang_head_start_cost: int = 50_000
     decision_budget: int = DECISION_BUDGET_DEFAULT
 
     def backoff_ns(self, attempts: int) -> int:

@@ -9,14 +9,14 @@ at a time:
         commands += scheduler.decide(now_ns)
 
 A long attempt (of a gang, or with preemption on a large cluster) continues in the next call of `decide`. While it is
-`attempt_in_progress`, events are better held back: the first one makes `handle` finish the attempt at once.
+`attempt_in_progress`, events are better held back: the first one makes `handle` finish the attempt at once. The
+attempt of a gang pauses now and then; while it is `attempt_paused`, events are applied as between two attempts.
 
 There is no attempt before the first lists are complete (`Synced`), while no policy is active, or while more binds
 than `SchedulerLimits` allows are without an answer.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import assert_never
 
@@ -31,6 +31,7 @@ from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 from policysched.scheduler import events as e
 from policysched.scheduler.attempt import PodAttempts
+from policysched.scheduler.attempt_runner import AttemptRunner
 from policysched.scheduler.authority import Authority
 from policysched.scheduler.bind_tracker import BindTracker
 from policysched.scheduler.commands import Command, SetTimer
@@ -57,25 +58,15 @@ from policysched.scheduler.policy_membership import PolicyMembership
 from policysched.scheduler.policy_reload import PolicyReload
 from policysched.scheduler.prebind import Prebinder
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
-from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
-from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.entries import QueueState
 from policysched.scheduler.quota_warnings import QuotaWarnings
 from policysched.scheduler.quotas.quota_status import QuotaEntityStatus
 from policysched.scheduler.sample_events import SampleEvents
 from policysched.scheduler.sample_wait_reports import SampleWaitReports
-from policysched.scheduler.steps import Steps
 from policysched.scheduler.storage_events import StorageEvents
 from policysched.scheduler.timers import DeferredReports, FirstSampleTimeouts, PolicyStateSaves, Timers
 
 __all__ = ["Scheduler", "SchedulerLimits"]
-
-
-@dataclass(frozen=True, slots=True)
-class _AttemptInProgress:
-    """The pod or gang, and the steps that are left."""
-
-    entry: QueueEntry
-    steps: Steps[None]
 
 
 class Scheduler:
@@ -127,7 +118,8 @@ class Scheduler:
         self._pod_group_events = PodGroupEvents(core, self._pod_events)
         preemption, prebinder = self._preemption, self._prebinder
         self._pod_attempts = PodAttempts(core, enqueuer, preemption, self._extender_calls, prebinder)
-        self._gang_attempts = GangAttempts(core, self._pod_attempts, enqueuer, preemption)
+        gang_attempts = GangAttempts(core, self._pod_attempts, enqueuer, preemption)
+        self._attempts = AttemptRunner(core, enqueuer, self._pod_attempts, gang_attempts)
         self._timers = Timers(
             (
                 GangBindFailures(core, prebinder, preemption),
@@ -147,16 +139,14 @@ class Scheduler:
         )
         self.pending_pods = PendingPods(core)
         self._synced = False
-        self._has_attempted = False
         self._timer_at_ns: int | None = None
-        self._current_attempt: _AttemptInProgress | None = None
 
     # ── events ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def handle(self, event: e.Event, now_ns: int) -> list[Command]:
         """Apply one event. Makes no attempt, but finishes one in progress first, on the cluster that it began on."""
         while self.attempt_in_progress:
-            self._continue_attempt(None, now_ns)
+            self._attempts.advance(None, now_ns)
         self._core.gangs.started_ns = self._core.gangs.started_ns or now_ns
         match event:
             case e.PodUpdated(pod):
@@ -205,7 +195,7 @@ class Scheduler:
                 self._sync(now_ns)
             case e.PoliciesUpdated():
                 self._reload.apply_update(
-                    event, now_ns, synced=self._synced, has_attempted=self._has_attempted
+                    event, now_ns, synced=self._synced, has_attempted=self._attempts.has_attempted
                 )
             case e.SavedPolicyStatesLoaded(texts):
                 self._core.restore_states(texts)
@@ -254,7 +244,7 @@ class Scheduler:
     def ready(self, now_ns: int) -> bool:
         """Whether `decide` has something to do."""
         core = self._core
-        if self.attempt_in_progress:
+        if self.attempt_in_progress or self.attempt_paused:
             return True
         if not self._synced or not core.policies.running:
             return self._synced and self._reload.busy
@@ -270,60 +260,31 @@ class Scheduler:
         entry of the queue. Does nothing when not `ready`."""
         cost_max = self._core.limits.attempt_step_cost_max
         if self.attempt_in_progress:
-            self._continue_attempt(cost_max, now_ns)
+            self._attempts.advance(cost_max, now_ns)
+        elif self.attempt_paused:
+            self._timers.advance(now_ns)
+            self._attempts.advance_pause(cost_max, now_ns)
         elif self.ready(now_ns):
             self._timers.advance(now_ns)
             self._reload.step(now_ns)
-            self._attempt_next(cost_max, now_ns)
+            self._attempts.advance(cost_max, now_ns)
         return self._take_commands(now_ns)
-
-    def _continue_attempt(self, cost_max: int | None, now_ns: int) -> None:
-        if self._current_attempt is not None:
-            self._run_attempt(self._current_attempt, cost_max)
-        else:
-            self._attempt_next(cost_max, now_ns)
-
-    def _attempt_next(self, cost_max: int | None, now_ns: int) -> None:
-        entry = self._core.queue.pop()
-        self._has_attempted = self._has_attempted or entry is not None
-        match entry:
-            case PendingPod():
-                steps = self._pod_attempts.attempt_pod(entry, now_ns)
-                self._run_attempt(_AttemptInProgress(entry, steps), cost_max)
-            case QueuedGang():
-                steps = self._gang_attempts.attempt_gang(entry, now_ns)
-                self._run_attempt(_AttemptInProgress(entry, steps), cost_max)
-            case None:
-                pass
-            case QueueEntry():
-                raise AssertionError(f"{entry} is neither a pod nor a gang")
-
-    def _run_attempt(self, attempt: _AttemptInProgress, cost_max: int | None) -> None:
-        """Run the attempt until it ends, or until its steps have cost this much (None: no limit)."""
-        self._current_attempt, attempt.entry.state = None, QueueState.DETACHED
-        cost = 0
-        for step_cost in attempt.steps:
-            cost += step_cost
-            if cost_max is not None and cost >= cost_max:
-                self._current_attempt, attempt.entry.state = attempt, QueueState.ATTEMPTING
-                return
 
     @property
     def attempt_in_progress(self) -> bool:
         """Whether an attempt has steps left, or waits for those of earlier entries of its policy. Nothing of it is in
         effect yet."""
-        return self._current_attempt is not None or self._core.queue.yielded is not None
+        return self._attempts.in_progress
+
+    @property
+    def attempt_paused(self) -> bool:
+        """Whether a gang's attempt is interrupted, so that events are applied and pods decided. Nothing of it is in
+        effect yet."""
+        return self._attempts.paused
 
     def requeue_current_attempt(self, now_ns: int) -> list[Command]:
-        """Give up the attempt in progress and requeue its pod or gang: this process may make no more attempts."""
-        if self._current_attempt is not None:
-            entry, self._current_attempt = self._current_attempt.entry, None
-            entry.state = QueueState.DETACHED
-            members = entry.pending_members.values() if isinstance(entry, QueuedGang) else ()
-            for attempted in (entry, *members):
-                attempted.attempts -= 1
-            self._core.queue.enqueue(entry, now_ns, "ScheduleAttemptFailure")
-        self._core.queue.yielded = None
+        """Give up the attempt in progress or paused and requeue its pod or gang: this process may make no more attempts."""
+        self._attempts.requeue(now_ns)
         return self._take_commands(now_ns)
 
     def _take_commands(self, now_ns: int) -> list[Command]:

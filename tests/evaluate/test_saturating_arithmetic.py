@@ -1,5 +1,6 @@
-"""int64 products on arrays saturate as those of Python integers do."""
+"""int64 products and sums on arrays saturate as those of Python integers do."""
 
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policysched.evaluate.columns.saturating_arithmetic import saturating_multiply
+from policysched.evaluate.vector import aggregates
+from policysched.evaluate.vector.aggregates import AggregateTerms, _integer_sum
 from policysched.lang.ir.arithmetic import saturate
 from policysched.model.quantity import INT64_MAX, INT64_MIN
 
@@ -62,3 +65,38 @@ def test_products_that_wrap_around_are_caught(monkeypatch: pytest.MonkeyPatch) -
 
     with pytest.raises(AssertionError):
         test_products_at_the_limits_saturate_exactly()
+
+
+def check_integer_sums(number: int) -> None:
+    """Sums over nodes, and with each value replaced, are those of Python integers, saturated."""
+    dice = Random(number)
+    extremes = (0, 1, -1, INT64_MAX, INT64_MIN, INT64_MAX // 2, 2**32, -(2**32) - 1, 2**31 - 1)
+
+    def values(count: int) -> list[int]:
+        return [
+            dice.choice((dice.choice(extremes), dice.randint(INT64_MIN, INT64_MAX))) for _ in range(count)
+        ]
+
+    before = values(dice.randint(1, 40))
+    after = values(len(before))
+    counted = np.ones(len(before), np.bool_)
+    replaced = AggregateTerms(np.array(after), counted)
+
+    array = np.array(before).view(NoPythonIntegers)
+    total = int(_integer_sum(AggregateTerms(array, counted)))
+    totals = _integer_sum(AggregateTerms(array, counted, replaced)).tolist()
+
+    assert total == saturate(sum(before))
+    assert totals == [saturate(sum(before) - old + new) for old, new in zip(before, after, strict=True)]
+
+
+def test_sums_of_large_integers_are_exact_and_saturate() -> None:
+    for number in range(300):
+        check_integer_sums(number)
+
+
+def test_a_sum_that_forgets_the_carry_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aggregates, "_low_half", lambda values: values & 0x7FFFFFFF)
+
+    with pytest.raises(AssertionError):
+        test_sums_of_large_integers_are_exact_and_saturate()

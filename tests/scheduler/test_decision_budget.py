@@ -1,12 +1,16 @@
 """Pods that are too expensive to decide about stay pending, and long decisions give the event loop back."""
 
+from random import Random
+
 import pytest
 
-from policysched.evaluate import Evaluator
+from policysched.evaluate import Evaluator, Overlay
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.gangs import gang_attempt
+from policysched.scheduler.attempt import PodAttempts
+from policysched.scheduler.gangs import gang_attempt, gang_budget
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.queue.entries import PendingPod
 from tests.builders import node, placed, pod
 from tests.hostile import HOSTILE_SPECS, hostile_pod
 from tests.scheduler.rig import GANG, Rig
@@ -131,7 +135,7 @@ def test_a_step_of_a_gang_has_fewer_members_the_more_a_member_costs() -> None:
 
 
 def test_domains_are_tried_until_the_budget_of_the_gang_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gang_attempt, "GANG_EVALUATIONS_MAX", 10)
+    monkeypatch.setattr(gang_budget, "GANG_EVALUATIONS_MAX", 10)
     gang = gang_of(12, terms=1)
     gang.observe(*[node(f"n{index}", cpu="100m", labels={"zone": f"z{index}"}) for index in range(3)])
 
@@ -144,7 +148,7 @@ def test_domains_are_tried_until_the_budget_of_the_gang_is_used_up(monkeypatch: 
 
 def late_domain_gang(monkeypatch: pytest.MonkeyPatch, *, late_cpu: str = "8") -> Rig:
     """Nine domains, of which one attempt tries one. Only the last in the order has room for the gang, or none."""
-    monkeypatch.setattr(gang_attempt, "GANG_EVALUATIONS_MAX", 1)
+    monkeypatch.setattr(gang_budget, "GANG_EVALUATIONS_MAX", 1)
     policy = GANG.format(more=' topology = "zone"') + 'score late_last weight 1 prefer node.name != "late"\n'
     racks = [
         node(f"n{index}-{half}", cpu="3", labels={"zone": f"z{index}"})
@@ -186,12 +190,81 @@ def test_after_all_domains_were_tried_a_new_round_starts_a_minute_later(
 
 
 def test_a_search_that_starts_with_the_same_domains_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        gang_attempt.GangAttempts, "_domains_to_skip", staticmethod(lambda _: frozenset[str]())
-    )
+    monkeypatch.setattr(gang_attempt, "domains_to_skip", lambda _: frozenset[str]())
 
     with pytest.raises(AssertionError):
         test_a_search_that_was_cut_off_continues_with_the_domains_that_are_left(monkeypatch)
+
+
+def check_gang_budget(number: int) -> None:
+    """Whatever a gang consists of, one attempt evaluates no more than its budget and one domain, and others are bound."""
+    dice = Random(number)
+    count, terms = dice.randint(2, 12), dice.choice((1, 20, 60, 300))
+    zones = dice.randint(1, 12)
+    budget = dice.choice((20_000, 60_000, 200_000))
+    labels = {"group": "g", "least": str(count)}
+    members = [
+        hostile_pod(
+            BY_HOST, f"m{index}", count=terms + index, labels=labels, cpu=f"{10 + index}m", priority=10
+        )
+        for index in range(count)
+    ]
+    cpu = dice.choice(("8", "60m"))
+    racks = [node(f"n{index}", cpu=cpu, labels={"zone": f"z{index}"}) for index in range(zones)]
+    policy = GANG.format(more=' topology = "zone"').replace(
+        "filter node_resources_fit", "include kube_default\npreemption never"
+    )
+    scheduler = Rig(
+        policy,
+        *racks,
+        *members,
+        pod("plain", cpu="1m"),
+        limits=SchedulerLimits(decision_budget=budget),  # type: ignore[arg-type]
+    )
+    evaluator = scheduler.scheduler._core.evaluator
+    allowance = evaluator.gang_budget(1) - evaluator.gang_budget(0)
+    costs: list[int] = []
+    evaluate = PodAttempts.evaluate
+
+    def counted(
+        self: PodAttempts, attempted: PendingPod, overlay: Overlay | None, now_ns: int, *more: object
+    ) -> object:
+        if attempted.uid != "uid-default-plain":
+            costs.append(evaluator.decision_cost(attempted.pod))
+        return evaluate(self, attempted, overlay, now_ns, *more)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PodAttempts, "evaluate", counted)
+        patch.setattr(gang_budget, "GANG_EVALUATIONS_MAX", 10)
+        patch.setattr(gang_attempt, "largest_first", lambda *_: None)
+        scheduler.scheduler.decide(scheduler.now_ns)
+        while scheduler.scheduler.attempt_in_progress:
+            scheduler.scheduler.decide(scheduler.now_ns)
+
+    domain_cost = sum(evaluator.decision_cost(member) for member in members)
+    spent = sum(costs) - allowance * len(costs)
+    assert spent <= evaluator.gang_budget(count) + domain_cost, f"{spent} operations of {count} members"
+    assert len(costs) <= 10 + count + 1, f"{len(costs)} members were evaluated"
+    assert domain_cost <= evaluator.gang_budget(count) or not costs, "the gang is over its budget"
+
+
+def test_an_attempt_of_a_gang_stays_within_its_budget() -> None:
+    for number in range(40):
+        check_gang_budget(number)
+
+
+@pytest.mark.parametrize(
+    ("part", "planted"),
+    [("over_budget_message", lambda *_: None), ("exceeds_budget", lambda *_: False)],
+    ids=["members are not added up", "all domains are tried"],
+)
+def test_a_gang_budget_that_nothing_checks_is_caught(
+    part: str, planted: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gang_attempt, part, planted)
+
+    with pytest.raises(AssertionError):
+        test_an_attempt_of_a_gang_stays_within_its_budget()
 
 
 def test_a_budget_that_nothing_checks_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

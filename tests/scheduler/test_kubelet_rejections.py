@@ -9,6 +9,7 @@ from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler import kubelet_rejections
 from policysched.scheduler.kubelet_rejections import KubeletRejections
 from policysched.scheduler.limits import SchedulerLimits
 from tests.builders import node, placed, pod, rejected, too_little
@@ -258,11 +259,14 @@ def test_a_pod_of_higher_priority_is_not_parked_with_the_pods_that_a_hold_stops(
     assert rig.placements() == {"job-1": "a", "job-6": "a"}
 
 
-def reject_on_every_node(rig: Rig, numbers: range, namespace: str) -> None:
+def reject_on_every_node(
+    rig: Rig, numbers: range, namespace: str, owner: tuple[str, str, str] | None = None
+) -> None:
     """Each pod takes most of its node, whose kubelet has nothing left."""
     for number in numbers:
-        rig.observe(job(number, cpu="3", namespace=namespace))
-        bounce(rig, job(number, cpu="3", namespace=namespace), used=4000)
+        rejected_job = job(number, cpu="3", namespace=namespace, owner=owner)
+        rig.observe(rejected_job)
+        bounce(rig, rejected_job, used=4000)
 
 
 def test_the_rejections_of_one_namespace_hold_back_at_most_a_quarter_of_the_nodes() -> None:
@@ -275,6 +279,29 @@ def test_the_rejections_of_one_namespace_hold_back_at_most_a_quarter_of_the_node
 
     assert held_by_one < set(rig.scheduler.nodes_with_capacity_holds)
     assert len(rig.scheduler.nodes_with_capacity_holds) == 4
+
+
+def test_the_rejections_of_one_controller_hold_back_at_most_an_eighth_of_the_nodes() -> None:
+    rig = Rig(FIT, *[node(f"n{number}") for number in range(16)])
+
+    reject_on_every_node(rig, range(5), "tenant", ("apps/v1", "ReplicaSet", "web"))
+    held_by_one = set(rig.scheduler.nodes_with_capacity_holds)
+    assert len(held_by_one) == 2, held_by_one
+    reject_on_every_node(rig, range(5, 10), "tenant", ("apps/v1", "ReplicaSet", "db"))
+    assert len(rig.scheduler.nodes_with_capacity_holds) == 4
+    reject_on_every_node(rig, range(10, 15), "other")
+
+    assert held_by_one < set(rig.scheduler.nodes_with_capacity_holds)
+
+
+def test_one_controller_holds_back_the_share_of_its_namespace_without_its_own_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The planted bug of the test before."""
+    monkeypatch.setattr(kubelet_rejections, "OWNER_SHARE", 1)
+
+    with pytest.raises(AssertionError):
+        test_the_rejections_of_one_controller_hold_back_at_most_an_eighth_of_the_nodes()
 
 
 def test_without_the_bound_one_namespace_holds_back_every_node(monkeypatch: pytest.MonkeyPatch) -> None:

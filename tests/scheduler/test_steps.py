@@ -12,6 +12,7 @@ from policysched.model.selectors import LabelSelector, SelectorRequirement
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler.attempt_runner import AttemptRunner
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.preemption import best_first_search, candidates
 from policysched.scheduler.scheduler import Scheduler
@@ -238,7 +239,7 @@ def _forgets_the_last(nodes: list[str]) -> list[list[str]]:
     ]
 
 
-def _begins_anew(self: Scheduler, thought: object, most: int | None) -> None:
+def _begins_anew(self: AttemptRunner, thought: object, most: int | None) -> None:
     """What was found so far is forgotten with each step."""
     cost = 0
     for step in thought.steps:  # type: ignore[attr-defined]
@@ -252,7 +253,7 @@ def _begins_anew(self: Scheduler, thought: object, most: int | None) -> None:
     [
         (best_first_search, "node_batches", _forgets_the_last, FIT, check_nodes_by_themselves),
         (candidates, "node_batches", _forgets_the_last, ACROSS, check_nodes_by_themselves),
-        (Scheduler, "_run_attempt", _begins_anew, FIT, check_steps),
+        (AttemptRunner, "_run", _begins_anew, FIT, check_steps),
     ],
     ids=["the last node is forgotten", "or where rules look across", "a step is lost"],
 )
@@ -276,9 +277,10 @@ def test_an_event_between_two_steps_is_detected(monkeypatch: pytest.MonkeyPatch)
     handle = Scheduler.handle
 
     def at_once(self: Scheduler, event: e.Event, now_ns: int) -> list[c.Command]:
-        thought, self._current_attempt = self._current_attempt, None
+        runner = self._attempts
+        thought, runner._attempt = runner._attempt, None
         commands = handle(self, event, now_ns)
-        self._current_attempt = thought
+        runner._attempt = thought
         return commands
 
     monkeypatch.setattr(Scheduler, "handle", at_once)

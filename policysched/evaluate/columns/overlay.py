@@ -20,7 +20,7 @@ from policysched.model.pods import Placement, Pod
 
 
 class Overlay:
-    """Totals of the changed rows. `log` lists changed rows in order, for caches that catch up.
+    """Totals of the changed rows. Valid while the cluster does not change, or after `follow`. `log` lists changed rows in order, for caches that catch up.
     `added_pods` are the pods added and not removed again, in order; `removal_count` counts those
     removed again. `claim_use_deltas`: the change of `Columns.claim_uses`."""
 
@@ -36,6 +36,7 @@ class Overlay:
         self.added_pods: list[tuple[Pod, NodeName]] = []
         self.removal_count = 0
         self._removed: set[PodUid] = set()
+        self._position = columns.log_end
         self.log: list[int] = []
         self.claim_use_deltas: Counter[VolumeClaimKey] = Counter()
         self.volume_reservations = VolumeReservations()
@@ -74,6 +75,29 @@ class Overlay:
         self._update_usage(placement.node, placement.pod, 1).add(placement.pod)
         self._count_change(placement.node, -1)
         self._removed.remove(uid)
+
+    def follow(self) -> bool:
+        """Take over what changed in the cluster since the last call. False: the overlay is of no use any more, because an
+        added pod is on a node by now, or the node of one changed. Only for an overlay without removed pods and
+        reservations."""
+        assert not self._removed, f"{len(self._removed)} pods are removed on the overlay"
+        columns = self._columns
+        touched, self._position = columns.touched_since(self._position), columns.log_end
+        if touched is None:
+            return False
+        nodes, used = touched
+        rows = {uid: columns.row(node) for uid, (_, node) in self._added.items()}
+        if None in rows.values() or not nodes.isdisjoint(rows.values()):
+            return False
+        if any(self._placement_of(uid) is not None for uid in rows):
+            return False
+        for row in used & self._usages.keys():
+            usage = self._usages[row] = _copy_usage(columns.usage(row))
+            for uid, (pod, _) in self._added.items():
+                if rows[uid] == row:
+                    usage.add(pod)
+        self.pods.follow()
+        return True
 
     def has_added_pod(self, uid: PodUid) -> bool:
         """Whether the pod was added here and not removed again."""

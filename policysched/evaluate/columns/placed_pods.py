@@ -202,7 +202,7 @@ class PlacedPods:
 
 
 class HypotheticalPlacedPods:
-    """The counts on an overlay. Valid while the columns do not change."""
+    """The counts on an overlay. Valid while the columns do not change, or after `follow`."""
 
     def __init__(self, placed: Callable[[], PlacedPods]) -> None:
         self._placed = placed
@@ -217,6 +217,14 @@ class HypotheticalPlacedPods:
     def version(self) -> int:
         """Changes with every pod that is added to the overlay or removed."""
         return len(self._all_changes)
+
+    def follow(self) -> None:
+        """The columns changed: count the changes of the overlay again."""
+        self._applied_changes.clear()
+        self._copies.clear()
+        self._unchanged.clear()
+        self._members.clear()
+        self._pending_changes = {(row, pod.uid): (pod, by) for row, pod, by in self._all_changes}
 
     def adjust(self, row: int, pod: Pod, by: int) -> None:
         _, before = self._pending_changes.get((row, pod.uid), (pod, 0))

@@ -35,6 +35,7 @@ _INT64_SAFE_MAX = 2**62
 _HALF_BITS = STDDEV_GRID_BITS
 _HALF = (1 << _HALF_BITS) - 1
 _LOW_BITS = 48
+_HALF_OF_INT64 = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +244,23 @@ def _integer_sum(terms: AggregateTerms) -> Array:
     largest = max(_max_magnitude(values), 0 if after is None else _max_magnitude(after))
     if largest * (len(values) + 2) < _INT64_SAFE_MAX:
         return terms.sum_with_replacement(values, after)
-    exact = terms.sum_with_replacement(values.astype(object), None if after is None else after.astype(object))
-    return np.asarray(np.clip(exact, INT64_MIN, INT64_MAX)).astype(np.int64)
+    # In two halves of 32 bits, each of which has room for the sum over any cluster.
+    high, low = (
+        terms.sum_with_replacement(half(values), None if after is None else half(after))
+        for half in (_high_half, _low_half)
+    )
+    high = high + (low >> _HALF_OF_INT64)
+    total = (high << _HALF_OF_INT64) | _low_half(low)
+    largest_half = INT64_MAX >> _HALF_OF_INT64
+    return np.where(high > largest_half, INT64_MAX, np.where(high < ~largest_half, INT64_MIN, total))
+
+
+def _high_half(values: Array) -> Array:
+    return values >> _HALF_OF_INT64
+
+
+def _low_half(values: Array) -> Array:
+    return values & ((1 << _HALF_OF_INT64) - 1)
 
 
 def _max_magnitude(values: Array) -> int:

@@ -21,6 +21,7 @@ from policysched.lang.ir.program import Program
 from policysched.lang.parse import parse
 from policysched.lang.syntax import tree as s
 from policysched.text import Diagnostic, Label, Severity, Source, Span
+from policysched.text.suggestions import limited_suggestions
 
 __all__ = ["check_sources", "check_text"]
 
@@ -125,7 +126,7 @@ class _Checker:
         """The result of `work`, or that of `exceeded` where it takes too much time or memory."""
         depth = len(self.in_progress)
         try:
-            with self.guard(key):
+            with self.guard(key), limited_suggestions():
                 return work()
         except TextLimitExceeded as error:
             reason = str(error)

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
-from policysched.lang.check.scope import ExpressionContext, Scope, did_you_mean, nearest_match
+from policysched.lang.check.scope import ExpressionContext, Scope, did_you_mean
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.attributes import ATTRIBUTES, OWNERS, value_type
 from policysched.lang.syntax import tree as s
 from policysched.text import Span
+from policysched.text.suggestions import nearest_match
 
 _KUBERNETES_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
 _KUBERNETES_PREFIXES = ("hugepages-", "attachable-volumes-")

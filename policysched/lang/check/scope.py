@@ -7,7 +7,6 @@ error is kept without a definition: using it reports nothing more.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import Literal
 
 from policysched.lang.check.parameter_values import EMPTY_PARAMETER_VALUES, ParameterValues
@@ -25,8 +24,8 @@ from policysched.lang.ir.quotas import QuotaSpec
 from policysched.lang.syntax import tree as s
 from policysched.lang.types.kinds import RecordType, Type
 from policysched.text import Diagnostic, Label, Severity, Span
+from policysched.text.suggestions import nearest_match
 
-_SUGGESTION_CANDIDATES_MAX = 300
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -270,15 +269,6 @@ class Scope:
             for name, declared in self.names.items()
             if isinstance(declared.definition, Metric)
         }
-
-
-def nearest_match(word: str, known: Iterable[str]) -> str | None:
-    """The most similar known word; None if none is similar or there are too many to compare."""
-    words = list(known)
-    matches = (
-        get_close_matches(word, words, n=1, cutoff=0.6) if len(words) <= _SUGGESTION_CANDIDATES_MAX else []
-    )
-    return matches[0] if matches else None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -17,7 +17,6 @@ nevertheless, an edit of equal length lets the grammar continue.
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from policysched.lang.parse import scan_errors as errors
 from policysched.lang.parse.continuations import (
@@ -34,6 +33,7 @@ from policysched.lang.parse.keywords import (
 from policysched.lang.parse.tokens import raw_tokens
 from policysched.lang.syntax.tree import Comment
 from policysched.text import Diagnostic, Label, Source, Span
+from policysched.text.suggestions import nearest_match
 
 NESTING_MAX = 64
 
@@ -219,12 +219,12 @@ class _Scanner:
             and (next_token is None or next_token.group(1) in CONTINUATION_KEYWORDS)
         ):
             return
-        match = get_close_matches(word.lower(), (*STATEMENTS, *CONTINUATION_KEYWORDS), n=1, cutoff=0.7)
-        if match and match[0] in _STATEMENTS:
-            self._report_open_braces(match[0], start)
-            self._begin_statement(match[0], start)
+        match = nearest_match(word.lower(), (*STATEMENTS, *CONTINUATION_KEYWORDS), cutoff=0.7)
+        if match in _STATEMENTS:
+            self._report_open_braces(match, start)
+            self._begin_statement(match, start)
             self._report_unparseable(
-                errors.misspelled_statement(self._span(start, start + len(word)), word, match[0])
+                errors.misspelled_statement(self._span(start, start + len(word)), word, match)
             )
         elif statement is None or complete or (not match and self._column(start) <= statement.column):
             self._begin_statement(word, start)

@@ -7,7 +7,6 @@ mistake; the first match wins. To add one, write a function, and document its co
 """
 
 from collections.abc import Callable
-from difflib import get_close_matches
 
 from lark.exceptions import UnexpectedInput, UnexpectedToken
 
@@ -43,6 +42,7 @@ from policysched.lang.parse.syntax_failure import SyntaxFailure
 from policysched.lang.parse.tokens import Token, significant_tokens
 from policysched.lang.parse.tree_parts import ParseContext
 from policysched.text import Diagnostic, Label
+from policysched.text.suggestions import nearest_match
 
 SyntaxErrorExplainer = Callable[[SyntaxFailure], Diagnostic | None]
 
@@ -104,15 +104,15 @@ def _misspelled_keyword(failure: SyntaxFailure) -> Diagnostic | None:
             if terminal in KEYWORD_OF_TERMINAL
         }
     )
-    match = get_close_matches(unexpected.text.lower(), words, n=1, cutoff=0.6)
-    if not match or match[0] == unexpected.text:
+    match = nearest_match(unexpected.text.lower(), words)
+    if match is None or match == unexpected.text:
         return None
     return make_diagnostic(
         "PS106",
         f"unexpected `{unexpected.text}`",
         failure.span(unexpected),
         label="unknown keyword",
-        help=f"did you mean `{match[0]}`?",
+        help=f"did you mean `{match}`?",
     )
 
 

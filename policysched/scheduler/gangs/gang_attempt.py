@@ -12,19 +12,27 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
-from policysched.evaluate import TopologyDomain
+from policysched.evaluate import Overlay, TopologyDomain
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
+from policysched.scheduler.gangs.gang_budget import exceeds_budget, over_budget_message
 from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain, neighbour_domains
 from policysched.scheduler.gangs.gang_preemption import (
     find_gang_placement,
     gang_overlay,
 )
-from policysched.scheduler.gangs.gang_search_result import GangSearchResult, gang_message
+from policysched.scheduler.gangs.gang_quotas import refused_by_quotas
+from policysched.scheduler.gangs.gang_search_result import (
+    GangSearchResult,
+    domains_to_skip,
+    gang_message,
+    remember_domains,
+    wanted,
+)
 from policysched.scheduler.gangs.member_order import largest_first, members_in_attempt_order
 from policysched.scheduler.gangs.member_trial import MemberTrial
 from policysched.scheduler.gangs.neighbours import Neighbours
@@ -46,9 +54,6 @@ from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import Steps, evaluation_cost
-
-GANG_EVALUATIONS_MAX = 50_000
-"""Once the search for a topology domain has evaluated this many members, no more domains are tried in this attempt."""
 
 _PREFERRED_DOMAINS_MAX = 16
 """So many domains of a preferred level are tried for the whole gang."""
@@ -72,6 +77,19 @@ class GangAttempts:
         self._enqueuer = enqueuer
         self._preemption = preemption
         self._quota_preemption = QuotaPreemption(core, preemption)
+        self._now_ns = 0
+        self._cluster_changed = False
+        self.pausable_search: GangSearchResult | None = None
+        """The search that has yielded, if the cluster may change before it goes on."""
+
+    def begin(self, now_ns: int) -> None:
+        """An attempt begins."""
+        self._now_ns, self._cluster_changed, self.pausable_search = now_ns, False, None
+        self._core.queue.missed_events.clear()
+
+    def resume(self, now_ns: int, *, cluster_changed: bool) -> None:
+        """The attempt goes on after a pause."""
+        self._now_ns, self._cluster_changed = now_ns, cluster_changed
 
     def attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
         """Attempt a gang that was just popped, then park or requeue the members that are left."""
@@ -82,8 +100,9 @@ class GangAttempts:
         gang.attempts += 1
         for pod in gang.pending_members.values():
             pod.attempts += 1
-        needed = gang.needed_count
-        search = yield from self._search(gang, now_ns)
+        members = set(gang.pending_members)
+        search = yield from self._search(gang)
+        now_ns, needed = self._now_ns, gang.needed_count  # there may have been pauses
         enough = len(search.fits) >= needed
         search.shortage = gang.shortage(pod.uid for pod, _ in search.fits) if enough else None
         placed = search.fits if enough and search.shortage is None else []
@@ -111,6 +130,10 @@ class GangAttempts:
         if preemption is None and not reclaiming:
             self._preemption.clear_gang_nominations(gang, now_ns)
         self._park_gang(gang, search, placed, needed, preemption, now_ns)
+        for event in sorted(self._core.queue.missed_events, key=lambda event: event.value):
+            self._core.queue.open_group(gang.id, now_ns, event)
+        if not members.issuperset(gang.pending_members):
+            self._enqueuer.refresh_gang(gang, now_ns, "PodAdd")
 
     def _yields(self, gang: QueuedGang, was_last: bool, now_ns: int) -> bool:
         """Whether the gang is put back behind earlier entries of its policy, as if it had not been attempted."""
@@ -122,151 +145,89 @@ class GangAttempts:
             attempted.attempts -= 1
         return True
 
-    def _search(self, gang: QueuedGang, now_ns: int) -> Steps[GangSearchResult]:
+    def _search(self, gang: QueuedGang) -> Steps[GangSearchResult]:
         """Find nodes for the members.
 
         A gang with a topology key gets the first domain that fits enough members, or else the
         result of the domain that fits most, also of those that are too small for the gang.
         """
-        if (over_budget := self._over_budget_message(gang)) is not None:
+        if (over_budget := over_budget_message(self._core, gang)) is not None:
             self._core.records.counters.count_over_budget(gang.policy)
             return GangSearchResult(failures={"over budget": reject_over_budget(over_budget)})
-        if (refused := self._refused_by_quotas(gang)) is not None:
+        if (refused := refused_by_quotas(self._core, gang)) is not None:
             return refused
-        return (yield from self._search_nodes(gang, now_ns))
+        return (yield from self._search_nodes(gang))
 
     def _search_nodes(
         self,
         gang: QueuedGang,
-        now_ns: int,
         removed: Sequence[Pod] = (),
         usage: QuotaUsage | None = None,
     ) -> Steps[GangSearchResult]:
         """Find nodes for members that the quotas admit. `removed`: pods that would be evicted; `usage`: of the quotas
         without them."""
-        together = yield from self._search_preferred(gang, now_ns, removed, usage)
+        together = yield from self._search_preferred(gang, removed, usage)
         if together is not None:
             return together
         keys = gang.required_keys
         if not keys:
-            search = yield from self._search_domain(gang, None, now_ns, removed, usage)
-            trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, now_ns)
+            search = yield from self._search_domain(gang, None, removed, usage)
+            trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, self._now_ns)
             return (yield from self._with_backtracking(gang, [search], trial)) or search
         searches: list[GangSearchResult] = []
         left_out = False
-        skipped = self._domains_to_skip(gang) if usage is None else frozenset[TopologyDomain]()
+        skipped = domains_to_skip(gang) if usage is None else frozenset[TopologyDomain]()
         equivalence_keys = self._pod_attempts.gang_equivalence_keys(gang.members_in_order())
         for domain in candidate_domains(
-            self._core, gang, keys, equivalence_keys, now_ns, except_domains=skipped
+            self._core, gang, keys, equivalence_keys, self._clock, except_domains=skipped
         ):
-            search = yield from self._search_domain(gang, domain, now_ns, removed, usage)
+            search = yield from self._search_domain(gang, domain, removed, usage)
             enough = search.fits and len(search.fits) >= gang.needed_count
             if enough and gang.shortage(pod.uid for pod, _ in search.fits) is None:
                 return search
             searches.append(search)
-            if self._exceeds_budget(gang, searches):
+            if exceeds_budget(self._core, gang, searches):
                 self._core.records.counters.count_over_budget(gang.policy)
                 left_out = True
                 break
-        trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, now_ns)
+        trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, self._now_ns)
         backtracked = yield from self._with_backtracking(gang, searches, trial)
         if backtracked is not None:
             return backtracked
         if not left_out:
-            closest = closest_domain(self._core, gang, keys, now_ns)
+            closest = closest_domain(self._core, gang, keys, self._now_ns)
             if closest is not None and all(search.domain != closest for search in searches):
-                searches.append((yield from self._search_domain(gang, closest, now_ns, removed, usage)))
+                searches.append((yield from self._search_domain(gang, closest, removed, usage)))
         if not searches:
             no_domain = TopologyDomain(keys[-1], None)
-            searches.append((yield from self._search_domain(gang, no_domain, now_ns, removed, usage)))
+            searches.append((yield from self._search_domain(gang, no_domain, removed, usage)))
         best = max(searches, key=lambda search: len(search.fits))
         if usage is None:
-            self._remember_domains(gang, skipped, searches, best, left_out=left_out)
+            remember_domains(gang, skipped, searches, best, left_out=left_out)
         best.other_domain_failures = [
             failure for search in searches if search is not best for failure in search.failures.values()
         ]
         return best
 
+    def _clock(self) -> int:
+        return self._now_ns
+
     def _search_preferred(
-        self, gang: QueuedGang, now_ns: int, removed: Sequence[Pod], usage: QuotaUsage | None
+        self, gang: QueuedGang, removed: Sequence[Pod], usage: QuotaUsage | None
     ) -> Steps[GangSearchResult | None]:
         """All members in one domain of a preferred level, the narrowest level first. None: none that was tried takes
         them all."""
         members, vacancies = gang.members_in_order(), gang.vacancies
-        wanted = len(members) if vacancies is None else min(vacancies, len(members))
+        count = len(members) if vacancies is None else min(vacancies, len(members))
         equivalence_keys = self._pod_attempts.gang_equivalence_keys(members)
         for depth in range(len(gang.levels), len(gang.required_keys), -1):
             keys = [level.key for level in gang.levels[:depth]]
-            found = candidate_domains(self._core, gang, keys, equivalence_keys, now_ns)
+            found = candidate_domains(self._core, gang, keys, equivalence_keys, self._clock)
             for domain in islice(found, _PREFERRED_DOMAINS_MAX):
-                search = yield from self._search_domain(gang, domain, now_ns, removed, usage)
-                if len(search.fits) >= wanted:
+                search = yield from self._search_domain(gang, domain, removed, usage)
+                if len(search.fits) >= count:
                     return search
         return None
-
-    @staticmethod
-    def _domains_to_skip(gang: QueuedGang) -> frozenset[TopologyDomain]:
-        """The domains that the attempts before this one tried. Placed members fix the domain: none is skipped then."""
-        return frozenset() if gang.placed_members else gang.domains_tried
-
-    @staticmethod
-    def _remember_domains(
-        gang: QueuedGang,
-        skipped: frozenset[TopologyDomain],
-        searches: Sequence[GangSearchResult],
-        best: GangSearchResult,
-        *,
-        left_out: bool,
-    ) -> None:
-        """Have the next attempt continue with the domains that this one left out, until none is left."""
-        domains = [search.domain for search in searches if search.domain is not None]
-        tried = skipped | {domain for domain in domains if domain.value is not None}
-        gang.domains_tried = tried if left_out else frozenset()
-        best.domains_tried = len(tried) if left_out else None
-        best.ends_round = bool(skipped) and not left_out
-
-    def _refused_by_quotas(self, gang: QueuedGang) -> GangSearchResult | None:
-        """The result if the quotas admit too few members together; None: enough. No member is evaluated for it."""
-        core = self._core
-        trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
-        if trial is None:
-            return None
-        first, admitted = None, 0
-        for pod in members_in_attempt_order(core, gang):
-            refusal = core.quotas.refusal(pod.pod, trial)
-            if refusal is None:
-                trial.add(core.quotas.charge_of(pod.pod))
-                admitted += 1
-            first = first or refusal
-            if admitted >= max(1, gang.needed_count):
-                return None
-        if first is None:
-            return None
-        failure = reject_for_quota(first.message)
-        return GangSearchResult(failures={"quota": failure}, refusal=first, admitted_count=admitted)
-
-    def _over_budget_message(self, gang: QueuedGang) -> str | None:
-        """Why the members together are too expensive to decide about."""
-        core, count = self._core, len(gang.pending_members)
-        costs = [core.evaluator.decision_cost(pod.pod) for pod in gang.pending_members.values()]
-        budget = core.evaluator.gang_budget(count)
-        if sum(costs) <= budget:
-            return None
-        return (
-            f"placing this gang takes up to {sum(costs)} operations, {max(costs)} for one member; "
-            f"the budget of a gang with {count} members is {budget} (settings: scheduling.decision_budget)"
-        )
-
-    def _exceeds_budget(self, gang: QueuedGang, searches: list[GangSearchResult]) -> bool:
-        """Whether no more domains are tried, since those so far took too long. Members that cost no more than any gang
-        has room for count only by their number."""
-        allowance = self._core.evaluator.gang_budget(1) - self._core.evaluator.gang_budget(0)
-        operations = sum(search.operations - search.evaluations * allowance for search in searches)
-        evaluations = sum(search.evaluations for search in searches)
-        return (
-            operations > self._core.evaluator.gang_budget(len(gang.pending_members))
-            or evaluations > GANG_EVALUATIONS_MAX
-        )
 
     def _with_backtracking(
         self, gang: QueuedGang, searches: Sequence[GangSearchResult], trial: MemberTrial
@@ -298,17 +259,17 @@ class GangAttempts:
         self,
         gang: QueuedGang,
         domain: TopologyDomain | None,
-        now_ns: int,
         removed: Sequence[Pod],
         usage: QuotaUsage | None,
     ) -> Steps[GangSearchResult]:
-        core, search = self._core, GangSearchResult(domain=domain)
+        core, search = self._core, GangSearchResult(domain=domain, wanted=wanted(gang))
         members, vacancies, needed = members_in_attempt_order(core, gang), gang.vacancies, gang.needed_count
         equivalence_keys = self._pod_attempts.gang_equivalence_keys(members)
         pending_by_class = Counter(equivalence_keys.values())
         possible = len(members)
         neighbours, has_preferred = Neighbours(core, gang), any(not level.required for level in gang.levels)
         overlay = gang_overlay(core, gang)
+        search.overlay = overlay
         for victim in removed:
             overlay.remove_pod(victim.uid)
         trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
@@ -330,11 +291,19 @@ class GangAttempts:
             operations = core.evaluator.decision_cost(pod.pod)
             near = neighbours.nearest_node(pod.pod) if has_preferred else None
             around = () if near is None else neighbour_domains(gang.levels, near, domain)
+            self.pausable_search = search if usage is None and not search.has_reservations else None
+            yield evaluation_cost(len(core.cache.nodes), operations)
+            self.pausable_search, now_ns = None, self._now_ns
+            if self._cluster_changed:
+                self._cluster_changed = False
+                overlay, trial = self._place_again(gang, search, trial)
+                search.overlay = overlay
             yield from self._pod_attempts.warm_up(pod, now_ns)
             for nodes in (*around, domain):
                 search.operations += operations
                 search.evaluations += 1
-                yield evaluation_cost(len(core.cache.nodes), operations)
+                if nodes is not domain:
+                    yield evaluation_cost(len(core.cache.nodes), operations)
                 result = self._pod_attempts.evaluate(pod, overlay, now_ns, nodes)
                 if isinstance(result, AttemptSuccess):
                     break
@@ -346,11 +315,26 @@ class GangAttempts:
                     result, prebind_work=self._pod_attempts.add_to_overlay(pod, result.node, overlay, now_ns)
                 )
                 search.fits.append((pod, result))
+                search.has_reservations |= result.prebind_work is not None
                 pending_by_class[equivalence_keys[pod.uid]] -= 1
             else:
                 search.failures[equivalence_keys[pod.uid]] = result
                 possible -= pending_by_class[equivalence_keys[pod.uid]]
         return search
+
+    def _place_again(
+        self, gang: QueuedGang, search: GangSearchResult, trial: QuotaUsage | None
+    ) -> tuple[Overlay, QuotaUsage | None]:
+        """The present cluster with the members that have a node, and the quotas with what they use."""
+        core, overlay = self._core, search.overlay or gang_overlay(self._core, gang)
+        if trial is not None:
+            trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
+        for pod, success in search.fits:
+            if search.overlay is None:
+                overlay.add_pod(pod.pod, success.node)
+            if trial is not None:
+                trial.add(core.quotas.charge_of(pod.pod))
+        return overlay, trial
 
     def _reclaim_for_gang(self, gang: QueuedGang, search: GangSearchResult, now_ns: int) -> Steps[bool]:
         """Take back quota that others borrow from the gang. Returns whether pods are leaving for it."""
@@ -359,7 +343,7 @@ class GangAttempts:
         def place(
             victims: Sequence[Pod], usage: QuotaUsage
         ) -> Steps[list[tuple[PendingPod, AttemptSuccess]]]:
-            found = yield from self._search_nodes(gang, now_ns, victims, usage)
+            found = yield from self._search_nodes(gang, victims, usage)
             return found.fits
 
         members = members_in_attempt_order(self._core, gang)[: gang.needed_count]

@@ -6,7 +6,7 @@ nowhere, or only where the others do not fit, the domains of later members follo
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 
 from policysched.evaluate import TopologyDomain, nested_domain
 from policysched.lang.ir.program import TopologyLevel
@@ -23,14 +23,14 @@ def candidate_domains(
     gang: QueuedGang,
     keys: Sequence[str],
     equivalence_keys: Mapping[PodUid, Hashable],
-    now_ns: int,
+    clock: Callable[[], int],
     except_domains: Collection[TopologyDomain] = (),
 ) -> Iterator[TopologyDomain]:
     """Domains feasible for the first member, then those feasible only for later members. `keys`: their labels, the
     widest first.
 
-    Members with the same entry in `equivalence_keys` share one verdict. Yields nothing if no domain
-    is feasible for any member, or only those of `except_domains` are.
+    The search may pause between two domains; `clock` is the time. Members with the same entry in `equivalence_keys` share
+    one verdict. Yields nothing if no domain is feasible for any member, or only those of `except_domains` are.
     """
     placed = _placed_domain(core, gang, keys)
     if placed is not None:
@@ -46,7 +46,7 @@ def candidate_domains(
         if sum(equivalence_keys[other.uid] not in tried_keys for other in members) < gang.needed_count:
             return
         tried_keys.add(equivalence_keys[member.uid])
-        for domain in _feasible_domains(core, gang, member, keys, gang.needed_count, same_requests, now_ns):
+        for domain in _feasible_domains(core, gang, member, keys, gang.needed_count, same_requests, clock()):
             if domain not in yielded:
                 yielded.add(domain)
                 yield domain

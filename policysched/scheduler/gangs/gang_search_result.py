@@ -1,9 +1,9 @@
 """The result of a search of nodes for a gang, and what its pending members are told."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
-from policysched.evaluate import TopologyDomain
+from policysched.evaluate import Overlay, TopologyDomain
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
 from policysched.scheduler.queue.entries import PendingPod
@@ -24,12 +24,41 @@ class GangSearchResult:
     other_domain_failures: list[AttemptFailure] = field(
         default_factory=list
     )  # from the other domains that were tried
+    wanted: object = None  # what the gang needs, as far as it can change in a pause
+    overlay: Overlay | None = None  # with the members that have a node; None: to be made again
+    has_reservations: bool = False  # of volumes or devices, on the overlay
     operations: int = 0  # of the members that were evaluated
     evaluations: int = 0
     domains_tried: int | None = None  # by this attempt and those that it continues; None: all
     ends_round: bool = False  # all domains were tried, in several attempts
     backtracks_exceeded: bool = False
     shortage: str | None = None  # what enough members lack of the resources that start together
+
+
+def wanted(gang: QueuedGang) -> object:
+    """What a search for the gang depends on beside its members."""
+    return gang.levels, gang.needed_count, gang.vacancies
+
+
+def domains_to_skip(gang: QueuedGang) -> frozenset[TopologyDomain]:
+    """The domains that the attempts before this one tried. Placed members fix the domain: none is skipped then."""
+    return frozenset() if gang.placed_members else gang.domains_tried
+
+
+def remember_domains(
+    gang: QueuedGang,
+    skipped: frozenset[TopologyDomain],
+    searches: Sequence[GangSearchResult],
+    best: GangSearchResult,
+    *,
+    left_out: bool,
+) -> None:
+    """Have the next attempt continue with the domains that this one left out, until none is left."""
+    domains = [search.domain for search in searches if search.domain is not None]
+    tried = skipped | {domain for domain in domains if domain.value is not None}
+    gang.domains_tried = tried if left_out else frozenset()
+    best.domains_tried = len(tried) if left_out else None
+    best.ends_round = bool(skipped) and not left_out
 
 
 def gang_message(

@@ -108,17 +108,18 @@ class DefaultPreemption:
 
     # ── decision ───────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def is_evicting(self, uid: PodUid) -> bool:
+        return uid in self._evicting
+
     def defer_attempt(self, uid: PodUid) -> bool:
         """Whether an eviction for the pod is in flight. The attempt is made once that is answered."""
-        eviction = self._evicting.get(uid)
-        if eviction is not None:
-            eviction.requeue_wanted = True
-        return eviction is not None
+        if self.is_evicting(uid):
+            self._evicting[uid].requeue_wanted = True
+        return self.is_evicting(uid)
 
     def defer_gang_attempt(self, gang: QueuedGang) -> bool:
         """Whether an eviction for one of its members is in flight."""
-        deferred = [self.defer_attempt(uid) for uid in gang.pending_members]  # sets requeue_wanted for each
-        return any(deferred)
+        return any([self.defer_attempt(uid) for uid in gang.pending_members])  # noqa: C419 - sets requeue_wanted
 
     def preempt_for_pod(
         self, pod: PendingPod, now_ns: int, claims: ClaimPostFilterMessage = ClaimPostFilterMessage.NONE

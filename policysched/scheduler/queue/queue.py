@@ -6,7 +6,8 @@ and so share one verdict). A thousand replicas that do not fit are one parked gr
 requeues one member as a representative. If it is placed the next one follows, otherwise all stay parked. An event among
 50,000 parked pods therefore costs one evaluation for each class, not one for each pod.
 
-No event is lost between an attempt and its parking, because events are applied only between attempts.
+No event is lost between an attempt and its parking: events are applied between attempts, and in the pauses of a gang's
+attempt, which open its parked group at once (`missed_events`).
 
 Backoff limits how often an entry is tried in vain, and never changes its place: before an entry is placed, those of its
 policy that back off ahead of it are attempted on the same state of the cluster (`yield_to_earlier`).
@@ -21,7 +22,7 @@ from policysched.model.identifiers import AnyClaim
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.backoff import BackoffQueue
-from policysched.scheduler.queue.entries import QueueEntry, QueueState
+from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.queue.ordered_queue import OrderedQueue, SortKeyQueue
 from policysched.scheduler.queue.parked_groups import EquivalenceKey, ParkedGroup, ParkedGroups
@@ -33,7 +34,8 @@ class SchedulingQueue:
     `new_policy_queue` creates the queue of a policy. Entries of `held_policies` keep their place and are not popped.
     `incoming_counts` counts the pods that entered, by queue and event. `yielded` is the active entry that fits and has
     yielded to earlier ones of its policy: until it is popped again, only entries of its policy are popped, and the
-    cluster must not change.
+    cluster must not change. `attempting` is the gang whose attempt is paused, `missed_events` are those that it could
+    have been requeued by since.
     """
 
     def __init__(
@@ -48,6 +50,8 @@ class SchedulingQueue:
         self._active: dict[str, OrderedQueue] = {}
         self._backoff = BackoffQueue(self._new_policy_queue)
         self.yielded: QueueEntry | None = None
+        self.attempting: QueueEntry | None = None
+        self.missed_events: set[ClusterEvent] = set()
         self._groups = ParkedGroups(limits, self._new_policy_queue)
         self._group_by_entry: dict[QueueEntry, ParkedGroup] = {}
         self._gated: dict[QueueEntry, None] = {}
@@ -85,6 +89,52 @@ class SchedulingQueue:
             self.yielded = None
         head.state = QueueState.DETACHED
         return head
+
+    def pop_beside(
+        self, gang: QueueEntry, except_policies: Collection[str], *, overtaking: bool
+    ) -> PendingPod | None:
+        """The next pod that may be attempted while the attempt of the gang is paused. It is the first of its policy, and
+        nothing that backs off stands ahead of it. Those behind the gang in its policy, and those of lower priority, only if
+        `overtaking`."""
+        heads = []
+        for policy, policy_queue in self._active.items():
+            head = policy_queue.first()
+            if (
+                isinstance(head, PendingPod)
+                and policy not in except_policies
+                and policy not in self._held_policies
+                and (overtaking or self._is_before(head, gang))
+                and not self._would_yield(head)
+            ):
+                heads.append(head)
+        if not heads:
+            return None
+        first = min(heads, key=_cross_policy_key)
+        self._active[first.policy].discard(first)
+        first.state = QueueState.DETACHED
+        return first
+
+    def _is_before(self, head: QueueEntry, gang: QueueEntry) -> bool:
+        """Whether the first entry of its policy may be attempted before a gang that was popped before it."""
+        if head.policy == gang.policy:
+            return self._active[head.policy].precedes(gang)
+        return head.priority >= gang.priority
+
+    def _would_yield(self, entry: QueueEntry) -> bool:
+        """Whether `yield_to_earlier` would put the entry back."""
+        backing_off, active = self._backoff.by_policy.get(entry.policy), self._active[entry.policy]
+        return (backing_off is not None and backing_off.precedes(entry)) or (
+            active.order_changes
+            and any(
+                group.policy == entry.policy and not group.blocked and group.members.precedes(entry)
+                for group in self._groups
+            )
+        )
+
+    def put_back(self, entry: QueueEntry) -> None:
+        """Undo `pop_beside`."""
+        entry.state = QueueState.ACTIVE
+        self._active_queue(entry.policy).put(entry, entry.sort_key)
 
     def _first_of(self, queues: Mapping[str, OrderedQueue]) -> QueueEntry | None:
         heads = [
@@ -249,12 +299,17 @@ class SchedulingQueue:
         claim: AnyClaim | None = None,
     ) -> None:
         """Open the parked groups that one of the events can help; with `policy` or `claim`, only those of it."""
+        events = tuple(events)
+        if self.attempting is not None:
+            self.missed_events.update(events)
         for event, group in self._groups.waiting_for(events):
             if policy in (None, group.policy) and (claim is None or claim in group.claims):
                 self._unblock(group, now_ns, event.value)
 
     def open_group(self, equivalence_key: EquivalenceKey, now_ns: int, event: ClusterEvent) -> None:
         """Open the parked group of the class, if it is blocked and waits for the event."""
+        if self.attempting is not None:
+            self.missed_events.add(event)
         group = self.blocked_group(equivalence_key)
         if group is not None and event in group.requeue_events:
             self._unblock(group, now_ns, event.value)
@@ -286,7 +341,8 @@ class SchedulingQueue:
     def counts(self) -> dict[str, int]:
         """Pods by the `queue` label of `scheduler_pending_pods`."""
         return {
-            "active": sum(entry.pod_count for heap in self._active.values() for entry in heap),
+            "active": sum(entry.pod_count for heap in self._active.values() for entry in heap)
+            + (0 if self.attempting is None else self.attempting.pod_count),
             "backoff": sum(entry.pod_count for entry in self._backoff),
             "unschedulable": sum(entry.pod_count for entry in self._group_by_entry),
             "gated": sum(entry.pod_count for entry in self._gated),
@@ -376,6 +432,8 @@ class SchedulingQueue:
         yield from (entry for entry in self._backoff if entry.policy == policy)
         yield from (entry for entry in self._group_by_entry if entry.policy == policy)
         yield from (entry for entry in self._gated if entry.policy == policy)
+        if self.attempting is not None and self.attempting.policy == policy:
+            yield self.attempting
 
     def _count(self, queue: str, event: str, pods: int = 1) -> None:
         label = (queue, event)

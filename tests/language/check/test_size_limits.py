@@ -1,6 +1,7 @@
 """Limits on what one text can make the checker do: its includes, its diagnostics, its time and memory."""
 
 import contextlib
+import difflib
 from collections.abc import Iterator
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from policysched.lang.check import check_sources, check_text, include
 from policysched.lang.check.include import _Expander
 from policysched.lang.check.limits import TextLimitExceeded
-from policysched.text import Severity, Source
+from policysched.text import Severity, Source, suggestions
 
 HEADER = "policy test version 1\ninclude kube_default\n"
 
@@ -149,3 +150,47 @@ def test_texts_to_check_last_are_checked_last_and_the_result_is_the_same() -> No
     assert guard.entered[0] == "b.policy"
     assert list(last.sources) == ["a.policy", "b.policy"]
     assert last == check_sources(texts)
+
+
+# ── suggestions ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def compared_words(monkeypatch: pytest.MonkeyPatch, unknown_count: int) -> tuple[int, list[str]]:
+    """How many words are compared for a text with 280 names and so many unknown ones, and the help of its diagnostics."""
+    compared = 0
+    find = difflib.get_close_matches
+
+    def counted(word: str, words: list[str], **named: object) -> list[str]:
+        nonlocal compared
+        compared += len(words)
+        return find(word, words, **named)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(suggestions, "get_close_matches", counted)
+    names = "".join(f"param known_name_{index}: int = {index}\n" for index in range(280))
+    rules = "".join(
+        f"filter f{start} require {' or '.join(f'unknown_name_{start + index} > 3' for index in range(100))}\n"
+        for start in range(0, unknown_count, 100)
+    )
+    diagnostics = check_text(HEADER + names + rules).diagnostics
+    return compared, [diagnostic.help or "" for diagnostic in diagnostics if diagnostic.code == "PS210"]
+
+
+def check_suggestions(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared, helps = compared_words(monkeypatch, 5_000)
+
+    assert compared <= suggestions.COMPARISONS_MAX
+    assert helps[0].startswith("did you mean `known_name_")
+    assert not helps[-1].startswith("did you mean")
+
+
+def test_a_text_with_thousands_of_unknown_names_gets_suggestions_for_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check_suggestions(monkeypatch)
+
+
+def test_suggestions_without_a_limit_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policysched.lang.check.limited_suggestions", contextlib.nullcontext)
+
+    with pytest.raises(AssertionError):
+        check_suggestions(monkeypatch)

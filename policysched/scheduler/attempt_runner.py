@@ -1,0 +1,156 @@
+"""Runs the attempts of pods and gangs in steps, one attempt at a time.
+
+popped ─► runs ──a slice is over──► in progress: no event is applied ──► runs
+           │└──a piece of a gang's search is over──► paused: events, and other pods ──► runs, or is given up
+           └─► ends
+"""
+
+from dataclasses import dataclass
+
+from policysched.scheduler.attempt import PodAttempts
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.enqueue import PodEnqueuer
+from policysched.scheduler.gangs.gang_attempt import GangAttempts
+from policysched.scheduler.gangs.pause import Pause
+from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
+from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.steps import Steps
+
+PIECE_COST_BY_MEMBER = 5
+"""A piece is at least this long for each member that is placed: going on after a pause places them again."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """`steps` are left. `cost`: of those before; `piece_cost`: of those since the last pause."""
+
+    entry: QueueEntry
+    steps: Steps[None]
+    cost: int = 0
+    piece_cost: int = 0
+
+
+class AttemptRunner:
+    """At most one attempt is begun. It is `in_progress` while the cluster must not change, or `paused`."""
+
+    def __init__(
+        self,
+        core: SchedulerCore,
+        enqueuer: PodEnqueuer,
+        pod_attempts: PodAttempts,
+        gang_attempts: GangAttempts,
+    ) -> None:
+        self._core = core
+        self._enqueuer = enqueuer
+        self._pod_attempts = pod_attempts
+        self._gang_attempts = gang_attempts
+        self._attempt: _Attempt | None = None
+        self._pause: Pause | None = None
+        self.has_attempted = False
+
+    @property
+    def in_progress(self) -> bool:
+        """Whether an attempt has steps left, or waits for those of earlier entries of its policy."""
+        return not self.paused and (self._attempt is not None or self._core.queue.yielded is not None)
+
+    @property
+    def paused(self) -> bool:
+        return self._pause is not None
+
+    def advance(self, cost_max: int | None, now_ns: int) -> None:
+        """Continue the attempt in progress, or begin with the next entry of the queue; no longer than a slice of
+        `cost_max` (None: to its end, without a pause)."""
+        if self._attempt is not None:
+            self._run(self._attempt, cost_max)
+            return
+        entry = self._core.queue.pop()
+        self.has_attempted = self.has_attempted or entry is not None
+        match entry:
+            case PendingPod():
+                steps = self._pod_attempts.attempt_pod(entry, now_ns)
+                self._run(_Attempt(entry, steps), cost_max)
+            case QueuedGang():
+                self._gang_attempts.begin(now_ns)
+                steps = self._gang_attempts.attempt_gang(entry, now_ns)
+                self._run(_Attempt(entry, steps), cost_max)
+            case None:
+                pass
+            case QueueEntry():
+                raise AssertionError(f"{entry} is neither a pod nor a gang")
+
+    def advance_pause(self, cost_max: int, now_ns: int) -> None:
+        """Decide about one pod beside the paused attempt, or continue it."""
+        pause, attempt = self._pause, self._attempt
+        assert pause is not None and attempt is not None, "no attempt is paused"
+        pause.note_changes()
+        if pause.ends_attempt():
+            self._give_up(attempt, now_ns)
+            return
+        pod = pause.next_pod()
+        if pod is not None:
+            pause.decide(pod, now_ns)
+            return
+        self._pause = self._core.queue.attempting = None
+        self._gang_attempts.resume(now_ns, cluster_changed=pause.cluster_changed)
+        attempt.piece_cost = 0
+        self._run(attempt, cost_max)
+
+    def requeue(self, now_ns: int) -> None:
+        """Give up the attempt that is begun and requeue its pod or gang, as if there had been none."""
+        attempt = self._attempt
+        is_queued = self._pause is not None and self._pause.gang.state is not QueueState.ATTEMPTING
+        self._attempt = self._pause = self._core.queue.attempting = None
+        if attempt is not None and not is_queued:
+            entry = attempt.entry
+            entry.state = QueueState.DETACHED
+            members = entry.pending_members.values() if isinstance(entry, QueuedGang) else ()
+            for attempted in (entry, *members):
+                attempted.attempts -= 1
+            self._core.queue.enqueue(entry, now_ns, "ScheduleAttemptFailure")
+        self._core.queue.yielded = None
+
+    def _run(self, attempt: _Attempt, cost_max: int | None) -> None:
+        """Run the attempt until it ends, pauses, or has cost this much (None: until it ends)."""
+        self._attempt, attempt.entry.state = None, QueueState.DETACHED
+        cost = 0
+        for step_cost in attempt.steps:
+            cost += step_cost
+            attempt.cost += step_cost
+            attempt.piece_cost += step_cost
+            if cost_max is None:
+                continue
+            if self._pauses(attempt) or cost >= cost_max:
+                self._attempt, attempt.entry.state = attempt, QueueState.ATTEMPTING
+                return
+
+    def _pauses(self, attempt: _Attempt) -> bool:
+        """Whether a piece of a gang's search is over, so that the attempt pauses. Not if it stands behind an entry that
+        yielded: the cluster must not change until that is attempted again."""
+        limits, search = self._core.limits, self._gang_attempts.pausable_search
+        gang = attempt.entry
+        if search is None or self._core.queue.yielded is not None or not isinstance(gang, QueuedGang):
+            return False
+        if attempt.piece_cost < max(limits.gang_piece_cost_max, PIECE_COST_BY_MEMBER * len(search.fits)):
+            return False
+        overtaking = attempt.cost >= limits.gang_head_start_cost
+        self._core.queue.attempting = gang
+        self._pause = Pause(
+            self._core,
+            self._pod_attempts,
+            self._enqueuer,
+            gang,
+            search,
+            limits.gang_piece_cost_max,
+            overtaking,
+        )
+        return True
+
+    def _give_up(self, attempt: _Attempt, now_ns: int) -> None:
+        """The search is of no use any more. The gang is attempted again after its backoff, unless it was requeued."""
+        self._attempt = self._pause = self._core.queue.attempting = None
+        attempt.steps.close()
+        entry = attempt.entry
+        if entry.state is QueueState.ATTEMPTING:
+            entry.state = QueueState.DETACHED
+            self._core.queue.apply_backoff(entry, now_ns)
+            self._core.queue.enqueue(entry, now_ns, "ScheduleAttemptFailure")

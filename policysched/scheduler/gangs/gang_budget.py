@@ -1,0 +1,35 @@
+"""How much work one attempt of a gang may be: the decision budget of all its members together."""
+
+from collections.abc import Sequence
+
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.gangs.gang_search_result import GangSearchResult
+from policysched.scheduler.queue.gangs import QueuedGang
+
+GANG_EVALUATIONS_MAX = 50_000
+"""Once the search for a topology domain has evaluated this many members, no more domains are tried in this attempt."""
+
+
+def over_budget_message(core: SchedulerCore, gang: QueuedGang) -> str | None:
+    """Why the members together are too expensive to decide about. None: they are not."""
+    count = len(gang.pending_members)
+    costs = [core.evaluator.decision_cost(pod.pod) for pod in gang.pending_members.values()]
+    budget = core.evaluator.gang_budget(count)
+    if sum(costs) <= budget:
+        return None
+    return (
+        f"placing this gang takes up to {sum(costs)} operations, {max(costs)} for one member; "
+        f"the budget of a gang with {count} members is {budget} (settings: scheduling.decision_budget)"
+    )
+
+
+def exceeds_budget(core: SchedulerCore, gang: QueuedGang, searches: Sequence[GangSearchResult]) -> bool:
+    """Whether no more domains are tried, since those so far took too long. Members that cost no more than any gang has
+    room for count only by their number."""
+    allowance = core.evaluator.gang_budget(1) - core.evaluator.gang_budget(0)
+    operations = sum(search.operations - search.evaluations * allowance for search in searches)
+    evaluations = sum(search.evaluations for search in searches)
+    return (
+        operations > core.evaluator.gang_budget(len(gang.pending_members))
+        or evaluations > GANG_EVALUATIONS_MAX
+    )

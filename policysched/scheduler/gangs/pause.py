@@ -1,0 +1,149 @@
+"""A pause in the attempt of a gang: events are applied, and pods are decided beside the members that are placed so far.
+
+    a pod ─► a node beside the members? ── yes ─► also fits there without them? ── yes ─► assumed
+                   └── no ─► a node without them? ── no ─► backs off
+                                   └── yes ─► waits, with those behind it, for the end of the attempt
+
+The members are on an overlay: nothing of the gang is in effect, and it may end without a placement. So a pod needs a
+node that takes it in both cases, as with nominated pods. The result is one that single decisions could have had, in the
+order: members placed before the pause, pods, later members.
+"""
+
+from dataclasses import dataclass, field
+
+from policysched.cluster.devices.pod_claims import uses_devices
+from policysched.evaluate import OneNode, Overlay
+from policysched.scheduler.attempt import PodAttempts
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.enqueue import PodEnqueuer
+from policysched.scheduler.gangs.gang_search_result import GangSearchResult, wanted
+from policysched.scheduler.outcome import AttemptSuccess
+from policysched.scheduler.preemption.nominations import nominated_overlay
+from policysched.scheduler.queue.entries import PendingPod, QueueState
+from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.steps import evaluation_cost
+
+_MEMBER_COST = 2
+"""Of placing a member on another overlay, in the units of `steps`."""
+
+
+@dataclass(slots=True, eq=False)
+class Pause:
+    """`cost_left`: what decisions about others may cost. `overtaking`: whether pods behind the gang in its policy are
+    decided too. `search`: with the members that have a node on the overlay."""
+
+    core: SchedulerCore
+    pod_attempts: PodAttempts
+    enqueuer: PodEnqueuer
+    gang: QueuedGang
+    search: GangSearchResult
+    cost_left: int
+    overtaking: bool
+    cluster_changed: bool = False
+    _waiting_policies: set[str] = field(default_factory=set)
+    _version: object = None
+    _nominations: object = None
+
+    def __post_init__(self) -> None:
+        self._version, self._nominations = self.core.evaluator.version, self._current_nominations()
+
+    def ends_attempt(self) -> bool:
+        """Whether the search is of no use any more: the gang was requeued or needs something else, or a member or its node
+        is gone."""
+        core, gang = self.core, self.gang
+        if gang.state is not QueueState.ATTEMPTING or self.search.wanted != wanted(gang):
+            return True
+        trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
+        for pod, success in self.search.fits:
+            if gang.pending_members.get(pod.uid) is not pod or success.node not in core.cache.nodes:
+                return True
+            if trial is not None:
+                if core.quotas.refusal(pod.pod, trial) is not None:
+                    return True
+                trial.add(core.quotas.charge_of(pod.pod))
+        return False
+
+    def note_changes(self) -> None:
+        """The cluster may have changed."""
+        version, nominations = self.core.evaluator.version, self._current_nominations()
+        if (version, nominations) == (self._version, self._nominations):
+            return
+        overlay, self.cluster_changed = self.search.overlay, True
+        if nominations != self._nominations or overlay is None or not overlay.follow():
+            self.search.overlay = None
+        self._version, self._nominations = version, nominations
+
+    def _current_nominations(self) -> object:
+        """What the overlay has beside the members."""
+        core = self.core
+        return (
+            tuple((uid, found.nominated_node) for uid, found in core.cache.nominated.items()),
+            tuple(core.capacity_holds.items()),
+        )
+
+    def next_pod(self) -> PendingPod | None:
+        """The next pod to decide; None: the attempt goes on."""
+        core = self.core
+        if self.cost_left <= 0 or core.binds.prompt_count > core.limits.binds_in_flight_max:
+            return None
+        return core.queue.pop_beside(self.gang, self._waiting_policies, overtaking=self.overtaking)
+
+    def decide(self, pod: PendingPod, now_ns: int) -> None:
+        """Decide about a pod that was just popped, or put it back."""
+        core, attempts = self.core, self.pod_attempts
+        self.cost_left -= evaluation_cost(len(core.cache.nodes), core.evaluator.decision_cost(pod.pod))
+        group = core.queue.blocked_group(attempts.equivalence_key(pod))
+        if group is not None:
+            core.queue.join_group(pod, group, now_ns)
+            core.report_pending(pod, group.reason, group.message, now_ns)
+            return
+        if not self._can_be_decided(pod):
+            self._wait(pod)
+            return
+        pod.attempts += 1
+        beside = attempts.evaluate(pod, self._overlay_for(pod), now_ns)
+        if isinstance(beside, AttemptSuccess):
+            alone = attempts.evaluate(pod, None, now_ns, OneNode(beside.node))
+            if isinstance(alone, AttemptSuccess):
+                attempts.assume(pod, beside, now_ns)
+                self.note_changes()
+                return
+        elif not isinstance(attempts.evaluate(pod, None, now_ns), AttemptSuccess):
+            self.enqueuer.back_off(pod, now_ns)
+            return
+        pod.attempts -= 1
+        self._wait(pod)
+
+    def _can_be_decided(self, pod: PendingPod) -> bool:
+        """Whether the decision is a plain one: without preemption, claims, extenders, quotas and gangs, and short."""
+        core, uid = self.core, pod.uid
+        return not (
+            core.gangs.gang_of(uid) is not None
+            or uid in core.cache.nominated
+            or self.pod_attempts.has_other_steps(pod)
+            or core.quotas.charge(pod.pod) is not None
+            or pod.claims
+            or uses_devices(pod.pod)
+            or core.plan(pod.policy).is_long
+            or core.plan(pod.policy).program.layers
+            or not core.evaluator.is_short_decision(pod.pod)
+        )
+
+    def _wait(self, pod: PendingPod) -> None:
+        self._waiting_policies.add(pod.policy)
+        self.core.queue.put_back(pod)
+
+    def _overlay_for(self, pod: PendingPod) -> Overlay:
+        """The cluster with the members, and with what is nominated as this pod sees it."""
+        core, search = self.core, self.search
+        differs = bool(core.cache.nominated or core.capacity_holds)
+        if search.overlay is not None and not differs:
+            return search.overlay
+        nominated = nominated_overlay(core, pod.pod, excluding=self.gang.pending_members)
+        overlay = nominated or core.evaluator.overlay()
+        for member, success in search.fits:
+            overlay.add_pod(member.pod, success.node)
+        self.cost_left -= _MEMBER_COST * len(search.fits)
+        if not differs:
+            search.overlay = overlay
+        return overlay

@@ -1,0 +1,393 @@
+"""Pauses in the attempt of a gang: what happens meanwhile, and what must hold afterwards."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from policysched.model.identifiers import PodUid
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod
+from policysched.scheduler import attempt_runner
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.gangs.pause import Pause
+from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.queue.queue import SchedulingQueue
+from tests.builders import node, placed, pod
+from tests.evaluate.clusters import Dice
+from tests.scheduler.rig import FIT, GANG, Rig
+
+ALONE = GANG.format(more="") + "preemption never\n"
+POLICIES = {"gangs.policy": ALONE, "plain.policy": FIT.replace("policy test", "policy plain")}
+SPREAD = (
+    GANG.format(more="").replace("filter node_resources_fit", "include kube_default") + "preemption never\n"
+)
+IN_A_RACK = GANG.format(more=' topology = "rack"') + "preemption never\n"
+NEVER = 10**9
+
+
+@pytest.fixture(autouse=True)
+def pieces_of_one_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt_runner, "PIECE_COST_BY_MEMBER", 0)
+
+
+def rig(
+    *things: object, policies: dict[str, str] | None = None, piece: int = 1, head_start: int = NEVER
+) -> Rig:
+    """Each member of a gang is a step, and `piece` of them a piece."""
+    limits = SchedulerLimits(
+        attempt_step_cost_max=1, gang_piece_cost_max=piece, gang_head_start_cost=head_start
+    )
+    return Rig(policies or POLICIES, *things, limits=limits)  # type: ignore[arg-type]
+
+
+def gang(count: int, *, name: str = "g", cpu: str = "1", priority: int = 0) -> list[Pod]:
+    labels = {"group": name, "least": str(count)}
+    return [
+        pod(f"{name}{index}", cpu=cpu, labels=labels, priority=priority, created="2026-01-01T00:00:00Z")
+        for index in range(count)
+    ]
+
+
+def plain(name: str, *, cpu: str = "1", scheduler: str = "plain") -> Pod:
+    return pod(name, cpu=cpu, scheduler=scheduler, created="2026-01-02T00:00:00Z")
+
+
+def decide_until_pause(scheduler: Rig, number: int = 1) -> None:
+    """Up to the pause with this number."""
+    while scheduler.scheduler.ready(scheduler.now_ns):
+        before = scheduler.scheduler._attempts._pause
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+        scheduler.check_invariants()
+        number -= scheduler.scheduler._attempts._pause not in (before, None)
+        if not number:
+            return
+    raise AssertionError("there was no such pause")
+
+
+# ── what happens in a pause ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pod_of_another_policy_is_bound_while_a_gang_is_attempted() -> None:
+    scheduler = rig(*[node(f"n{index}", cpu="2") for index in range(6)], *gang(8))
+    decide_until_pause(scheduler, 3)
+
+    scheduler.observe(plain("p"))
+    scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+
+    assert list(scheduler.placements()) == ["p"]
+    scheduler.settle()
+    assert len(scheduler.placements()) == 9
+
+
+def test_a_pod_gets_no_room_of_the_members_that_have_a_node() -> None:
+    scheduler = rig(node("n0", cpu="4"), *gang(4))
+    decide_until_pause(scheduler, 4)
+
+    scheduler.observe(plain("p", cpu="2"))
+    scheduler.settle()
+
+    assert len(scheduler.placements()) == 4
+    assert scheduler.counts() == {"unschedulable": 1}
+
+
+def test_a_pod_behind_the_gang_in_its_policy_waits_for_the_head_start_of_the_gang() -> None:
+    orders = {}
+    for head_start in (3, NEVER):
+        scheduler = rig(*[node(f"n{index}", cpu="4") for index in range(4)], *gang(8), head_start=head_start)
+        decide_until_pause(scheduler)
+        scheduler.now_ns += 1
+        scheduler.observe(plain("behind", scheduler="test"))
+        scheduler.settle()
+        orders[head_start] = scheduler.bind_order().index("behind")
+
+    assert orders == {3: 0, NEVER: 8}
+
+
+def test_a_pod_ahead_of_the_gang_in_its_policy_is_not_delayed_by_the_head_start() -> None:
+    urgent = ALONE + "queue by pod.priority desc\n"
+    scheduler = rig(
+        *[node(f"n{index}", cpu="4") for index in range(4)], *gang(8), policies={"a.policy": urgent}
+    )
+    decide_until_pause(scheduler)
+
+    scheduler.observe(pod("urgent", cpu="1", priority=10))
+    scheduler.settle()
+
+    assert scheduler.bind_order()[0] == "urgent"
+
+
+def test_a_pod_that_fits_nowhere_does_not_delay_those_behind_it() -> None:
+    scheduler = rig(*[node(f"n{index}", cpu="4") for index in range(4)], *gang(8))
+    decide_until_pause(scheduler)
+
+    scheduler.observe(plain("impossible", cpu="64"), plain("p"))
+    for _ in range(4):
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+
+    assert "p" in scheduler.placements()
+    scheduler.settle()
+    scheduler.pass_time(5)
+    assert "Insufficient cpu" in str(scheduler.pending_message("impossible"))
+
+
+def test_a_member_that_joins_in_a_pause_is_attempted_afterwards() -> None:
+    scheduler = rig(*[node(f"n{index}", cpu="4") for index in range(4)], *gang(8))
+    decide_until_pause(scheduler)
+
+    scheduler.observe(pod("late", cpu="1", labels={"group": "g", "least": "8"}))
+    scheduler.settle()
+
+    assert len(scheduler.placements()) == 9
+
+
+@pytest.mark.parametrize("gone", ["a member", "a node", "the policy"])
+def test_a_search_that_lost_a_member_or_its_node_starts_again(gone: str) -> None:
+    members = gang(8)
+    scheduler = rig(
+        *[node(f"n{index}", cpu="4") for index in range(4)],
+        *members,
+        pod("g8", cpu="1", labels={"group": "g", "least": "8"}),
+    )
+    decide_until_pause(scheduler, 5)
+    assert scheduler.scheduler._attempts._pause is not None
+    fit, success = scheduler.scheduler._attempts._pause.search.fits[0]
+
+    match gone:
+        case "a member":
+            scheduler.handle(e.PodDeleted(fit.uid))
+        case "a node":
+            scheduler.handle(e.NodeDeleted(success.node))
+        case _:
+            scheduler.apply_policies({**POLICIES, "gangs.policy": ALONE + "# edited\n"})
+    scheduler.settle()
+    scheduler.pass_time(5)
+
+    assert len(scheduler.placements()) in (8, 9)
+    assert all(bind.node != success.node for bind in scheduler.of(c.Bind)) or gone != "a node"
+
+
+def test_room_that_appears_in_a_pause_is_used() -> None:
+    low = [placed(pod(f"x{index}", cpu="3", scheduler="other"), f"n{index}") for index in range(3)]
+    scheduler = rig(*[node(f"n{index}", cpu="4") for index in range(3)], *low, *gang(6))
+    decide_until_pause(scheduler, 3)
+
+    for index in range(3):
+        scheduler.handle(e.PodDeleted(low[index].pod.uid))
+    scheduler.settle()
+    scheduler.pass_time(5)
+
+    assert len(scheduler.placements()) == 6
+
+
+def check_missed_event() -> None:
+    """The gang needs three of four members. The first has failed when the room for it appears, and one of the others fails
+    later."""
+    low = placed(pod("x", cpu="4", scheduler="other"), "n0")
+    labels = {"group": "g", "least": "3"}
+    members = [
+        pod(f"g{index}", cpu="1", labels=labels, node_selector={"name": "n1" if index else "n0"})
+        for index in range(4)
+    ]
+    nodes = [node(name, cpu=cpu, labels={"name": name}) for name, cpu in (("n0", "4"), ("n1", "2"))]
+    scheduler = rig(*nodes, low, *members, policies={"a.policy": SPREAD})
+    decide_until_pause(scheduler, 3)
+
+    scheduler.handle(e.PodDeleted(low.pod.uid))
+    scheduler.settle()
+    scheduler.pass_time(5)
+
+    assert len(scheduler.placements()) == 3
+
+
+def test_an_event_in_a_pause_requeues_a_gang_that_fails() -> None:
+    check_missed_event()
+
+
+# ── random histories ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def history(number: int) -> Rig:
+    """Gangs, plain pods, nodes that come and go and pods that end, in the pauses of attempts."""
+    dice = Dice(f"pauses {number}")
+    nodes = {f"n{index}": dice.choice(("2", "4")) for index in range(dice.randint(3, 6))}
+    policies = {
+        **POLICIES,
+        "gangs.policy": dice.choice((POLICIES["gangs.policy"], SPREAD, IN_A_RACK)),
+        "plain.policy": dice.choice(
+            (POLICIES["plain.policy"], "policy plain version 1\ninclude kube_default\npreemption never\n")
+        ),
+    }
+    scheduler = rig(
+        *[_node(name, cpu) for name, cpu in nodes.items()],
+        policies=policies,
+        piece=dice.choice((1, 2, 3)),
+        head_start=dice.choice((1, 4, NEVER)),
+    )
+    running: list[PodUid] = []
+    count = 0
+    for round_number in range(dice.randint(1, 3)):
+        for index in range(dice.randint(1, 2)):
+            scheduler.observe(
+                *gang(dice.randint(2, 6), name=f"g{round_number}{index}-", cpu=dice.choice(("1", "2")))
+            )
+        while scheduler.scheduler.ready(scheduler.now_ns):
+            decide_checked(scheduler)
+            if not scheduler.scheduler.attempt_paused or count > 40:
+                continue
+            count += 1
+            match dice.randrange(8):
+                case 0 | 1 | 2:
+                    anti = {
+                        "affinity": {
+                            "podAntiAffinity": {
+                                "requiredDuringSchedulingIgnoredDuringExecution": [
+                                    {
+                                        "topologyKey": "kubernetes.io/hostname",
+                                        "labelSelector": {
+                                            "matchExpressions": [{"key": "group", "operator": "Exists"}]
+                                        },
+                                    }
+                                ]
+                            }
+                        }
+                    }
+                    spec = anti if dice.one_in(3) else {}
+                    scheduler.observe(
+                        pod(
+                            f"p{count}",
+                            cpu=dice.choice(("1", "2")),
+                            scheduler=dice.choice(("plain", "test")),
+                            spec=spec,
+                        )
+                    )
+                case 3:
+                    scheduler.observe(_node(f"new{count}", "2"))
+                case 4 if running:
+                    scheduler.handle(e.PodDeleted(running.pop(dice.randrange(len(running)))))
+                case 5:
+                    pending = sorted(
+                        uid for uid, found in scheduler.scheduler._core.pods.items() if found.node is None
+                    )
+                    if pending and dice.one_in(2):
+                        scheduler.handle(e.PodDeleted(dice.choice(pending)))
+                case 6 if dice.one_in(3):
+                    names = sorted(scheduler.scheduler.cache.nodes)
+                    if len(names) > 2:
+                        scheduler.handle(e.NodeDeleted(dice.choice(names)))
+                case _:
+                    pass
+        running += [bind.uid for bind in scheduler.in_flight_binds()]
+        scheduler.confirm_binds()
+    return scheduler
+
+
+def _node(name: str, cpu: str) -> Node:
+    return node(name, cpu=cpu, labels={"rack": f"r{len(name) % 2}"})
+
+
+def check_room(scheduler: Rig) -> None:
+    """No node has more pods than its cpu allows."""
+    cache = scheduler.scheduler.cache
+    for name, found in cache.nodes.items():
+        used = cache.ledger.usage(name).requested.get("cpu", 0)
+        assert used <= found.allocatable["cpu"], f"{name} has {used} of {found.allocatable['cpu']}"
+
+
+def decide_checked(scheduler: Rig) -> None:
+    """One call of `decide`. A gang without placed members gets as many binds as it needs, or none."""
+    gangs = scheduler.scheduler._core.gangs
+    needed = {found.id: found.minimum for found in gangs if not found.placed_members}
+    commands = scheduler.scheduler.decide(scheduler.now_ns)
+    scheduler.commands += commands
+    scheduler.check_invariants()
+    check_room(scheduler)
+    bound = Counter(
+        found.id
+        for command in commands
+        if isinstance(command, c.Bind) and (found := gangs.gang_of(command.uid)) is not None
+    )
+    for gang_id, count in bound.items():
+        assert count >= needed.get(gang_id, 0), f"{count} members of {gang_id} were bound"
+
+
+def check_rest(scheduler: Rig) -> None:
+    """Once nothing happens any more, no plain pod that a node has room for is pending."""
+    scheduler.pass_time(300)
+    assert not scheduler.scheduler.attempt_paused
+    core = scheduler.scheduler._core
+    for uid, pending in core.pods.items():
+        if core.gangs.gang_of(uid) is None and pending.uid not in core.binds.in_flight:
+            explained = scheduler.scheduler.explain(uid, scheduler.now_ns)
+            assert explained is not None and explained.selected is None, f"{pending} would fit on {explained}"
+
+
+def check_history(number: int) -> None:
+    scheduler = history(number)
+    check_rest(scheduler)
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_random_histories_with_pauses(block: int) -> None:
+    for number in range(block * 25, block * 25 + 25):
+        check_history(number)
+
+
+def check_same_as_without_pauses(number: int) -> None:
+    """Gangs alone, with nothing in the pauses, get the placements that they get without pauses."""
+    dice = Dice(f"alone {number}")
+    nodes = [_node(f"n{index}", dice.choice(("2", "4"))) for index in range(dice.randint(3, 6))]
+    members = [
+        m
+        for index in range(2)
+        for m in gang(dice.randint(2, 7), name=f"g{index}-", cpu=dice.choice(("1", "2")))
+    ]
+    policy = {"gangs.policy": dice.choice((POLICIES["gangs.policy"], SPREAD, IN_A_RACK))}
+    placements = []
+    for piece in (1, NEVER):
+        scheduler = rig(*nodes, *members, policies=policy, piece=piece)
+        scheduler.settle()
+        placements.append(scheduler.placements())
+    assert placements[0] == placements[1]
+
+
+def test_pauses_in_which_nothing_happens_change_nothing() -> None:
+    for number in range(40):
+        check_same_as_without_pauses(number)
+
+
+# ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _without_members(self: Pause, pod: object) -> object:
+    return self.core.evaluator.overlay()
+
+
+def _forgets_events(self: SchedulingQueue, *_: object) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("holder", "part", "planted", "check"),
+    [
+        (Pause, "_overlay_for", _without_members, check_history),
+        (Pause, "ends_attempt", lambda _: False, check_history),
+        (Pause, "note_changes", lambda _: None, check_history),
+        (SchedulingQueue, "open_group", _forgets_events, lambda _: check_missed_event()),
+    ],
+    ids=[
+        "pods do not see the members",
+        "a search outlives its members",
+        "changes are not noticed",
+        "events are lost",
+    ],
+)
+def test_a_planted_mistake_is_found(
+    holder: object, part: str, planted: object, check: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holder, part, planted)
+
+    with pytest.raises((AssertionError, KeyError)):
+        for number in range(150):
+            check(number)
