@@ -55,6 +55,28 @@ CORNERS: dict[str, tuple[str, ...]] = {
         "score crowd weight 2 higher count(pods where other.qos >= pod.qos) - node.pods normalize minmax",
         "layer busy when count(pods where other.namespace == pod.namespace) > 3 { drop filter few }",
     ),
+    "placed counts": (
+        _LOAD,
+        'input pool: string = pod.labels["pool"] optional',
+        'let zone: string = node.labels["topology.kubernetes.io/zone"] else ""',
+        'param zone_key: string = "topology.kubernetes.io/zone"',
+        "let in_zone: int = count(pods in zone_key where other.priority <= pod.priority) else 0",
+        'let alike: int = count(placed pods where other.labels["gen"] == pod.labels["gen"])',
+        'filter licences when has pod.labels["gen"] require alike < 2 says "{alike} are in use"',
+        'filter whole require count(placed pods where other.node.labels["pool"] == "a" and other.priority >= pod.priority) < 3',
+        'filter zone when count(pods in "topology.kubernetes.io/zone") else 0 > 1 reject '
+        'count(pods in "topology.kubernetes.io/zone" where other.namespace == pod.namespace and other.qos <= pod.qos) else 9 > 2 '
+        'says "{in_zone} in {zone}"',
+        'filter node_ports when has node.labels["topology.kubernetes.io/zone"] and count(pods in "topology.kubernetes.io/zone") < 3',
+        'filter room require (sum(other.requests.memory over pods in "pool" where has pool and other.labels["pool"] != pool) else 0Gi) < 2Gi',
+        'filter most when has node.labels["kubernetes.io/hostname"] reject sum(other.requests.cpu over placed pods) > 3 and (count(pods in "kubernetes.io/hostname" where other.node.name != "n1") else 0) > 1',
+        "score crowd weight 2 lower count(placed pods where other.qos >= pod.qos) - node.pods normalize minmax",
+        'score even weight 3 lower (sum(other.requests.cpu * 0.1 over pods in "topology.kubernetes.io/zone" where other.labels["gen"] != "g") else 0) normalize max',
+        'score image_locality weight 2 when (count(pods in "topology.kubernetes.io/zone" where other.labels["pool"] == "a") else 0) > 0',
+        "score all weight 1 higher sum(other.requests.memory over all pods where other.namespace == pod.namespace) + sum(other.requests.memory over pods) - node.free.memory normalize minmax",
+        'score mean weight 1 lower mean of (count(pods in "topology.kubernetes.io/zone") else 0) over nodes normalize minmax',
+        "layer busy when count(placed pods where other.namespace == pod.namespace) > 2 { drop filter whole }",
+    ),
     "aggregates": (
         _LOAD,
         'filter pool require (node.labels["pool"] else "a") != "b"',

@@ -6,8 +6,10 @@ need not import this module.
 """
 
 import math
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import assert_never
 from zoneinfo import ZoneInfo
 
@@ -19,6 +21,7 @@ from policysched.lang.ir.expr_analysis import is_floating, type_of
 from policysched.lang.ir.program import Program
 from policysched.lang.types.kinds import FLOAT64_MAX
 from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 from tests.reference.aggregates import aggregate
 from tests.reference.attributes import attribute
@@ -84,8 +87,8 @@ def value(expr: e.Expr, context: ExpressionContext) -> Value:
             return aggregate(expr, context, value)
         case e.CountPodsOnNode():
             return _count_pods(expr, context)
-        case e.CountPodsInCluster():
-            return _count_anywhere(expr, context)
+        case e.PodTotal():
+            return _pod_total(expr, context)
         case e.SumPodsOnNode():
             return _sum_pods(expr, context)
         case e.ElementField():
@@ -256,16 +259,54 @@ def _state(expr: e.StateRef, context: ExpressionContext) -> Value:
     return expr.start if row is None else row.values.get(node, expr.start)
 
 
-def _count_anywhere(expr: e.CountPodsInCluster, context: ExpressionContext) -> Value:
+def _pod_total(expr: e.PodTotal, context: ExpressionContext) -> Value:
+    """Counts one pod after the other."""
+    pods = _placed_pods(expr, context) if expr.scope == "placed" else _cluster_pods(expr, context)
+    if pods is None:
+        return MISSING
+    counted = [replace(context, other=other, other_node=node, node=None, usage=None) for other, node in pods]
+    counted = [of_other for of_other in counted if holds(expr.where, of_other)]
+    if expr.value is None:
+        return len(counted)
+    amounts = [value(expr.value, of_other) for of_other in counted]
+    total = sum((Fraction(_number(amount)) for amount in amounts if amount is not MISSING), Fraction())
+    if not expr.floating:
+        return saturated(int(total))
+    largest = Fraction(sys.float_info.max)
+    return float(max(-largest, min(largest, total)))
+
+
+def _placed_pods(expr: e.PodTotal, context: ExpressionContext) -> list[tuple[Pod, Node]] | None:
+    """The pods on all nodes, or on those in the domain of the node; None: it is in no domain."""
+    cache, key = context.cache, expr.topology_key
+    assert cache is not None, "the checker rejects counting the cluster's pods here"
+    nodes = list(cache.nodes.values())
+    if key is not None:
+        assert context.node is not None, "the domain of no node"
+        domain = context.node.labels.get(key)
+        if domain is None:
+            return None
+        nodes = [node for node in nodes if node.labels.get(key) == domain]
+    placed = list[tuple[Pod, Node]]()
+    for node in nodes:
+        usage = cache.ledger.usage(node.name)
+        if key is not None and context.node is not None and node.name == context.node.name:
+            assert context.usage is not None, "a node without its usage"
+            usage = context.usage  # may have nominated pods, which count on their node alone
+        placed += [(pod, node) for pod in usage.pods.values()]
+    return placed
+
+
+def _cluster_pods(expr: e.PodTotal, context: ExpressionContext) -> list[tuple[Pod, None]]:
     assert context.cache is not None, "the checker rejects counting the cluster's pods here"
     pods = {
         observed.pod.uid: observed.pod for observed in context.cache.pods.values() if not observed.deleting
     }
     if context.pod.uid not in context.cache.pods:
         pods[context.pod.uid] = context.pod
-    if expr.include_finished:
+    if expr.scope == "all":
         pods.update(context.cache.ended_pods.pods)
-    return sum(holds(expr.where, replace(context, other=other)) for other in pods.values())
+    return [(pod, None) for pod in pods.values()]
 
 
 def _owner_context(of: e.Owner, context: ExpressionContext) -> ExpressionContext:

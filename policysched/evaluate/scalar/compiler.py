@@ -61,8 +61,8 @@ def compile_scalar(expr: e.Expr, program: ExprDeclarations) -> ScalarFunction:
             )
         case e.CountPodsOnNode(where=where):
             return operations.pod_count(None if where is None else function(where))
-        case e.CountPodsInCluster():
-            return operations.pod_count_anywhere(expr, program)
+        case e.PodTotal():
+            return operations.pod_total(expr, program)
         case e.SumPodsOnNode():
             return operations.pod_sum(expr, function(expr.value))
         case e.ElementField(index=index):

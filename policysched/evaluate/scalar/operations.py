@@ -178,10 +178,10 @@ def requested_amount(amount: ScalarFunction, context: EvalContext) -> int:
     return 0 if value is None else max(0, ceil(expect_number(value)))
 
 
-def pod_count_anywhere(expr: e.CountPodsInCluster, program: ExprDeclarations) -> ScalarFunction:
+def pod_total(expr: e.PodTotal, program: ExprDeclarations) -> ScalarFunction:
     def evaluate(context: EvalContext) -> EvalValue:
         assert context.pod_counter is not None, f"the context has no counter for `{expr.span.text}`"
-        return context.pod_counter.count(expr, program, context)
+        return context.pod_counter.total(expr, program, context)
 
     return evaluate
 

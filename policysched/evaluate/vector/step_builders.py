@@ -33,6 +33,7 @@ from policysched.evaluate.vector.node_values import (
     pod_sum,
     policy_state,
 )
+from policysched.evaluate.vector.pod_totals import pod_total
 from policysched.evaluate.vector.traffic import traffic_to
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.program import Program
@@ -58,6 +59,7 @@ STEP_BUILDERS: Mapping[type, StepBuilder] = {
     e.GangTraffic: traffic_to,
     e.Aggregate: aggregate,
     e.CountPodsOnNode: pod_count,
+    e.PodTotal: pod_total,
     e.SumPodsOnNode: pod_sum,
     e.ElementField: element_field,
     e.ListFold: fold_elements,

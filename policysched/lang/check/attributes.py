@@ -26,6 +26,15 @@ def check_attribute(scope: Scope, node: s.AttributeExpr, context: ExpressionCont
             label=_unreadable_label(owner),
         )
         return None
+    if owner == "other" and node.path[0].text == "node" and not context.other_node:
+        scope.report(
+            "PS220",
+            f"{context.description} cannot read `{node.span.text}`",
+            node.span,
+            label="the pod may be on no node",
+            help="count `placed pods` or `pods in KEY`",
+        )
+        return None
     resolved = _resolve_keys(scope, node)
     if resolved is None:
         return None

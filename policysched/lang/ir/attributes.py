@@ -30,7 +30,8 @@ from policysched.model.cluster_events import ClusterEvent
 @dataclass(frozen=True, slots=True)
 class BuiltinAttribute:
     """`field` is what is read: `FIELD` of the `Pod`, `Node` or `Namespace`, `FIELD[].ITEM` for that field of each item of
-    a list, `usage.TOTAL` for the running totals of the node, `share.RESOURCE` for those of the namespace, `facts.FACT` for
+    a list, `usage.TOTAL` for the running totals of the node, `share.RESOURCE` for those of the namespace, `node.FIELD` for
+    a field of the node that a counted pod is placed on, `facts.FACT` for
     what the queue knows of the pod.
 
     `requeue_events` are the events that can change the value. `key_kind` is what the keys of a map are: texts (labels),
@@ -329,6 +330,18 @@ _PLACED_ROWS = tuple(
     row for row in _POD_ROWS if not row.field.startswith("facts.") and row.key_kind != "quotas"
 )
 
+_NODE_OF_COUNTED_ROWS = tuple(
+    replace(
+        row,
+        owner="other",
+        path=("node", *row.path),
+        field=f"node.{row.field}",
+        requeue_events=row.requeue_events | _PLACED_POD_EVENTS,
+    )
+    for row in _NODE_ROWS
+    if row.path in (("name",), ("labels",))
+)
+
 ATTRIBUTES: Mapping[tuple[Owner, tuple[str, ...]], BuiltinAttribute] = {
     (row.owner, row.path): row
     for row in (
@@ -337,6 +350,7 @@ ATTRIBUTES: Mapping[tuple[Owner, tuple[str, ...]], BuiltinAttribute] = {
         *_NAMESPACE_ROWS,
         *(_placed_pod_attribute("victim", row) for row in _PLACED_ROWS),
         *(_placed_pod_attribute("other", row) for row in _PLACED_ROWS),
+        *_NODE_OF_COUNTED_ROWS,
     )
 }
 """By owner and path; the path of a map has no key."""

@@ -17,7 +17,6 @@ from policysched.lang.ir.expr import (
     Call,
     Compare,
     Const,
-    CountPodsInCluster,
     CountPodsOnNode,
     ElementField,
     Else,
@@ -34,6 +33,7 @@ from policysched.lang.ir.expr import (
     NotRecovered,
     Now,
     Or,
+    PodTotal,
     Rank,
     StateRef,
     SumPodsOnNode,
@@ -112,8 +112,6 @@ def _fold_children(expr: Expr, fold: ExprFolder) -> Expr:
             )
         case CountPodsOnNode(where=where):
             return expr if where is None else _replace_parts(expr, where=fold(where))
-        case CountPodsInCluster():
-            return _replace_parts(expr, where=fold(expr.where))
         case SumPodsOnNode():
             return _replace_parts(expr, value=fold(expr.value))
         case StateRef():
@@ -121,7 +119,7 @@ def _fold_children(expr: Expr, fold: ExprFolder) -> Expr:
         case GangTraffic(gang_key=gang_key, assume=assume):
             gang_key, assume = (None if part is None else fold(part) for part in (gang_key, assume))
             return _replace_parts(expr, pod_key=fold(expr.pod_key), gang_key=gang_key, assume=assume)
-        case ListFold(value=value, where=where):
+        case ListFold(value=value, where=where) | PodTotal(value=value, where=where):
             value, where = (None if part is None else fold(part) for part in (value, where))
             return _replace_parts(expr, value=value, where=where)
 

@@ -15,7 +15,6 @@ from policysched.lang.ir.expr import (
     Attr,
     Call,
     Const,
-    CountPodsInCluster,
     CountPodsOnNode,
     ElementField,
     Else,
@@ -28,6 +27,7 @@ from policysched.lang.ir.expr import (
     MetricRef,
     Now,
     Or,
+    PodTotal,
     Rank,
     Stage,
     StateRef,
@@ -124,7 +124,7 @@ def _operation_count(expr: Expr) -> int:
             return 8  # each member of the gang is read
         case StateRef():
             return 2  # rows are rebuilt when the values of the key change
-        case CountPodsInCluster():
+        case PodTotal():
             return 3  # a lookup where the condition tests equality
         case SumPodsOnNode():
             return 1  # a column maintained with placements

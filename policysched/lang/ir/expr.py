@@ -38,7 +38,7 @@ VOLATILE_STAGES = Stage.NAMESPACE_SHARES | Stage.CLUSTER_PODS
 """Stages that change although neither the pod nor a node does; their values are the same for all nodes."""
 
 Owner = Literal["pod", "node", "namespace", "victim", "other"]
-"""`other` is the counted pod in `count(pods ... where ...)`, `victim` the pod that preemption would evict."""
+"""`other` is the counted pod in `count(pods ... where ...)` and `sum(... over pods ...)`, `victim` the pod that preemption would evict."""
 
 
 class _CachedHash:
@@ -282,15 +282,29 @@ class CountPodsOnNode(_CachedHash):
     span: Span = field(compare=False)
 
 
+PodScope = Literal["placed", "active", "all"]
+"""`placed`: pods on a node of the cluster, as the ledger has them, decided ones included. `active`: pods that have not
+finished and are not terminating, placed or not, and the pod being scheduled. `all`: also finished and terminating pods,
+until they are deleted from the API server."""
+
+
 @_cache_hash
 @dataclass(frozen=True, slots=True)
-class CountPodsInCluster(_CachedHash):
-    """The number of pods of the cluster for which `where` (owner `other`) is True, of any scheduler, placed or not,
-    including the pod being scheduled. Finished and terminating pods count only with `include_finished`, until they are
-    deleted from the API server."""
+class PodTotal(_CachedHash):
+    """The number of pods of any scheduler for which `where` (owner `other`, None: all) is True, or with `value` the sum
+    of that value over them, skipping pods where it is missing. Sums do not depend on the order
+    (`lang.ir.arithmetic.weighted_total`).
 
-    where: "Expr"
-    include_finished: bool
+    `topology_key` (scope `placed` only): only the pods on nodes with the same value of that label; missing where the
+    node lacks the label. Without it the total is the same for all nodes and never missing.
+    """
+
+    scope: PodScope
+    topology_key: str | None
+    value: "Expr | None"
+    where: "Expr | None"
+    type: Type
+    floating: bool
     span: Span = field(compare=False)
 
 
@@ -421,7 +435,7 @@ Expr = (
     | Else
     | If
     | CountPodsOnNode
-    | CountPodsInCluster
+    | PodTotal
     | SumPodsOnNode
     | ElementField
     | ListFold

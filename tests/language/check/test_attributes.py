@@ -25,6 +25,7 @@ def test_every_attribute_reads_a_field_that_is_there() -> None:
         "facts": names(QueuedPodInfo) | {"waited"},  # computed from `queued_ns` and the clock
         "usage": names(NodeUsage) | {"free"},  # computed from the node's `allocatable`
         "share": names(NamespaceShare),
+        "node": names(Node),  # that a counted pod is placed on
         "quotas": {"share"},  # computed from the use of quotas
     }
     assert ATTRIBUTES
