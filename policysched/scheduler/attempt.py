@@ -395,10 +395,9 @@ class PodAttempts:
                 return failure
             case PreemptionStarted():
                 return replace(failure, requeue_events=failure.requeue_events | PLACED_POD_EVENTS)
-            case NoPreemption(reason, valid_until_ns):
+            case NoPreemption(reason, valid_until_ns, events):
                 message = unavailable_message(failure.node_count, failure.counts, reason)
-                times = [time for time in (failure.valid_until_ns, valid_until_ns) if time is not None]
-                return replace(failure, message=message, valid_until_ns=min(times, default=None))
+                return failure.without_preemption(message, valid_until_ns, events)
 
     def record_failure(self, pod: PendingPod, failure: AttemptFailure, now_ns: int) -> None:
         self._core.records.counters.count_attempt("unschedulable", pod.policy)

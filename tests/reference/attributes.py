@@ -33,6 +33,9 @@ def attribute(owner: Owner, path: tuple[str, ...], context: ExpressionContext) -
             return _pod_attribute(path, context.other, context)
         case "victim":
             assert context.victim is not None, "no victim is being considered here"
+            if path[:2] == ("namespace", "share"):
+                assert context.cache is not None, "the shares of no cluster"
+                return float(getattr(namespace_share(context.victim.namespace, context.cache), path[2]))
             return _pod_attribute(path, context.victim, context)
 
 

@@ -11,7 +11,12 @@ from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from policysched.evaluate.columns.interner import UNKNOWN, Interner
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import (
     EvalContext,
@@ -23,7 +28,7 @@ from policysched.evaluate.scalar.eval_context import (
 )
 from policysched.evaluate.scalar.leaves import attribute
 from policysched.lang.ir import expr as e
-from policysched.lang.ir.arithmetic import ExactNumber, exact_number
+from policysched.lang.ir.arithmetic import ExactNumber, exact_number, rounded_total
 from policysched.lang.ir.declarations import Input
 from policysched.lang.ir.expr_analysis import is_floating, walk
 from policysched.lang.ir.reads import expr_reads
@@ -34,10 +39,12 @@ from policysched.model.pods import Pod
 
 _SPECS_MAX = 64
 _RESULTS_MAX = 1_000
+_CHANGES_MAX = 1_000
 _AMOUNTS_MAX = 10_000
 _NO_NAMESPACE = Namespace("", {}, {})
 _REVISIONS = count(1)
 
+Array = NDArray[Any]
 GroupKey = tuple[Hashable, ...]
 ClassKey = tuple[Hashable, ...]
 Domain = str | None
@@ -60,15 +67,37 @@ class PodTotalSpec:
         return cls(expr.where, expr.value, expr.topology_key, expr.floating, inputs)
 
 
-@dataclass(frozen=True, slots=True)
 class DomainTotals:
-    """Totals by domain; domains without a counted pod are absent. `revision` changes whenever they do."""
+    """Totals by domain; domains without a counted pod are absent or 0. `revision` changes whenever they do."""
 
-    revision: int
-    by_domain: Mapping[Domain, ExactNumber]
+    __slots__ = ("_changed", "_domains", "_table", "by_domain", "revision")
+
+    def __init__(self) -> None:
+        self.by_domain: dict[Domain, ExactNumber] = {}
+        self.revision = 0
+        self._table: Array | None = None
+        self._domains: Interner[str] | None = None  # that the table is for
+        self._changed: set[Domain] = set()  # since the table was made
+
+    def add(self, domain: Domain, amount: ExactNumber) -> None:
+        self.by_domain[domain] = self.by_domain.get(domain, 0) + amount
+        self._changed.add(domain)
+        self.revision = next(_REVISIONS)
+
+    def table(self, domains: Interner[str], *, floating: bool) -> Array:
+        """[1 + number of domains]: totals by code of `DomainColumn`. Read-only, valid until the next change."""
+        if self._table is None or self._domains is not domains or len(self._table) != 1 + len(domains):
+            self._table = np.zeros(1 + len(domains), np.float64 if floating else np.int64)
+            self._domains, self._changed = domains, set(self.by_domain)
+        for domain in self._changed:
+            code = UNKNOWN if domain is None else domains.find(domain)
+            if code != UNKNOWN:
+                self._table[1 + code] = rounded_total(self.by_domain[domain], floating=floating)
+        self._changed.clear()
+        return self._table
 
 
-_NO_TOTALS = DomainTotals(0, {})
+_NO_TOTALS = DomainTotals()
 
 
 class PodQuery:
@@ -183,14 +212,15 @@ class _PodClass:
 
 @dataclass(slots=True)
 class _Group:
+    """`changes`: the pods that came (1) or left (-1), each with its class, node and domain; `results`: by what is read of
+    the pod being scheduled, the totals and how many changes they include."""
+
     classes: dict[ClassKey, _PodClass] = field(default_factory=dict)
-    version: int = 0
+    changes: list[tuple[ClassKey, Pod, Node | None, Domain, int]] = field(default_factory=list)
     results: dict[tuple[Hashable, ...], tuple[int, DomainTotals]] = field(default_factory=dict)
-    """By what is read of the pod being scheduled: the version of the group, and the totals."""
 
     def copy(self) -> "_Group":
-        classes = {key: replace(of, counts=Counter(of.counts)) for key, of in self.classes.items()}
-        return _Group(classes, self.version, dict(self.results))
+        return _Group({key: replace(of, counts=Counter(of.counts)) for key, of in self.classes.items()})
 
 
 class PodTotals:
@@ -202,7 +232,7 @@ class PodTotals:
         self._spec, self._base = spec, base
         self.query: PodQuery = PodQuery(spec) if base is None else base.query
         self._groups: dict[GroupKey, _Group] = {}
-        self._amounts: dict[tuple[Hashable, ...], ExactNumber | None] = {} if base is None else base._amounts
+        self._amounts: dict[tuple[Hashable, ...], ExactNumber] = {} if base is None else base._amounts
         self._changes_applied = 0
 
     def overlay(self) -> "PodTotals":
@@ -225,7 +255,10 @@ class PodTotals:
         domain = None if node is None or self._topology_key is None else node.labels.get(self._topology_key)
         total = pod_class.counts[domain] + by
         assert total >= 0, f"{total} pods like {pod.full_name} in {domain}"
-        group.version = next(_REVISIONS)
+        group.changes.append((class_key, pod, node, domain, by))
+        if len(group.changes) > _CHANGES_MAX:
+            group.changes.clear()
+            group.results.clear()
         if total:
             pod_class.counts[domain] = total
             return
@@ -251,34 +284,41 @@ class PodTotals:
             return _NO_TOTALS
         pod_values = self.query.pod_values(context)
         known = group.results.get(pod_values)
-        if known is not None and known[0] == group.version:
+        if known is None:
+            totals = DomainTotals()
+            for class_key, pod_class in group.classes.items():
+                amount = self._amount(class_key, pod_class.pod, pod_class.node, pod_values, context)
+                for domain, number in pod_class.counts.items() if amount else ():
+                    totals.add(domain, amount * number)
+            if len(group.results) >= _RESULTS_MAX:
+                group.results.clear()
+        elif known[0] == len(group.changes):
             return known[1]
-        by_domain = self._add_up(group, pod_values, context)
-        # Most changes of a group do not change the totals of every pod.
-        changed = known is None or known[1].by_domain != by_domain
-        totals = DomainTotals(next(_REVISIONS), by_domain) if known is None or changed else known[1]
-        if len(group.results) >= _RESULTS_MAX:
-            group.results.clear()
-        group.results[pod_values] = group.version, totals
+        else:
+            totals = known[1]
+            for class_key, pod, node, domain, by in group.changes[known[0] :]:
+                amount = self._amount(class_key, pod, node, pod_values, context)
+                if amount:
+                    totals.add(domain, amount * by)
+        group.results[pod_values] = len(group.changes), totals
         return totals
 
-    def _add_up(
-        self, group: _Group, pod_values: tuple[Hashable, ...], context: EvalContext
-    ) -> dict[Domain, ExactNumber]:
-        totals: dict[Domain, ExactNumber] = {}
-        for class_key, pod_class in group.classes.items():
-            key = class_key, pod_values
-            if key in self._amounts:
-                amount = self._amounts[key]
-            else:
-                amount = self.query.amount(context, pod_class.pod, pod_class.node)
-                if len(self._amounts) >= _AMOUNTS_MAX:
-                    self._amounts.clear()
-                self._amounts[key] = amount
-            if amount is not None:
-                for domain, number in pod_class.counts.items():
-                    totals[domain] = totals.get(domain, 0) + amount * number
-        return totals
+    def _amount(
+        self,
+        class_key: ClassKey,
+        pod: Pod,
+        node: Node | None,
+        pod_values: tuple[Hashable, ...],
+        context: EvalContext,
+    ) -> ExactNumber:
+        """What each pod of the class adds; 0 also where it does not count."""
+        key = class_key, pod_values
+        amount = self._amounts.get(key)
+        if amount is None:
+            if len(self._amounts) >= _AMOUNTS_MAX:
+                self._amounts.clear()
+            amount = self._amounts[key] = self.query.amount(context, pod, node) or 0
+        return amount
 
 
 class PlacedPodTotals:

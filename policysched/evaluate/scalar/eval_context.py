@@ -22,7 +22,7 @@ PresentValue = bool | int | float | str | tuple[int | float | str, ...] | tuple[
 EvalValue = PresentValue | None
 
 _NO_QUEUE_FACTS = QueuedPodInfo(queued_ns=0, attempts=0)
-_EMPTY_SHARES = NamespaceShares()
+EMPTY_SHARES = NamespaceShares()
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class EvalContext:
     node: Node | None = None
     usage: NodeUsage | None = None
     other: Pod | None = None
-    shares: ShareLookup = _EMPTY_SHARES
+    shares: ShareLookup = EMPTY_SHARES
     element: RecordValue | None = None
     pod_counter: "PodCounter | None" = None
     quota_share: Callable[[str], float] | None = None  # of the pod's entity, by the name of the quota

@@ -34,6 +34,9 @@ def attribute(owner: e.Owner, path: tuple[str, ...]) -> ScalarFunction:
             return _quota_share(key)
         case "share":
             return _namespace_share(name)
+        case "victim_share":
+            part = attrgetter(name)
+            return lambda context: float(part(context.shares.share_of(_other_pod(context).namespace)))
         case "node":
             return _node_of_other_pod(name, key)
         case _:

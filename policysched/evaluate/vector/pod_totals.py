@@ -6,16 +6,13 @@ within a domain.
 
 from collections.abc import Hashable
 
-import numpy as np
-
 from policysched.evaluate.columns.column_kinds import DomainColumn
-from policysched.evaluate.columns.interner import UNKNOWN, Interner
+from policysched.evaluate.columns.interner import Interner
 from policysched.evaluate.columns.pod_totals import PodTotalSpec
 from policysched.evaluate.vector.elements import repeat_per_element
 from policysched.evaluate.vector.machine import EvalFrame, Fingerprint, ValueVector, VectorMachine, VectorStep
 from policysched.evaluate.vector.traffic import members_fingerprint
 from policysched.lang.ir import expr as e
-from policysched.lang.ir.arithmetic import rounded_total
 from policysched.lang.ir.expr_analysis import walk
 
 
@@ -26,20 +23,15 @@ def pod_total(machine: VectorMachine, expr: e.PodTotal) -> VectorStep:
         DomainColumn(expr.topology_key),
         expr.topology_key,
     )
-    dtype = np.float64 if expr.floating else np.int64
+    floating = expr.floating
 
     def run(frame: EvalFrame) -> ValueVector:
         if frame.outer is not None:
             return repeat_per_element(run(frame.outer), frame)
         codes = frame.view.column(domain)
         domains = frame.view.codes.domains.get(key) or Interner[str]()  # no node has the label
-        totals = np.zeros(1 + len(domains), dtype)
-        by_domain = frame.view.pod_totals(spec).totals(frame.context).by_domain
-        for name, total in by_domain.items():
-            code = UNKNOWN if name is None else domains.find(name)
-            if code != UNKNOWN:
-                totals[1 + code] = rounded_total(total, floating=expr.floating)
-        return ValueVector(totals[codes], codes != 0)
+        totals = frame.view.pod_totals(spec).totals(frame.context)
+        return ValueVector(totals.table(domains, floating=floating)[codes], codes != 0)
 
     return run
 

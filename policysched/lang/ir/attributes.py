@@ -30,7 +30,7 @@ from policysched.model.cluster_events import ClusterEvent
 @dataclass(frozen=True, slots=True)
 class BuiltinAttribute:
     """`field` is what is read: `FIELD` of the `Pod`, `Node` or `Namespace`, `FIELD[].ITEM` for that field of each item of
-    a list, `usage.TOTAL` for the running totals of the node, `share.RESOURCE` for those of the namespace, `node.FIELD` for
+    a list, `usage.TOTAL` for the running totals of the node, `share.RESOURCE` for those of the namespace, `victim_share.RESOURCE` for those of the victim's namespace, `node.FIELD` for
     a field of the node that a counted pod is placed on, `facts.FACT` for
     what the queue knows of the pod.
 
@@ -330,6 +330,13 @@ _PLACED_ROWS = tuple(
     row for row in _POD_ROWS if not row.field.startswith("facts.") and row.key_kind != "quotas"
 )
 
+_SHARES_OF_VICTIM_ROWS = tuple(
+    replace(
+        row, owner="victim", path=("namespace", *row.path), stage=Stage.CONSTANT, field=f"victim_{row.field}"
+    )
+    for row in _NAMESPACE_ROWS
+    if row.path[0] == "share"
+)
 _NODE_OF_COUNTED_ROWS = tuple(
     replace(
         row,
@@ -351,6 +358,7 @@ ATTRIBUTES: Mapping[tuple[Owner, tuple[str, ...]], BuiltinAttribute] = {
         *(_placed_pod_attribute("victim", row) for row in _PLACED_ROWS),
         *(_placed_pod_attribute("other", row) for row in _PLACED_ROWS),
         *_NODE_OF_COUNTED_ROWS,
+        *_SHARES_OF_VICTIM_ROWS,
     )
 }
 """By owner and path; the path of a map has no key."""

@@ -172,8 +172,9 @@ def _attribute_reads(owner: str, path: Path) -> Reads:
             # Other requeue events come from the counting expression.
             events = find_attribute("other", path).requeue_events & {ClusterEvent.NODE_LABEL}
             return Reads(counted_pods=paths, requeue_events=events)
-        case _:
-            return NO_READS  # victims are read only during preemption
+        case _:  # victims are read only during preemption; only their namespaces' shares can change
+            row = find_attribute("victim", path)
+            return Reads(requeue_events=row.requeue_events) if path[1:2] == ("share",) else NO_READS
 
 
 def _input_reads(input_: Input, owner: Owner) -> Reads:

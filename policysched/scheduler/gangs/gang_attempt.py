@@ -369,8 +369,9 @@ class GangAttempts:
         )
         if any(uid in core.cache.nominated for uid in gang.pending_members):
             requeue_events |= PLACED_POD_EVENTS  # whose room they wait for
-        if isinstance(preemption, NoPreemption) and preemption.valid_until_ns is not None:
-            expiries.append(preemption.valid_until_ns)
+        if isinstance(preemption, NoPreemption):
+            requeue_events |= preemption.requeue_events
+            expiries += [] if preemption.valid_until_ns is None else [preemption.valid_until_ns]
         reason, message = _gang_message(
             gang,
             search,
