@@ -215,9 +215,10 @@ def special(draw: Draw, kind: str, at: At, depth: int) -> str:
             whole = draw(st.sampled_from(("floor", "ceil", "round")))
             way = draw(st.sampled_from(("half_even", "half_up", "half_away", "trunc", "floor", "ceil")))
             scale = draw(st.sampled_from(("100", "0.5", "-10")))
+            bucketed = f"bucket({string(draw, at)}, {draw(st.sampled_from((1, 7, 100)))})"
             ranked = f'rank({string(draw, at)}, ["a", "1", "gold"])'
             rounded = f"round({inner} * {scale}, {way})"
-            return draw(st.sampled_from((f"{whole}({inner} * 100)", rounded, ranked)))
+            return draw(st.sampled_from((f"{whole}({inner} * 100)", rounded, ranked, bucketed)))
         case "ratio":
             of = draw(st.sampled_from(("cpu", "bytes", "int", "duration")))
             top, bottom = number(draw, of, at, depth - 1), number(draw, of, at, depth - 1)

@@ -55,6 +55,15 @@ CORNERS: dict[str, tuple[str, ...]] = {
         "score crowd weight 2 higher count(pods where other.qos >= pod.qos) - node.pods normalize minmax",
         "layer busy when count(pods where other.namespace == pod.namespace) > 3 { drop filter few }",
     ),
+    "texts": (
+        'input pool: string = node.labels["pool"] optional',
+        'filter prefix require starts_with(node.name, "n") and not starts_with(pod.name, "pod-2")',
+        'filter pool when has pool reject starts_with(pool, "a") and bucket(pool, 3) < 2',
+        'filter rollout when bucket(pod.name, 100) < 30 require bucket(node.name, 2) == 0 says "not in the rollout"',
+        'filter mine require (if has node.labels["gen"] then starts_with(node.labels["gen"], "1") else true)',
+        "score spread weight 2 higher bucket(node.name, 1000) normalize range(0, 1000)",
+        "score pool weight 1 higher (bucket(pool, 7) else 3) normalize max",
+    ),
     "placed counts": (
         _LOAD,
         'input pool: string = pod.labels["pool"] optional',

@@ -152,6 +152,20 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "policysched.evaluate.columns.pod_totals.PodQuery.amount",
         lambda _: always(1),
     ),
+    "buckets are of another hash": (
+        "texts",
+        "policysched.evaluate.vector.conditions.bucket_of",
+        lambda right: lambda text, count: right(text + "x", count),
+    ),
+    "a function of strings takes the next string": (
+        "texts",
+        "policysched.evaluate.vector.conditions._function_of_text",
+        lambda right: (
+            lambda machine, text, function, dtype: right(
+                machine, text, lambda value: function(value[1:]), dtype
+            )
+        ),
+    ),
     "pods are counted by their node's former labels": (
         "placed counts",
         "policysched.evaluate.columns.pod_totals.PlacedPodTotals.relabel",

@@ -5,6 +5,7 @@ documents the rules.
 need not import this module.
 """
 
+import hashlib
 import math
 import sys
 from dataclasses import replace
@@ -77,6 +78,14 @@ def value(expr: e.Expr, context: ExpressionContext) -> Value:
             return _call(expr, context)
         case e.Rank():
             return _rank(expr, context)
+        case e.StartsWith():
+            text = value(expr.text, context)
+            return MISSING if text is MISSING else str(text)[: len(expr.prefix)] == expr.prefix
+        case e.Bucket():
+            text = value(expr.text, context)
+            if text is MISSING:
+                return MISSING
+            return int(hashlib.blake2b(str(text).encode(), digest_size=8).hexdigest(), 16) % expr.count
         case e.Else():
             return _with_fallback(expr, context)
         case e.If():

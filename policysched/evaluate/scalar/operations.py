@@ -3,7 +3,7 @@
 A missing operand makes the result missing, unless another operand decides it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import ceil
@@ -122,6 +122,14 @@ def rank(item: ScalarFunction, order: tuple[str, ...]) -> ScalarFunction:
     def evaluate(context: EvalContext) -> EvalValue:
         value = item(context)
         return None if value is None else ranks.get(str(value), len(order))
+
+    return evaluate
+
+
+def text_function(text: ScalarFunction, function: Callable[[str], bool | int]) -> ScalarFunction:
+    def evaluate(context: EvalContext) -> EvalValue:
+        value = text(context)
+        return None if value is None else function(str(value))
 
     return evaluate
 

@@ -14,6 +14,7 @@ from policysched.evaluate.vector.arithmetic import (
     value_or_fallback,
 )
 from policysched.evaluate.vector.conditions import (
+    bucket,
     comparison,
     conjunction,
     disjunction,
@@ -21,6 +22,7 @@ from policysched.evaluate.vector.conditions import (
     logical_not,
     membership,
     rank,
+    starts_with,
 )
 from policysched.evaluate.vector.elements import element_field, fold_elements
 from policysched.evaluate.vector.machine import StepBuilder, VectorMachine
@@ -52,6 +54,8 @@ STEP_BUILDERS: Mapping[type, StepBuilder] = {
     e.Negate: arithmetic_negation,
     e.Call: function_call,
     e.Rank: rank,
+    e.StartsWith: starts_with,
+    e.Bucket: bucket,
     e.Else: value_or_fallback,
     e.If: conditional,
     e.NotRecovered: awaiting_recovery,

@@ -4,6 +4,7 @@ from policysched.lang.check.dimensions import DIMENSIONLESS, common_type, descri
 from policysched.lang.check.elements import check_fold
 from policysched.lang.check.expression_checker import ExpressionChecker, report_type_mismatch
 from policysched.lang.check.scope import did_you_mean, join_alternatives
+from policysched.lang.check.text_functions import check_text_function
 from policysched.lang.check.traffic import check_traffic_to
 from policysched.lang.check.windows import check_window
 from policysched.lang.ir import expr as e
@@ -33,6 +34,8 @@ def check_call(checker: ExpressionChecker, node: s.CallExpr, expected: Type | No
             return _check_plain_number_call(checker, node, name, t.FLOAT)
         case "rank":
             return _check_rank(checker, node)
+        case "starts_with" | "bucket":
+            return check_text_function(checker, node)
         case "traffic_to":
             return check_traffic_to(checker, node)
         case "window":
@@ -207,6 +210,8 @@ FUNCTION_NAMES = (
     "normal_cdf",
     "beta_cdf",
     "rank",
+    "starts_with",
+    "bucket",
     "window",
     "count",
     "traffic_to",

@@ -13,6 +13,7 @@ from policysched.lang.ir.expr import (
     Aggregate,
     And,
     Attr,
+    Bucket,
     Call,
     Const,
     CountPodsOnNode,
@@ -30,6 +31,7 @@ from policysched.lang.ir.expr import (
     PodTotal,
     Rank,
     Stage,
+    StartsWith,
     StateRef,
     SumPodsOnNode,
     WeeklyWindow,
@@ -110,7 +112,7 @@ def _operation_count(expr: Expr) -> int:
             return 0
         case And(items=items) | Or(items=items):
             return len(items) - 1
-        case In() | Rank() | Else() | If() | WeeklyWindow():
+        case In() | Rank() | StartsWith() | Bucket() | Else() | If() | WeeklyWindow():
             return 2
         case Aggregate(function=function, body_after_placement=after):
             return (8 if function == "stddev" else 3) + (0 if after is None else 3)

@@ -249,6 +249,27 @@ class Rank(_CachedHash):
 
 @_cache_hash
 @dataclass(frozen=True, slots=True)
+class StartsWith(_CachedHash):
+    """Whether a string begins with `prefix`."""
+
+    text: "Expr"
+    prefix: str
+    span: Span = field(compare=False)
+
+
+@_cache_hash
+@dataclass(frozen=True, slots=True)
+class Bucket(_CachedHash):
+    """`bucket(text, count)`: a number from 0 to `count - 1` that depends on the string alone, evenly spread (`bucket_of`
+    in `lang.ir.text_functions`)."""
+
+    text: "Expr"
+    count: int
+    span: Span = field(compare=False)
+
+
+@_cache_hash
+@dataclass(frozen=True, slots=True)
 class Else(_CachedHash):
     """`value else fallback`: the fallback where the value is missing. The other branch of an `if` is `If.otherwise`."""
 
@@ -432,6 +453,8 @@ Expr = (
     | Negate
     | Call
     | Rank
+    | StartsWith
+    | Bucket
     | Else
     | If
     | CountPodsOnNode

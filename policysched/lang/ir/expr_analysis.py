@@ -7,6 +7,7 @@ from policysched.lang.ir.expr import (
     And,
     Arith,
     Attr,
+    Bucket,
     Call,
     Compare,
     Const,
@@ -29,6 +30,7 @@ from policysched.lang.ir.expr import (
     PodTotal,
     Rank,
     Stage,
+    StartsWith,
     StateRef,
     SumPodsOnNode,
     WeeklyWindow,
@@ -42,6 +44,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
     match expr:
         case Has(target=operand) | Not(operand=operand) | Negate(operand=operand) | Rank(item=operand):
             return (operand,)
+        case StartsWith(text=text) | Bucket(text=text):
+            return (text,)
         case And(items=items) | Or(items=items):
             return items
         case Compare(left=left, right=right) | Arith(left=left, right=right):
@@ -108,7 +112,7 @@ def type_of(expr: Expr) -> Type:
             return expr.type
         case Negate(operand=operand):
             return type_of(operand)
-        case Rank() | CountPodsOnNode():
+        case Rank() | Bucket() | CountPodsOnNode():
             return kinds.INT
         case Now():
             return kinds.TIMESTAMP
