@@ -3,6 +3,7 @@
 from policysched.lang.check.dimensions import DIMENSIONLESS, common_type, describe_type, same_dimension
 from policysched.lang.check.elements import check_fold
 from policysched.lang.check.expression_checker import ExpressionChecker, report_type_mismatch
+from policysched.lang.check.habits import FUNCTION_HABITS
 from policysched.lang.check.scope import did_you_mean, join_alternatives
 from policysched.lang.check.text_functions import check_text_function
 from policysched.lang.check.traffic import check_traffic_to
@@ -48,7 +49,8 @@ def check_call(checker: ExpressionChecker, node: s.CallExpr, expected: Type | No
                 f"unknown function `{unknown}`",
                 node.function.span,
                 label="unknown function",
-                help=did_you_mean(unknown, FUNCTION_NAMES)
+                help=FUNCTION_HABITS.get(unknown)
+                or did_you_mean(unknown, FUNCTION_NAMES)
                 or f"the functions are {', '.join(FUNCTION_NAMES)}",
             )
             return None
