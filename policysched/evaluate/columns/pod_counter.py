@@ -19,6 +19,7 @@ from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 
 _INDEXES_MAX = 64
+_SPECS_MAX = 1_000
 
 
 class ClusterPodCounter:
@@ -27,6 +28,7 @@ class ClusterPodCounter:
     def __init__(self, cache: ClusterCache, columns: Columns) -> None:
         self._cache = cache
         self._columns = columns
+        self._specs: dict[int, tuple[e.PodTotal, ExprDeclarations, PodTotalSpec]] = {}  # by id of the expression
         self._indexes: OrderedDict[tuple[PodTotalSpec, bool], _FollowedPods] = OrderedDict()
 
     def total(
@@ -38,7 +40,7 @@ class ClusterPodCounter:
     ) -> EvalValue:
         """The total, on the overlay if there is one. Over the pods of the cluster it includes the pod itself, even
         if the cache does not have it (offline), and pods that the overlay added, but none that it removed."""
-        spec = PodTotalSpec.of(expr, program)
+        spec = self._spec(expr, program)
         if expr.scope == "placed":
             return self._total_placed(spec, context, overlay)
         active, ended = self._cache.active_pods, self._cache.ended_pods
@@ -52,6 +54,14 @@ class ClusterPodCounter:
             if pod.uid in active.pods or (expr.scope == "all" and pod.uid in ended.pods):
                 total -= query.amount_of_pod(context, pod)
         return rounded_total(total, floating=expr.floating)
+
+    def _spec(self, expr: e.PodTotal, program: ExprDeclarations) -> PodTotalSpec:
+        known = self._specs.get(id(expr))
+        if known is None or known[0] is not expr or known[1] is not program:
+            if len(self._specs) >= _SPECS_MAX:
+                self._specs.clear()
+            known = self._specs[id(expr)] = expr, program, PodTotalSpec.of(expr, program)
+        return known[2]
 
     def _total_placed(
         self, spec: PodTotalSpec, context: EvalContext, overlay: Overlay | None

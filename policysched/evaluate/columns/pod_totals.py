@@ -10,6 +10,7 @@ once per class.
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -51,7 +52,7 @@ Domain = str | None
 """The value of the topology label; None: no topology key, or the node lacks the label."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PodTotalSpec:
     """What `lang.ir.expr.PodTotal` totals, without the set of pods. Equal specs share their totals."""
 
@@ -65,6 +66,14 @@ class PodTotalSpec:
     def of(cls, expr: e.PodTotal, program: ExprDeclarations) -> "PodTotalSpec":
         inputs = inputs_read(program, expr)
         return cls(expr.where, expr.value, expr.topology_key, expr.floating, inputs)
+
+    def __hash__(self) -> int:
+        return self._cached_hash
+
+    @cached_property
+    def _cached_hash(self) -> int:
+        """Needed for several lookups in each decision."""
+        return hash((self.where, self.value, self.topology_key, self.floating, self.inputs))
 
 
 class DomainTotals:
