@@ -6,12 +6,13 @@ ARG BASE=python:3.11-slim
 
 FROM ${BASE} AS build
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE requirements.lock ./
 COPY grammar ./grammar
 COPY policies ./policies
 COPY policysched ./policysched
 RUN python -m venv /opt/policysched \
- && /opt/policysched/bin/pip install --no-cache-dir --disable-pip-version-check . \
+ && /opt/policysched/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock \
+ && /opt/policysched/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps . \
  && /opt/policysched/bin/policysched --version
 
 FROM ${BASE}

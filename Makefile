@@ -11,7 +11,7 @@ SLOW_TIERS := bench conformance contract controlplane e2e prometheus simulation 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check static lint types layers unit bench bench-beside chaos live simulate soak fmt clean
+.PHONY: help setup demo test check static lint types layers unit bench bench-beside chaos live simulate soak lock sbom release-check fmt clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -65,6 +65,20 @@ soak: setup  ## an hour of churn on virtual time; fails if memory grows (about 5
 
 simulate: setup  ## 10,000 seeds of the fault simulation on virtual time
 	$(BIN)/python -m tests.simulation --seeds 10000
+
+$(VENV)/.release-ready: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
+	@touch $@
+
+lock: $(VENV)/.release-ready  ## pin the dependencies of the image, with hashes, in requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --quiet --output-file requirements.lock
+
+sbom: $(VENV)/.release-ready  ## write dist/sbom.json: what the image installs, as CycloneDX
+	@mkdir -p dist
+	$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible -o dist/sbom.json
+
+release-check: $(VENV)/.release-ready  ## build wheel and source distribution, and try the wheel in a bare environment
+	$(BIN)/python -m tests.release $(TAG)
 
 fmt: setup  ## format the Python code
 	$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .

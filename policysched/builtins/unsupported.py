@@ -1,12 +1,9 @@
-"""Features of kube-scheduler's default profile that no built-in supports. `show`, lint and the docs
+"""Features of kube-scheduler's default profile that no built-in supports. `show` and the docs
 print this list.
 
-A pod that uses one stays pending with a message (`Pod.uncovered`, or a filter's own). Lint reports
-those that a policy concerns: all with `include kube_default`, else those of the built-ins that it
-names.
+A pod that uses one stays pending with a message (`Pod.uncovered`, or a filter's own).
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 
@@ -42,8 +39,26 @@ UNSUPPORTED_FEATURES: tuple[UnsupportedFeature, ...] = (
     ),
     UnsupportedFeature(
         "DynamicResources",
-        "devices with nodeAllocatableResourceMappings (feature gate DRANodeAllocatableResources)",
+        "devices with nodeAllocatableResources (feature gate DRANodeAllocatableResources)",
         "their node is rejected; the reason names the device",
+    ),
+    UnsupportedFeature(
+        "DynamicResources",
+        "ResourceSlices with compatibilityGroups or skipNodeOperations (feature gates DRADeviceCompatibilityGroups and "
+        "DRAOptionalNodeOperations)",
+        "their pool counts as incomplete, and none of its devices is allocated",
+    ),
+    UnsupportedFeature(
+        "DynamicResources",
+        "requests with derivedAttributes (feature gate DRADerivedAttributes)",
+        "the pod stays pending; the message names the request",
+    ),
+    UnsupportedFeature(
+        "NodeResourcesFit",
+        "preemption for a pod whose resize in place is deferred (feature gate "
+        "InPlacePodVerticalScalingSchedulerPreemption)",
+        "no pod is evicted for it",
+        ("core.NodeSpec.podPreemptionPolicy",),
     ),
     UnsupportedFeature(
         "DynamicResources",
@@ -57,10 +72,7 @@ UNSUPPORTED_FEATURES: tuple[UnsupportedFeature, ...] = (
         ),
     ),
     UnsupportedFeature("TaintToleration", "spec.tolerations with the operator Gt or Lt"),
-    UnsupportedFeature("GangScheduling", "spec.schedulingGroup"),
+    UnsupportedFeature("GangScheduling", "spec.workloadRef (Kubernetes 1.35)"),
+    UnsupportedFeature("GangScheduling", "a PodGroup that belongs to a CompositePodGroup"),
+    UnsupportedFeature("GangScheduling", "a PodGroup with spec.resourceClaims (DRAWorkloadResourceClaims)"),
 )
-
-
-def unsupported_features(plugins: Collection[str] | None) -> tuple[UnsupportedFeature, ...]:
-    """The features of these kube-scheduler plugins; None: of the whole default profile."""
-    return tuple(feature for feature in UNSUPPORTED_FEATURES if plugins is None or feature.plugin in plugins)

@@ -35,6 +35,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "simulate": ("policysched.cli.simulate", "Place the pending pods of a cluster file."),
     "test": ("policysched.cli.test", "Run the tests of policies."),
     "import-config": ("policysched.cli.import_config", "Convert a kube-scheduler configuration to policies."),
+    "completion": ("policysched.cli.completion", "Print a script for completion in a shell."),
+    "version": ("policysched.cli.version", "Print the versions of the program and of what it supports."),
 }
 """Name -> module and one line of help, in the order shown by `--help`."""
 

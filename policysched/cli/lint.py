@@ -1,6 +1,5 @@
 """`policysched lint`: check policies and print the findings as text or in a machine format."""
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -10,8 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from policysched import __version__
-from policysched.builtins.registry import BUILTINS
-from policysched.builtins.unsupported import UnsupportedFeature, unsupported_features
 from policysched.cli import CommandError, write_file
 from policysched.cli.colour import wants_colour
 from policysched.cli.policy_options import param_option
@@ -103,6 +100,7 @@ def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence
     help="Also run the query of each metric on its Prometheus server (needs --config).",
 )
 @click.option("--stdin-filename", default="-", metavar="NAME", help="The file name shown for standard input.")
+@click.option("--quiet", is_flag=True, help="Print findings only, without the summary.")
 def lint(
     paths: tuple[str, ...],
     output_format: str,
@@ -115,6 +113,7 @@ def lint(
     config_path: Path | None,
     live: bool,
     stdin_filename: str,
+    quiet: bool,
 ) -> int:
     """Check policies for errors and likely mistakes.
 
@@ -160,8 +159,8 @@ def lint(
     )
     text = _PRINTERS.get(output_format, _machine_printer(output_format))(findings, files)
     write_file(output_file or "-", text)
-    click.echo(f"{summarize(findings)} in {len(files)} file{'' if len(files) == 1 else 's'}", err=True)
-    _print_uncovered(source.text for source_set in sets for source in source_set.sources.values())
+    if not quiet:
+        click.echo(f"{summarize(findings)} in {len(files)} file{'' if len(files) == 1 else 's'}", err=True)
     if unusable_files:
         return 2
     fails = any(finding.severity >= _LEVELS[fail_level] for finding in findings)
@@ -196,28 +195,6 @@ def _settings_checks(settings: "Settings", *, live: bool) -> "ProgramCheck":
     from policysched.lint.settings_checks import SettingsChecks
 
     return SettingsChecks(settings, live=live).findings
-
-
-_INCLUDES_KUBE_DEFAULT = re.compile(r"^\s*include\s+kube_default\b", re.MULTILINE)
-_NAMES_A_RULE = re.compile(r"^\s*(?:filter|score)\s+(\w+)", re.MULTILINE)
-
-
-def _print_uncovered(texts: Iterable[str]) -> None:
-    features = _uncovered_builtins(texts)
-    if features:
-        click.echo("note: this version does not support:", err=True)
-        for feature in features:
-            click.echo(f"  {feature.description}", err=True)
-
-
-def _uncovered_builtins(texts: Iterable[str]) -> tuple[UnsupportedFeature, ...]:
-    """The unsupported features of the built-in rules that the policies use."""
-    plugins: set[str] = set()
-    for text in texts:
-        if _INCLUDES_KUBE_DEFAULT.search(text):
-            return unsupported_features(None)
-        plugins |= {BUILTINS[name].plugin for name in _NAMES_A_RULE.findall(text) if name in BUILTINS}
-    return unsupported_features(plugins)
 
 
 Printer = Callable[[tuple[Diagnostic, ...], tuple[str, ...]], str]

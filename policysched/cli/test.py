@@ -51,6 +51,7 @@ def _pattern(
 @click.option(
     "--output-file", type=click.Path(dir_okay=False), help="Write the results to this file instead of stdout."
 )
+@click.option("--quiet", is_flag=True, help="Print failures only, without passed tests and the summary.")
 @click.option("--watch", is_flag=True, help="Run the tests again when a file changes, until Ctrl-C.")
 def test(
     paths: tuple[str, ...],
@@ -59,6 +60,7 @@ def test(
     show_coverage: bool,
     output_format: str,
     output_file: str | None,
+    quiet: bool,
     watch: bool,
 ) -> int:
     """Run the tests of policies: all *_test.yaml files in the given folders, or in the current one.
@@ -77,7 +79,7 @@ def test(
 
     def run_once() -> tuple["PolicyTestRun", int]:
         run = run_test_files(find_test_files(paths or (".",)), only=only)
-        write_file(output_file or "-", _PRINTERS[output_format](run, show_coverage))
+        write_file(output_file or "-", _PRINTERS[output_format](run, show_coverage, quiet))
         if threshold is not None and run.percent() < threshold:
             click.echo(f"coverage of {run.percent()}% is below {threshold}%", err=True)
         return run, _exit_code(run, threshold)
@@ -151,19 +153,23 @@ def _exit_code(run: "PolicyTestRun", threshold: int | None) -> int:
 # ── printing ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _text(run: "PolicyTestRun", show_coverage: bool) -> str:
+def _text(run: "PolicyTestRun", show_coverage: bool, quiet: bool) -> str:
     colour = wants_colour(sys.stdout)
     lines: list[str] = []
     for file in run.files:
         for problem in file.problems:
             lines += [render_full(problem, colour=colour, explain_command="policysched rule"), ""]
         for result in file.results:
+            if quiet and not result.failures:
+                continue
             lines.append(f"{'FAIL' if result.failures else 'ok  '}  {file.path}: {result.name}")
             for failure in result.failures:
                 position = failure.span.source.file_position(failure.span.start)
                 lines.append(f"      {file.path}:{position.line}:{position.column}: {failure.message}")
     if show_coverage:
         lines += [render_concise(diagnostic) for diagnostic in run.not_reached()]
+    if quiet:
+        return "".join(f"{line}\n" for line in lines)
     if lines:
         lines.append("")
     for (_, name), coverage in run.coverages.items():
@@ -183,7 +189,7 @@ def _summary(run: "PolicyTestRun") -> str:
     return ", ".join(counts)
 
 
-def _json(run: "PolicyTestRun", _show_coverage: bool) -> str:
+def _json(run: "PolicyTestRun", _show_coverage: bool, _quiet: bool) -> str:
     import orjson
 
     from policysched.policytest.reports import run_record
@@ -191,10 +197,14 @@ def _json(run: "PolicyTestRun", _show_coverage: bool) -> str:
     return orjson.dumps(run_record(run), option=orjson.OPT_INDENT_2).decode() + "\n"
 
 
-def _junit(run: "PolicyTestRun", _show_coverage: bool) -> str:
+def _junit(run: "PolicyTestRun", _show_coverage: bool, _quiet: bool) -> str:
     from policysched.policytest.reports import junit_xml
 
     return junit_xml(run)
 
 
-_PRINTERS: dict[str, Callable[["PolicyTestRun", bool], str]] = {"text": _text, "json": _json, "junit": _junit}
+_PRINTERS: dict[str, Callable[["PolicyTestRun", bool, bool], str]] = {
+    "text": _text,
+    "json": _json,
+    "junit": _junit,
+}

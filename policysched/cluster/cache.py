@@ -12,6 +12,7 @@ from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.ledger import Ledger, PlacementState
 from policysched.cluster.node_storage import NodeStorage
 from policysched.cluster.nominations import Nominations
+from policysched.cluster.pod_groups import PodGroups
 from policysched.cluster.pod_index import PodIndex, compact_ended_pod
 from policysched.cluster.pod_sets import PodSets
 from policysched.cluster.shares import NamespaceShares
@@ -21,6 +22,7 @@ from policysched.model.devices import (
     DeviceClass,
     DeviceKind,
     DeviceObject,
+    DeviceTaintRule,
     ResourceClaim,
     ResourceSlice,
 )
@@ -62,6 +64,7 @@ class ClusterCache:
         self.pods: dict[PodUid, ObservedPod] = {}
         self.budgets: dict[tuple[str, str], DisruptionBudget] = {}
         self.pod_sets = PodSets()
+        self.pod_groups = PodGroups()
         self._nominations = Nominations()
         # Nodes as observed, and by how much their allocatable is reduced.
         self.ledger = Ledger()
@@ -286,7 +289,7 @@ class ClusterCache:
                 assert_never(kind)
 
     def put_device_object(self, device_object: DeviceObject) -> Events:
-        """Put a ResourceClaim, ResourceSlice or DeviceClass."""
+        """Put a ResourceClaim, ResourceSlice, DeviceClass or DeviceTaintRule."""
         match device_object:
             case ResourceClaim():
                 return self.devices.put_claim(device_object)
@@ -294,6 +297,8 @@ class ClusterCache:
                 return self.devices.put_slice(device_object)
             case DeviceClass():
                 return self.devices.put_class(device_object)
+            case DeviceTaintRule():
+                return self.devices.put_taint_rule(device_object)
             case _:
                 assert_never(device_object)
 
@@ -306,6 +311,8 @@ class ClusterCache:
                 return self.devices.drop_slice(name)
             case "DeviceClass":
                 return self.devices.drop_class(name)
+            case "DeviceTaintRule":
+                return self.devices.drop_taint_rule(name)
             case _:
                 assert_never(kind)
 

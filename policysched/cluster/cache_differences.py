@@ -24,7 +24,7 @@ def find_cache_differences(
         node.name: replace(node, objects=cache.nodes[node.name].objects) if node.name in cache.nodes else node
         for node in nodes
     }
-    pods = list(pods)
+    pods = [cache.pod_groups.attach(pod) for pod in pods]
     ended = {pod.pod.uid: compact_ended_pod(pod.pod) for pod in pods if pod.finished or pod.deleting}
     differences += [
         f"ended pods: index has {cache.ended_pods.pods.get(uid)} for {uid}, expected {ended.get(uid)}"

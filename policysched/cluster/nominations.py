@@ -28,7 +28,7 @@ class Nominations:
             if self._unconfirmed[uid] == observed.nominated_node:
                 del self._unconfirmed[uid]
             else:
-                observed = replace(observed, nominated_node=self._unconfirmed[uid])
+                observed = replace(observed, nominated_node=self._unconfirmed[uid], nominated_by_other=False)
         self._put(observed)
 
     def set_nomination(self, observed: ObservedPod, node: NodeName | None) -> None:
@@ -38,7 +38,7 @@ class Nominations:
             self._unconfirmed.pop(observed.pod.uid, None)
         else:
             self._unconfirmed[observed.pod.uid] = node
-        self._put(replace(observed, nominated_node=node))
+        self._put(replace(observed, nominated_node=node, nominated_by_other=False))
 
     def forget(self, uid: PodUid) -> None:
         """The pod is bound, finished or deleted."""

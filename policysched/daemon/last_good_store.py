@@ -261,6 +261,18 @@ class LastGoodStore:
         self.saves[result] = self.saves.get(result, 0) + 1
 
 
+async def is_first_start(api: ApiClient, config_map: NamespacedName, timeout_s: float) -> bool:
+    """Whether the ConfigMap exists and is empty: no leader of this configuration has had an active policy, so no request
+    of one is in flight. Raises API errors."""
+    try:
+        found = await api.get(
+            f"/api/v1/namespaces/{config_map.namespace}/configmaps/{config_map.name}", timeout_s=timeout_s
+        )
+    except NotFound:
+        return False  # a leader that may not create it leaves no trace
+    return not found.get("data") and not found.get("binaryData")
+
+
 def _policy_of(key: str) -> str:
     return key.removesuffix(STATE_SUFFIX).removesuffix(POLICY_SUFFIX)
 

@@ -47,9 +47,7 @@ def diagnose(
     requeue_events = _requeue_events(evaluation, snapshot).union(
         layer_wakes, *(rule.requeue_events for rule in rules)
     )
-    held_back = _scaleup_would_not_help(evaluation, snapshot, nominated_rows) and not any(
-        rule.scaleup for rule in rules
-    )
+    held_back = _scaleup_would_not_help(evaluation, snapshot, nominated_rows)
     return UnschedulableDiagnosis(dict(counts), held_back, requeue_events)
 
 
@@ -147,16 +145,25 @@ def rejections_in_order(
 def _scaleup_would_not_help(
     evaluation: Evaluation, snapshot: Snapshot, nominated_rejections: Mapping[int, NominatedRejection]
 ) -> bool:
-    """Whether every rejected node is rejected only by rules that a new node would not satisfy either."""
-    rejected = snapshot.columns.valid & ~evaluation.feasible
-    rejected[list(nominated_rejections)] = False
-    if not rejected.any():
-        return bool(nominated_rejections)
+    """Whether a new node of no kind that exists would pass every rule with `scaleup no`.
+
+    A rule with `scaleup no` rejects a new node of a kind as it rejects the existing one. Kinds that taints or affinity
+    keep the pod from do not count, unless that holds for all: then an autoscaler may know another kind.
+    """
+    view = snapshot.view()
+    rejected = (snapshot.columns.valid & ~evaluation.feasible)[: view.count]
+    by_scaleup_no, of_other_kinds = np.zeros_like(rejected), np.zeros_like(rejected)
     for index, rule in enumerate(evaluation.rules.filters):
         mask = evaluation.rejected(index)
-        if rule.scaleup and mask is not None and (rejected & mask).any():
-            return False
-    return True
+        if mask is not None and not rule.scaleup:
+            by_scaleup_no |= mask[: view.count]
+        elif mask is not None:
+            of_other_kinds |= mask[: view.count] & rule.kernel.repeated_on_new_node(view)
+    for row, rejection in nominated_rejections.items():
+        rejected[row] = True
+        by_scaleup_no[row] |= any(not rule.scaleup for rule in rejection.rules)
+    possible = rejected & ~of_other_kinds
+    return bool(rejected.any() and by_scaleup_no[possible if possible.any() else rejected].all())
 
 
 def _requeue_events(evaluation: Evaluation, snapshot: Snapshot) -> frozenset[ClusterEvent]:

@@ -83,6 +83,11 @@ class FilterKernel(Protocol):
         """
         ...
 
+    def repeated_on_new_node(self, view: View) -> Array:
+        """bool[view.count]: rejections by what belongs to the kind of the node, so that a new one of the kind is
+        rejected too. Only read for rejected rows."""
+        ...
+
     def attempt_errors(self, view: View) -> Sequence[tuple[str, Array]]:
         """Errors that stop the attempt unless another rule rejects their nodes before, each with
         bool[view.count]: its rows, which are rejected. Empty for most built-ins.
@@ -201,6 +206,9 @@ class FilterKernelBase:
 
     def prefilter(self, view: View) -> str | None:
         return None
+
+    def repeated_on_new_node(self, view: View) -> Array:
+        return np.zeros(view.count, np.bool_)
 
     def attempt_errors(self, view: View) -> Sequence[tuple[str, Array]]:
         return ()

@@ -39,8 +39,8 @@ class PrebindRequirements:
 @dataclass(frozen=True, slots=True)
 class UnschedulableDiagnosis:
     """Why no node is feasible. `reason_counts`: the number of nodes by reason, each node counted
-    under all reasons of the first rule that rejects it. `scaleup_would_not_help`: every node is
-    rejected only by rules that the policy declares `scaleup no`.
+    under all reasons of the first rule that rejects it. `scaleup_would_not_help`: a new node of
+    each kind that exists would be rejected by a rule with `scaleup no`.
     """
 
     reason_counts: Mapping[str, int]

@@ -18,17 +18,26 @@ from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode.devices import DEVICE_DECODERS as _DEVICES
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.object_schemas import OBJECT_SCHEMAS
+from policysched.kube.decode.pod_groups import POD_GROUP_APIS, decode_pod_group
 from policysched.kube.decode.primitives import require_schema
 from policysched.kube.decode.storage import STORAGE_DECODERS as _STORAGE
 from policysched.model.devices import DeviceObject
 from policysched.model.identifiers import NodeName
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
+from policysched.model.pod_groups import PodGroup, PodGroupApi
 from policysched.model.pod_status import ObservedPod
 from policysched.model.storage import CsiNode, StorageObject
 from policysched.model.workloads import DisruptionBudget, PodSet
 from policysched.policy_files.source_set import UnusableFile
-from policysched.scheduler.events import NodeObjectUpdated
+from policysched.scheduler.events import (
+    NodeObjectUpdated,
+    PodGroupApiServed,
+    PodGroupChange,
+    PodGroupUpdated,
+    WorkloadsServed,
+    WorkloadUpdated,
+)
 from policysched.text.quote_value import quote_value
 from policysched.yaml_values import InvalidYaml, read_yaml_documents
 
@@ -45,6 +54,8 @@ class ClusterFiles:
     node_objects: list[NodeObjectUpdated] = field(default_factory=list)
     storage: list[StorageObject | CsiNode] = field(default_factory=list)
     devices: list[DeviceObject] = field(default_factory=list)
+    pod_groups: list[PodGroup] = field(default_factory=list)
+    workloads: list[tuple[str, str]] = field(default_factory=list)
     malformed: list[MalformedObject] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
 
@@ -67,8 +78,12 @@ class ClusterFiles:
                     self.budgets.append(wire.decode_disruption_budget(obj))
                 case "Service" | "ReplicationController" | "ReplicaSet" | "StatefulSet" as kind:
                     self.pod_sets.append(wire.decode_pod_set(obj, kind))
-                case "ResourceClaim" | "ResourceSlice" | "DeviceClass" as kind:
+                case "ResourceClaim" | "ResourceSlice" | "DeviceClass" | "DeviceTaintRule" as kind:
                     self.devices.append(_DEVICES[kind](obj))
+                case "PodGroup" if (api := _pod_group_api(obj)) is not None:
+                    self.pod_groups.append(decode_pod_group(obj, *api))
+                case "Workload" if str(obj.get("apiVersion", "")).startswith("scheduling.k8s.io/"):
+                    self.workloads.append(_workload_name(obj))
                 case str(kind) if kind in _STORAGE:
                     self.storage.append(_STORAGE[kind](obj))
                 case kind if _is_cluster_scoped_custom_resource(obj):
@@ -81,6 +96,16 @@ class ClusterFiles:
                     self.ignored[str(kind)] += 1
         except MalformedObject as error:
             self.malformed.append(error)
+
+    def pod_group_events(self) -> list[PodGroupChange]:
+        """What a scheduler would see of PodGroups: the APIs of those in the files are served."""
+        served = {group.api: group.api_version for group in self.pod_groups}
+        return [
+            *(PodGroupApiServed(api, version) for api, version in served.items()),
+            *([WorkloadsServed(True)] if self.workloads else []),
+            *(WorkloadUpdated(namespace, name) for namespace, name in self.workloads),
+            *(PodGroupUpdated(group) for group in self.pod_groups),
+        ]
 
     def node_names(self) -> frozenset[NodeName]:
         return frozenset(node.name for node in self.nodes)
@@ -104,9 +129,30 @@ class ClusterFiles:
             cache.put_storage(stored)
         for offered in self.devices:
             cache.put_device_object(offered)
+        for group in self.pod_groups:
+            cache.pod_groups.set_served(group.api, group.api_version)
+            cache.pod_groups.put(group)
+        if self.workloads:
+            cache.pod_groups.set_workloads_served(served=True)
+        for namespace, name in self.workloads:
+            cache.pod_groups.put_workload(namespace, name)
         for observed in self.pods:
-            cache.put_pod(observed)
+            cache.pod_groups.put_pod(observed)
+        for observed in self.pods:
+            cache.put_pod(cache.pod_groups.attach(observed))
         return cache
+
+
+def _pod_group_api(obj: Mapping[str, Any]) -> tuple[PodGroupApi, str] | None:
+    """The API and its version; None: of none that has PodGroups."""
+    group, _, version = str(obj.get("apiVersion", "")).partition("/")
+    api = POD_GROUP_APIS.get(group)
+    return None if api is None else (api, version)
+
+
+def _workload_name(obj: Mapping[str, Any]) -> tuple[str, str]:
+    name = wire.required_name(obj)
+    return str(obj["metadata"].get("namespace") or "default"), name
 
 
 def _is_cluster_scoped_custom_resource(obj: Mapping[str, Any]) -> bool:

@@ -164,6 +164,7 @@ def _initial_events(
         *(e.PodSetUpdated(pod_set) for pod_set in files.pod_sets),
         *(e.StorageObjectUpdated(storage_object) for storage_object in files.storage),
         *(e.DeviceObjectUpdated(device_object) for device_object in files.devices),
+        *files.pod_group_events(),
         *(e.PodUpdated(observed) for observed in pods),
         e.PoliciesUpdated(bundle, resource_version=""),
         *(e.SamplesArrived(program.name, metric, values) for metric, values in samples.items()),

@@ -16,14 +16,16 @@ Lease has been renewed, which the server refuses if another process has held it 
 that what was decided before one is not written after it.
 
 A new leader does not decide at once. The previous one may have sent a bind just before it died, and the server may act
-on it for `SERVER_TIMEOUT_S`; until then the cluster can still change. The wait is skipped only if that is impossible:
-the last holder recorded on the lease that it stopped without a bind in flight, or a lease that has existed for a while
-was never held.
+on it for `SERVER_TIMEOUT_S`; until then the cluster can still change. The wait is skipped only if there is none:
+- the last holder recorded on the lease that it stopped without a bind in flight;
+- a lease that has existed for a while was never held;
+- there is no lease, or a new one that was never held, and `first_start` finds no trace of an earlier leader. (A lease
+  alone does not tell: it may have been deleted a moment ago.)
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -88,6 +90,9 @@ class LeaderElector:
     """`run` ends only as LOST. `stalls` counts the stalls that ended with a renewal. `leads`, `may_write` and `may_decide` are safe from any thread: they compare clocks with
     numbers, so they are right even while the elector's event loop is blocked.
 
+    `first_start` says whether nothing in the cluster shows that a process of this configuration ever led; it may raise
+    an API error, which counts as no.
+
     Decisions use `monotonic_s`, which should count the time that the machine is suspended; `now_ns` is the wall clock, used
     for times written to the lease, and to notice a stall.
     """
@@ -101,9 +106,11 @@ class LeaderElector:
         monotonic_s: Callable[[], float],
         now_ns: Callable[[], int],
         random: Random,
+        first_start: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self._api = api
         self._settings = settings
+        self._first_start = first_start
         self._identity = identity
         self._monotonic_s = monotonic_s
         self._now_ns = now_ns
@@ -181,7 +188,7 @@ class LeaderElector:
                 **spec,
                 "holderIdentity": "",
                 "leaseDurationSeconds": 1,
-                "renewTime": self._now_micro_time(),
+                "renewTime": micro_time(self._now_ns()),
             }
             await self._replace(lease)
         except ApiErrors as error:
@@ -198,12 +205,13 @@ class LeaderElector:
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
                 "metadata": {"name": self._settings.name, "namespace": self._settings.namespace},
-                "spec": self._spec({}, transitions=0),
             }
+            handover_wait_s = await self._handover_wait_s(None)
+            body["spec"], sent_s = self._spec({}, transitions=0), self._monotonic_s()
             self._written_lease = _require_lease(
                 await self._api.create(self._path, body, timeout_s=self._settings.request_timeout_s)
             )
-            self._acquired(sent_s, handover_wait_s=self._settings.handover_wait_s)
+            self._acquired(sent_s, handover_wait_s=handover_wait_s)
             return
         spec = lease["spec"]
         self.holder = str(spec.get("holderIdentity") or "")
@@ -215,7 +223,7 @@ class LeaderElector:
             log.debug("the lease is held", extra={"holder": self.holder, **facts})
             return
         transitions = int(spec.get("leaseTransitions") or 0)
-        handover_wait_s = 0.0 if self._no_bind_in_flight(lease) else self._settings.handover_wait_s
+        handover_wait_s = await self._handover_wait_s(lease)
         lease["metadata"].get("annotations", {}).pop(RELEASED_ANNOTATION, None)
         lease["spec"] = self._spec(
             spec, transitions=transitions + 1 if spec.get("acquireTime") else transitions
@@ -239,6 +247,20 @@ class LeaderElector:
             self._observed = _ObservedLease(holder, renewed, now_s)
         duration_s = float(spec.get("leaseDurationSeconds") or self._settings.duration_s)
         return self._observed.observed_s + duration_s - now_s
+
+    async def _handover_wait_s(self, lease: Json | None) -> float:
+        if lease is not None and self._no_bind_in_flight(lease):
+            return 0.0
+        never_held = lease is None or not (
+            lease["spec"].get("holderIdentity") or lease["spec"].get("acquireTime")
+        )
+        if never_held and self._first_start is not None:
+            try:
+                if await self._first_start():
+                    return 0.0
+            except ApiErrors as error:
+                log.debug("cannot tell whether another process led before", extra={"why": str(error)})
+        return self._settings.handover_wait_s
 
     def _no_bind_in_flight(self, lease: Json) -> bool:
         meta, spec = lease["metadata"], lease["spec"]
@@ -397,7 +419,7 @@ class LeaderElector:
         )
 
     def _spec(self, before: Json, *, transitions: int) -> Json:
-        now = self._now_micro_time()
+        now = micro_time(self._now_ns())
         ours = before.get("holderIdentity") == self._identity
         return {
             **before,
@@ -407,9 +429,6 @@ class LeaderElector:
             "renewTime": now,
             "leaseTransitions": transitions,
         }
-
-    def _now_micro_time(self) -> str:
-        return micro_time(self._now_ns())
 
     def _set_status(self, status: LeadershipStatus) -> None:
         self.status = status

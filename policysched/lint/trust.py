@@ -37,7 +37,7 @@ def _trusting_expressions(program: Program) -> Iterator[tuple[str, str, Expr]]:
         yield "rank", "the order of the queue", order_key.value
     if program.gang is not None:
         gang = program.gang
-        for expr in (gang.key, gang.minimum, gang.maximum, gang.timeout):
+        for expr in (gang.key, gang.minimum, gang.maximum, gang.timeout, gang.topology, gang.disruption):
             if expr is not None:
                 yield "gang", "the gang", expr
     for quota in program.quotas.values():

@@ -39,7 +39,9 @@ class ClusterEvent(Enum):
     STORAGE_CLASS_UPDATE = "storage.k8s.io/StorageClassUpdate"  # allowedTopologies
     CSI_NODE_ADD = "storage.k8s.io/CSINodeAdd"
     CSI_NODE_UPDATE = "storage.k8s.io/CSINodeUpdate"  # a higher limit or other migrated plugins
-    CSI_DRIVER_UPDATE = "storage.k8s.io/CSIDriverUpdate"  # it no longer tracks capacity
+    CSI_DRIVER_UPDATE = (
+        "storage.k8s.io/CSIDriverUpdate"  # it no longer tracks capacity, or is no longer needed on nodes
+    )
     STORAGE_CAPACITY_ADD = "storage.k8s.io/CSIStorageCapacityAdd"
     STORAGE_CAPACITY_UPDATE = "storage.k8s.io/CSIStorageCapacityUpdate"  # more capacity
     ATTACHMENT_DELETE = "storage.k8s.io/VolumeAttachmentDelete"

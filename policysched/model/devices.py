@@ -136,7 +136,8 @@ class Device:
 @dataclass(frozen=True, slots=True)
 class ResourceSlice:
     """`per_device_node_selection`: each device has its own `accessible_nodes`. A slice with `counters` has no devices.
-    `slice_count` is the number of slices of the pool in this generation."""
+    `slice_count` is the number of slices of the pool in this generation. A slice that is not supported counts as
+    missing, so that its pool is incomplete."""
 
     name: str
     version: int
@@ -147,6 +148,7 @@ class ResourceSlice:
     per_device_node_selection: bool
     devices: tuple[Device, ...]
     counters: Mapping[str, Amounts]
+    is_supported: bool = True
 
     def accessible_nodes_of(self, device: Device) -> AccessibleNodes:
         return (
@@ -173,7 +175,8 @@ class DeviceClass:
 
 @dataclass(frozen=True, slots=True)
 class ExactDeviceRequest:
-    """`name` is that of the request or subrequest. `tolerations_json` is copied into the allocation."""
+    """`name` is that of the request or subrequest. `tolerations_json` is copied into the allocation. `derives_attributes`:
+    it has derived attributes, which are not supported."""
 
     name: str
     class_name: str
@@ -184,6 +187,7 @@ class ExactDeviceRequest:
     tolerations: tuple[DeviceToleration, ...]
     tolerations_json: str
     capacity: Amounts
+    derives_attributes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,5 +312,25 @@ class ResourceClaim:
         return any(consumer.uid == pod for consumer in self.reserved_for)
 
 
-DeviceObject = ResourceClaim | ResourceSlice | DeviceClass
-DeviceKind = Literal["ResourceClaim", "ResourceSlice", "DeviceClass"]
+@dataclass(frozen=True, slots=True)
+class DeviceTaintRule:
+    """Taints the devices of this driver, pool and name; None: any. Without a selector (`selects` False) none."""
+
+    name: str
+    taint: DeviceTaint
+    selects: bool
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+    def taints(self, pool: PoolId, device: str) -> bool:
+        return (
+            self.selects
+            and self.driver in (None, pool.driver)
+            and self.pool in (None, pool.pool)
+            and self.device in (None, device)
+        )
+
+
+DeviceObject = ResourceClaim | ResourceSlice | DeviceClass | DeviceTaintRule
+DeviceKind = Literal["ResourceClaim", "ResourceSlice", "DeviceClass", "DeviceTaintRule"]

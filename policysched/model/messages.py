@@ -20,6 +20,12 @@ NO_DEVICE_FILTER_MESSAGE = "the pod has resource claims, but the policy has no `
 """The pod stays pending: without the filter its claims would not be allocated."""
 
 
+NO_POD_GROUPS_MESSAGE = (
+    "the pod has spec.schedulingGroup, but the policy does not read PodGroups: add `include pod_groups`"
+)
+"""The pod stays pending: alone it would start without its group."""
+
+
 def no_sample_reason(metric: str) -> str:
     return f"node(s) had no sample of {metric}"
 

@@ -55,6 +55,7 @@ class ObservedPod:
 
     `node` None: not bound. A `finished` pod holds no resources. `started_ns`: when the kubelet accepted it (None: not
     yet). `preempted`: it is being deleted by a preemption. `rejection`: why its node's kubelet rejected it.
+    `nominated_by_other`: another component set `nominated_node`.
 
     The remaining fields are ignored when pods are compared. `version` is the `resourceVersion` of an unbound pod, used
     as a precondition of writes; `generation` is that of its spec (0: not reported); `container_events` are the latest.
@@ -68,6 +69,7 @@ class ObservedPod:
     started_ns: int | None = None
     preempted: bool = False
     rejection: KubeletRejection | None = None
+    nominated_by_other: bool = False
     version: str = field(default="", compare=False)
     generation: int = field(default=0, compare=False)
     container_events: tuple[ContainerEvent, ...] = field(default=(), compare=False)

@@ -7,6 +7,7 @@ from typing import Literal
 from policysched.model.affinity import NodeAffinity, PodAffinity, TopologySpreadConstraint
 from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey, VolumeClaimKey
 from policysched.model.nodes import Resources
+from policysched.model.pod_groups import GroupReference, PodGroup
 from policysched.model.storage import CsiVolume, Disk
 
 
@@ -79,6 +80,10 @@ class Pod:
     `claims` are its volumes with a claim, in order; `disks` the inline volumes that pods cannot share freely; `mounts`
     the inline volumes that a CSI driver attaches (migrated in-tree kinds). `device_claims` are its resource claims,
     `extended` its requests for extended resources that device classes may back.
+
+    `group_references` are the PodGroups that it names. `group` is the PodGroup itself, if it exists, and
+    `group_problem` says why the pod cannot be placed with it; `cluster.pod_groups` sets both, and replaces `priority`
+    and `preemption_policy` by those of the group.
     """
 
     uid: PodUid
@@ -117,6 +122,9 @@ class Pod:
     mounts: tuple[CsiVolume, ...] = ()
     device_claims: tuple[PodResourceClaim, ...] = ()
     extended: tuple[ExtendedResourceRequest, ...] = ()
+    group_references: tuple[GroupReference, ...] = ()
+    group: PodGroup | None = None
+    group_problem: str | None = None
 
     @property
     def full_name(self) -> str:

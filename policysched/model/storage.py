@@ -38,12 +38,13 @@ class CsiVolume:
 
 @dataclass(frozen=True, slots=True)
 class CsiNode:
-    """The CSINode of a node: volume limits by driver (drivers without a limit are omitted), and the in-tree plugins
-    migrated to CSI."""
+    """The CSINode of a node: its drivers, volume limits by driver (drivers without a limit are omitted), and the
+    in-tree plugins migrated to CSI."""
 
     name: NodeName
     limits: Mapping[str, int]
     migrated_plugins: frozenset[str]
+    drivers: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,21 +141,26 @@ class StorageClass:
 
 @dataclass(frozen=True, slots=True)
 class CsiDriver:
-    """`tracks_capacity`: volumes are provisioned only where a CSIStorageCapacity has enough capacity."""
+    """`tracks_capacity`: volumes are provisioned only where a CSIStorageCapacity has enough capacity.
+    `needed_on_node`: pods with its volumes are not placed on nodes without the driver
+    (`preventPodSchedulingIfMissing`)."""
 
     name: str
     tracks_capacity: bool
+    needed_on_node: bool
 
 
 @dataclass(frozen=True, slots=True)
 class StorageCapacity:
     """A CSIStorageCapacity: the largest volume of the class that can be provisioned for nodes that `topology` selects.
-    `limit_bytes` None: unknown, treated as no capacity. `topology` None: no node."""
+    `limit_bytes` None: unknown, treated as no capacity. `capacity_bytes`: the capacity that is left, for scores; as
+    `limit_bytes` where the driver reports only that. `topology` None: no node."""
 
     namespace: str
     name: str
     class_name: str
     limit_bytes: int | None
+    capacity_bytes: int | None
     topology: LabelSelector | None
 
 

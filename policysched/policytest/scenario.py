@@ -354,6 +354,7 @@ def _cluster_events(files: ClusterFiles) -> tuple[Event, ...]:
         *(e.PodSetUpdated(pod_set) for pod_set in files.pod_sets),
         *(e.StorageObjectUpdated(storage_object) for storage_object in files.storage),
         *(e.DeviceObjectUpdated(device_object) for device_object in files.devices),
+        *files.pod_group_events(),
     )
 
 

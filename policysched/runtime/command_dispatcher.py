@@ -14,6 +14,7 @@ from policysched.kube.write.bind import Binder
 from policysched.kube.write.claim_writes import PrebindWriter
 from policysched.kube.write.events_and_conditions import Reporter
 from policysched.kube.write.evict import Evictor
+from policysched.kube.write.pod_group_status import PodGroupStatusWrite
 from policysched.kube.write.report_content import EventContent, EventObject, PodScheduledCondition
 from policysched.scheduler import commands as c
 
@@ -58,6 +59,8 @@ class CommandDispatcher:
             case c.Bind():
                 self._reporter.discard_condition(command.uid)
                 self._binder.put(command)
+            case c.CancelBind(uid, namespace):
+                self._binder.cancel(uid, namespace)
             case c.Prebind() | c.Unreserve() | c.Deallocate() | c.DeleteExtendedClaim():
                 self._prebind_writer.put(command)
             case c.Evict() | c.ClearNomination():
@@ -88,6 +91,8 @@ class CommandDispatcher:
                 self._reporter.record_event(
                     EventContent(about, event_type, reason, "Scheduling", message, scheduler)
                 )
+            case c.ReportPodGroup(key, group_uid, api_version, status):
+                self._reporter.set_condition(PodGroupStatusWrite(key, group_uid, api_version, status))
             case c.ReportPolicyEvent(event_type, reason, message, owner):
                 place, object_uid = self._policies_config_map, self._feed.uid
                 if owner is not None and self._teams is not None:

@@ -17,6 +17,7 @@ from policysched.config.settings import Settings
 from policysched.daemon.clock import NonDecreasingClock, uptime_s, wait_until_stepped
 from policysched.daemon.event_loop import run_event_loop
 from policysched.daemon.http_service import start_http_server
+from policysched.daemon.last_good_store import is_first_start
 from policysched.daemon.policy_checker import WorkerChecker
 from policysched.daemon.process import DaemonProcess, ExitReason, open_process
 from policysched.daemon.quotas import quotas_page
@@ -110,20 +111,22 @@ async def _connect_extenders(settings: Settings, stack: AsyncExitStack) -> dict[
 
 
 def _make_leadership(settings: Settings, process: DaemonProcess) -> Leadership:
-    lease, identity = settings.lease, process.runtime.identity
+    lease, last_good, identity = settings.lease, settings.last_good, process.runtime.identity
     if lease is None:
         return NoLeaderElection()
 
     @asynccontextmanager
     async def make() -> AsyncIterator[LeaderElector]:
         async with await connect(process.connection) as session:
+            api = ApiClient(session)
             yield LeaderElector(
-                ApiClient(session),
+                api,
                 lease,
                 identity=identity,
                 monotonic_s=uptime_s,
                 now_ns=time.time_ns,
                 random=random.Random(f"{identity}/lease"),
+                first_start=lambda: is_first_start(api, last_good, lease.request_timeout_s),
             )
 
     return ThreadedLeaderElection(make)

@@ -26,6 +26,7 @@ from policysched.kube.watch.resources import (
     DEVICE_RESOURCES,
     DISRUPTION_BUDGETS,
     NAMESPACES,
+    POD_GROUP_RESOURCES,
     POD_SETS,
     PODS,
     STORAGE_RESOURCES,
@@ -237,6 +238,7 @@ class SchedulerApp(DaemonApp):
                 *POD_SETS,
                 *STORAGE_RESOURCES,
                 *DEVICE_RESOURCES,
+                *POD_GROUP_RESOURCES,
             )
         )
         for kind in self.settings.node_objects:

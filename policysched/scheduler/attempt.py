@@ -43,17 +43,14 @@ from policysched.scheduler.outcome import (
     stop_attempt,
 )
 from policysched.scheduler.prebind import Prebinder, bind_command
-from policysched.scheduler.preemption.default_preemption import (
-    DefaultPreemption,
-    NoPreemption,
-    PreemptionStarted,
-)
+from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.preemption.post_filter_messages import (
     ClaimPostFilterMessage,
     claim_message,
     message_after_rejection,
 )
+from policysched.scheduler.preemption.preemption_result import PreemptionStarted
 from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.steps import Steps
@@ -150,7 +147,7 @@ class PodAttempts:
         elif result.node_count and not extenders:
             result = yield from self._preempt(pod, result, now_ns, claims)
         else:  # no pod is evicted for this one, so a nomination of an earlier attempt ends
-            core.clear_nomination(pod.uid, now_ns)
+            core.withdraw_nomination(pod.uid, now_ns)
             if result.node_count and core.plan(pod.policy).allows_preemption:
                 result = _with_preemption_skipped(result, extenders)
         self.record_failure(pod, result, now_ns)
@@ -296,7 +293,7 @@ class PodAttempts:
                 verdict.node_count, verdict.pod_rejection, self._sample_sources_message(program)
             )
             return AttemptFailure("PolicyPending", message, 0, {}, requeue_events, verdict.valid_until_ns)
-        post_filter = message_after_rejection(program, verdict.node_count, verdict.rejected_by)
+        post_filter = message_after_rejection(program, pod.pod, verdict.node_count, verdict.rejected_by)
         message = pod_rejected_message(verdict.node_count, verdict.pod_rejection, post_filter)
         return AttemptFailure("Unschedulable", message, 0, {}, requeue_events, None)
 
@@ -389,15 +386,14 @@ class PodAttempts:
     ) -> Steps[AttemptFailure]:
         """Try preemption. Returns the failure with its outcome: the message, and what requeues the pod."""
         preemption = yield from self._preemption.preempt_for_pod(pod, now_ns, claims)
-        match preemption:
-            case None:
-                self._core.clear_nomination(pod.uid, now_ns)
-                return failure
-            case PreemptionStarted():
-                return replace(failure, requeue_events=failure.requeue_events | PLACED_POD_EVENTS)
-            case NoPreemption(reason, valid_until_ns, events):
-                message = unavailable_message(failure.node_count, failure.counts, reason)
-                return failure.without_preemption(message, valid_until_ns, events)
+        if preemption is None:
+            self._core.withdraw_nomination(pod.uid, now_ns)
+            return failure
+        message = unavailable_message(failure.node_count, failure.counts, preemption.message)
+        if isinstance(preemption, PreemptionStarted):
+            events = failure.requeue_events | PLACED_POD_EVENTS
+            return replace(failure, message=message, requeue_events=events)
+        return failure.without_preemption(message, preemption.valid_until_ns, preemption.requeue_events)
 
     def record_failure(self, pod: PendingPod, failure: AttemptFailure, now_ns: int) -> None:
         self._core.records.counters.count_attempt("unschedulable", pod.policy)

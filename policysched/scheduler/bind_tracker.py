@@ -11,8 +11,12 @@ from policysched.scheduler.commands import DeleteExtendedClaim, Log, ReportSched
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.decision_records import ConfirmedBind, FailedBind
 from policysched.scheduler.enqueue import PodEnqueuer
-from policysched.scheduler.in_flight_binds import InFlightBind
+from policysched.scheduler.events import BindConfirmed, BindDelayed, BindLost, BindRefused
+from policysched.scheduler.in_flight_binds import GangBindFailure, InFlightBind
 from policysched.scheduler.queue.entries import QueueState
+from policysched.scheduler.queue.gangs import GangMode
+
+BindAnswer = BindConfirmed | BindRefused | BindLost | BindDelayed
 
 
 class BindTracker:
@@ -22,9 +26,21 @@ class BindTracker:
         self._core = core
         self._enqueuer = enqueuer
 
+    def on_answer(self, answer: BindAnswer, now_ns: int) -> None:
+        """Apply what became of a bind."""
+        match answer:
+            case BindConfirmed(uid, node):
+                self.on_confirmed(uid, node, now_ns)
+            case BindRefused(uid, reason):
+                self.on_refused(uid, reason, now_ns)
+            case BindLost(uid, reason):
+                self.on_lost(uid, reason, now_ns)
+            case BindDelayed(uid, delay_reason):
+                self.on_delayed(uid, delay_reason, now_ns)
+
     def on_confirmed(self, uid: PodUid, node: NodeName, now_ns: int) -> None:
         core = self._core
-        bind, _ = core.binds.remove(uid)
+        bind, _ = core.binds.remove(uid, now_ns)
         observed = core.cache.pods.get(uid)
         if bind is None or observed is None:
             return  # answered before, or the pod was deleted since and holds nothing
@@ -35,6 +51,7 @@ class BindTracker:
         pending, pod = bind.pod, bind.pod.pod
         self._enqueuer.remove(pending, now_ns)
         core.reports.forget(uid)
+        core.group_changed(uid, now_ns)
         core.records.counters.count_attempt("scheduled", pending.policy)
         core.records.counters.confirmed_binds.append(
             ConfirmedBind(
@@ -78,6 +95,7 @@ class BindTracker:
             core.commands.append(Unreserve(uid, reserved))
         core.records.counters.count_attempt("error", pod.policy)
         core.records.counters.failed_binds.append(FailedBind(pod.policy, now_ns - bind.decided_ns))
+        core.withdraw_nomination(uid, now_ns)  # else its own node stays reserved for it
         pod.state, pod.node = QueueState.DETACHED, None
         pod.in_error_backoff = True
         core.queue.apply_backoff(pod, now_ns)
@@ -85,6 +103,12 @@ class BindTracker:
         if gang is not None:
             gang.attempts, gang.in_error_backoff = max(gang.attempts, pod.attempts), True
             core.queue.apply_backoff(gang, now_ns)
+            if (
+                gang.mode is GangMode.WHOLE
+                and not gang.best_effort
+                and len(gang.placed_members) < gang.minimum
+            ):
+                core.binds.gang_failures.setdefault(gang.id, GangBindFailure(pod.pod, message, now_ns))
         self._enqueuer.enqueue_after_bind_failure(pod, now_ns)
         if gang is not None and core.gangs.gang_of(uid) is not gang:
             self._enqueuer.refresh_gang(gang, now_ns, "ScheduleAttemptFailure")
@@ -114,7 +138,7 @@ class BindTracker:
     def _withdraw(self, uid: PodUid, now_ns: int) -> InFlightBind | None:
         """Undo the assumption. Returns the bind if its pod is still pending, else None."""
         core = self._core
-        bind, created_claim = core.binds.remove(uid)
+        bind, created_claim = core.binds.remove(uid, now_ns)
         if created_claim is not None:
             core.commands.append(DeleteExtendedClaim(created_claim, uid))
         if bind is None:

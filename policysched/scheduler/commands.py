@@ -10,6 +10,7 @@ from typing import Literal
 from policysched.cluster.devices.extended_resources import ExtendedResourceMapping
 from policysched.model.devices import ClaimConsumer, DeviceAllocation, DeviceRequest
 from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey, VolumeClaimKey
+from policysched.model.pod_groups import PodGroupKey, PodGroupStatus
 
 PendingReason = Literal["Unschedulable", "PolicyPending", "SchedulerError"]
 """The reason of a pod's PodScheduled condition while it is pending."""
@@ -86,10 +87,19 @@ class ClaimToCreate:
 
 
 @dataclass(frozen=True, slots=True)
+class CancelBind:
+    """Do not send the pod's `Bind` if no request for it has been sent yet. Not answered by itself: the `Bind` is answered
+    by `BindRefused` then, and as usual otherwise."""
+
+    uid: PodUid
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
 class Prebind:
     """Write what the PV controller and the provisioners need to bind the pod's claims for this node.
 
-    Volumes are written first, then volume claims, then device claims; the claim that is created for the pod comes last. Answered
+    With `nominate` the pod is nominated to the node before that, so that autoscalers keep the node. Volumes are written first, then volume claims, then device claims; the claim that is created for the pod comes last. Answered
     by exactly one `PrebindWritten` or `PrebindRefused`. The bind follows once the claims are bound.
     """
 
@@ -101,6 +111,7 @@ class Prebind:
     volumes_to_provision: tuple[VolumeToProvision, ...]
     claims_to_reserve: tuple[ClaimToReserve, ...] = ()
     claim_to_create: ClaimToCreate | None = None
+    nominate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +154,8 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Nominate the pod to the node, then set the condition DisruptionTarget on each victim and delete it.
+    """Nominate the pod to the node (None: to none), then set the condition DisruptionTarget on each victim and delete it.
+    `message`: why, in the condition.
 
     Victims that are terminating already are left out, so `victims` may be empty. Answered by exactly one `Evicted` or
     `EvictionRefused`.
@@ -153,8 +165,9 @@ class Evict:
     namespace: str
     name: str
     scheduler: str
-    node: NodeName
+    node: NodeName | None
     victims: tuple[Victim, ...]
+    message: str = "preempting to accommodate a higher priority pod"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +244,17 @@ class ReportPodEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportPodGroup:
+    """Write the status of a PodGroup. `uid`: of another group of that name nothing is written. `api_version` is the one
+    that the server serves."""
+
+    key: PodGroupKey
+    uid: str
+    api_version: str
+    status: PodGroupStatus
+
+
+@dataclass(frozen=True, slots=True)
 class ReportPolicyEvent:
     """An event on the policies' ConfigMap, or on that of the team that `owner` names: `PolicyRejected`, `PolicyRecovered`, `PolicyMissing`, `MetricOutage`,
     `PreemptionForbidden`, `PreemptionStopped`, `PolicyCheckDelayed`."""
@@ -278,12 +302,14 @@ Command = (
     | Deallocate
     | DeleteExtendedClaim
     | Evict
+    | CancelBind
     | ClearNomination
     | CallExtenders
     | ReportPreempted
     | ReportScheduled
     | ReportPending
     | ReportPodEvent
+    | ReportPodGroup
     | ReportPolicyEvent
     | SavePolicyTexts
     | SavePolicyStates

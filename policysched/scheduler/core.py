@@ -10,6 +10,7 @@ from policysched.evaluate import Evaluator, Plan
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.namespaces import Namespace
+from policysched.model.pod_groups import PodGroupKey
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.scheduler.authority import Authority
@@ -23,7 +24,7 @@ from policysched.scheduler.commands import (
 )
 from policysched.scheduler.decision_records import DecisionRecords
 from policysched.scheduler.in_flight_binds import InFlightBinds
-from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 from policysched.scheduler.pending_reports import PendingReports
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName
 from policysched.scheduler.policies.first_samples import SourceNameOf
@@ -40,6 +41,9 @@ from policysched.scheduler.queue.ordered_queue import (
 )
 from policysched.scheduler.queue.queue import SchedulingQueue
 from policysched.scheduler.quotas.quota_books import QuotaBooks
+
+GROUP_STATUS_DELAY_NS = SECOND_NS // 5
+"""So that a gang of a thousand pods is one write."""
 
 
 class EvaluationInputs(TypedDict):
@@ -61,6 +65,7 @@ class SchedulerCore:
     queue, gangs: the order in which they are tried; binds: the binds without an answer.
     reports: the last event of each pending pod; records: decisions and counters.
     capacity_holds: capacity that is held back after kubelets rejected pods, by node, as pods that would use it.
+    groups_due_ns: when the status of a changed PodGroup is looked at, the earliest first.
     commands: what the current call of `Scheduler.handle` or `decide` returns.
     """
 
@@ -87,6 +92,7 @@ class SchedulerCore:
         self.reports = PendingReports(limits)
         self.records = DecisionRecords(limits.decisions_kept)
         self.capacity_holds: dict[NodeName, tuple[Pod, ...]] = {}
+        self.groups_due_ns: dict[PodGroupKey, int] = {}
         self.commands: list[Command] = []
 
     def plan(self, policy: str) -> Plan:
@@ -133,10 +139,22 @@ class SchedulerCore:
     def report_pending(self, pod: PendingPod, reason: PendingReason, message: str, now_ns: int) -> None:
         """Keep the message with the pod, and report it when it is new."""
         pod.pending_message = message
+        self.group_changed(pod.uid, now_ns)
         self.commands += self.reports.report(pod.pod, reason, message, now_ns)
 
+    def withdraw_nomination(self, uid: PodUid, now_ns: int) -> None:
+        """A decision of ours no longer holds. What another component nominated (an autoscaler, for example) stays."""
+        nominated = self.cache.nominated.get(uid)
+        if nominated is not None and not nominated.nominated_by_other:
+            self.clear_nomination(uid, now_ns)
+
+    def group_changed(self, uid: PodUid, now_ns: int) -> None:
+        """The status of the pod's PodGroup may have changed."""
+        for key in self.cache.pod_groups.keys_of(uid):
+            self.groups_due_ns.setdefault(key, now_ns + GROUP_STATUS_DELAY_NS)
+
     def clear_nomination(self, uid: PodUid, now_ns: int) -> None:
-        """Free the room that is kept for the pod on its nominated node, if it is nominated."""
+        """Free the room that is kept for the pod on its nominated node, if it is nominated, whoever did that."""
         nominated = self.cache.nominated.get(uid)
         if nominated is None:
             return

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from policysched.lang.ir.program import GangMode, OnTimeout
 from policysched.model.identifiers import PodUid
 from policysched.model.pod_status import ObservedPod
-from policysched.scheduler.commands import ReportPodEvent
+from policysched.scheduler.commands import Log, ReportPodEvent
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.policies.rejection_message import format_duration
@@ -20,6 +20,8 @@ from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.queue.movable_heap import MovableHeap, earlier_ns
 from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult, evaluate_pre_enqueue
+
+_LOGGED_PROBLEMS_MAX = 10_000
 
 
 class PodEnqueuer:
@@ -30,6 +32,8 @@ class PodEnqueuer:
         self._order_key_expiries: MovableHeap[PendingPod] = MovableHeap()
         self._gang_deadlines: MovableHeap[QueuedGang] = MovableHeap()
         self._incomplete_gangs: MovableHeap[QueuedGang] = MovableHeap()
+        self._group_problems: MovableHeap[PendingPod] = MovableHeap()
+        self._logged_group_problems: dict[str, str] = {}
         self.precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS
 
     @contextmanager
@@ -64,6 +68,7 @@ class PodEnqueuer:
         """The pod is bound, deleted, terminating, or its policy does not run."""
         self._core.queue.remove(pod, now_ns)
         self._order_key_expiries.discard(pod)
+        self._group_problems.discard(pod)
         self._core.reports.cancel_deferred(pod.uid)
         self._core.pods.pop(pod.uid, None)
 
@@ -109,6 +114,7 @@ class PodEnqueuer:
 
     def _place_in_queue(self, pod: PendingPod, now_ns: int, event: str) -> None:
         core, gates = self._core, pod.pod.gates
+        self._group_problems.discard(pod)
         if gates:
             pod.pending_message = f"waits for its scheduling gates: {', '.join(gates)}"
             core.queue.gate(pod)
@@ -156,7 +162,7 @@ class PodEnqueuer:
         """Park the pod. The reason PolicyPending keeps autoscalers from adding nodes, which would not help."""
         pod.admission_rejected = True
         self._order_key_expiries.discard(pod)
-        self._core.clear_nomination(pod.uid, now_ns)
+        self._core.withdraw_nomination(pod.uid, now_ns)
         self._core.queue.park(
             pod,
             ("rejected", pod.uid),
@@ -166,7 +172,31 @@ class PodEnqueuer:
             reason="PolicyPending",
             message=message,
         )
+        if message == pod.pod.group_problem:
+            # A pod and its group are created together and observed in any order.
+            pod.pending_message = message
+            self._group_problems.put(pod, now_ns + self._gang_report_delay_ns)
+        else:
+            self._core.report_pending(pod, "PolicyPending", message, now_ns)
+
+    @property
+    def _gang_report_delay_ns(self) -> int:
+        return round(self._core.limits.gang_report_delay_s * SECOND_NS)
+
+    def _report_group_problem(self, pod: PendingPod, now_ns: int) -> None:
+        """On the pod, and in the log once for its group."""
+        message, group = pod.pod.group_problem, pod.pod.group_references
+        if message is None or pod.pending_message != message:
+            return
         self._core.report_pending(pod, "PolicyPending", message, now_ns)
+        name = f"{pod.pod.namespace}/{group[0].name}"
+        if self._logged_group_problems.get(name) != message:
+            self._logged_group_problems[name] = message
+            if len(self._logged_group_problems) > _LOGGED_PROBLEMS_MAX:
+                del self._logged_group_problems[next(iter(self._logged_group_problems))]
+            self._core.commands.append(
+                Log("warning", "pods wait for their PodGroup", {"group": name, "why": message})
+            )
 
     def _warn(self, pod: PendingPod, warnings: tuple[str, ...]) -> None:
         new = [warning for warning in warnings if warning not in pod.input_warnings]
@@ -220,11 +250,9 @@ class PodEnqueuer:
             queue.remove(gang, now_ns)
             queue.gate(gang)
         for uid in [uid for uid in self._core.cache.nominated if uid in gang.unqueued_members]:
-            self._core.clear_nomination(uid, now_ns)
+            self._core.withdraw_nomination(uid, now_ns)
         if gang not in self._incomplete_gangs:
-            self._incomplete_gangs.put(
-                gang, now_ns + round(self._core.limits.gang_report_delay_s * SECOND_NS)
-            )
+            self._incomplete_gangs.put(gang, now_ns + self._gang_report_delay_ns)
 
     def _set_gang_deadline(self, gang: QueuedGang) -> None:
         deadline_ns = gang.deadline_ns()
@@ -315,9 +343,15 @@ class PodEnqueuer:
             for pod in gang.pending_members.values():
                 self._core.report_pending(pod, "PolicyPending", message, now_ns)
 
+        while (at_ns := self._group_problems.first_key()) is not None and at_ns <= now_ns:
+            pod = self._group_problems.pop()
+            assert pod is not None
+            self._report_group_problem(pod, now_ns)
+
     def next_time_ns(self) -> int | None:
         gangs_ns = earlier_ns(self._gang_deadlines.first_key(), self._incomplete_gangs.first_key())
-        return earlier_ns(self._order_key_expiries.first_key(), gangs_ns)
+        groups_ns = earlier_ns(self._group_problems.first_key(), gangs_ns)
+        return earlier_ns(self._order_key_expiries.first_key(), groups_ns)
 
     def _rekey_expired(self, pod: PendingPod, now_ns: int) -> None:
         """Update an order key whose expiry has passed.

@@ -10,6 +10,7 @@ from policysched.model.devices import DeviceKind, DeviceObject
 from policysched.model.identifiers import NodeName, PodUid, PrebindTarget, ResourceClaimKey
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
+from policysched.model.pod_groups import PodGroup, PodGroupApi, PodGroupKey
 from policysched.model.pod_status import ObservedPod
 from policysched.model.storage import CsiNode, StorageKind, StorageObject
 from policysched.model.workloads import DisruptionBudget, PodSet, PodSetKind
@@ -110,7 +111,7 @@ class StorageObjectDeleted:
 
 @dataclass(frozen=True, slots=True)
 class DeviceObjectUpdated:
-    """A ResourceClaim, ResourceSlice or DeviceClass was added or changed."""
+    """A ResourceClaim, ResourceSlice, DeviceClass or DeviceTaintRule was added or changed."""
 
     device_object: DeviceObject
 
@@ -129,6 +130,52 @@ class DeviceKindServed:
     """Whether the API server serves objects of this kind."""
 
     kind: DeviceKind
+    served: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupChange:
+    """A change of what pods know of their groups; the subclasses say which."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupUpdated(PodGroupChange):
+    """A PodGroup was added or changed, or its status."""
+
+    group: PodGroup
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupDeleted(PodGroupChange):
+    key: PodGroupKey
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupApiServed(PodGroupChange):
+    """The API server serves PodGroups of this API in this version; None: in none that this scheduler reads."""
+
+    api: PodGroupApi
+    version: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadUpdated(PodGroupChange):
+    """A Workload of `scheduling.k8s.io` exists."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadDeleted(PodGroupChange):
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadsServed(PodGroupChange):
+    """Whether the API server serves Workloads."""
+
     served: bool
 
 
@@ -283,6 +330,7 @@ Event = (
     | DeviceObjectUpdated
     | DeviceObjectDeleted
     | DeviceKindServed
+    | PodGroupChange
     | ExtendedClaimDeleted
     | Synced
     | PoliciesUpdated

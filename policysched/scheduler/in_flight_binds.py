@@ -1,12 +1,14 @@
 """The binds that are not answered yet, and what was reserved for their pods."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.evaluate import PrebindRequirements
 from policysched.model.identifiers import NodeName, PodUid, PrebindTarget, ResourceClaimKey
+from policysched.model.pods import Pod
 from policysched.scheduler.queue.entries import PendingPod
+from policysched.scheduler.queue.gangs import GangId
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +22,26 @@ class InFlightBind:
 
 
 @dataclass(slots=True)
+class GangBindFailure:
+    """A gang below its minimum because the bind of `pod` was refused. `cancelled`: its members whose binds are cancelled,
+    as far as that is possible. `due_ns`: since when there may be something to do about it; None: nothing."""
+
+    pod: Pod
+    message: str
+    due_ns: int | None
+    cancelled: set[PodUid] = field(default_factory=set)
+
+
+@dataclass(slots=True)
 class PrebindState:
-    """An assumed pod whose claims are not bound yet. `written_versions` is None until its writes are answered."""
+    """An assumed pod whose claims are not bound yet. `written_versions` is None until its writes are answered.
+    `withdrawal`: why the pod is withdrawn then."""
 
     in_flight_bind: InFlightBind
     prebind_work: PrebindRequirements
     deadline_ns: int
     written_versions: Mapping[PrebindTarget, int] | None = None
+    withdrawal: str | None = None
 
 
 class InFlightBinds:
@@ -37,6 +52,7 @@ class InFlightBinds:
     delayed: those of `in_flight` whose requests keep failing.
     reserved_claims: the resource claims, by key and UID, that are reserved for the pod.
     created_claims: the claim that is created for the pod's extended resources.
+    gang_failures: gangs whose binds are being withdrawn, because one was refused.
     unconfirmed_device_writes: device allocations written for pods that are gone. They stay reserved
         until the API server answers, because the write may still succeed.
     """
@@ -47,6 +63,7 @@ class InFlightBinds:
         self.delayed: set[PodUid] = set()
         self.reserved_claims: dict[PodUid, tuple[tuple[ResourceClaimKey, str], ...]] = {}
         self.created_claims: dict[PodUid, ResourceClaimKey] = {}
+        self.gang_failures: dict[GangId, GangBindFailure] = {}
         self.unconfirmed_device_writes: dict[PodUid, DeviceChoice] = {}
 
     @property
@@ -59,8 +76,10 @@ class InFlightBinds:
         """Binds that were sent, are not answered, and are not delayed."""
         return self.sent_count - len(self.delayed)
 
-    def remove(self, uid: PodUid) -> tuple[InFlightBind | None, ResourceClaimKey | None]:
+    def remove(self, uid: PodUid, now_ns: int) -> tuple[InFlightBind | None, ResourceClaimKey | None]:
         """Forget the pod's bind. Returns it, and the claim that was created for the pod."""
         self.delayed.discard(uid)
+        for failure in self.gang_failures.values():
+            failure.due_ns = now_ns
         self.reserved_claims.pop(uid, None)
         return self.in_flight.pop(uid, None), self.created_claims.pop(uid, None)

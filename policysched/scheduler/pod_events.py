@@ -39,6 +39,9 @@ class PodEvents:
 
     def updated(self, observed: ObservedPod, now_ns: int, *, synced: bool) -> None:
         core, uid = self._core, observed.pod.uid
+        others = core.cache.pod_groups.put_pod(observed)
+        observed = core.cache.pod_groups.attach(observed)
+        core.group_changed(uid, now_ns)
         if observed.finished:
             self._bind_tracker.on_pod_finished(uid, observed.node, now_ns)
         nominated, before = core.cache.nominated.get(uid), core.cache.ledger.placement(uid)
@@ -66,10 +69,14 @@ class PodEvents:
             self._prebinder.abort(uid, now_ns)
         core.queue.requeue(events, now_ns)
         self._track_kubelet_rejections(observed, before, now_ns, synced=synced)
+        for other in others:
+            self.updated(other, now_ns, synced=synced)
 
     def deleted(self, uid: PodUid, now_ns: int, *, synced: bool) -> None:
         core = self._core
         core.samples.policy_states.pod_deleted(uid)
+        core.group_changed(uid, now_ns)
+        others = core.cache.pod_groups.drop_pod(uid)
         known, was_nominated = core.cache.pods.get(uid), uid in core.cache.nominated
         active, ended = core.cache.active_pods.version, core.cache.ended_pods.version
         events = set(core.cache.drop_pod(uid))
@@ -88,6 +95,8 @@ class PodEvents:
         core.delete_unseen_claims(uid)
         core.reports.forget(uid)
         core.queue.requeue(events, now_ns)
+        for other in others:
+            self.updated(other, now_ns, synced=synced)
 
     def _track_kubelet_rejections(
         self, observed: ObservedPod, before: Placement | None, now_ns: int, *, synced: bool

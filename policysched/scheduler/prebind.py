@@ -3,6 +3,9 @@
     assumed ──Prebind──► writing ──PrebindWritten──► waiting ──all claims bound──► prebound ──► Bind
                             └──────── refused, undone, node deleted, timeout ──────────┴──► withdrawn, tried again
 
+The pod is nominated to its node before anything is written, as by kube-scheduler with the gate
+NominatedNodeNameForExpectation: autoscalers then keep the node. A withdrawn pod loses the nomination.
+
 The volumes are reserved for the pod from the assumption on. After the writes the PV controller and the provisioners
 bind the claims, and the watch shows their progress; an object older than what was written is not judged.
 
@@ -73,6 +76,10 @@ class Prebinder:
         deadline_ns = now_ns + _timeout_s(requirements) * SECOND_NS
         core.binds.prebinding[pod.uid] = PrebindState(bind, requirements, deadline_ns)
         self._deadlines.put(pod.uid, deadline_ns)
+        nominated = core.cache.nominated.get(pod.uid)
+        nominate = nominated is None or nominated.nominated_node != bind.node
+        if nominate:
+            core.queue.requeue(core.cache.nominate(pod.uid, bind.node), now_ns)
         if requirements.devices.claim_to_create is not None:
             core.binds.created_claims[pod.uid] = requirements.devices.claim_to_create[0].key
         core.commands.append(
@@ -99,6 +106,7 @@ class Prebinder:
                     *(_claim_to_reserve(claim, None, now_ns) for claim in requirements.devices.reserved),
                 ),
                 _claim_to_create(requirements.devices, now_ns),
+                nominate,
             )
         )
 
@@ -109,6 +117,9 @@ class Prebinder:
             return
         state.written_versions = versions
         self._record_written(state, versions, now_ns)
+        if state.withdrawal is not None:
+            self.withdraw(uid, state.withdrawal, now_ns)
+            return
         bind, awaited = state.in_flight_bind, state.prebind_work.devices.awaiting_binding
         if awaited:
             # kube-scheduler's reason and wording (plugin DynamicResources).
@@ -178,6 +189,15 @@ class Prebinder:
             self._bind_tracker.on_lost(
                 uid, "the pod is gone or bound while its volumes are being bound", now_ns
             )
+
+    def withdraw(self, uid: PodUid, message: str, now_ns: int) -> None:
+        """Give up the pod's node; if its device writes are not answered, once they are."""
+        state = self._core.binds.prebinding[uid]
+        if _has_unanswered_device_writes(state):
+            state.withdrawal = message
+            return
+        self._finish(state, now_ns)
+        self._bind_tracker.withdraw_and_retry(uid, message, now_ns)
 
     def _record_written(self, state: PrebindState, versions: WrittenVersions, now_ns: int) -> None:
         core, uid, devices = self._core, state.in_flight_bind.pod.uid, state.prebind_work.devices

@@ -37,6 +37,7 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.decision_records import Decision, SchedulerCounters
 from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.extenders.calls import ExtenderCalls
+from policysched.scheduler.gangs.bind_failures import GangBindFailures
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from policysched.scheduler.invariants import check_invariants
 from policysched.scheduler.kubelet_rejections import KubeletRejections
@@ -48,6 +49,8 @@ from policysched.scheduler.pending_status import (
     pending_status,
 )
 from policysched.scheduler.pod_events import PodEvents
+from policysched.scheduler.pod_group_events import PodGroupEvents
+from policysched.scheduler.pod_group_reports import PodGroupReports
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName
 from policysched.scheduler.policies.first_samples import SourceNameOf
 from policysched.scheduler.policies.policy_states import StateCounts
@@ -121,12 +124,13 @@ class Scheduler:
             self._extender_calls,
             self._kubelet_rejections,
         )
-        self._pod_attempts = PodAttempts(
-            core, enqueuer, self._preemption, self._extender_calls, self._prebinder
-        )
-        self._gang_attempts = GangAttempts(core, self._pod_attempts, enqueuer, self._preemption)
+        self._pod_group_events = PodGroupEvents(core, self._pod_events)
+        preemption, prebinder = self._preemption, self._prebinder
+        self._pod_attempts = PodAttempts(core, enqueuer, preemption, self._extender_calls, prebinder)
+        self._gang_attempts = GangAttempts(core, self._pod_attempts, enqueuer, preemption)
         self._timers = Timers(
             (
+                GangBindFailures(core, prebinder, preemption),
                 core.queue,
                 enqueuer,
                 self._outages,
@@ -137,6 +141,7 @@ class Scheduler:
                 PolicyStateSaves(core),
                 DeferredReports(core),
                 QuotaWarnings(core),
+                PodGroupReports(core),
             )
         )
         self._synced = False
@@ -186,6 +191,8 @@ class Scheduler:
                 self._storage_events.device_deleted(device_kind, namespace_name, name, now_ns)
             case e.DeviceKindServed(device_kind, served):
                 self._storage_events.device_kind_served(device_kind, now_ns, served=served)
+            case e.PodGroupChange():
+                self._pod_group_events.apply(event, now_ns, synced=self._synced)
             case e.ExtendedClaimDeleted(claim):
                 self._storage_events.extended_claim_deleted(claim, now_ns)
             case e.PrebindWritten(uid, versions):
@@ -204,14 +211,8 @@ class Scheduler:
                 self._sample_events.arrived(policy, metric, samples, now_ns)
             case e.SamplesFailed(policy, metric):
                 self._sample_events.failed(policy, metric, now_ns)
-            case e.BindConfirmed(uid, node_name):
-                self._bind_tracker.on_confirmed(uid, node_name, now_ns)
-            case e.BindRefused(uid, reason):
-                self._bind_tracker.on_refused(uid, reason, now_ns)
-            case e.BindLost(uid, reason):
-                self._bind_tracker.on_lost(uid, reason, now_ns)
-            case e.BindDelayed(uid, delay_reason):
-                self._bind_tracker.on_delayed(uid, delay_reason, now_ns)
+            case e.BindConfirmed() | e.BindRefused() | e.BindLost() | e.BindDelayed():
+                self._bind_tracker.on_answer(event, now_ns)
             case e.Evicted(preemptor, victims):
                 self._preemption.on_evicted(preemptor, victims, now_ns)
             case e.EvictionRefused(preemptor, reason, forbidden, victims):
@@ -328,10 +329,9 @@ class Scheduler:
         core.requeue_released(now_ns)
         commands, core.commands = core.commands, []
         next_ns = self._timers.next_time_ns()
-        if next_ns != self._timer_at_ns:
-            self._timer_at_ns = next_ns
-            if next_ns is not None:
-                commands.append(SetTimer(next_ns))
+        if next_ns is not None and next_ns != self._timer_at_ns:
+            commands.append(SetTimer(next_ns))
+        self._timer_at_ns = next_ns
         return commands
 
     # ── inspection ────────────────────────────────────────────────────────────────────────────────────────────────

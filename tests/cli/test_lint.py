@@ -10,7 +10,6 @@ import jsonschema
 import pytest
 
 import policysched
-from policysched.builtins.unsupported import UNSUPPORTED_FEATURES
 from policysched.cli.lint import MACHINE_FORMAT_NAMES
 from policysched.text.render_machine import MACHINE_FORMATS
 from tests.cli.builders import BAD, GOOD, WARNED, config_map, run, write
@@ -492,30 +491,6 @@ def test_every_machine_format_can_be_selected() -> None:
     assert set(MACHINE_FORMAT_NAMES) == set(MACHINE_FORMATS)
 
 
-def test_unsupported_parts_of_kube_default_are_listed_after_the_diagnostics(tmp_path: Path) -> None:
-    path = tmp_path / "own.policy"
-    path.write_text("policy own version 1\n\ninclude kube_default\n")
-
-    output = run("lint", str(path)).err
-
-    assert [line.strip() for line in output.splitlines()[-len(UNSUPPORTED_FEATURES) :]] == [
-        feature.description for feature in UNSUPPORTED_FEATURES
-    ]
-
-
-def test_a_policy_with_one_built_in_gets_notes_on_its_unsupported_parts(tmp_path: Path) -> None:
-    path = tmp_path / "own.policy"
-    path.write_text("policy own version 1\n\nfilter dynamic_resources\n")
-
-    output = run("lint", str(path)).err
-
-    missing = [line.strip() for line in output.splitlines() if line.startswith("  ")]
-    assert missing == [
-        feature.description for feature in UNSUPPORTED_FEATURES if feature.plugin == "DynamicResources"
-    ]
-    assert 0 < len(missing) < len(UNSUPPORTED_FEATURES)
-
-
 def test_a_policy_with_complete_built_ins_gets_no_note(tmp_path: Path) -> None:
     path = tmp_path / "own.policy"
     path.write_text("policy own version 1\n\nfilter node_resources_fit\n")
@@ -547,3 +522,14 @@ def test_a_file_of_windows_is_clean_in_the_configmap_that_kubectl_made_of_it(tmp
     result = run("lint", str(path), "--fail-level", "warning")
 
     assert (result.code, "error" in result.out) == (0, False)
+
+
+def test_quiet_prints_findings_and_nothing_else(tmp_path: Path) -> None:
+    (good,) = write(tmp_path, good=GOOD)
+    (bad,) = write(tmp_path, bad=BAD)
+
+    clean, broken = run("lint", "--quiet", good), run("lint", "--quiet", bad)
+
+    assert (clean.code, clean.out, clean.err) == (0, "", "")
+    assert (broken.code, broken.err) == (1, "")
+    assert "unknown keyword" in broken.out

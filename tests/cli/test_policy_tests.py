@@ -698,3 +698,17 @@ def test_the_files_that_a_test_rests_on_are_watched(folder: Path) -> None:
         "base.policy",
         "cluster.yaml",
     }
+
+
+def test_quiet_prints_failures_and_nothing_else(folder: Path) -> None:
+    passes = play_tests(folder, one_test(WEB, "node: {p: calm}"), "--quiet")
+    both = one_test(WEB, "node: {p: calm}") + one_test(WEB, "node: {p: busy}").replace(
+        "name: it", "name: wrong"
+    )
+
+    fails = play_tests(folder, both, "--quiet")
+
+    assert (passes.code, passes.out, passes.err) == (0, "", "")
+    assert fails.code == 1
+    assert "FAIL" in fails.out and "wrong" in fails.out
+    assert "ok " not in fails.out and "passed" not in fails.out

@@ -14,8 +14,9 @@ from policysched.cluster.devices.pod_claims import (
     score_on,
 )
 from policysched.cluster.devices.reservations import DeviceChoice
+from policysched.kube.decode.devices import decode_device_taint_rule
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.devices import ResourceClaim
+from policysched.model.devices import DeviceTaintRule, ResourceClaim
 from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey
 from policysched.model.pods import Pod
 from tests.builders import node
@@ -32,6 +33,8 @@ from tests.devices import (
 )
 
 ATTRIBUTES = f'device.attributes["{DRIVER}"]'
+
+ADVICE = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
 
 
 def world(*objects: object) -> DeviceCache:
@@ -193,7 +196,7 @@ def test_a_claim_gets_at_most_as_many_devices_as_its_status_can_list() -> None:
     many = device_slice("a", *(gpu(f"g{n:02}") for n in range(40)))
 
     assert got(world(many, claim("c", asking("x", count=20), asking("y", count=13))), "c") == (
-        "claim default/c: number of requested devices 33 exceeds the claim limit of 32"
+        "claim default/c, request y: adding 13 devices exceeds the claim limit of 32, with 20 already accounted for"
     )
 
 
@@ -409,8 +412,16 @@ def test_a_failing_selector_rejects_the_node_with_its_error() -> None:
     devices.put_claim(claim("c", asking("r", f"{ATTRIBUTES}.gone == 1")))
     devices.put_claim(claim("d", asking(of_class="odd")))
 
-    assert got(devices, "c") == "claim default/c: selector #0: CEL runtime error: no such key: gone"
-    assert got(devices, "d") == "class odd: selector #0: CEL runtime error: no such key: gone"
+    assert (
+        got(devices, "c")
+        == "claim default/c: selector #0 on device gpu.example.com/a/g0: CEL runtime error: no such key: gone"
+        + ADVICE
+    )
+    assert (
+        got(devices, "d")
+        == "class odd: selector #0 on device gpu.example.com/a/g0: CEL runtime error: no such key: gone"
+        + ADVICE
+    )
 
 
 def test_the_allocation_contains_the_binding_conditions_of_its_devices() -> None:
@@ -519,7 +530,7 @@ def test_the_allocation_contains_the_configuration_of_claim_and_class() -> None:
     assert isinstance(choice, DeviceChoice)
     ((_, allocation),) = choice.allocated
     assert [(config.source, config.requests) for config in allocation.configs] == [
-        ("FromClass", ("x", "y")),
+        ("FromClass", ()),
         ("FromClaim", ("y",)),
         ("FromClaim", ()),
     ]
@@ -550,10 +561,91 @@ def test_claims_with_equal_specs_are_searched_once_per_node(monkeypatch: pytest.
     assert searched == ["a", "b", "c", "a"]
 
 
-def test_a_device_that_stands_for_resources_of_its_node_is_not_allocated_and_the_reason_names_it() -> None:
-    mapped = gpu("g0", nodeAllocatableResourceMappings={"cpu": {"allocationMultiplier": "2"}})
+@pytest.mark.parametrize("field", ["nodeAllocatableResources", "nodeAllocatableResourceMappings"])
+def test_a_device_that_stands_for_resources_of_its_node_is_not_allocated_and_the_reason_names_it(
+    field: str,
+) -> None:
+    mapped = gpu("g0", **{field: {"cpu": {"allocationMultiplier": "2"}}})
     devices = world(device_slice("a", mapped), claim("c"))
 
     assert got(devices, "c") == (
-        "device gpu.example.com/a/g0 has nodeAllocatableResourceMappings, which is not supported"
+        "device gpu.example.com/a/g0 has nodeAllocatableResources, which is not supported"
     )
+
+
+@pytest.mark.parametrize("where", ["device", "slice"])
+def test_a_pool_with_a_slice_that_is_not_supported_is_incomplete(where: str) -> None:
+    grouped = gpu("g1", consumesCounters=[{"counterSet": "s", "counters": {}, "compatibilityGroups": ["x"]}])
+    second = (
+        device_slice("a", grouped, name="second", slices=2)
+        if where == "device"
+        else device_slice("a", gpu("g1"), name="second", slices=2, skipNodeOperations=["Prepare"])
+    )
+    devices = world(device_slice("a", gpu("g0"), name="first", slices=2), second, claim("c"))
+
+    assert got(devices, "c") == "cannot allocate all claims"
+
+
+def test_a_request_with_derived_attributes_is_refused_by_name() -> None:
+    asked = asking("r", derivedAttributes=[{"name": "numa", "expression": "1"}])
+    devices = world(device_slice("a", gpu("g0")), claim("c", asked))
+
+    assert got(devices, "c") == (
+        "claim default/c, request r: cannot handle request with derived attributes, the feature is disabled"
+    )
+
+
+# ── taint rules ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def taint_rule(name: str, selector: dict[str, str] | None, effect: str = "NoSchedule") -> DeviceTaintRule:
+    spec: dict[str, Any] = {"taint": {"key": "broken", "effect": effect}}
+    if selector is not None:
+        spec["deviceSelector"] = selector
+    return decode_device_taint_rule({"metadata": {"name": name}, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("selector", "given"),
+    [
+        ({}, None),
+        ({"driver": DRIVER}, None),
+        ({"driver": DRIVER, "pool": "a", "device": "g0"}, ["r:g1"]),
+        ({"pool": "b"}, ["r:g0"]),
+        ({"driver": "other.example.com"}, ["r:g0"]),
+        (None, ["r:g0"]),
+    ],
+    ids=["any device", "the driver", "one device", "another pool", "another driver", "no selector"],
+)
+def test_a_taint_rule_taints_the_devices_that_it_selects(
+    selector: dict[str, str] | None, given: list[str] | None
+) -> None:
+    devices = world(device_slice("a", gpu("g0"), gpu("g1")), claim("c"))
+
+    events = devices.put_taint_rule(taint_rule("r", selector))
+
+    assert got(devices, "c") == (given or "cannot allocate all claims")
+    assert events == ({ClusterEvent.RESOURCE_SLICE_UPDATE} if given != ["r:g0"] else frozenset())
+
+
+def test_devices_lose_the_taints_of_a_rule_that_is_deleted_and_slices_get_those_of_earlier_rules() -> None:
+    devices = world(claim("c"))
+    devices.put_taint_rule(taint_rule("r", {"driver": DRIVER}))
+    devices.put_slice(device_slice("a", gpu("g0")))
+    assert got(devices, "c") == "cannot allocate all claims"
+
+    devices.put_taint_rule(taint_rule("r", {"driver": DRIVER}, effect="None"))
+    assert got(devices, "c") == ["r:g0"]
+
+    devices.put_taint_rule(taint_rule("r", {"driver": DRIVER}))
+    assert devices.drop_taint_rule("r") == {ClusterEvent.RESOURCE_SLICE_UPDATE}
+    assert got(devices, "c") == ["r:g0"]
+    assert devices.drop_taint_rule("r") == frozenset()
+
+
+def test_an_api_server_without_taint_rules_keeps_no_pod_waiting() -> None:
+    devices = world(device_slice("a", gpu("g0")), claim("c"))
+
+    devices.mark_kind_unserved("DeviceTaintRule")
+
+    assert got(devices, "c") == ["r:g0"]

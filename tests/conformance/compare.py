@@ -37,7 +37,7 @@ from policysched.scheduler.preemption.post_filter_messages import message_after_
 from policysched.scheduler.unschedulable_message import filter_error_message, pod_rejected_message
 from tests.conformance.cluster_case import BadLine, Decision, read, replay
 from tests.conformance.device_cases import compare_devices
-from tests.conformance.kube_default import kube_default
+from tests.conformance.kube_default import default_of_case
 from tests.conformance.nominated_cases import explanations_beside_nominated
 from tests.conformance.preemption_cases import compare_preemption
 from tests.reference import evaluate
@@ -98,11 +98,12 @@ class Compared:
         return self.pods - self.waiting
 
 
-def compare(cases: Iterable[Mapping[str, Any]], program: Program) -> Compared:
+def compare(cases: Iterable[Mapping[str, Any]], program: Program | None = None) -> Compared:
+    """Without a program, each case is compared with the defaults of the release that decided it."""
     comparison = Compared()
     for case in cases:
         comparison.cases += 1
-        _compare_case(case, program, comparison)
+        _compare_case(case, program or default_of_case(case), comparison)
     return comparison
 
 
@@ -159,7 +160,9 @@ def differences(
         assert refusal is not None, f"{decision.name} is refused without a message"
         nodes = len(decision.cache.nodes)
         message = pod_rejected_message(
-            nodes, refusal, message_after_rejection(program, nodes, by_evaluation["plan"].pod_rejected_by)
+            nodes,
+            refusal,
+            message_after_rejection(program, decision.pod, nodes, by_evaluation["plan"].pod_rejected_by),
         )
         yield (
             "victims",
@@ -261,7 +264,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE.jsonl")
     parser.add_argument("--verbose", action="store_true", help="print every disagreement in full")
     options = parser.parse_args(arguments)
-    program = kube_default()
     agreeing = comparable = unread = 0
     for path in options.files:
         try:
@@ -274,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if isinstance(bad, BadLine):
                 unread += 1
                 print(f"{path}:{bad.number}: cannot be read: {bad.why}", file=sys.stderr, flush=True)
-        comparison = compare([case for case in cases if not isinstance(case, BadLine)], program)
+        comparison = compare([case for case in cases if not isinstance(case, BadLine)])
         agreeing += comparison.agreeing
         comparable += comparison.comparable
         print(report(path.name, comparison, verbose=options.verbose))

@@ -14,7 +14,7 @@ from policysched.cluster.devices.extended_resources import ExtendedResourceMappi
 from policysched.cluster.devices.pod_claims import choose_devices, pod_resource_claims
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.kube.decode import devices
-from policysched.model.devices import DeviceAllocation, ResourceClaim
+from policysched.model.devices import DeviceAllocation, DeviceAllocationConfig, ResourceClaim
 from policysched.model.identifiers import NodeName
 from tests.conformance.cluster_case import Decision
 
@@ -44,9 +44,9 @@ def _of_own(choice: DeviceChoice, recorded: Mapping[str, ResourceClaim]) -> list
         [] if touched == recorded.keys() else [f"claims {sorted(touched)}, recorded {sorted(recorded)}"]
     )
     for key, allocation in given.items():
-        there = recorded[key].allocation if key in recorded else None
-        if _comparable(allocation) != _comparable(there):
-            differences.append(f"{key} gets {allocation}, recorded {there}")
+        there = recorded.get(key)
+        if there is None or _comparable(allocation, there) != _comparable(there.allocation, there):
+            differences.append(f"{key} gets {allocation}, recorded {there and there.allocation}")
     return differences
 
 
@@ -65,18 +65,26 @@ def _of_extended(choice: DeviceChoice, recorded: list[ResourceClaim], status: An
     differences = []
     if made.requests != claim.requests:
         differences.append(f"makes a claim for {made.requests}, recorded {claim.requests}")
-    if _comparable(allocation) != _comparable(claim.allocation):
+    if _comparable(allocation, claim) != _comparable(claim.allocation, claim):
         differences.append(f"the claim that is made gets {allocation}, recorded {claim.allocation}")
     if set(choice.extended_resource_mappings) != mapped:
         differences.append(f"containers use {choice.extended_resource_mappings}, recorded {mapped}")
     return differences
 
 
-def _comparable(given: DeviceAllocation | None) -> DeviceAllocation | None:
+def _unless_all(config: DeviceAllocationConfig, claim: ResourceClaim) -> DeviceAllocationConfig:
+    """Until 1.36, kube-scheduler names all requests where it names none since, and repeats itself."""
+    named = {name.partition("/")[0] for name in config.requests}
+    covers_all = all(request.name in named for request in claim.requests)
+    return replace(config, requests=()) if covers_all else config
+
+
+def _comparable(given: DeviceAllocation | None, claim: ResourceClaim) -> DeviceAllocation | None:
     if given is None:
         return None
     return replace(
         given,
+        configs=tuple(dict.fromkeys(_unless_all(config, claim) for config in given.configs)),
         devices=tuple(
             replace(device, share_id="some" if device.share_id else "") for device in given.devices
         ),

@@ -25,7 +25,11 @@ from policysched.scheduler.preemption.candidates import (
     find_candidates,
 )
 from policysched.scheduler.preemption.gang_candidates import PREEMPTION_NEVER
-from policysched.scheduler.preemption.post_filter_messages import claim_message, preemption_message
+from policysched.scheduler.preemption.post_filter_messages import (
+    claim_message,
+    placement_message,
+    preemption_message,
+)
 from policysched.scheduler.unschedulable_message import unavailable_message
 from tests.conformance.cluster_case import Decision
 from tests.inline import run_to_completion
@@ -70,8 +74,13 @@ def compare_preemption(
     if never or not outcome.candidates:
         return PreemptionDifferences([f"nobody, recorded {victims}"])
     node = NodeName(expected["nodeName"] or expected["nominatedNodeName"])
+    message = unavailable_message(
+        len(decision.cache.nodes), refused, placement_message(program, node, len(victims))
+    )
+    recorded = expected.get("message", message)
+    said = [] if message == recorded else [f"`{message}`, recorded `{recorded}`"]
     if agrees(outcome.candidates, node, victims):
-        return PreemptionDifferences()
+        return PreemptionDifferences(message=said)
     for in_order in orders_of(decision, program, node):
         others = [
             max(orders_of(decision, program, candidate.node), key=lambda other: other.disruption[:4])
@@ -81,7 +90,7 @@ def compare_preemption(
             if candidate.node != node
         ]
         if agrees([*others, in_order], node, victims):
-            return PreemptionDifferences(diced=True)
+            return PreemptionDifferences(message=said, diced=True)
     candidates = {str(candidate.node): _names(candidate) for candidate in outcome.candidates}
     return PreemptionDifferences([f"{candidates}, recorded {victims} on {node}"])
 

@@ -25,12 +25,12 @@ a kubelet feature or devices. The live comparison draws such pods.
 
 
 def compared(name: str) -> Compared:
-    return compare(load(CASES / f"{name}.jsonl"), kube_default())
+    return compare(load(CASES / f"{name}.jsonl"))
 
 
 def has_disagreements(name: str) -> bool:
     """Whether a case disagrees; the cases after the first one that does are not compared."""
-    return any(compare([case], kube_default()).disagreements for case in load(CASES / f"{name}.jsonl"))
+    return any(compare([case]).disagreements for case in load(CASES / f"{name}.jsonl"))
 
 
 def written(folder: Path, *cases: dict[str, Any]) -> Path:
@@ -128,7 +128,7 @@ def test_a_filter_without_its_prefilter_is_detected(name: str, monkeypatch: pyte
     assert has_disagreements("volume")
 
 
-@pytest.mark.parametrize("name", sorted(builtins.SCORES.keys() - NOT_RECORDED))
+@pytest.mark.parametrize("name", sorted(builtins.SCORES.keys() - NOT_RECORDED - {"volume_binding"}))
 def test_a_score_that_is_one_point_off_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right = builtins.SCORES[name]
 

@@ -38,7 +38,6 @@ from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.preemption import candidates
 from tests.conformance import preemption_cases
 from tests.conformance.compare import Aspect, Disagreement
-from tests.conformance.kube_default import kube_default
 from tests.conformance.live.check import Checked, check, compare_case, summary
 from tests.conformance.live.draw import Drawn, draw
 from tests.conformance.live.draw_rare import HUGE, UNSCHEDULABLE
@@ -219,7 +218,7 @@ def test_policysched_and_a_running_kube_scheduler_agree_on_random_clusters(
 ) -> None:
     recorder, first = Recorder(whole_control_plane), SystemRandom().randrange(10**6)
 
-    checked = [check(recorder, kube_default(), seed, Drawn.RARE) for seed in range(first, first + CLUSTERS)]
+    checked = [check(recorder, seed, Drawn.RARE) for seed in range(first, first + CLUSTERS)]
 
     assert sum(cluster.pods for cluster in checked) > CLUSTERS
     differing = summary(checked)
@@ -240,11 +239,11 @@ def test_each_planted_bug_shows_on_some_cluster(
         likely_first = [cases[bug.seed], *(case for seed, case in cases.items() if seed != bug.seed)]
         with pytest.MonkeyPatch.context() as patch:
             bug.plant(patch)
-            if any(compare_case(case, kube_default()) for case in likely_first):
+            if any(compare_case(case) for case in likely_first):
                 noticed.add(name)
 
     assert noticed == BUGS.keys()
-    assert not any(compare_case(case, kube_default()) for case in cases.values()), "agree without a bug"
+    assert not any(compare_case(case) for case in cases.values()), "agree without a bug"
 
 
 def test_the_first_line_of_a_report_names_every_seed_that_differs() -> None:

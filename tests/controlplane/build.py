@@ -7,6 +7,9 @@ The key covers all inputs of the build, so a binary is never stale and two check
 workers that need it at the same time wait at a lock, and a finished binary appears by one rename: a
 build that is killed leaves no incomplete binary.
 
+`src/go.mod` is for the newest release of Kubernetes; `KUBERNETES=1.36` in the environment chooses
+an older one, by its own go.mod (`src/kubernetes-1.36.mod`).
+
 By hand: `python -m tests.controlplane.build` prints the path.
 """
 
@@ -22,6 +25,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "src"
+RELEASE_VARIABLE = "KUBERNETES"
+GO_MODS = {"1.37": "go.mod", "1.36": "kubernetes-1.36.mod"}
+"""Minor release of Kubernetes to its go.mod in `src/`; the default first."""
+
 BINARY_NAME = "controlplane"
 PROGRESS_EVERY_S = 15.0
 
@@ -30,10 +37,23 @@ class BuildFailed(Exception):
     """The binary cannot be built here; the message says why."""
 
 
-def kubernetes_version() -> str:
-    """The version of k8s.io/kubernetes that `src/go.mod` requires, such as `v1.36.3`."""
-    match = re.search(r"^\s*k8s\.io/kubernetes (v\S+)$", (SOURCES / "go.mod").read_text(), re.MULTILINE)
-    assert match, f"no k8s.io/kubernetes in {SOURCES / 'go.mod'}"
+def _go_mod(environ: Mapping[str, str]) -> Path:
+    """The go.mod of the release that the environment chooses. Raises `BuildFailed` if there is
+    none.
+    """
+    release = environ.get(RELEASE_VARIABLE) or next(iter(GO_MODS))
+    if release not in GO_MODS:
+        raise BuildFailed(
+            f"no control plane: {RELEASE_VARIABLE} is {release!r}; it can be {' or '.join(GO_MODS)}"
+        )
+    return SOURCES / GO_MODS[release]
+
+
+def kubernetes_version(environ: Mapping[str, str] = os.environ) -> str:
+    """The version of k8s.io/kubernetes in the chosen go.mod, such as `v1.37.2`."""
+    path = _go_mod(environ)
+    match = re.search(r"^\s*k8s\.io/kubernetes (v\S+)$", path.read_text(), re.MULTILINE)
+    assert match, f"no k8s.io/kubernetes in {path}"
     return match.group(1)
 
 
@@ -46,7 +66,7 @@ def cached_binary(environ: Mapping[str, str] = os.environ) -> Path | None:
         version = _go_version(go, environ) if go else "*"
     except BuildFailed:
         version = "*"
-    for folder in sorted(_cache(environ).glob(f"{sources_key()}-{version}")):
+    for folder in sorted(_cache(environ).glob(f"{sources_key(environ)}-{version}")):
         if (folder / BINARY_NAME).is_file():
             return folder / BINARY_NAME
     return None
@@ -62,7 +82,7 @@ def make_binary(environ: Mapping[str, str] = os.environ) -> Path:
             "no control plane: KUBEBUILDER_ASSETS does not have it, none is cached, and `go` is not on the PATH to build one"
         )
     cache = _cache(environ)
-    target = cache / f"{sources_key()}-{_go_version(go, environ)}"
+    target = cache / f"{sources_key(environ)}-{_go_version(go, environ)}"
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / f"{target.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -85,18 +105,20 @@ def _cache(environ: Mapping[str, str]) -> Path:
     return (Path(root) if root else Path.home() / ".cache") / "policysched" / "controlplane"
 
 
-def sources_key() -> str:
-    digest = hashlib.sha256(repr(_flags()).encode())
-    for name in ("go.mod", "go.sum", "main.go"):
-        digest.update(name.encode() + b"\0" + (SOURCES / name).read_bytes() + b"\0")
+def sources_key(environ: Mapping[str, str] = os.environ) -> str:
+    go_mod = _go_mod(environ)
+    digest = hashlib.sha256(repr(_flags(environ)).encode())
+    sources = {"go.mod": go_mod, "go.sum": go_mod.with_suffix(".sum"), "main.go": SOURCES / "main.go"}
+    for name, path in sources.items():
+        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
-def _flags() -> list[str]:
+def _flags(environ: Mapping[str, str]) -> list[str]:
     """Flags of `go build` as for a release, without debug information, which makes linking faster
     and the binary smaller.
     """
-    version = kubernetes_version()
+    version = kubernetes_version(environ)
     major, minor, _ = version.removeprefix("v").split(".", 2)
     stamp = {
         "gitVersion": version,
@@ -115,7 +137,8 @@ def _flags() -> list[str]:
 
 
 def _go_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    return {**environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": ""}
+    go_mod = _go_mod(environ).name
+    return {**environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": f"-modfile={go_mod}"}
 
 
 def _go_version(go: str, environ: Mapping[str, str]) -> str:
@@ -135,10 +158,10 @@ def _run_go_build(go: str, output: Path, environ: Mapping[str, str]) -> None:
     started = time.monotonic()
     said_at, packages, words = started, 0, []
     _say(
-        f"building the control plane ({kubernetes_version()}) once for this cache; a cold build takes minutes"
+        f"building the control plane ({kubernetes_version(environ)}) once for this cache; a cold build takes minutes"
     )
     with subprocess.Popen(
-        ["nice", "-n", "10", go, "build", "-v", *_flags(), "-o", output, "."],
+        ["nice", "-n", "10", go, "build", "-v", *_flags(environ), "-o", output, "."],
         cwd=SOURCES,
         env=_go_environ(environ),
         stderr=subprocess.PIPE,

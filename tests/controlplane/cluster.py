@@ -13,7 +13,9 @@ bound pod is removed only by a deletion with a grace period of 0.
 
 import json
 import tempfile
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
@@ -38,6 +40,29 @@ ISSUER = "https://kubernetes.default.svc.cluster.local"
 NO_HEARTBEATS_EXPECTED = "--node-monitor-grace-period=24h"
 
 
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What a cluster has besides the defaults of its release. `gates` are for all programs;
+    `served` are API versions that the API server leaves out by default, such as
+    `scheduling.k8s.io/v1beta1`.
+    """
+
+    gates: Mapping[str, bool] = field(default_factory=dict)
+    served: tuple[str, ...] = ()
+
+    def gate_flags(self) -> list[str]:
+        words = [f"{name}={str(on).lower()}" for name, on in self.gates.items()]
+        return [f"--feature-gates={','.join(words)}"] if words else []
+
+    def runtime_flags(self) -> list[str]:
+        return [f"--runtime-config={','.join(f'{version}=true' for version in self.served)}"] * bool(
+            self.served
+        )
+
+
+NO_FEATURES = Features()
+
+
 class ControlPlane(AbstractContextManager["ControlPlane"]):
     """etcd and kube-apiserver are started in `__init__`, the other programs on request.
 
@@ -46,9 +71,12 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
     recorded (`audit_records`).
     """
 
-    def __init__(self, programs: Programs, *, audited: str | None = None) -> None:
+    def __init__(
+        self, programs: Programs, *, audited: str | None = None, features: Features = NO_FEATURES
+    ) -> None:
         self.programs = programs
         self._audited = audited
+        self._features = self._features_from_the_start = features
         self.folder = Path(tempfile.mkdtemp(prefix="policysched-controlplane-"))
         self._guardian = Guardian()
         self._guardian.folder(self.folder)
@@ -102,11 +130,14 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
                 process.kill()
         self._processes = [self._etcd, self._apiserver]
         self._close_connections()
+        changed = self._features != self._features_from_the_start
         if self._apiserver.running:
             self._apiserver.resume()
         else:
             self.start_apiserver()
-        self.sweep()
+        self.sweep()  # with the features that served the objects
+        if changed:
+            self.restart_apiserver(features=self._features_from_the_start)
 
     def sweep(self) -> None:
         """Delete all objects that tests created; running programs continue."""
@@ -127,16 +158,19 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
     def kill_apiserver(self) -> None:
         self._apiserver.kill()
 
-    def start_apiserver(self) -> None:
+    def start_apiserver(self, *, features: Features | None = None) -> None:
         """Start again after a stop: the same port, objects and credentials. Returns when it is
-        ready.
+        ready. `features` replaces the cluster's features, also for programs that start later, until
+        `reset`.
         """
         assert not self._apiserver.running, "the API server is running already"
+        if features is not None:
+            self._features = features
         self._apiserver = self._start_apiserver()
 
-    def restart_apiserver(self) -> None:
+    def restart_apiserver(self, *, features: Features | None = None) -> None:
         self.kill_apiserver()
-        self.start_apiserver()
+        self.start_apiserver(features=features)
 
     def pause_apiserver(self) -> None:
         """Freeze the API server: the kernel accepts connections, and no request is answered."""
@@ -307,6 +341,8 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
                 "--allow-privileged=true",
                 # Without it, a clean shutdown waits too long for open watches.
                 "--shutdown-watch-termination-grace-period=1s",
+                *self._features.gate_flags(),
+                *self._features.runtime_flags(),
                 *self._audit_flags(),
             ],
         )
@@ -335,6 +371,7 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
         process = self._start(
             name,
             [
+                *self._features.gate_flags(),
                 *flags,
                 f"--bind-address={HOST}",
                 f"--secure-port={port}",

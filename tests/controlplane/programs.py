@@ -68,7 +68,7 @@ def find_programs(environ: Mapping[str, str] = os.environ) -> Programs:
         if isinstance(binary, Missing):
             programs[name] = binary
         else:
-            version = None if name == "etcd" else kubernetes_version()
+            version = None if name == "etcd" else kubernetes_version(environ)
             programs[name] = Program((str(binary), name), version)
     return Programs(MappingProxyType(programs))
 

@@ -26,6 +26,8 @@ CLUSTER_SCOPED = (
     "/apis/node.k8s.io/v1/runtimeclasses",
     "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    # Last: their objects are removed with them.
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 )
 # Owners before what they own: a controller that still runs would recreate it.
 NAMESPACED = (
@@ -52,6 +54,15 @@ NAMESPACED = (
     "/apis/events.k8s.io/v1/events",
     "/apis/rbac.authorization.k8s.io/v1/roles",
     "/apis/rbac.authorization.k8s.io/v1/rolebindings",
+)
+# Served only where `Features` or the release of Kubernetes has them.
+OPTIONAL = (
+    "/apis/scheduling.k8s.io/v1alpha3/compositepodgroups",
+    "/apis/scheduling.k8s.io/v1beta1/podgroups",
+    "/apis/scheduling.k8s.io/v1beta1/workloads",
+    "/apis/scheduling.k8s.io/v1alpha2/podgroups",
+    "/apis/scheduling.k8s.io/v1alpha2/workloads",
+    "/apis/resource.k8s.io/v1beta2/devicetaintrules",
 )
 NAMESPACES = frozenset(
     f"/api/v1/namespaces/{name}" for name in ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -85,9 +96,18 @@ def sweep(api: Api, *, keep: Set[str]) -> None:
 
 
 def _objects(api: Api) -> Iterator[tuple[str, Json]]:
-    for kind in (*NAMESPACED, *CLUSTER_SCOPED, "/api/v1/namespaces"):
-        for item in api.items(kind):
+    for kind in (*NAMESPACED, *OPTIONAL, *CLUSTER_SCOPED, "/api/v1/namespaces"):
+        for item in _items(api, kind):
             yield _path(kind, item), item
+
+
+def _items(api: Api, kind: str) -> list[Json]:
+    try:
+        return api.items(kind)
+    except ApiError as error:
+        if error.status == 404 and kind in OPTIONAL:
+            return []
+        raise
 
 
 def _path(kind: str, item: Json) -> str:

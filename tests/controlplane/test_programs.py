@@ -30,7 +30,10 @@ def script(path: Path, body: str) -> Path:
 
 def put_in_cache(bare: dict[str, str], go_version: str) -> Path:
     folder = (
-        Path(bare["XDG_CACHE_HOME"]) / "policysched" / "controlplane" / f"{build.sources_key()}-{go_version}"
+        Path(bare["XDG_CACHE_HOME"])
+        / "policysched"
+        / "controlplane"
+        / f"{build.sources_key(bare)}-{go_version}"
     )
     return script(folder / "controlplane", "exit 0")
 
@@ -51,7 +54,37 @@ def test_without_go_a_cached_binary_of_any_go_version_is_used(bare: dict[str, st
     programs = find_programs(bare)
 
     assert programs["kube-scheduler"].argv == (str(binary), "kube-scheduler")
-    assert programs["kube-scheduler"].kubernetes_version == build.kubernetes_version()
+    assert programs["kube-scheduler"].kubernetes_version == build.kubernetes_version(bare)
+
+
+@pytest.mark.parametrize("release", build.GO_MODS)
+def test_the_environment_chooses_the_release(bare: dict[str, str], release: str) -> None:
+    bare[build.RELEASE_VARIABLE] = release
+    binary = put_in_cache(bare, "go1.99.0")
+
+    programs = find_programs(bare)
+
+    assert programs["kube-scheduler"].argv == (str(binary), "kube-scheduler")
+    version = programs["kube-scheduler"].kubernetes_version
+    assert version is not None
+    assert version.startswith(f"v{release}.")
+    others = [build.sources_key({build.RELEASE_VARIABLE: other}) for other in build.GO_MODS]
+    assert len(set(others)) == len(build.GO_MODS)
+
+
+def test_a_release_without_a_go_mod_is_an_error_that_names_the_others(bare: dict[str, str]) -> None:
+    with pytest.raises(build.BuildFailed, match=r"KUBERNETES is '1\.2'; it can be 1\.37 or 1\.36"):
+        find_programs({**bare, build.RELEASE_VARIABLE: "1.2"})
+
+
+def test_a_build_reads_the_go_mod_of_its_release(bare: dict[str, str], tmp_path: Path) -> None:
+    write = 'while [ "$1" != -o ]; do shift; done; echo "$GOFLAGS" > "$2"'
+    script(tmp_path / "bin" / "go", f'test "$1" = env && echo go1.98.0 && exit 0\n{write}')
+    bare["PATH"] += os.pathsep + os.environ["PATH"]
+
+    binary = build.make_binary({**bare, build.RELEASE_VARIABLE: "1.36"})
+
+    assert binary.read_text() == "-modfile=kubernetes-1.36.mod\n"
 
 
 def test_a_binary_of_another_go_version_is_not_used_where_go_can_build_one(

@@ -27,8 +27,8 @@ from tests.e2e.program import BIN, Running, kubectl
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 NAMESPACE = "policysched"
-CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/policysched"
+CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
 NEEDS_A_KUBELET = frozenset({"Deployment"})
 
@@ -39,6 +39,12 @@ BROKEN = "policy test version 1\ninclude kube_default\nfilter pool require node.
 def manifests(folder: Path = DEPLOY) -> list[Json]:
     """The manifests that `kubectl apply -k` would apply."""
     return [manifest for manifest in yaml.safe_load_all(_kustomized(folder)) if manifest]
+
+
+def example_policies(folder: Path = DEPLOY) -> Json:
+    """The ConfigMap that an administrator creates once."""
+    config_map: Json = yaml.safe_load((folder / "example-policies.yaml").read_text())
+    return config_map
 
 
 @cache
@@ -59,22 +65,14 @@ class Deployed:
         self.folder = folder
         self._started_count = 0
         applied = [manifest for manifest in manifests() if manifest["kind"] not in NEEDS_A_KUBELET]
+        applied.append(example_policies())
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(applied))
         self.kubeconfig = control_plane.service_account_kubeconfig(NAMESPACE, "policysched")
         wait_until_allowed(self.api, f"{NAMESPACE}:policysched", granted(applied))
-        self.say_that_nobody_led_before()
 
     def kubectl(self, *arguments: str, stdin: str = "", **environment: str) -> str:
         """As the cluster's admin."""
         return kubectl(self.control_plane.kubeconfig_path, *arguments, stdin=stdin, environment=environment)
-
-    def say_that_nobody_led_before(self) -> None:
-        """Release the Lease as a clean shutdown does. Otherwise the first leader waits 7 s for the
-        new Lease.
-        """
-        released = {"policysched.dev/released-after-transitions": "0"}
-        spec = {"holderIdentity": "", "acquireTime": "2026-01-01T00:00:00.000000Z", "leaseTransitions": 0}
-        self.api.patch(LEASE, {"metadata": {"annotations": released}, "spec": spec})
 
     # Policies
 

@@ -18,7 +18,7 @@ from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import pod
 from tests.controlplane.process import Process, free_ports
 from tests.controlplane.waiting import wait_for
-from tests.e2e.deployed import DEPLOY, NEEDS_A_KUBELET, PODS, manifests
+from tests.e2e.deployed import DEPLOY, NEEDS_A_KUBELET, PODS, example_policies, manifests
 from tests.e2e.permissions import granted, wait_until_allowed
 from tests.e2e.program import Running, kubectl
 
@@ -36,6 +36,7 @@ class Extending:
         self.port = free_ports(1)[0]
         self._started_count = 0
         applied = [manifest for manifest in manifests(EXTENDER) if manifest["kind"] not in NEEDS_A_KUBELET]
+        applied.append(example_policies(EXTENDER))
         if binds:
             applied += list(yaml.safe_load_all((EXTENDER / "binding.yaml").read_text()))
         self.applied = applied

@@ -8,11 +8,11 @@ import yaml
 
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
-from tests.e2e.deployed import DEPLOY, LEASE, NAMESPACE, Deployed, manifests
+from tests.e2e.deployed import DEPLOY, LEASE, NAMESPACE, Deployed, example_policies, manifests
 from tests.e2e.permissions import Permission, granted, wait_until_allowed
 
 OURS = "kube-default"
-"""The policy that `deploy/` ships."""
+"""The policy of `deploy/example-policies.yaml`."""
 
 SOON_EXPIRED = {
     "leader_election": {
@@ -69,7 +69,7 @@ def test_kube_scheduler_takes_over_from_a_dead_policysched_and_back(
 def test_the_stock_scheduler_is_a_standby_for_every_shipped_policy() -> None:
     shipped = {manifest["kind"]: manifest for manifest in manifests(DEPLOY / "break-glass")}
     config = yaml.safe_load(shipped["ConfigMap"]["data"]["config.yaml"])
-    policies = next(manifest for manifest in manifests() if manifest["metadata"]["name"] == "policies")
+    policies = example_policies()
 
     names = [profile["schedulerName"] for profile in config["profiles"]]
 

@@ -22,8 +22,10 @@ from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream
 from policysched.kube.decode.devices import EXTENDED_RESOURCE_CLAIM_ANNOTATION
 from policysched.kube.leader_election import LeaderElector
 from policysched.kube.write.report_content import EventContent
+from policysched.model.pod_groups import GROUP_ANNOTATION, GROUP_LABEL
 from policysched.runtime import telemetry
 from policysched.runtime.scheduler_app import SchedulerApp
+from policysched.sandbox.apiserver.kinds import POD_GROUP_KINDS
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
 from tests.controlplane.volumes import claim, local_volume, storage_class, using
@@ -85,7 +87,7 @@ class Recorder:
 
     def _note(self, request: ApiRequest) -> None:
         path = re.fullmatch(
-            r"/(?:api|apis/(?P<group>[^/]+))/v1(?:/namespaces/[^/]+(?=/))?/(?P<kind>[a-z]+)(?:/(?P<name>[^/]+))?(?P<sub>/[a-z]+)?",
+            r"/(?:api|apis/(?P<group>[^/]+))/v1[a-z0-9]*(?:/namespaces/[^/]+(?=/))?/(?P<kind>[a-z]+)(?:/(?P<name>[^/]+))?(?P<sub>/[a-z]+)?",
             request.path,
         )
         assert path is not None, f"unknown path: {request.path}"
@@ -107,7 +109,7 @@ def test_rbac_grants_what_a_run_uses_and_nothing_else() -> None:
     used: set[Use] = set()
 
     async def scenario() -> None:
-        world = World()
+        world = World(extra_kinds=POD_GROUP_KINDS)
         roads = [Recorder(world.road(), somebody_else_writes_first(world)), Recorder(world.road())]
         app = shipped(world, *roads)
         create_what_the_program_is_given(world)
@@ -132,6 +134,8 @@ def test_rbac_grants_what_a_run_uses_and_nothing_else() -> None:
             await until(lambda: world.node_of("accelerated"), "a pod with devices to be bound")
             stands_for_a_resource(world)
             await until(lambda: world.node_of("card"), "a pod with an extended resource to be bound")
+            in_groups(world)
+            await until(lambda: len(group_statuses(world)) == 3, "the status of a group of each API")
             elsewhere(world, app)
             await until(lambda: app.binder.counts.lost == 1, "a bind that comes too late")
             urgent = {"priorityClassName": "urgent"}
@@ -276,6 +280,31 @@ def create_what_the_program_is_given(world: World) -> None:
             world.local.create(plural, "policysched", manifest)
     config = world.local.get("configmaps", "policysched", "policies")
     assert config is not None
+    with_groups = {"pod-groups.policy": data_file("policies", "pod-groups.policy").read_text()}
+    world.local.update("configmaps", config, lambda obj: {**obj, "data": {**obj["data"], **with_groups}})
+
+
+def in_groups(world: World) -> None:
+    """A pod in a group of each API."""
+    for kind in POD_GROUP_KINDS:
+        if kind.name == "PodGroup":
+            spec = {"minMember": 1, "schedulingPolicy": {"gang": {"minCount": 1}}}
+            name = kind.group.partition(".")[2].replace(".", "-")
+            group = {"metadata": {"name": name}, "spec": spec}
+            world.server.registry.create(kind, "default", group)
+            more: dict[str, dict[str, Any]] = {
+                "scheduling.k8s.io": {"spec": {"schedulingGroup": {"podGroupName": name}}},
+                "scheduling.x-k8s.io": {"labels": {GROUP_LABEL: name}},
+                "scheduling.volcano.sh": {"annotations": {GROUP_ANNOTATION: name}},
+            }
+            world.add_pod(f"of-{name}", scheduler="pod-groups", cpu="1m", **more[kind.group])
+
+
+def group_statuses(world: World) -> list[Any]:
+    """The status of each group that has one."""
+    stored = [world.server.store.collection(kind.stored_as) for kind in POD_GROUP_KINDS]
+    objects = [entry.obj for entries in stored for entry in entries.in_namespace("default")]
+    return [obj["status"] for obj in objects if obj.get("status")]
 
 
 def somebody_elses() -> dict[str, Any]:
@@ -298,11 +327,7 @@ def pending_words(pod: dict[str, Any]) -> EventContent:
 
 
 def test_the_deployed_policy_equals_the_shipped_one() -> None:
-    (config,) = [
-        manifest
-        for manifest in manifests()
-        if manifest["kind"] == "ConfigMap" and manifest["metadata"]["name"] == "policies"
-    ]
+    config = yaml.safe_load((DEPLOY / "example-policies.yaml").read_text())
 
     assert config["data"] == {"kube-default.policy": data_file("policies", "kube-default.policy").read_text()}
 
@@ -329,6 +354,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def test_the_manifests_apply_twice_to_the_sandbox(cluster: Cluster) -> None:
     cluster.kubectl("apply", "-k", str(DEPLOY), "--dry-run=client")
     cluster.kubectl("apply", "-k", str(DEPLOY))
+    cluster.kubectl("create", "-f", str(DEPLOY / "example-policies.yaml"))
     kept = '{"data":{"kube-default.policy":"kept"}}'
     cluster.kubectl(
         "patch", "configmap", "policies-last-good", "-n", "policysched", "--type=merge", "-p", kept
@@ -348,6 +374,7 @@ def test_the_shipped_service_account_suffices_to_bind_report_and_reload(
 ) -> None:
     """On a real API server with RBAC: only the ServiceAccount, roles and objects of deploy/."""
     items = [manifest for manifest in manifests() if manifest["kind"] != "Deployment"]
+    items.append(yaml.safe_load((DEPLOY / "example-policies.yaml").read_text()))
     admin = Admin(control_plane)
     admin.kubectl("apply", "-f", "-", stdin=json.dumps({"kind": "List", "apiVersion": "v1", "items": items}))
     control_plane.create_namespace("team")
@@ -364,7 +391,7 @@ def test_the_shipped_service_account_suffices_to_bind_report_and_reload(
             wait_for(lambda: admin.said("web", "Scheduled"), "the event")
             (why,) = wait_for(lambda: admin.said("huge", "FailedScheduling"), "the reason")
             assert why == (
-                "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: "
+                "0/1 nodes are available: 1 Insufficient cpu. preemption: "
                 "0/1 nodes are available: 1 Preemption is not helpful for scheduling."
             )
 

@@ -106,6 +106,61 @@ def test_a_gang_is_bound_completely_or_not_at_all(deployed: Deployed) -> None:
     assert "trainer" in why["note"]
 
 
+def test_a_resize_counts_until_the_kubelet_rejects_it(deployed: Deployed) -> None:
+    deployed.control_plane.add_node(ready_node("a", cpu="4"))
+    deployed.put_policies(main=PLAIN)
+
+    with deployed.running():
+        deployed.create("web", cpu="1")
+        deployed.bound("web")
+        resize(deployed, "web", cpu="3500m")
+        report_as_kubelet(deployed, "web", actual="1", allocated="1", pending="Deferred")
+        deployed.create("deferred", cpu="2")
+        waits = deployed.event("deferred", "FailedScheduling")["note"]
+        report_as_kubelet(deployed, "web", actual="1", allocated="1", pending="Infeasible")
+        deployed.bound("deferred")
+        report_as_kubelet(deployed, "web", actual="1", allocated="1500m", pending="Infeasible")
+        deployed.create("allocated", cpu="1")
+        too_much = deployed.event("allocated", "FailedScheduling")["note"]
+        report_as_kubelet(deployed, "web", actual="1", allocated="1", pending="Infeasible")
+        deployed.bound("allocated")
+
+    assert waits.startswith("0/1 nodes are available: 1 Insufficient cpu.")
+    assert too_much.startswith("0/1 nodes are available: 1 Insufficient cpu.")
+
+
+def test_a_resize_of_the_pods_own_resources_counts(deployed: Deployed) -> None:
+    deployed.control_plane.add_node(ready_node("a", cpu="4"))
+    deployed.put_policies(main=PLAIN)
+
+    with deployed.running():
+        deployed.create("web", cpu="1", resources={"requests": {"cpu": "1"}})
+        deployed.bound("web")
+        amounts = {"resources": {"requests": {"cpu": "3"}}, "allocatedResources": {"cpu": "3"}}
+        deployed.api.patch(f"{PODS}/web/status", {"status": amounts})
+        deployed.create("second", cpu="2")
+        why = deployed.event("second", "FailedScheduling")["note"]
+
+    assert why.startswith("0/1 nodes are available: 1 Insufficient cpu.")
+
+
+def test_a_node_that_another_component_nominated_stays_when_no_node_fits(deployed: Deployed) -> None:
+    deployed.control_plane.add_node(ready_node("a", cpu="4"))
+    deployed.put_policies(main=PLAIN)
+    deployed.create("web", cpu="8")
+    deployed.api.patch(f"{PODS}/web/status", {"status": {"nominatedNodeName": "soon"}})
+
+    with deployed.running():
+        deployed.event("web", "FailedScheduling")
+        deployed.condition("web")
+        deployed.control_plane.add_node(ready_node("soon", cpu="16"))
+        deployed.create("greedy", cpu="10")
+        node = deployed.bound("web")
+
+    assert node == "soon"
+    assert deployed.node_of("greedy") == ""
+
+
 TEAMS = """\
 policy test version 1
 include kube_default
@@ -212,6 +267,30 @@ def test_a_restart_with_a_bad_policy_in_place_runs_the_last_known_good_one(deplo
 
         assert deployed.bound("web") == "b"
         assert after.state_of("test") == "last_known_good"
+
+
+def resize(deployed: Deployed, name: str, *, cpu: str) -> None:
+    container = {"name": "main", "resources": {"requests": {"cpu": cpu}}}
+    body = {"spec": {"containers": [container]}}
+    strategic = "application/strategic-merge-patch+json"
+    deployed.api.patch(f"{PODS}/{name}/resize", body, content_type=strategic)
+
+
+def report_as_kubelet(deployed: Deployed, name: str, *, actual: str, allocated: str, pending: str) -> None:
+    """The kubelet's report of the container and of a resize that it has not done."""
+    image = "registry.test/app:1"
+    container = {
+        "name": "main",
+        "image": image,
+        "imageID": image,
+        "ready": True,
+        "restartCount": 0,
+        "resources": {"requests": {"cpu": actual, "memory": "64Mi"}},
+        "allocatedResources": {"cpu": allocated, "memory": "64Mi"},
+    }
+    condition = {"type": "PodResizePending", "status": "True", "reason": pending}
+    status = {"phase": "Running", "containerStatuses": [container], "conditions": [condition]}
+    deployed.api.patch(f"{PODS}/{name}/status", {"status": status})
 
 
 def nodes(deployed: Deployed) -> dict[str, str]:

@@ -8,7 +8,7 @@ from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
 from tests.controlplane.volumes import CLAIMS, CLASSES, VOLUMES, claim, local_volume, storage_class, using
 from tests.controlplane.waiting import wait_for
-from tests.e2e.deployed import PLAIN, Deployed
+from tests.e2e.deployed import PLAIN, PODS, Deployed
 
 BINDER = "--controllers=persistentvolume-binder-controller,ephemeral-volume-controller"
 
@@ -66,6 +66,30 @@ def test_a_volume_is_provisioned_for_a_claim_once_its_pod_has_a_node(
     assert node == "a"
     assert data["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == "a"
     wait_until_bound(deployed, "data")
+
+
+def test_a_pod_is_nominated_while_its_claim_is_provisioned(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    deployed = Deployed(control_plane, tmp_path)
+    control_plane.add_node(ready_node("a"))
+    deployed.put_policies(main=PLAIN)
+    deployed.api.post(CLASSES, storage_class("made", "example.com/not-running"))
+    deployed.api.post(CLAIMS, claim("data", "made", size="1Mi"))
+
+    with deployed.running():
+        deployed.create("web", volumes=using("data"))
+        selected = wait_for(
+            lambda: (
+                deployed.api.get(f"{CLAIMS}/data")["metadata"]
+                .get("annotations", {})
+                .get("volume.kubernetes.io/selected-node")
+            ),
+            "the node of the claim",
+        )
+        status = deployed.api.get(f"{PODS}/web")["status"]
+
+    assert (selected, status["nominatedNodeName"]) == ("a", "a")
 
 
 def test_a_pod_waits_for_the_claim_of_its_ephemeral_volume(

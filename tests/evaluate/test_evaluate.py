@@ -72,18 +72,50 @@ def test_reasons_of_a_verdict_without_a_node_stay_what_they_were() -> None:
     assert again.selected == "a"
 
 
-def test_scaleup_would_not_help_only_where_every_refusing_rule_says_scaleup_no() -> None:
-    evaluator = Evaluator(world([node("a"), node("b", cpu="1")]))
-    hot = rx(MONDAY_NS, a=9e9, b=9e9)
-    cool = "filter cool require rx < 800Mbps missing reject scaleup no"
+COOL = "filter cool require rx < 800Mbps missing pass scaleup no"
 
-    pending_by_policy = ask(evaluator, plan_of(RX, cool), pod(cpu="2"), samples=hot)
-    also_too_small = ask(evaluator, plan_of(RX, "filter node_resources_fit", cool), pod(cpu="2"), samples=hot)
-    no_nodes = ask(Evaluator(world()), plan_of(RX, cool), pod(), samples=hot)
+
+def test_scaleup_would_not_help_where_a_rule_says_so_about_each_kind_of_node() -> None:
+    evaluator = Evaluator(world([node("a"), node("b", cpu="1")]))
+    hot, one_hot = rx(MONDAY_NS, a=9e9, b=9e9), rx(MONDAY_NS, a=9e9, b=0)
+    plan = plan_of(RX, "filter node_resources_fit", COOL)
+
+    pending_by_policy = ask(evaluator, plan, pod(cpu="2"), samples=hot)
+    one_is_only_too_small = ask(evaluator, plan, pod(cpu="2"), samples=one_hot)
+    no_nodes = ask(Evaluator(world()), plan, pod(), samples=hot)
 
     assert pending_by_policy.scaleup_would_not_help()
-    assert not also_too_small.scaleup_would_not_help()
+    assert not one_is_only_too_small.scaleup_would_not_help()
     assert not no_nodes.scaleup_would_not_help()
+
+
+@pytest.mark.parametrize(
+    ("taint", "labels"),
+    [("node-role.kubernetes.io/control-plane", {"pool": "a"}), (None, {"pool": "other"})],
+)
+def test_nodes_that_the_pod_can_never_use_do_not_ask_for_a_scaleup(
+    taint: str | None, labels: dict[str, str]
+) -> None:
+    taints = [] if taint is None else [f"{taint}:NoSchedule"]
+    nodes = [node("worker", labels={"pool": "a"}), node("control", labels=labels, taints=taints)]
+    plan = plan_of(RX, "filter taint_toleration", "filter node_affinity", COOL)
+    web = pod(node_selector={"pool": "a"})
+
+    hot = ask(Evaluator(world(nodes)), plan, web, samples=rx(MONDAY_NS, worker=9e9, control=0))
+    alone = ask(Evaluator(world(nodes[1:])), plan, web, samples=rx(MONDAY_NS, control=0))
+
+    assert hot.scaleup_would_not_help()
+    assert not alone.scaleup_would_not_help()
+
+
+def test_a_node_that_is_not_ready_counts_as_a_kind_that_a_scaleup_could_add() -> None:
+    taints = ["node.kubernetes.io/not-ready:NoSchedule"]
+    evaluator = Evaluator(world([node("a"), node("b", taints=taints)]))
+    plan = plan_of(RX, "filter taint_toleration", COOL)
+
+    verdict = ask(evaluator, plan, pod(), samples=rx(MONDAY_NS, a=9e9, b=0))
+
+    assert not verdict.scaleup_would_not_help()
 
 
 # ── admission ────────────────────────────────────────────────────────────────────────────────────────────

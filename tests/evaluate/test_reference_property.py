@@ -26,6 +26,7 @@ from tests.evaluate.clusters import (
     scenes,
 )
 from tests.evaluate.policies import CORNERS, corner
+from tests.reference.builtins.taint_toleration import all_tolerated
 from tests.strategies import policies
 from tests.strategies import program as checked
 
@@ -90,17 +91,17 @@ def verdicts_agree(program: Program, scene: Scene) -> None:
         verdict = evaluator.evaluate(
             compiled, pod, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples
         )
-        is_short_for(verdict, slow, scene)
+        is_short_for(verdict, slow, pod, scene)
 
 
-def is_short_for(verdict: evaluate.Verdict, slow: PlacementExplanation, scene: Scene) -> None:
+def is_short_for(verdict: evaluate.Verdict, slow: PlacementExplanation, pod: Pod, scene: Scene) -> None:
     assert verdict.pod_rejection == slow.pod_rejection
     assert verdict.selected == slow.selected
     if slow.pod_rejection is None:
         assert verdict.feasible_count == len(slow.feasible)
         assert verdict.node_count == len(scene.cache.nodes)
         assert dict(verdict.reason_counts()) == counted(slow)
-        assert verdict.scaleup_would_not_help() == only_scaleup_no(slow)
+        assert verdict.scaleup_would_not_help() == only_scaleup_no(slow, pod, scene)
     if slow.selected is not None:
         assert verdict.score == slow.totals[slow.selected]
 
@@ -123,10 +124,10 @@ def nominations_agree(program: Program, scene: Scene) -> None:
 
     verdict = evaluator.evaluate(compiled, first, **arguments)
 
-    is_short_for(verdict, reference.evaluate(program, first, scene.cache, **arguments), scene)
+    is_short_for(verdict, reference.evaluate(program, first, scene.cache, **arguments), first, scene)
     without_nominations = {**arguments, "nominated_pods": ()}
     again = evaluator.evaluate(compiled, first, **without_nominations)
-    is_short_for(again, reference.evaluate(program, first, scene.cache, **without_nominations), scene)
+    is_short_for(again, reference.evaluate(program, first, scene.cache, **without_nominations), first, scene)
 
 
 def counted(explanation: PlacementExplanation) -> dict[str, int]:
@@ -137,10 +138,26 @@ def counted(explanation: PlacementExplanation) -> dict[str, int]:
     return counts
 
 
-def only_scaleup_no(explanation: PlacementExplanation) -> bool:
-    """Every refused node is refused only by rules that a new node would not satisfy either."""
-    refused = explanation.rejections.values()
-    return bool(refused) and all(not refusal.scaleup for refusals in refused for refusal in refusals)
+def only_scaleup_no(explanation: PlacementExplanation, pod: Pod, scene: Scene) -> bool:
+    """Of the nodes whose labels and lasting taints suit the pod (or of all, if none does), each is refused by a rule
+    with `scaleup no`: so would be a new node of its kind."""
+    refused = explanation.rejections
+    blocked = {name for name, refusals in refused.items() if any(not refusal.scaleup for refusal in refusals)}
+
+    def suits(name: str) -> bool:
+        rules = {refusal.rule for refusal in refused[name]}
+        if "node_affinity" in rules:
+            return False
+        value = scene.cache.nodes[NodeName(name)]
+        kept = tuple(
+            taint
+            for taint in value.taints
+            if not taint.key.startswith(("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"))
+        )
+        return "taint_toleration" not in rules or all_tolerated(pod, replace(value, taints=kept))
+
+    kinds = {name for name in refused if suits(name)} or set(refused)
+    return bool(refused) and kinds <= blocked
 
 
 def subset_verdicts_agree(program: Program, scene: Scene) -> None:

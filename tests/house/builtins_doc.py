@@ -13,7 +13,12 @@ from importlib import import_module
 from pathlib import Path
 
 from policysched.builtins.declaration import BuiltinDeclaration, BuiltinParameter
-from policysched.builtins.registry import BUILTINS, KUBE_DEFAULT_VERSION, KUBE_SCHEDULER_RELEASES
+from policysched.builtins.registry import (
+    BUILTINS,
+    KUBE_DEFAULT_VERSION,
+    KUBE_SCHEDULER_RELEASES,
+    KubeSchedulerRelease,
+)
 from policysched.lang.ir.rules import BuiltinParamValue
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "builtins.md"
@@ -35,32 +40,68 @@ def page() -> str:
 
 def _releases() -> str:
     """What `include kube_default "1.35"` includes instead."""
-    lines = [
-        "## Older releases\n",
-        f"`include kube_default` is that of {KUBE_DEFAULT_VERSION}. With the number of an older release it adds what that one did. Filters and their "
-        "reasons, scores and weights are otherwise the same in these releases.\n",
-        "| `include kube_default` | brings |",
-        "|---|---|",
+    releases = KUBE_SCHEDULER_RELEASES
+    newest = releases[KUBE_DEFAULT_VERSION]
+    rows = {"first filters": [_listed(release.default_filters[:2]) for release in releases.values()]}
+    for builtin in newest.builtins:
+        lacking = [builtin.name in release.missing_builtins for release in releases.values()]
+        unscored = [builtin.name in release.builtins_without_score for release in releases.values()]
+        if any(lacking):
+            rows[f"`{builtin.name}`"] = ["no" if lacks else "yes" for lacks in lacking]
+        if any(unscored):
+            rows[f"score of `{builtin.name}`"] = ["no" if lacks else "yes" for lacks in unscored]
+        for parameter in (*builtin.filter_parameters, *builtin.parameters):
+            of_releases = [_value_in(release, builtin, parameter) for release in releases.values()]
+            if len(set(of_releases)) > 1:
+                rows[f"`{builtin.name} {{ {parameter.name} }}`"] = [f"`{value}`" for value in of_releases]
+    rows["message `no new claims to deallocate` and the like"] = [
+        "yes" if release.says_claims else "no" for release in releases.values()
     ]
-    for version, release in KUBE_SCHEDULER_RELEASES.items():
-        differences = [f"no `{name}`" for name in sorted(release.missing_builtins)]
-        differences += [f"no score of `{name}`" for name in sorted(release.builtins_without_score)]
-        for name, words in (
-            *release.filter_parameter_values.items(),
-            *release.score_parameter_values.items(),
-        ):
-            differences.append(
-                f"`{name} {{ {', '.join(f'{parameter} = {word}' for parameter, word in words.items())} }}`"
-            )
-        lines.append(f'| `"{version}"` | {", ".join(differences) or "everything above"} |')
-    lines += [
+    rows["message `found a potential placement for pod on node ...`"] = [
+        "yes" if release.says_placement else "no" for release in releases.values()
+    ]
+    lines = [
+        "## Releases\n",
+        f"`include kube_default` is that of {KUBE_DEFAULT_VERSION}. With the number of an older release it adds what that one did. Filters and their "
+        "reasons, scores and weights are otherwise the same in these releases. Feature gates are at each release's defaults. The messages are those of "
+        "the release whose default filters a policy has, in their order.\n",
+        "| | " + " | ".join(f'`"{version}"`' for version in releases) + " |",
+        "|---" * (1 + len(releases)) + "|",
+        *(f"| {title} | {' | '.join(cells)} |" for title, cells in rows.items()),
         "",
-        "Not told apart: how releases before 1.36 read requests of a pod whose pod-level resources are being resized, and which in-tree volume "
-        "plugins they took for migrated to CSI drivers (`CSINode` annotations); here both are as in 1.36. Feature gates are at each release's defaults. Where a gate that is off by default before 1.36 concerns fields "
-        "of ResourceSlices alone (device taints, binding conditions, partitionable devices, consumable capacity), nothing differs here: the API "
-        "server of that release drops the fields.\n",
+        _NOT_TOLD_APART,
     ]
     return "\n".join(lines)
+
+
+def _value_in(
+    release: KubeSchedulerRelease, builtin: BuiltinDeclaration, parameter: BuiltinParameter
+) -> BuiltinParamValue:
+    of_filter = parameter in builtin.filter_parameters
+    values = release.filter_parameter_values if of_filter else release.score_parameter_values
+    return values.get(builtin.name, {}).get(parameter.name, parameter.default)
+
+
+_NOT_TOLD_APART = """Not told apart; here these are as in 1.37, whatever release a policy includes:
+
+- what a pod counts while it is resized in place (1.36: the sum of the largest amounts of its containers; 1.37: the largest
+  sum), also how releases before 1.36 read pod-level resources then;
+- DeviceTaintRules, which kube-scheduler reads by default since 1.37; policysched reads them where the API server serves
+  them as resource.k8s.io/v1, which is since 1.37;
+- the device search: 1.36 mixes up the counters of pools that have one name and different drivers, forgets devices of a
+  request in `distinctAttribute`, skips devices without free capacity in a request for all devices, and rounds fractional
+  ranges of capacity up to whole numbers;
+- the message of a selector that fails (1.37 names the device and gives advice) and that of a claim for too many devices;
+- in an allocation, a configuration that applies to all requests names none of them, as since 1.37;
+- which in-tree volume plugins releases before 1.36 took for migrated to CSI drivers (`CSINode` annotations).
+
+Where a gate that is off by default before 1.36 concerns fields of ResourceSlices alone (device taints, binding conditions,
+partitionable devices, consumable capacity), nothing differs here: the API server of that release drops the fields.
+
+Known differences from 1.37: a request for a capacity that no 64-bit integer can hold, or that is no multiple of a
+thousandth, stops the attempt there and is rounded up here; where several CSIStorageCapacities have room for a claim on
+a node, the score of `volume_binding` reads the largest here and any of them there.
+"""
 
 
 def _section(builtin: BuiltinDeclaration) -> str:

@@ -1,6 +1,7 @@
 """The engine and the reference implementation read every attribute, with the value that the objects have."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
@@ -15,6 +16,7 @@ from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.lang.types.kinds import TypeKind
 from policysched.model.namespaces import Namespace
+from policysched.model.pod_groups import PodGroup, PodGroupKey
 from policysched.model.pods import Pod, QueuedPodInfo
 from tests.builders import node, placed, pod_manifest, world
 from tests.reference import attributes as plain
@@ -40,7 +42,17 @@ def a_pod(name: str) -> Pod:
         spec={"serviceAccountName": "robot", "activeDeadlineSeconds": 600},
     )
     manifest["metadata"]["ownerReferences"] = [OWNER]
-    return core_objects.decode_pod(manifest).pod
+    group = PodGroup(
+        PodGroupKey("scheduling.k8s.io", "default", "train"),
+        uid="g",
+        api_version="v1beta1",
+        minimum=3,
+        topology="rack",
+        timeout_ns=600 * 10**9,
+        disruption="all",
+        workload="training",
+    )
+    return replace(core_objects.decode_pod(manifest).pod, group=group)
 
 
 def a_world() -> ClusterCache:
@@ -79,6 +91,13 @@ VALUES: Mapping[str, str] = {
     "pod.service_account": "robot",
     "pod.images": "registry.example.com/app:1",
     "pod.tolerations": "dedicated",
+    "pod.group.name": "train",
+    "pod.group.min": "3",
+    "pod.group.topology": "rack",
+    "pod.group.timeout": "10m",
+    "pod.group.disruption": "all",
+    "pod.group.workload": "training",
+    "pod.group.api": "scheduling.k8s.io",
     "node.name": "a",
     "node.labels": "label of a",
     "node.annotations": "annotation of a",

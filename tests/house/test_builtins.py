@@ -58,25 +58,31 @@ def test_the_page_says_what_each_built_in_reads_how_it_scores_and_its_source(nam
     if builtin.scores:
         assert "\nScore" in section
     assert re.search(
-        r"^- source: kubernetes v1\.36\.\d pkg/scheduler/framework/plugins/\w+", section, re.MULTILINE
+        r"^- source: kubernetes v1\.37\.\d pkg/scheduler/framework/plugins/\w+", section, re.MULTILINE
     )
 
 
-@pytest.mark.parametrize(
-    "version", [version for version in KUBE_SCHEDULER_RELEASES if version != KUBE_DEFAULT_VERSION]
-)
-def test_the_page_lists_every_difference_of_an_older_release(version: str) -> None:
-    (row,) = [line for line in written_page().splitlines() if line.startswith(f'| `"{version}"`')]
+def test_the_page_lists_every_difference_of_a_release() -> None:
+    header, *rows = [
+        line.strip("| ").split(" | ") for line in section_of("Releases").splitlines() if "|" in line
+    ]
+    assert header == [f'`"{version}"`' for version in KUBE_SCHEDULER_RELEASES]
+    table = {title: dict(zip(KUBE_SCHEDULER_RELEASES, cells, strict=True)) for title, *cells in rows[1:]}
 
-    release = KUBE_SCHEDULER_RELEASES[version]
-    differences = {
-        *release.missing_builtins,
-        *release.builtins_without_score,
-        *release.filter_parameter_values,
-        *release.score_parameter_values,
-    }
-    assert set(re.findall(r"`([a-z_]+)", row)) == differences
-    assert differences or "everything above" in row
+    first = table.pop("first filters")
+    for version, release in KUBE_SCHEDULER_RELEASES.items():
+        assert first[version] == ", ".join(f"`{name}`" for name in release.default_filters[:2])
+        for name in release.missing_builtins:
+            assert table[f"`{name}`"][version] == "no"
+        for name in release.builtins_without_score:
+            assert table[f"score of `{name}`"][version] == "no"
+        values = (*release.filter_parameter_values.items(), *release.score_parameter_values.items())
+        for name, words in values:
+            for parameter, word in words.items():
+                assert table[f"`{name} {{ {parameter} }}`"][version] == f"`{word}`"
+    newest = {title: cells[KUBE_DEFAULT_VERSION] for title, cells in table.items()}
+    assert "no" not in [word for title, word in newest.items() if not title.startswith("message")]
+    assert all(len(set(cells.values())) > 1 for cells in table.values())
 
 
 def written_page() -> str:

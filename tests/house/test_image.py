@@ -46,6 +46,7 @@ def test_all_build_inputs_of_the_package_are_copied() -> None:
 
     needed = {
         "pyproject.toml",
+        "requirements.lock",
         project["project"]["readme"],
         *project["project"]["license-files"],
         *wheel["packages"],

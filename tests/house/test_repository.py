@@ -11,7 +11,7 @@ import yaml
 from policysched.cli import main
 from tests.house.docs import ROOT, written_pages
 
-MAKE_TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+MAKE_TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def hooks_here() -> list[dict[str, Any]]:
@@ -64,7 +64,9 @@ def test_the_hooks_here_look_at_every_shipped_policy() -> None:
     (pattern,) = [hook["files"] for hook in hooks_here() if hook["id"] == "policysched-lint"]
 
     assert policies
-    assert [path for path in (*policies, "deploy/policies.yaml") if not re.search(pattern, path)] == []
+    assert [
+        path for path in (*policies, "deploy/example-policies.yaml") if not re.search(pattern, path)
+    ] == []
 
 
 def test_the_workflow_and_the_gate_run_the_test_command_of_the_readme() -> None:
@@ -81,7 +83,9 @@ def test_every_documented_make_target_exists() -> None:
     named = {
         target
         for page in written_pages()
-        for target in re.findall(r"(?:^|`)make ([a-z]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+        for target in re.findall(
+            r"(?:^|`)make ([a-z]+(?:-[a-z]+)*)", page.read_text(encoding="utf-8"), re.MULTILINE
+        )
     }
 
     assert {"demo", "test", "setup"} <= named

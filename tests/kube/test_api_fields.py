@@ -32,7 +32,10 @@ IRRELEVANT: tuple[tuple[str, str], ...] = (
         core.Container.readinessProbe core.Container.resizePolicy core.Container.securityContext
         core.Container.startupProbe core.Container.stdin core.Container.stdinOnce
         core.Container.terminationMessagePath core.Container.terminationMessagePolicy core.Container.tty
-        core.Container.volumeDevices core.Container.volumeMounts core.Container.workingDir
+        core.Container.volumeDevices core.Container.workingDir
+        core.VolumeMount.mountPath core.VolumeMount.mountPropagation core.VolumeMount.name
+        core.VolumeMount.readOnly core.VolumeMount.recursiveReadOnly core.VolumeMount.subPath
+        core.VolumeMount.subPathExpr
         core.ContainerRestartRule.exitCodes core.ContainerPort.name core.ImageVolumeSource.pullPolicy
         """,
     ),
@@ -50,8 +53,9 @@ IRRELEVANT: tuple[tuple[str, str], ...] = (
         "core.ResourceRequirements.claims",
     ),
     (
-        "When a placed pod is evicted; a placement does not depend on it.",
+        "When and how a placed pod is evicted; a placement does not depend on it.",
         """
+        core.PodSpec.evictionResponders
         core.Toleration.tolerationSeconds core.Taint.timeAdded
         resource.DeviceToleration.tolerationSeconds resource.DeviceTaint.timeAdded
         """,
@@ -76,6 +80,10 @@ IRRELEVANT: tuple[tuple[str, str], ...] = (
         core.Volume.projected core.Volume.quobyte core.Volume.scaleIO core.Volume.secret core.Volume.storageos
         core.Volume.vsphereVolume
         """,
+    ),
+    (
+        "For the reader of a ResourcePoolStatusRequest.",
+        "resource.ResourceSliceSpec.partitionTypeAttribute",
     ),
     (
         "How a volume is mounted; it is told apart from others by the fields that are read.",
@@ -234,7 +242,7 @@ def test_planted_field_of_a_later_release_is_reported(planted: str) -> None:
 
 def test_planted_decoder_that_ignores_a_field_is_reported() -> None:
     types = recorded()
-    read = fields_read(types) - {("resource.Device", "nodeAllocatableResourceMappings")}
+    read = fields_read(types) - {("resource.Device", "nodeAllocatableResources")}
 
     missed = list(unexplained(types, read, irrelevant_fields(), unread_fields()))
-    assert missed == ["resource.Device.nodeAllocatableResourceMappings"]
+    assert missed == ["resource.Device.nodeAllocatableResources"]

@@ -334,6 +334,27 @@ def test_a_bind_that_may_have_left_before_a_stall_is_sent_again_after_it() -> No
     on_virtual_time(scenario)
 
 
+def test_a_cancelled_bind_is_not_sent_unless_it_was_sent_before() -> None:
+    async def scenario() -> None:
+        script = Script([no_answer(), (201, {})])
+        sent, unsent = bind(pod_manifest("sent")), bind(pod_manifest("unsent"))
+        binding = Binding(script, settings=BindSettings(binders=1))
+        async with running(binding.binder.run()):
+            binding.binder.put(sent)
+            await until(lambda: script.asked, "the first request")
+            binding.binder.put(unsent)
+            for command in (sent, unsent):
+                binding.binder.cancel(command.uid, command.namespace)
+            await until(lambda: len(binding.outcomes) == 2, "both outcomes")
+
+        assert binding.outcomes[sent.uid] == BindConfirmed(sent.uid, sent.node)
+        assert binding.outcomes[unsent.uid] == BindRefused(unsent.uid, "not sent: cancelled")
+        assert {request.path.split("/")[-2] for request in script.asked} == {"sent"}
+        binding.binder.cancel(sent.uid, "nowhere")
+
+    on_virtual_time(scenario)
+
+
 class Server:
     """Binds pods after `latency_s`, except where `fails` names an answer. Asserts one request for a pod at a time."""
 

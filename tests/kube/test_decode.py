@@ -362,3 +362,19 @@ def test_binary_data_of_a_configmap_is_decoded_and_invalid_base64_is_reported() 
     for wrong in ({"a.policy": "%"}, {"a.policy": 3}, ["a"]):
         with pytest.raises(MalformedObject, match="binaryData"):
             read_binary(wrong)
+
+
+@pytest.mark.parametrize(
+    ("managers", "by_other"),
+    [(("autoscaler",), True), (("policysched",), False), (("autoscaler", "policysched"), False), ((), False)],
+)
+def test_managed_fields_tell_who_nominated_a_pod(managers: tuple[str, ...], by_other: bool) -> None:
+    manifest = pod_manifest("p")
+    fields = {"f:status": {"f:nominatedNodeName": {}}}
+    manifest["metadata"]["managedFields"] = [
+        *({"manager": manager, "fieldsV1": fields} for manager in managers),
+        {"manager": "kubelet", "fieldsV1": {"f:status": {"f:phase": {}}}},
+    ]
+    manifest["status"]["nominatedNodeName"] = "a"
+
+    assert core_objects.decode_pod(manifest).nominated_by_other is by_other

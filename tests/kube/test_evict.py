@@ -1,6 +1,7 @@
 """Evictions on the way to the API server: in which order, what is repeated, and what every answer means."""
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -256,3 +257,18 @@ def test_over_a_faulty_transport_each_victim_is_evicted_once_and_no_other_pod() 
         assert world.pod("high")["status"]["nominatedNodeName"] == "a"
 
     on_virtual_time(scenario)
+
+
+def test_an_eviction_for_no_node_nominates_nobody_and_says_why() -> None:
+    script = Script([OK, OK, OK])
+    command = replace(evict(ONE), node=None, message="gang default/train is incomplete")
+    bench = Bench(ApiClient(script))
+    on_virtual_time(lambda: _ignored(bench.outcome(command)))
+
+    assert [method for method, _ in asked(script)] == ["DELETE", "PATCH", "DELETE"]
+    condition = orjson.loads(script.asked[1].body or b"")["status"]["conditions"][0]
+    assert condition["message"] == "test: gang default/train is incomplete"
+
+
+async def _ignored(outcome: Awaitable[object]) -> None:
+    await outcome

@@ -8,6 +8,8 @@ from unittest.mock import patch
 
 import pytest
 
+from policysched.config.settings import NamespacedName
+from policysched.daemon.last_good_store import is_first_start
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import ApiRequest, ApiResponse, TransportError
 from policysched.kube.leader_election import LeaderElector, LeadershipStatus, LeaseSettings
@@ -21,14 +23,19 @@ LOSSY = FaultRates(
 )
 
 
+LAST_GOOD = NamespacedName("kube-system", "policies-last-good")
+
+
 def elector(world: World, name: str, road: MemoryTransport, seed: int = 0) -> LeaderElector:
+    api = ApiClient(road)
     return LeaderElector(
-        ApiClient(road),
+        api,
         LeaseSettings(),
         identity=name,
         monotonic_s=world.loop.time,
         now_ns=world.now_ns,
         random=Random(f"{name}{seed}"),
+        first_start=lambda: is_first_start(api, LAST_GOOD, 4.0),
     )
 
 
@@ -174,6 +181,60 @@ def test_a_lease_that_never_had_a_holder_is_acquired_without_waiting() -> None:
             await until(leader.leads, "one to lead")
 
             assert leader.may_decide()
+
+    on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("with_lease", [False, True])
+@pytest.mark.parametrize(
+    ("last_good", "waits"),
+    [
+        ({}, False),
+        ({"data": {"a.policy": "policy a version 1"}}, True),
+        ({"binaryData": {"a": "eA=="}}, True),
+        (None, True),
+    ],
+)
+def test_only_the_first_start_of_a_configuration_decides_at_once(
+    last_good: dict[str, Any] | None, *, with_lease: bool, waits: bool
+) -> None:
+    """Without a lease, or with one created a moment ago, an earlier leader may have bound a moment ago."""
+
+    async def scenario() -> None:
+        world = World()
+        if with_lease:
+            world.local.create("leases", "kube-system", {"metadata": {"name": "policysched"}, "spec": {}})
+        if last_good is not None:
+            metadata = {"metadata": {"name": LAST_GOOD.name}}
+            world.local.create("configmaps", LAST_GOOD.namespace, {**metadata, **last_good})
+        leader = elector(world, "one", world.road())
+
+        async with running(leader.run()):
+            await until(leader.leads, "one to lead")
+
+            assert leader.may_decide() is not waits
+            await until(leader.may_decide, "one to decide")
+
+    on_virtual_time(scenario)
+
+
+class _NoConfigMaps(MemoryTransport):
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        if "configmaps" in request.path:
+            raise TransportError("reset")
+        return await super().request(request)
+
+
+def test_the_first_start_waits_if_the_last_known_good_policies_cannot_be_read() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.local.create("configmaps", LAST_GOOD.namespace, {"metadata": {"name": LAST_GOOD.name}})
+        leader = elector(world, "one", _NoConfigMaps(world.server))
+
+        async with running(leader.run()):
+            await until(leader.leads, "one to lead")
+
+            assert leader.decides_in_s() > 5
 
     on_virtual_time(scenario)
 

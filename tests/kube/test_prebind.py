@@ -76,3 +76,25 @@ def test_planted_writer_that_gives_up_allocations_is_detected(monkeypatch: pytes
     monkeypatch.setattr("policysched.kube.write.claim_writes._UnlimitedRetries", lambda writer: writer)
 
     assert isinstance(written_over_a_road_that_is_cut(gives_devices=True), PrebindRefused)
+
+
+def test_the_nomination_is_written_first_and_not_needed_by_the_rest() -> None:
+    outcomes: list[PrebindOutcome] = []
+    nominated: list[object] = []
+
+    async def scenario() -> None:
+        world = World()
+        uid = world.add_pod("web")["metadata"]["uid"]
+        writer = PrebindWriter(
+            world.api(), outcomes.append, random=Random(1), connectivity=Connectivity(lambda: 0.0)
+        )
+        async with running(writer.run()):
+            for name, of in (("web", uid), ("gone", "uid-gone")):
+                writer.put(Prebind(PodUid(of), "default", name, NodeName("a"), (), (), nominate=True))
+            await asyncio.sleep(1)
+        nominated.append(world.pod("web")["status"].get("nominatedNodeName"))
+
+    on_virtual_time(scenario)
+
+    assert nominated == ["a"]
+    assert [type(outcome) for outcome in outcomes] == [PrebindWritten, PrebindWritten]

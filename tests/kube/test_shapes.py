@@ -11,6 +11,7 @@ from policysched.from_files.cluster_files import ClusterFiles
 from policysched.kube.decode import core_objects, storage
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.object_schemas import OBJECT_SCHEMAS
+from policysched.kube.decode.pod_groups import decode_pod_group
 from policysched.kube.decode.schema import (
     BOOLEAN,
     QUANTITY,
@@ -36,6 +37,9 @@ READERS: Mapping[str, Callable[[Any], object]] = {
     "ReplicaSet": lambda obj: core_objects.decode_pod_set(obj, "ReplicaSet"),
     "StatefulSet": lambda obj: core_objects.decode_pod_set(obj, "StatefulSet"),
     **storage.STORAGE_DECODERS,
+    "PodGroup.scheduling.k8s.io": lambda obj: decode_pod_group(obj, "scheduling.k8s.io", "v1beta1"),
+    "PodGroup.scheduling.x-k8s.io": lambda obj: decode_pod_group(obj, "scheduling.x-k8s.io", "v1alpha1"),
+    "PodGroup.scheduling.volcano.sh": lambda obj: decode_pod_group(obj, "scheduling.volcano.sh", "v1beta1"),
 }
 WRONG: tuple[Any, ...] = ("Wrong", 7, 1.5, True, 2**70, [], {}, [7], ["Wrong"], [None], {"a": 7}, {7: "a"})
 PYTHON = re.compile(

@@ -11,6 +11,7 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.node_usage import NodeUsage
 from policysched.lang.ir.expr import Owner
 from policysched.model.namespaces import Namespace
+from policysched.model.pod_groups import PodGroup
 from policysched.model.pods import Pod
 from tests.reference.context import ExpressionContext, namespace_share
 from tests.reference.values import MISSING, Value, saturated
@@ -54,6 +55,21 @@ _POD_PLAIN: dict[str, Callable[[Pod], Value]] = {
 }
 
 
+_GROUP: Mapping[str, Callable[[PodGroup], Value | None]] = {
+    "name": lambda group: group.key.name,
+    "min": lambda group: group.minimum,
+    "topology": lambda group: group.topology,
+    "timeout": lambda group: group.timeout_ns,
+    "disruption": lambda group: group.disruption,
+    "workload": lambda group: group.workload,
+    "api": lambda group: group.key.api,
+}
+
+
+def _present(field: Value | None) -> Value:
+    return MISSING if field is None else field
+
+
 def _pod_attribute(path: tuple[str, ...], pod: Pod, context: ExpressionContext) -> Value:
     match path:
         case ("labels", key):
@@ -79,6 +95,8 @@ def _pod_attribute(path: tuple[str, ...], pod: Pod, context: ExpressionContext) 
                 "the checker rejects reading the queue here"
             )
             return saturated(context.now_ns - context.queue_info.queued_ns)
+        case ("group", name):
+            return MISSING if pod.group is None else _present(_GROUP[name](pod.group))
         case (name,):
             return _POD_PLAIN[name](pod)
         case _:

@@ -10,8 +10,8 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.samples import Samples
 from policysched.cluster.volumes.availability import AvailableVolumes
-from policysched.lang.ir.expr import Expr, Stage
-from policysched.lang.ir.expr_analysis import stage_of
+from policysched.lang.ir.expr import Attr, Expr, Stage
+from policysched.lang.ir.expr_analysis import stage_of, walk
 from policysched.lang.ir.program import (
     Program,
     handles_extended_resources,
@@ -24,6 +24,7 @@ from policysched.lang.ir.verdict import NodeRuleScore, PlacementExplanation
 from policysched.model.identifiers import NodeName
 from policysched.model.messages import (
     NO_DEVICE_FILTER_MESSAGE,
+    NO_POD_GROUPS_MESSAGE,
     NO_VOLUME_FILTER_MESSAGE,
     OUTAGE_RULE,
     metric_outage_message,
@@ -138,6 +139,15 @@ def pod_rejection(context: ExpressionContext) -> str | None:
                 return outcome.text
     if context.pod.uncovered:
         return unsupported_message(context.pod.uncovered)
+    if context.pod.group_references:
+        gang = context.program.gang
+        reads_groups = gang is not None and any(
+            isinstance(part, Attr) and part.path[:1] == ("group",) for part in walk(gang.key)
+        )
+        if reads_groups and context.pod.group_problem is not None:
+            return context.pod.group_problem
+        if not reads_groups and context.pod.group_references[0].api == "scheduling.k8s.io":
+            return NO_POD_GROUPS_MESSAGE
     if context.pod.claims and not handles_volume_claims(context.program):
         return NO_VOLUME_FILTER_MESSAGE
     if context.pod.device_claims and not handles_resource_claims(context.program):

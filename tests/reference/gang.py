@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from policysched.lang.ir.expr import Expr
-from policysched.lang.ir.program import GangMode, OnTimeout, Program
+from policysched.lang.ir.program import DisruptionMode, GangMode, OnTimeout, Program
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
 from tests.reference.context import ExpressionContext, pod_context
@@ -14,7 +14,7 @@ from tests.reference.values import MISSING
 @dataclass(frozen=True, slots=True)
 class GangTerms:
     """`key` is namespace and group. `maximum` and `timeout_ns`: None for no limit. `topology`: the
-    topology key whose value must be equal on the nodes of all members."""
+    topology key whose value must be equal on the nodes of all members. `disruption`: how its running members are preempted."""
 
     key: tuple[str, str]
     minimum: int
@@ -23,6 +23,7 @@ class GangTerms:
     on_timeout: OnTimeout
     mode: GangMode
     topology: str | None = None
+    disruption: DisruptionMode = DisruptionMode.MINIMUM
 
 
 def gang_terms(program: Program, pod: Pod, namespace: Namespace | None) -> GangTerms | None:
@@ -42,8 +43,20 @@ def gang_terms(program: Program, pod: Pod, namespace: Namespace | None) -> GangT
         timeout_ns=_whole(gang.timeout, context),
         on_timeout=gang.on_timeout,
         mode=gang.mode,
-        topology=gang.topology_key,
+        topology=_label_key(gang.topology, context),
+        disruption=_disruption(gang.disruption, context),
     )
+
+
+def _label_key(expr: Expr | None, context: ExpressionContext) -> str | None:
+    key = MISSING if expr is None else value(expr, context)
+    return None if key is MISSING or key == "" else str(key)
+
+
+def _disruption(expr: Expr | None, context: ExpressionContext) -> DisruptionMode:
+    """A value that names no mode counts as missing."""
+    mode = MISSING if expr is None else value(expr, context)
+    return next((known for known in DisruptionMode if known.value == mode), DisruptionMode.MINIMUM)
 
 
 def _whole(expr: Expr | None, context: ExpressionContext) -> int | None:

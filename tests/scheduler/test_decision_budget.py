@@ -137,7 +137,61 @@ def test_domains_are_tried_until_the_budget_of_the_gang_is_used_up(monkeypatch: 
 
     gang.settle()
 
-    assert "(only 2 domains were tried within the budget of the gang)" in str(gang.pending_message("m0"))
+    assert "(only 2 domains were tried yet; the next attempts try the others)" in str(
+        gang.pending_message("m0")
+    )
+
+
+def late_domain_gang(monkeypatch: pytest.MonkeyPatch, *, late_cpu: str = "8") -> Rig:
+    """Nine domains, of which one attempt tries one. Only the last in the order has room for the gang, or none."""
+    monkeypatch.setattr(gang_attempt, "GANG_EVALUATIONS_MAX", 1)
+    policy = GANG.format(more=' topology = "zone"') + 'score late_last weight 1 prefer node.name != "late"\n'
+    racks = [
+        node(f"n{index}-{half}", cpu="3", labels={"zone": f"z{index}"})
+        for index in range(8)
+        for half in range(2)
+    ]
+    late = node("late", cpu=late_cpu, labels={"zone": "late"})
+    members = [pod(f"m{index}", cpu="2", labels={"group": "g", "least": "4"}) for index in range(3)]
+    large = pod("m3", cpu="1", labels={"group": "g", "least": "4"})
+    return Rig(policy, *racks, late, *members, large)
+
+
+def test_a_search_that_was_cut_off_continues_with_the_domains_that_are_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gang = late_domain_gang(monkeypatch)
+
+    gang.settle()
+    assert gang.placements() == {}
+    gang.pass_time(120)
+
+    assert set(gang.placements().values()) == {"late"}
+
+
+def test_after_all_domains_were_tried_a_new_round_starts_a_minute_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gang = late_domain_gang(monkeypatch, late_cpu="2")
+    gang.settle()
+    gang.pass_time(30)
+    attempts = gang.scheduler.counters.over_budget["test"]
+
+    gang.pass_time(25)
+    assert gang.scheduler.counters.over_budget["test"] == attempts
+    gang.pass_time(120)
+
+    assert gang.placements() == {}
+    assert gang.scheduler.counters.over_budget["test"] > attempts
+
+
+def test_a_search_that_starts_with_the_same_domains_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        gang_attempt.GangAttempts, "_domains_to_skip", staticmethod(lambda _: frozenset[str]())
+    )
+
+    with pytest.raises(AssertionError):
+        test_a_search_that_was_cut_off_continues_with_the_domains_that_are_left(monkeypatch)
 
 
 def test_a_budget_that_nothing_checks_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def test_a_device_is_not_reserved_twice() -> None:
     (report,) = rig.of(c.ReportPending)
     assert prepare.name == "web"
     assert report.message == (
-        "0/1 nodes are available: 1 cannot allocate all claims. still not schedulable, "
+        "0/1 nodes are available: 1 cannot allocate all claims. "
         "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     )
     assert agreed(rig)
@@ -231,7 +231,7 @@ def test_a_pod_waits_only_for_its_own_claim() -> None:
     rig.settle()
 
     assert report.message == (
-        '0/1 nodes are available: could not find ResourceClaim "default/c". no new claims to deallocate, '
+        '0/1 nodes are available: could not find ResourceClaim "default/c". '
         "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     )
     assert tried == 1
@@ -356,7 +356,8 @@ def test_an_error_of_a_selector_on_one_node_stops_the_attempt() -> None:
     assert rig.of(c.Prebind) == []
     assert (report.reason, report.message) == (
         "SchedulerError",
-        'running "DynamicResources" filter plugin: claim default/c: selector #0: CEL runtime error: no such key: size',
+        'running "DynamicResources" filter plugin: claim default/c: selector #0 on device gpu.example.com/a/g0: CEL runtime error: '
+        "no such key: size. consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields",
     )
     assert agreed(rig)
 

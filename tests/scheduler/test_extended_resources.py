@@ -102,7 +102,7 @@ def test_a_reserved_device_is_not_given_to_a_second_pod() -> None:
     (report,) = rig.of(c.ReportPending)
     assert len(rig.of(c.Prebind)) == 1
     assert report.message == (
-        "0/1 nodes are available: 1 cannot allocate all claims. still not schedulable, "
+        "0/1 nodes are available: 1 cannot allocate all claims. "
         "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     )
     assert agreed(rig)

@@ -213,8 +213,8 @@ def test_a_search_that_ignores_the_rack_is_detected(monkeypatch: pytest.MonkeyPa
 def test_a_search_that_tries_one_rack_only_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     first_only = gang_domains.candidate_domains
 
-    def hasty(*args: object) -> Iterable[TopologyDomain]:
-        return islice(first_only(*args), 1)  # type: ignore[arg-type]
+    def hasty(*args: object, **named: object) -> Iterable[TopologyDomain]:
+        return islice(first_only(*args, **named), 1)  # type: ignore[arg-type]
 
     monkeypatch.setattr("policysched.scheduler.gangs.gang_attempt.candidate_domains", hasty)
     monkeypatch.setattr("policysched.evaluate.evaluator.pod_capacity", lambda *_: None)

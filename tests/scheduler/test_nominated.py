@@ -18,6 +18,7 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
 from policysched.scheduler.preemption.candidates import (
     CandidateSearchResult,
     PreemptionInputs,
@@ -210,3 +211,36 @@ def test_preemption_ignores_pods_nominated_elsewhere_in_the_zone() -> None:
     rig.settle()
 
     assert [(eviction.name, eviction.node) for eviction in rig.of(c.Evict)] == [("web", "a")]
+
+
+def huge_and_nominated(**observed: bool) -> Rig:
+    """A pod that no node fits, nominated to a node that is to be created."""
+    rig = Rig("policy test version 1\ninclude kube_default\n", node("a", cpu="4"))
+    rig.observe(replace(pending(pod("web", cpu="8")), nominated_node=NodeName("soon"), **observed))
+    rig.settle()
+    return rig
+
+
+def test_a_nomination_by_another_component_stays_when_no_node_fits() -> None:
+    others, own = huge_and_nominated(nominated_by_other=True), huge_and_nominated()
+
+    assert others.of(c.ClearNomination) == []
+    assert [command.name for command in own.of(c.ClearNomination)] == ["web"]
+
+
+def test_a_preemption_takes_over_the_nomination_of_another_component() -> None:
+    rig = Rig(
+        "policy test version 1\ninclude kube_default\npreemption { victims = any }\n", node("a", cpu="4")
+    )
+    low = placed(pod("low", cpu="4", scheduler="other"), "a")
+    web = replace(
+        pending(pod("web", cpu="4", priority=10)), nominated_node=NodeName("soon"), nominated_by_other=True
+    )
+    rig.observe(low, web)
+    rig.settle()
+
+    (eviction,) = rig.of(c.Evict)
+    rig.handle(e.EvictionRefused(web.pod.uid, "no", forbidden=False, victims=()))
+
+    assert eviction.node == "a"
+    assert [command.name for command in rig.of(c.ClearNomination)] == ["web"]

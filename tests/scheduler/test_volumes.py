@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from policysched.cluster.ledger import PlacementState
 from policysched.cluster.volumes.availability import AvailableVolumes
-from policysched.model.identifiers import PodUid, VolumeClaimKey
+from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
 from policysched.model.storage import ClaimRef
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from tests.builders import node, pod
+from tests.builders import node, pending, placed, pod
 from tests.scheduler.rig import Rig
 from tests.volumes import claim, csi_node, storage_class, using, volume
 
@@ -93,6 +93,44 @@ def test_a_policy_with_counts_and_shares_binds_volumes_too() -> None:
 
     (prepare,) = rig.of(c.Prebind)
     assert prepare.node == "b"
+
+
+def test_a_pod_is_nominated_before_its_claims_are_bound_and_not_after_a_refusal() -> None:
+    rig = rig_with(volume("on-b", node="b"), claim())
+    rig.observe(pod("web", spec=using("data")))
+    rig.settle()
+    (prepare,) = rig.of(c.Prebind)
+
+    rig.handle(e.PrebindRefused(UID, "the object has been modified", {}))
+
+    assert prepare.nominate
+    assert [command.name for command in rig.of(c.ClearNomination)] == ["web"]
+    assert UID not in rig.scheduler.cache.nominated
+
+
+def test_a_pod_that_is_nominated_to_its_node_is_not_nominated_again() -> None:
+    rig = rig_with(volume("on-b", node="b"), claim())
+
+    rig.observe(replace(pending(pod("web", spec=using("data"))), nominated_node=NodeName("b")))
+    rig.settle()
+
+    (prepare,) = rig.of(c.Prebind)
+    assert not prepare.nominate
+
+
+def test_a_pod_whose_claims_are_being_bound_keeps_its_nomination_when_another_preempts_on_its_node() -> None:
+    rig = rig_with(
+        volume("on-b", node="b"), claim(), policy=DEFAULT.replace("never", "{ victims = any }"), nodes=("b",)
+    )
+    rig.observe(pod("web", spec=using("data"), cpu="1"))
+    rig.settle()
+    rig.observe(placed(pod("low", cpu="3", scheduler="other", priority=-1), "b"))
+
+    rig.observe(pod("high", cpu="3", priority=10))
+    rig.settle()
+
+    assert [eviction.name for eviction in rig.of(c.Evict)] == ["high"]
+    assert rig.of(c.ClearNomination) == []
 
 
 def test_one_volume_is_not_reserved_for_two_pods() -> None:

@@ -52,7 +52,7 @@ DECLARATION = BuiltinDeclaration(
     default_weight=2,
     scaleup=True,
     cost_per_node=8,
-    source="kubernetes v1.36.3 pkg/scheduler/framework/plugins/dynamicresources, k8s.io/dynamic-resource-allocation v0.36.3",
+    source="kubernetes v1.37.2 pkg/scheduler/framework/plugins/dynamicresources, k8s.io/dynamic-resource-allocation v0.37.2",
     filter_parameters=(
         BuiltinParameter(
             name="extended_resources",

@@ -13,8 +13,11 @@ DECLARATION = BuiltinDeclaration(
             name="image_volumes",
             kind="choice",
             default="yes",
-            choices=("yes", "no"),
-            doc="whether images of volumes count like those of containers; `no` is the behaviour of kube-scheduler until 1.35",
+            choices=("yes", "size", "no"),
+            doc=(
+                "whether images of volumes count like those of containers; with `size` (kube-scheduler 1.36) they add to the "
+                "size and not to the number of images, with `no` (until 1.35) to neither"
+            ),
         ),
     ),
     pod_reads=("images", "image_volumes"),
@@ -24,5 +27,5 @@ DECLARATION = BuiltinDeclaration(
     default_weight=1,
     scaleup=True,
     cost_per_node=4,
-    source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/imagelocality/image_locality.go",
+    source="kubernetes v1.37.2 pkg/scheduler/framework/plugins/imagelocality/image_locality.go",
 )

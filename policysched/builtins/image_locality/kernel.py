@@ -1,6 +1,6 @@
 """Image locality: the size of the pod's images on the node, weighted by how many nodes have them.
 
-Source of the formula: kubernetes v1.36 `pkg/scheduler/framework/plugins/imagelocality`.
+Source of the formula: kubernetes v1.37 `pkg/scheduler/framework/plugins/imagelocality`.
 """
 
 from collections.abc import Hashable
@@ -22,21 +22,21 @@ from policysched.model.pods import Pod
 
 _MIB = 1024 * 1024
 _THRESHOLD_BYTES_MIN = 23 * _MIB
-_CONTAINER_THRESHOLD_BYTES_MAX = 1000 * _MIB
+_IMAGE_THRESHOLD_BYTES_MAX = 1000 * _MIB
 
 
 def specialize_score(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> ScoreKernel | None:
-    volumes = pod.image_volumes if params["image_volumes"] == "yes" else ()
-    return _Score(pod.images + volumes, len(pod.images))
+    images = pod.images if params["image_volumes"] == "no" else pod.images + pod.image_volumes
+    return _Score(images, len(images if params["image_volumes"] == "yes" else pod.images))
 
 
 class _ImageSizeNormalizer:
-    """Maps bytes to 0..100, from 23 MiB to 1000 MiB per container."""
+    """Maps bytes to 0..100, from 23 MiB to 1000 MiB per image."""
 
     node_local = True
 
-    def __init__(self, container_count: int) -> None:
-        self._threshold_bytes_max = _CONTAINER_THRESHOLD_BYTES_MAX * container_count
+    def __init__(self, image_count: int) -> None:
+        self._threshold_bytes_max = _IMAGE_THRESHOLD_BYTES_MAX * image_count
 
     def candidate_stats(self, raw: Array, scored: Array) -> Hashable:
         return ()
@@ -51,9 +51,9 @@ class _ImageSizeNormalizer:
 class _Score(ScoreKernelBase):
     depends_on = Dependency.NODE | Dependency.CLUSTER
 
-    def __init__(self, images: tuple[str, ...], container_count: int) -> None:
+    def __init__(self, images: tuple[str, ...], image_count: int) -> None:
         self._images = images
-        self.normalizer = _ImageSizeNormalizer(container_count)
+        self.normalizer = _ImageSizeNormalizer(image_count)
 
     def raw(self, view: View) -> Array:
         total = np.zeros(view.count, np.int64)

@@ -51,5 +51,5 @@ DECLARATION = BuiltinDeclaration(
     default_weight=2,
     scaleup=True,
     cost_per_node=20,
-    source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/interpodaffinity",
+    source="kubernetes v1.37.2 pkg/scheduler/framework/plugins/interpodaffinity",
 )

@@ -2,7 +2,7 @@
 
 Terms of placed pods that select this one come from `PlacedPods.terms_selecting`. Replicas share
 terms, so the pod is matched with few terms and never with single pods. Terms with a topology key that
-no node has are left out before anything is counted. Source of the formula: kubernetes v1.36
+no node has are left out before anything is counted. Source of the formula: kubernetes v1.37
 `pkg/scheduler/framework/plugins/interpodaffinity`.
 """
 

@@ -25,5 +25,5 @@ DECLARATION = BuiltinDeclaration(
     default_weight=2,
     scaleup=True,
     cost_per_node=3,
-    source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go",
+    source="kubernetes v1.37.2 pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go",
 )

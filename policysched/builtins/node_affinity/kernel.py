@@ -1,7 +1,7 @@
 """nodeSelector and node affinity over label codes.
 
 A requirement compares small integers; only `Gt` and `Lt` parse label values, each distinct value
-once. Source of the semantics: kubernetes v1.36 `pkg/scheduler/framework/plugins/nodeaffinity` and
+once. Source of the semantics: kubernetes v1.37 `pkg/scheduler/framework/plugins/nodeaffinity` and
 `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`.
 """
 
@@ -72,6 +72,9 @@ class _Filter(FilterKernelBase):
         names = view.column(NODE_NAME)  # first: reading a new column assigns the codes of its strings
         codes = [view.codes.strings.find(name) for name in self._named_nodes]
         return np.isin(names, codes, invert=True)
+
+    def repeated_on_new_node(self, view: View) -> Array:
+        return self.rejected(view)
 
     def _unmatched(self, view: View) -> Array:
         matched = np.ones(view.count, np.bool_)

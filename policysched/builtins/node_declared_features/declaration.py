@@ -19,6 +19,6 @@ DECLARATION = BuiltinDeclaration(
     default_weight=None,
     scaleup=True,
     cost_per_node=1,
-    source="kubernetes v1.36.3 pkg/scheduler/framework/plugins/nodedeclaredfeatures/nodedeclaredfeatures.go and "
-    "k8s.io/component-helpers v0.36.3 nodedeclaredfeatures",
+    source="kubernetes v1.37.2 pkg/scheduler/framework/plugins/nodedeclaredfeatures/nodedeclaredfeatures.go and "
+    "k8s.io/component-helpers v0.37.2 nodedeclaredfeatures",
 )

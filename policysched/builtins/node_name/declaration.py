@@ -21,5 +21,5 @@ DECLARATION = BuiltinDeclaration(
     default_weight=None,
     scaleup=False,
     cost_per_node=1,
-    source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/nodename/node_name.go",
+    source="kubernetes v1.37.2 pkg/scheduler/framework/plugins/nodename/node_name.go",
 )

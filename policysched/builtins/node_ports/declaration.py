@@ -17,5 +17,5 @@ DECLARATION = BuiltinDeclaration(
     default_weight=None,
     scaleup=True,
     cost_per_node=2,
-    source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/nodeports/node_ports.go",
+    source="kubernetes v1.37.2 pkg/scheduler/framework/plugins/nodeports/node_ports.go",
 )

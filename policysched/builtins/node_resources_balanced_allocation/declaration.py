@@ -32,5 +32,5 @@ DECLARATION = BuiltinDeclaration(
     default_weight=1,
     scaleup=True,
     cost_per_node=8,
-    source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go",
+    source="kubernetes v1.37.2 pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go",
 )

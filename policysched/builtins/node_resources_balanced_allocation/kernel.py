@@ -1,7 +1,7 @@
 """Balanced allocation: how much more evenly the node's resources are used with the pod than without
 it.
 
-Source of the formula: kubernetes v1.36
+Source of the formula: kubernetes v1.37
 `pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go`. Sums are added in its order,
 since their last bit can decide between two scores.
 """

@@ -65,5 +65,5 @@ DECLARATION = BuiltinDeclaration(
     default_weight=1,
     scaleup=True,
     cost_per_node=6,
-    source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/noderesources/fit.go",
+    source="kubernetes v1.37.2 pkg/scheduler/framework/plugins/noderesources/fit.go",
 )

@@ -1,6 +1,6 @@
 """Requests against free resources, and scores by utilization, over int64 columns.
 
-Source of the formulas: kubernetes v1.36 `pkg/scheduler/framework/plugins/noderesources` (`fit.go`,
+Source of the formulas: kubernetes v1.37 `pkg/scheduler/framework/plugins/noderesources` (`fit.go`,
 `least_allocated.go`, `most_allocated.go`, `requested_to_capacity_ratio.go`,
 `helper/shape_score.go`).
 """

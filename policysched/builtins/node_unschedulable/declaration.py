@@ -19,5 +19,5 @@ DECLARATION = BuiltinDeclaration(
     default_weight=None,
     scaleup=True,
     cost_per_node=1,
-    source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go",
+    source="kubernetes v1.37.2 pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go",
 )

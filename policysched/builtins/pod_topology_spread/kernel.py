@@ -1,7 +1,7 @@
 """Topology spread constraints, over counts by row that are summed by domain.
 
 What depends on nodes alone (which rows count, the number of domains) is cached until a node
-changes. Source of the formula: kubernetes v1.36
+changes. Source of the formula: kubernetes v1.37
 `pkg/scheduler/framework/plugins/podtopologyspread`.
 """
 

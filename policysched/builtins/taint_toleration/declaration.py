@@ -22,5 +22,5 @@ DECLARATION = BuiltinDeclaration(
     default_weight=3,
     scaleup=True,
     cost_per_node=2,
-    source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/tainttoleration/taint_toleration.go",
+    source="kubernetes v1.37.2 pkg/scheduler/framework/plugins/tainttoleration/taint_toleration.go",
 )

@@ -1,6 +1,6 @@
 """Taints and tolerations, matched once for each distinct set of taints.
 
-Source of the formula: kubernetes v1.36 `pkg/scheduler/framework/plugins/tainttoleration`.
+Source of the formula: kubernetes v1.37 `pkg/scheduler/framework/plugins/tainttoleration`.
 """
 
 import numpy as np
@@ -23,6 +23,8 @@ from policysched.model.nodes import Taint
 from policysched.model.pods import Pod, Toleration
 
 COLUMNS = (TaintSetColumn(),)
+_OF_ONE_NODE = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+"""Taints that Kubernetes sets by the state of a node, such as not-ready."""
 
 
 def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
@@ -44,6 +46,16 @@ class _Filter(FilterKernelBase):
     def rejected(self, view: View) -> Array:
         return map_codes(
             view.column(TaintSetColumn()), view.codes.taints.values, self._has_untolerated, np.bool_
+        )
+
+    def repeated_on_new_node(self, view: View) -> Array:
+        return map_codes(
+            view.column(TaintSetColumn()),
+            view.codes.taints.values,
+            lambda taints: self._has_untolerated(
+                tuple(taint for taint in taints if not taint.key.startswith(_OF_ONE_NODE))
+            ),
+            np.bool_,
         )
 
     def _has_untolerated(self, taints: tuple[Taint, ...]) -> bool:

@@ -10,11 +10,21 @@ DECLARATION = BuiltinDeclaration(
     plugin="VolumeBinding",
     summary=(
         "rejects nodes on which the volumes of the pod's claims cannot be used, and on which no volume is available or can "
-        "be provisioned for claims that wait for the first consumer; binds these before the pod is bound"
+        "be provisioned for claims that wait for the first consumer; binds these before the pod is bound; prefers nodes "
+        "where these claims use a small part of the storage"
     ),
     filters=True,
-    scores=False,
-    parameters=(),
+    scores=True,
+    parameters=(
+        BuiltinParameter(
+            name="shape",
+            kind="shape",
+            default=((0, 10), (100, 0)),
+            low=0,
+            high=10,
+            doc="utilization percent of the storage to score, linear between the points",
+        ),
+    ),
     pod_reads=("claims",),
     node_reads=("labels", "csi", "volumes"),
     filter_requeue_events=frozenset(
@@ -46,10 +56,10 @@ DECLARATION = BuiltinDeclaration(
         'waiting for ephemeral volume controller to create the persistentvolumeclaim "{claim}"',
         "PVC {claim} was not created for pod {pod} (pod is not owner)",
     ),
-    default_weight=None,
+    default_weight=1,
     scaleup=True,
     cost_per_node=8,
-    source="kubernetes v1.36.3 pkg/scheduler/framework/plugins/volumebinding",
+    source="kubernetes v1.37.2 pkg/scheduler/framework/plugins/volumebinding",
     filter_parameters=(
         BuiltinParameter(
             name="bind_timeout_seconds",

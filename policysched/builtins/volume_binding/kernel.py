@@ -4,12 +4,19 @@ Free volumes are indexed by what a claim requires. The choice for a claim on eac
 smallest position in the index, so that a pod costs vector operations over nodes.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from policysched.builtins.node_affinity.kernel import requirement_matches
+from policysched.builtins.node_resources_fit.kernel import shape_table
+from policysched.builtins.volume_binding.capacity_score import StorageCapacityScore
+from policysched.builtins.volume_binding.matching import (
+    find_matching_volumes,
+    provisionable_bytes,
+    requirements_match,
+    split_delayed,
+    volume_fits,
+)
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.binder import (
@@ -19,15 +26,11 @@ from policysched.cluster.volumes.binder import (
     VOLUME_NOT_FOUND,
     PodVolumeClaims,
     choose_volumes,
-    matches_claim_spec,
     pod_volume_claims,
 )
 from policysched.cluster.volumes.reservations import VolumeChoice
-from policysched.evaluate.columns.column_kinds import NODE_NAME, NodeMapEntryColumn, PluginMigratedColumn
+from policysched.evaluate.columns.column_kinds import NODE_NAME
 from policysched.evaluate.columns.columns import Array
-from policysched.evaluate.columns.free_volume_index import NO_FREE_VOLUME, FreeVolumeIndex
-from policysched.evaluate.columns.interner import Interner
-from policysched.evaluate.columns.storage_capacity import NO_CAPACITY
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import (
     ClusterContext,
@@ -35,17 +38,12 @@ from policysched.evaluate.kernel import (
     FilterKernel,
     FilterKernelBase,
     KernelParams,
+    ScoreKernel,
 )
 from policysched.evaluate.verdict import PrebindRequirements, VolumesToBind
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
-from policysched.model.selectors import LabelSelector, SelectorRequirement
-from policysched.model.storage import (
-    NO_PROVISIONER,
-    NodeSelectorTerms,
-    PersistentVolume,
-    PersistentVolumeClaim,
-)
+from policysched.model.storage import NO_PROVISIONER, PersistentVolume, PersistentVolumeClaim
 
 
 def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
@@ -54,6 +52,10 @@ def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterCo
     timeout_s = params["bind_timeout_seconds"]
     assert isinstance(timeout_s, int), f"bind_timeout_seconds is {timeout_s!r}"
     return VolumeBindingFilter(pod, timeout_s)
+
+
+def specialize_score(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> ScoreKernel | None:
+    return StorageCapacityScore(pod, shape_table(params["shape"])) if pod.claims else None
 
 
 class VolumeBindingFilter(FilterKernelBase):
@@ -120,7 +122,7 @@ def _check_bound_claims(claims: PodVolumeClaims, view: View) -> tuple[Array, Arr
         if volume is None:
             missing = ~conflict
             break
-        conflict |= ~_volume_fits(volume, view)
+        conflict |= ~volume_fits(volume, view)
     return conflict, missing
 
 
@@ -128,18 +130,13 @@ def _check_unbound_claims(claims: PodVolumeClaims, view: View) -> tuple[Array, A
     """Where no volume is available or can be provisioned, and where there is not enough storage."""
     volumes = view.available_volumes
     no_volume, no_space = np.zeros(view.count, np.bool_), np.zeros(view.count, np.bool_)
-    to_match: list[PersistentVolumeClaim] = []
+    to_match, selected_nodes = split_delayed(claims.delayed, volumes)
     to_make: list[tuple[PersistentVolumeClaim, Array]] = []
-    for claim in claims.delayed:
-        selected = volumes.selected_node(claim)
-        if selected is None:
-            to_match.append(claim)
-        else:
-            no_volume |= view.column(NODE_NAME) != view.codes.strings.find(selected)
-            to_make.append((claim, np.ones(view.count, np.bool_)))
+    for claim, selected in selected_nodes:
+        no_volume |= view.column(NODE_NAME) != view.codes.strings.find(selected)
+        to_make.append((claim, np.ones(view.count, np.bool_)))
     decided = no_volume.copy()
-    to_match.sort(key=lambda claim: claim.request_bytes or 0)
-    to_make += _find_matching_volumes(to_match, view)
+    to_make += [(match.claim, match.unmatched) for match in find_matching_volumes(to_match, view)]
     for claim, where in to_make:
         undecided = where & ~decided
         if undecided.any():
@@ -148,68 +145,6 @@ def _check_unbound_claims(claims: PodVolumeClaims, view: View) -> tuple[Array, A
             no_space |= undecided & full
             decided |= undecided & (unfit | full)
     return no_volume, no_space
-
-
-class _FreeVolumeRows:
-    """A view as `FreeVolumeIndex` reads it."""
-
-    def __init__(self, view: View) -> None:
-        self._view = view
-
-    @property
-    def count(self) -> int:
-        return self._view.count
-
-    @property
-    def strings(self) -> Interner[str]:
-        return self._view.codes.strings
-
-    def label_codes(self, label: str) -> NDArray[np.int32]:
-        return self._view.column(NodeMapEntryColumn("labels", label))
-
-    def matching_rows(self, terms: NodeSelectorTerms | None) -> NDArray[np.bool_]:
-        return _terms_match(terms, self._view)
-
-
-def _find_matching_volumes(
-    claims: Sequence[PersistentVolumeClaim], view: View
-) -> list[tuple[PersistentVolumeClaim, Array]]:
-    """The claims, smallest first, each with the rows where no volume matches it."""
-    matched_volumes: list[tuple[str, Array]] = []  # by volume the rows where a claim matches it
-    taken: list[tuple[FreeVolumeIndex, Array]] = []
-    unmatched_claims = []
-    for claim in claims:
-        matched, looking = np.zeros(view.count, np.bool_), np.ones(view.count, np.bool_)
-        for volume in view.available_volumes.volumes_for_claim(claim):
-            if matches_claim_spec(volume, claim):
-                candidates = looking.copy()
-                for name, where in matched_volumes:
-                    if name == volume.name:
-                        candidates &= ~where
-                matching = candidates & _terms_match(volume.node_affinity_terms, view)
-                matched_volumes.append((volume.name, matching))
-                matched |= matching
-                looking &= ~candidates
-        if looking.any():
-            free, absent = view.free_volumes(claim)
-            best = free.best(
-                _FreeVolumeRows(view), [_translate_volume_indexes(free, *choice) for choice in taken], absent
-            )
-            picked = np.where(looking, best, NO_FREE_VOLUME)
-            taken.append((free, picked))
-            matched |= picked != NO_FREE_VOLUME
-        unmatched_claims.append((claim, ~matched))
-    return unmatched_claims
-
-
-def _translate_volume_indexes(free: FreeVolumeIndex, other: FreeVolumeIndex, taken: Array) -> Array:
-    """Chosen positions of one index as positions of another; a volume that the other lacks becomes
-    NO_FREE_VOLUME.
-    """
-    if other is free:
-        return taken
-    places = [free.position_of.get(volume.name, NO_FREE_VOLUME) for volume in other.volumes]
-    return np.array([*places, NO_FREE_VOLUME])[taken]
 
 
 def _cannot_provision(
@@ -226,70 +161,8 @@ def _cannot_provision(
         allowed = np.zeros(view.count, np.bool_)
         for term in storage_class.allowed_topologies:
             if term:
-                allowed |= _requirements_match(term, view)
+                allowed |= requirements_match(term, view)
         unfit = ~allowed
     if claim.request_bytes is None or not volumes.tracks_capacity(storage_class.provisioner):
         return unfit, nowhere
-    return unfit, ~unfit & (_provisionable_bytes_max(storage_class.name, view) < claim.request_bytes)
-
-
-def _provisionable_bytes_max(class_name: str, view: View) -> Array:
-    """int64[view.count]: the largest volume of the class that can be provisioned for each node, or
-    NO_CAPACITY.
-    """
-    columns = {
-        label: view.column(NodeMapEntryColumn("labels", label))
-        for label in view.storage_capacity(class_name).by_label
-    }
-    capacities, bytes_max = (
-        view.storage_capacity(class_name),
-        np.full(view.count, NO_CAPACITY),
-    )  # after the columns: every label value has a code
-    for label, table in capacities.by_label.items():
-        codes = columns[label]
-        last = len(table) - 1
-        np.maximum(bytes_max, table[np.where((codes >= 0) & (codes < last), codes, last)], out=bytes_max)
-    for selector, limit_bytes in capacities.by_selector.items():
-        np.maximum(bytes_max, limit_bytes, out=bytes_max, where=_selector_matches(selector, view))
-    return bytes_max
-
-
-# ── node affinity of volumes and node selectors, over label codes ───────────────────────────────────────────────
-#
-# kube-scheduler matches a volume's terms against node labels alone: matchFields are ignored, and a
-# term without requirements matches nothing. Source: `CheckNodeAffinity` in
-# k8s.io/component-helpers/storage/volume.
-
-
-def _volume_fits(volume: PersistentVolume, view: View) -> Array:
-    """bool[view.count]: by node affinity, with the migrated terms on nodes whose kubelet migrates
-    the plugin.
-    """
-    matches = _terms_match(volume.node_affinity_terms, view)
-    if volume.migration is None:
-        return matches
-    is_migrated = view.column(PluginMigratedColumn(volume.migration.plugin))
-    return np.where(is_migrated, _terms_match(volume.migration.node_affinity_terms, view), matches)
-
-
-def _terms_match(terms: NodeSelectorTerms | None, view: View) -> Array:
-    """bool[view.count]; None matches everywhere."""
-    if terms is None:
-        return np.ones(view.count, np.bool_)
-    matched = np.zeros(view.count, np.bool_)
-    for term in terms:
-        if term.expressions or term.fields:
-            matched |= _requirements_match(term.expressions, view)
-    return matched
-
-
-def _requirements_match(requirements: Iterable[SelectorRequirement], view: View) -> Array:
-    matched = np.ones(view.count, np.bool_)
-    for requirement in requirements:
-        matched &= requirement_matches(requirement, NodeMapEntryColumn("labels", requirement.key), view)
-    return matched
-
-
-def _selector_matches(selector: LabelSelector, view: View) -> Array:
-    """bool[view.count]"""
-    return _requirements_match(selector.requirements, view)
+    return unfit, ~unfit & (provisionable_bytes(storage_class.name, view)[:, 0] < claim.request_bytes)

@@ -30,5 +30,5 @@ DECLARATION = BuiltinDeclaration(
     default_weight=None,
     scaleup=True,
     cost_per_node=2,
-    source="kubernetes v1.36.3 pkg/scheduler/framework/plugins/volumerestrictions",
+    source="kubernetes v1.37.2 pkg/scheduler/framework/plugins/volumerestrictions",
 )

@@ -34,5 +34,5 @@ DECLARATION = BuiltinDeclaration(
     default_weight=None,
     scaleup=True,
     cost_per_node=3,
-    source="kubernetes v1.36.3 pkg/scheduler/framework/plugins/volumezone/volume_zone.go",
+    source="kubernetes v1.37.2 pkg/scheduler/framework/plugins/volumezone/volume_zone.go",
 )

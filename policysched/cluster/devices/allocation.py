@@ -1,6 +1,7 @@
 """Turns a search result into the allocation in a claim's status: devices, configurations and node
 selector."""
 
+from dataclasses import replace
 from hashlib import blake2b
 
 from policysched.cluster.devices.allocator import ChosenDevice, DeviceSearchResult
@@ -25,7 +26,10 @@ def build_allocation(
     devices = result.devices[index]
     return DeviceAllocation(
         devices=tuple(_allocated_device(chosen, claim, place) for place, chosen in enumerate(devices)),
-        configs=(*_class_configs(result, index), *_claim_configs(result, index, claim)),
+        configs=tuple(
+            replace(config, requests=_requests_unless_all(config.requests, result, index, claim))
+            for config in (*_class_configs(result, index), *_claim_configs(result, index, claim))
+        ),
         node_selector_terms=_node_selector_terms(devices, node),
     )
 
@@ -72,10 +76,21 @@ def _claim_configs(
     for held in claim.configs:
         if not held.requests:
             configs.append(DeviceAllocationConfig("FromClaim", (), held.config))
-        for request, option in zip(claim.requests, result.options[index], strict=True):
-            if request.name in held.requests or option.full_name in held.requests:
-                configs.append(DeviceAllocationConfig("FromClaim", held.requests, held.config))
+        elif any(
+            request.name in held.requests or option.full_name in held.requests
+            for request, option in zip(claim.requests, result.options[index], strict=True)
+        ):
+            configs.append(DeviceAllocationConfig("FromClaim", held.requests, held.config))
     return configs
+
+
+def _requests_unless_all(
+    requests: tuple[str, ...], result: DeviceSearchResult, index: int, claim: ResourceClaim
+) -> tuple[str, ...]:
+    """Empty, which means all, for a configuration of all requests, as in kube-scheduler since 1.37."""
+    names = zip(claim.requests, result.options[index], strict=True)
+    covers_all = all(request.name in requests or option.full_name in requests for request, option in names)
+    return () if covers_all else requests
 
 
 def _node_selector_terms(devices: tuple[ChosenDevice, ...], node: Node) -> NodeSelectorTerms | None:

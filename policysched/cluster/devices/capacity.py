@@ -1,7 +1,7 @@
 """Consumable capacity: how much of a shared device a request consumes, and whether that much is
 left.
 
-Source: `consumable_capacity.go` in k8s.io/dynamic-resource-allocation v0.36.3,
+Source: `consumable_capacity.go` in k8s.io/dynamic-resource-allocation v0.37.2,
 `structured/internal/incubating`.
 """
 
@@ -47,8 +47,9 @@ def _rounded_up_to_step(requested: Fraction, least: Fraction, step: Fraction | N
         return least
     if step is None:
         return requested
-    whole, base, width = _ceil(requested), _ceil(least), _ceil(step)
-    return Fraction(base + width * -(-(whole - base) // width))
+    unit = _unit(least, step)
+    whole, base, width = _ceil(requested / unit), _ceil(least / unit), _ceil(step / unit)
+    return unit * (base + width * -(-(whole - base) // width))
 
 
 def _violates_policy(amount: Fraction, policy: CapacityRequestPolicy | None) -> bool:
@@ -57,11 +58,18 @@ def _violates_policy(amount: Fraction, policy: CapacityRequestPolicy | None) -> 
     if policy.has_range:
         if policy.range_max is not None and amount > policy.range_max:
             return True
+        if policy.range_step is None:
+            return False
         least = policy.range_min or Fraction(0)
-        return (
-            policy.range_step is not None and (_ceil(amount) - _ceil(least)) % _ceil(policy.range_step) != 0
-        )
+        unit = _unit(least, policy.range_step)
+        return (_ceil(amount / unit) - _ceil(least / unit)) % _ceil(policy.range_step / unit) != 0
     return bool(policy.valid_values) and amount not in policy.valid_values
+
+
+def _unit(*bounds: Fraction) -> Fraction:
+    """The unit of a range's arithmetic: thousandths where its bounds are multiples of them, else 1."""
+    milli = Fraction(1, 1000)
+    return milli if all((bound / milli).denominator == 1 for bound in bounds) else Fraction(1)
 
 
 def _ceil(amount: Fraction) -> int:

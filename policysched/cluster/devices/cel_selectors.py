@@ -26,6 +26,10 @@ _STATUS = re.compile(r"\A[A-Z_]+: ")
 _DOMAIN = re.compile(r"""(?:attributes|capacity)\s*\[\s*(?:"([^"\\]*)"|'([^'\\]*)')\s*\]""")
 
 
+_NO_KEY_ADVICE = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
+"""As in kube-scheduler since 1.37."""
+
+
 class CelSelectorError(Exception):
     """The selector cannot be evaluated for the device. `is_compile_error`: the expression is
     invalid for every device."""
@@ -35,7 +39,8 @@ class CelSelectorError(Exception):
         self.is_compile_error = compiling
 
     def __str__(self) -> str:
-        return f"CEL {'compile' if self.is_compile_error else 'runtime'} error: {self.args[0]}"
+        advice = _NO_KEY_ADVICE if "no such key:" in self.args[0] and not self.is_compile_error else ""
+        return f"CEL {'compile' if self.is_compile_error else 'runtime'} error: {self.args[0]}{advice}"
 
 
 class DeviceSelectors:

@@ -1,5 +1,5 @@
-"""The cache of ResourceClaims, ResourceSlices and DeviceClasses, and the reservations of devices
-for assumed pods.
+"""The cache of ResourceClaims, ResourceSlices, DeviceClasses and DeviceTaintRules, and the
+reservations of devices for assumed pods.
 
 `usage` counts the allocations in claim statuses and the reserved ones together, so that no device
 is allocated twice. Pods that share a claim share its reservation. It lasts until the writes for all
@@ -16,12 +16,13 @@ from policysched.cluster.devices.change_stamps import DeviceChangeStamps
 from policysched.cluster.devices.device_usage import DeviceUsage
 from policysched.cluster.devices.extended_resources import classes_by_resource
 from policysched.cluster.devices.reservations import DeviceChoice, DeviceReservation
-from policysched.cluster.devices.slices import ResourceSliceIndex
+from policysched.cluster.devices.slices import ResourceSliceIndex, with_taints
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.devices import (
     DeviceAllocation,
     DeviceClass,
     DeviceKind,
+    DeviceTaintRule,
     PoolId,
     ResourceClaim,
     ResourceSlice,
@@ -44,6 +45,8 @@ class DeviceCache:
         self.usage = DeviceUsage()
         self.stamps = DeviceChangeStamps()
         self._slices = ResourceSliceIndex()
+        self._published: dict[str, ResourceSlice] = {}  # as drivers published them, without taint rules
+        self._taint_rules: dict[str, DeviceTaintRule] = {}
         self.allocation_cache = AllocationCache(self._slices, self.classes, self.usage, self.stamps)
         self._reservations: dict[ResourceClaimKey, DeviceReservation] = {}
         self._counted_allocations: dict[
@@ -71,7 +74,10 @@ class DeviceCache:
         return frozenset({ClusterEvent.DEVICES_FREED})
 
     def mark_kind_unserved(self, kind: DeviceKind) -> None:
-        """The API server does not serve the kind."""
+        """The API server does not serve the kind. It can do without taint rules; rules that were known
+        before stay."""
+        if kind == "DeviceTaintRule":
+            return
         self.unserved_kinds |= {kind}
         self.stamps.kinds_changed()
 
@@ -140,6 +146,22 @@ class DeviceCache:
     # ── slices and classes ─────────────────────────────────────────────────────────────────────────────────────────
 
     def put_slice(self, resource_slice: ResourceSlice) -> frozenset[ClusterEvent]:
+        self._published[resource_slice.name] = resource_slice
+        return self._put_tainted(resource_slice)
+
+    def put_taint_rule(self, rule: DeviceTaintRule) -> frozenset[ClusterEvent]:
+        self._taint_rules[rule.name] = rule
+        return self._taint_again()
+
+    def drop_taint_rule(self, name: str) -> frozenset[ClusterEvent]:
+        self._taint_rules.pop(name, None)
+        return self._taint_again()
+
+    def _taint_again(self) -> frozenset[ClusterEvent]:
+        return _NO_EVENTS.union(*map(self._put_tainted, self._published.values()))
+
+    def _put_tainted(self, published: ResourceSlice) -> frozenset[ClusterEvent]:
+        resource_slice = with_taints(published, self._taint_rules)
         known = self.slices.get(resource_slice.name)
         if known == resource_slice:
             return _NO_EVENTS
@@ -157,6 +179,7 @@ class DeviceCache:
         known = self.slices.get(name)
         if known is None:
             return _NO_EVENTS
+        del self._published[name]
         self._remove_slice(known)
         return frozenset({ClusterEvent.RESOURCE_SLICE_UPDATE})
 

@@ -95,7 +95,7 @@ class DeviceMatcher:
                 )
             )
             if known and device.maps_node_resources:
-                message = f"device {DeviceId(*resource_slice.pool, device.name)} has nodeAllocatableResourceMappings"
+                message = f"device {DeviceId(*resource_slice.pool, device.name)} has nodeAllocatableResources"
                 raise DeviceSearchFailed(f"{message}, which is not supported", rejects_node_only=True)
         return known
 
@@ -115,7 +115,9 @@ class DeviceMatcher:
                 if not self._matches(selector, resource_slice, index):
                     return False
             except CelSelectorError as error:
-                raise DeviceSearchFailed(f"{owner}: selector #{number}: {error}", claim) from error
+                device_id = DeviceId(*resource_slice.pool, resource_slice.devices[index].name)
+                place = "" if error.is_compile_error else f" on device {device_id}"
+                raise DeviceSearchFailed(f"{owner}: selector #{number}{place}: {error}", claim) from error
         return True
 
 
@@ -147,12 +149,14 @@ class RequestLoader:
         for request_index, request in enumerate(claim.requests):
             of_request = self._options_of(index, request_index, request)
             options.append(of_request)
-            devices_min += min(option.count for option in of_request)
-        if devices_min > RESULTS_MAX:
-            raise DeviceSearchFailed(
-                f"claim {CLAIM_PLACEHOLDER}: number of requested devices {devices_min} exceeds the claim limit of {RESULTS_MAX}",
-                index,
-            )
+            added = min(option.count for option in of_request)
+            if devices_min + added > RESULTS_MAX:
+                message = (
+                    f"claim {CLAIM_PLACEHOLDER}, request {request.name}: adding {added} devices exceeds the claim limit of "
+                    f"{RESULTS_MAX}, with {devices_min} already accounted for"
+                )
+                raise DeviceSearchFailed(message, index)
+            devices_min += added
         constraints = []
         for number, constraint in enumerate(claim.constraints):
             if constraint.kind == "other":
@@ -182,6 +186,9 @@ class RequestLoader:
                 raise DeviceSearchFailed(
                     f"{subject}, selector #{number}: CEL expression empty (unsupported selector type?)", claim
                 )
+        if request.derives_attributes:
+            message = f"{subject}: cannot handle request with derived attributes, the feature is disabled"
+            raise DeviceSearchFailed(message, claim)
         device_class = self._classes.get(request.class_name)
         if device_class is None:
             raise DeviceSearchFailed(
@@ -201,10 +208,9 @@ class RequestLoader:
             for resource_slice in pool.slices:
                 for index, device in enumerate(resource_slice.devices):
                     self._count_step()
+                    # What is consumed does not count here: a full device stays, and all cannot be had.
                     if self._matcher.is_selected(
                         claim, request_index, alternative, option, resource_slice, index
-                    ):
-                        consumed = self._allocated.consumed_capacity(DeviceId(*pool.id, device.name))
-                        if has_capacity(device, request.capacity, consumed):
-                            devices.append((pool, resource_slice, index))
+                    ) and has_capacity(device, request.capacity, {}):
+                        devices.append((pool, resource_slice, index))
         return RequestOption(request, parent, device_class, len(devices), tuple(devices))

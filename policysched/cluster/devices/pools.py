@@ -35,7 +35,7 @@ def pools_for(
     all slices of a pool."""
     by_pool: dict[PoolId, list[ResourceSlice]] = {}
     for resource_slice in slices:
-        if _is_relevant(resource_slice, node):
+        if resource_slice.is_supported and _is_relevant(resource_slice, node):
             _add_newest(by_pool, resource_slice)
     pools = []
     for pool_id, relevant in by_pool.items():
@@ -45,7 +45,9 @@ def pools_for(
             if any(resource_slice.generation > generation for resource_slice in everything):
                 continue  # the newer generation has nothing for this node
             whole = [
-                resource_slice for resource_slice in everything if resource_slice.generation == generation
+                resource_slice
+                for resource_slice in everything
+                if resource_slice.generation == generation and resource_slice.is_supported
             ]
             if len(whole) != relevant[0].slice_count:
                 pools.append(DevicePool(pool_id, incomplete=True))
@@ -55,8 +57,6 @@ def pools_for(
 
 
 def _is_relevant(resource_slice: ResourceSlice, node: Node) -> bool:
-    if resource_slice.counters:
-        return True  # needed for every allocation from the pool
     if resource_slice.per_device_node_selection:
         return any(
             device.accessible_nodes is not None and device.accessible_nodes.includes(node)
@@ -80,7 +80,7 @@ def _build_pool(
     with_devices = tuple(resource_slice for resource_slice in ordered if not resource_slice.counters)
     names = [device.name for resource_slice in with_devices for device in resource_slice.devices]
     counters: dict[str, Amounts] = {}
-    for resource_slice in ordered:
+    for resource_slice in whole:  # a slice of another node can have the counters of all
         for name, amounts in resource_slice.counters.items():
             if name in counters:
                 return DevicePool(pool_id, invalid=True)

@@ -1,8 +1,9 @@
 """ResourceSlices as observed, indexed by pool and by the nodes that can use them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from policysched.model.devices import PoolId, ResourceSlice
+from policysched.model.devices import DeviceTaintRule, PoolId, ResourceSlice
 from policysched.model.identifiers import NodeName
 
 
@@ -57,3 +58,14 @@ class ResourceSliceIndex:
 
 def _exclusive_node(resource_slice: ResourceSlice) -> NodeName | None:
     return None if resource_slice.per_device_node_selection else resource_slice.accessible_nodes.node
+
+
+def with_taints(published: ResourceSlice, rules: Mapping[str, DeviceTaintRule]) -> ResourceSlice:
+    """The slice with the taints of the rules on its devices."""
+    in_order = [rules[name] for name in sorted(rules)]
+    devices = tuple(
+        replace(device, taints=device.taints + tuple(added)) if added else device
+        for device in published.devices
+        for added in [[rule.taint for rule in in_order if rule.taints(published.pool, device.name)]]
+    )
+    return published if devices == published.devices else replace(published, devices=devices)

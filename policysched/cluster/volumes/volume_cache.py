@@ -155,23 +155,26 @@ class VolumeCache:
         return _NO_EVENTS
 
     def put_driver(self, driver: CsiDriver) -> frozenset[ClusterEvent]:
-        """Causes an event if the driver stops tracking capacity."""
+        """Causes an event if the driver stops tracking capacity, or is no longer needed on the node."""
         known = self.drivers.get(driver.name)
         if known == driver:
             return _NO_EVENTS
         self.drivers[driver.name] = driver
         self.catalogue_stamp = self._next_stamp()
-        left_off = known is not None and known.tracks_capacity and not driver.tracks_capacity
+        left_off = known is not None and (
+            known.tracks_capacity > driver.tracks_capacity or known.needed_on_node > driver.needed_on_node
+        )
         return frozenset({ClusterEvent.CSI_DRIVER_UPDATE}) if left_off else _NO_EVENTS
 
     def drop_driver(self, name: str) -> frozenset[ClusterEvent]:
-        """Without the driver, capacity is not checked any more. kube-scheduler registers no event
-        for this."""
+        """Without its CSIDriver, neither capacity nor the driver's presence is checked any more.
+        kube-scheduler registers no event for this."""
         known = self.drivers.pop(name, None)
         if known is None:
             return _NO_EVENTS
         self.catalogue_stamp = self._next_stamp()
-        return frozenset({ClusterEvent.CSI_DRIVER_UPDATE}) if known.tracks_capacity else _NO_EVENTS
+        checked = known.tracks_capacity or known.needed_on_node
+        return frozenset({ClusterEvent.CSI_DRIVER_UPDATE}) if checked else _NO_EVENTS
 
     def put_capacity(self, capacity: StorageCapacity) -> frozenset[ClusterEvent]:
         """Causes an event if the capacity grows."""

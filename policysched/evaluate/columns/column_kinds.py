@@ -241,6 +241,16 @@ class VolumeLimitColumn(_AmountColumn):
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class CsiDriverColumn(_FlagColumn):
+    """Whether the CSINode has the driver."""
+
+    driver: str
+
+    def read(self, node: Node, usage: NodeUsage, codes: Interners) -> bool:
+        return node.csi is not None and self.driver in node.csi.drivers
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class RequestedColumn(_UsageAmountColumn):
     """The sum of what the node's pods request of a resource."""
 

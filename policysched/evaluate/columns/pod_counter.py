@@ -28,7 +28,9 @@ class ClusterPodCounter:
     def __init__(self, cache: ClusterCache, columns: Columns) -> None:
         self._cache = cache
         self._columns = columns
-        self._specs: dict[int, tuple[e.PodTotal, ExprDeclarations, PodTotalSpec]] = {}  # by id of the expression
+        self._specs: dict[
+            int, tuple[e.PodTotal, ExprDeclarations, PodTotalSpec]
+        ] = {}  # by id of the expression
         self._indexes: OrderedDict[tuple[PodTotalSpec, bool], _FollowedPods] = OrderedDict()
 
     def total(

@@ -22,11 +22,12 @@ NO_CAPACITY = -1
 
 @dataclass(frozen=True, slots=True)
 class StorageCapacityTable:
-    """The largest volume in bytes that can be provisioned. `by_label`: for each label an array by the
-    code of its value, whose last entry stands for all other codes. `by_selector`: by other selectors."""
+    """The largest volume in bytes that can be provisioned, and the capacity in bytes of the object that
+    says so. `by_label`: for each label an array int64[:, 2] by the code of its value, whose last entry
+    stands for all other codes. `by_selector`: by other selectors."""
 
     by_label: Mapping[str, Numbers]
-    by_selector: Mapping[LabelSelector, int]
+    by_selector: Mapping[LabelSelector, tuple[int, int]]
 
 
 class StorageCapacityCache:
@@ -48,20 +49,22 @@ def _build_table(
     class_name: str, available: AvailableVolumes, strings: Interner[str]
 ) -> StorageCapacityTable:
     by_label: dict[str, Numbers] = {}
-    by_selector: dict[LabelSelector, int] = {}
+    by_selector: dict[LabelSelector, tuple[int, int]] = {}
     for capacity in available.capacities(class_name):
         selector, limit_bytes = capacity.topology, capacity.limit_bytes
         if limit_bytes is None or selector is None:
             continue
+        assert capacity.capacity_bytes is not None, f"{capacity} has a limit and no capacity"
+        entry = limit_bytes, capacity.capacity_bytes
         requirements = selector.requirements
         if len(requirements) != 1 or requirements[0].operator != "In":
-            by_selector[selector] = max(limit_bytes, by_selector.get(selector, NO_CAPACITY))
+            by_selector[selector] = max(entry, by_selector.get(selector, entry))
             continue
         table = by_label.get(requirements[0].key)
         if table is None:
-            table = by_label[requirements[0].key] = np.full(len(strings) + 1, NO_CAPACITY)
+            table = by_label[requirements[0].key] = np.full((len(strings) + 1, 2), NO_CAPACITY)
         for value in requirements[0].values:
             code = strings.find(value)
             if code != UNKNOWN:
-                table[code] = max(limit_bytes, int(table[code]))
+                table[code] = max(entry, tuple(table[code]))
     return StorageCapacityTable(by_label, by_selector)

@@ -35,6 +35,7 @@ from policysched.lang.types.records import NoValueReason, parse_typed_value
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.messages import (
     NO_DEVICE_FILTER_MESSAGE,
+    NO_POD_GROUPS_MESSAGE,
     NO_VOLUME_FILTER_MESSAGE,
     unsupported_message,
 )
@@ -61,7 +62,10 @@ class Plan:
         self.covers_extended_resources = handles_extended_resources(program)
         self.devices_timeout_s = device_binding_timeout_s(program)
         self._pre_enqueue = CompiledPreEnqueue(
-            program, covers_claims=self.covers_claims, covers_devices=self.covers_devices
+            program,
+            covers_claims=self.covers_claims,
+            covers_devices=self.covers_devices,
+            reads_pod_groups=self._gangs.reads_pod_groups,
         )
         self._victims = CompiledVictims(program)
         self.quotas = CompiledQuotas(program)
@@ -124,6 +128,11 @@ class Plan:
             for key in self.program.queue
             for part in walk(key.value)
         )
+
+    @property
+    def reads_pod_groups(self) -> bool:
+        """Whether the gangs of the policy are PodGroups."""
+        return self._gangs.reads_pod_groups
 
     def gang(self, pod: Pod, namespace: Namespace | None) -> GangTerms | None:
         return self._gangs.terms(EvalContext(pod, namespace or unknown_namespace(pod)))
@@ -293,10 +302,13 @@ class CompiledPreEnqueue:
     order of their declaration, and the features that no rule covers.
     """
 
-    def __init__(self, program: Program, *, covers_claims: bool, covers_devices: bool) -> None:
+    def __init__(
+        self, program: Program, *, covers_claims: bool, covers_devices: bool, reads_pod_groups: bool
+    ) -> None:
         self._removed = program.removed or None
         self._covers_claims = covers_claims
         self._covers_devices = covers_devices
+        self._reads_pod_groups = reads_pod_groups
         self._inputs = [
             (declared, input_text(declared))
             for declared in program.inputs.values()
@@ -318,9 +330,18 @@ class CompiledPreEnqueue:
                 return rejection
         if context.pod.uncovered:
             return unsupported_message(context.pod.uncovered)
+        if context.pod.group_references and (group_message := self._group_message(context.pod)) is not None:
+            return group_message
         if context.pod.claims and not self._covers_claims:
             return NO_VOLUME_FILTER_MESSAGE
         return NO_DEVICE_FILTER_MESSAGE if context.pod.device_claims and not self._covers_devices else None
+
+    def _group_message(self, pod: Pod) -> str | None:
+        """A policy that does not read PodGroups leaves the labels and annotations of other systems alone, as
+        kube-scheduler does."""
+        if self._reads_pod_groups:
+            return pod.group_problem
+        return NO_POD_GROUPS_MESSAGE if pod.group_references[0].api == "scheduling.k8s.io" else None
 
     def warnings(self, context: EvalContext) -> tuple[str, ...]:
         """A message for each invalid value that counts as absent."""

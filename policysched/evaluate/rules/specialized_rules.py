@@ -109,6 +109,9 @@ class ConditionalFilter:
         """None: the rule applies to some nodes only, so it rejects no pod on every node."""
         return None
 
+    def repeated_on_new_node(self, view: View) -> Array:
+        return self.kernel.repeated_on_new_node(view) & self.applies(view)
+
     def attempt_errors(self, view: View) -> Sequence[tuple[str, Array]]:
         errors = self.kernel.attempt_errors(view)
         return [(text, mask & self.applies(view)) for text, mask in errors]

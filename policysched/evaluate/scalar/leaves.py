@@ -6,6 +6,7 @@ that is a field of its owner needs no code here.
 
 from collections.abc import Callable, Mapping
 from operator import attrgetter
+from typing import cast
 
 from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.samples import ALL_NODES, StateRow
@@ -32,6 +33,8 @@ def attribute(owner: e.Owner, path: tuple[str, ...]) -> ScalarFunction:
             return _node_total(name, key)
         case "quotas":
             return _quota_share(key)
+        case "group":
+            return _group_field(row, name)
         case "share":
             return _namespace_share(name)
         case "victim_share":
@@ -119,6 +122,17 @@ def _quota_share(quota: str) -> ScalarFunction:
     def read(context: EvalContext) -> float:
         assert context.quota_share is not None, f"the context has no share of quota {quota}"
         return context.quota_share(quota)
+
+    return read
+
+
+def _group_field(row: BuiltinAttribute, name: str) -> ScalarFunction:
+    owner_of, field = _OWNERS[row.owner], attrgetter(name)
+
+    def read(context: EvalContext) -> EvalValue:
+        pod = owner_of(context)
+        assert isinstance(pod, Pod), f"{row.qualified_name} is not of a pod"
+        return None if pod.group is None else cast(EvalValue, field(pod.group))
 
     return read
 

@@ -17,6 +17,7 @@ from policysched.kube.decode.devices import (
     has_unknown_claim_kind,
 )
 from policysched.kube.decode.pod_affinity import decode_pod_affinity, decode_spread_constraints
+from policysched.kube.decode.pod_groups import decode_group_references
 from policysched.kube.decode.pod_resources import decode_pod_resources, decode_resource_list
 from policysched.kube.decode.primitives import decode_object, object_name, string_map, text, time_ns
 from policysched.kube.decode.volumes import decode_claim_uses, decode_disks, decode_mounts
@@ -45,6 +46,9 @@ __all__ = [
 ]
 
 Json = Mapping[str, Any]
+
+FIELD_MANAGER = "policysched"
+"""Our manager in `managedFields`: the API server takes it from the User-Agent, up to the slash."""
 
 
 def decode_pod(obj: Json) -> ObservedPod:
@@ -98,6 +102,7 @@ def _pod(obj: Json) -> ObservedPod:
         started_ns=time_ns(status["startTime"]) if status.get("startTime") else None,
         preempted=any(_is_preemption_condition(condition) for condition in status.get("conditions") or ()),
         rejection=decode_kubelet_rejection(status),
+        nominated_by_other=bool(status.get("nominatedNodeName")) and _is_nominated_by_other(meta),
         # No write to a bound pod needs its version, and bound pods are many.
         version="" if spec.get("nodeName") else str(meta.get("resourceVersion") or ""),
         generation=int(meta.get("generation") or 0),
@@ -155,6 +160,7 @@ def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> Pod:
         mounts=decode_mounts(volumes),
         device_claims=decode_device_claim_uses(spec, status, space, uid),
         extended=decode_extended_requests(spec),
+        group_references=decode_group_references(meta, spec),
     )
 
 
@@ -221,6 +227,17 @@ def _pod_failure(meta: Json, status: Json, ends_ns: Sequence[int]) -> ContainerE
 def _is_preemption_condition(condition: Json) -> bool:
     wanted = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
     return all(condition.get(key) == value for key, value in wanted.items())
+
+
+def _is_nominated_by_other(meta: Json) -> bool:
+    """Whether `managedFields` name another writer of `status.nominatedNodeName`. Without them (a file, the sandbox) the
+    value counts as ours, because a former leader may have written it."""
+    managers = {
+        entry.get("manager")
+        for entry in meta.get("managedFields") or ()
+        if "f:nominatedNodeName" in ((entry.get("fieldsV1") or {}).get("f:status") or {})
+    }
+    return bool(managers) and FIELD_MANAGER not in managers
 
 
 def _node(obj: Json) -> Node:
@@ -291,21 +308,30 @@ def _uncovered(spec: Json) -> tuple[str, ...]:
         fields.append("spec.resourceClaims of an unknown kind")
     if any(toleration.get("operator") in ("Gt", "Lt") for toleration in spec.get("tolerations") or ()):
         fields.append("spec.tolerations with the operator Gt or Lt")
-    if spec.get("schedulingGroup") or spec.get("workloadRef"):
-        fields.append("spec.schedulingGroup")
+    if spec.get("workloadRef"):
+        fields.append("spec.workloadRef")
+    if spec.get("schedulingGroup") and not spec["schedulingGroup"].get("podGroupName"):
+        fields.append("spec.schedulingGroup without podGroupName")
     return tuple(fields)
 
 
 def _required_features(spec: Json) -> frozenset[str]:
     """The node features that the pod requires and kubelets declare. Source: `InferForScheduling` of the features in
-    k8s.io/component-helpers v0.36.3, `nodedeclaredfeatures/features`; other features concern updates of running pods."""
+    k8s.io/component-helpers v0.37.2, `nodedeclaredfeatures/features`; other features concern updates of running pods."""
     features = set()
+    containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
     if any(
         rule.get("action") == "RestartAllContainers"
-        for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+        for container in containers
         for rule in container.get("restartPolicyRules") or ()
     ):
         features.add("RestartAllContainersOnContainerExits")
+    if any(
+        mount.get("bindMountOptions")
+        for container in containers
+        for mount in container.get("volumeMounts") or ()
+    ):
+        features.add("VolumeBindMountOptions")
     if spec.get("hostNetwork") and spec.get("hostUsers") is False:
         features.add("UserNamespacesHostNetworkSupport")
     return frozenset(features)

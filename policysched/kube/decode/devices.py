@@ -91,10 +91,16 @@ def decode_device_class(obj: Json) -> d.DeviceClass:
     return decode_object("DeviceClass", obj, _class)
 
 
+def decode_device_taint_rule(obj: Json) -> d.DeviceTaintRule:
+    """A resource.k8s.io/v1 DeviceTaintRule. Raises MalformedObject."""
+    return decode_object("DeviceTaintRule", obj, _taint_rule)
+
+
 DEVICE_DECODERS: Mapping[d.DeviceKind, Callable[[Json], d.DeviceObject]] = {
     "ResourceClaim": decode_resource_claim,
     "ResourceSlice": decode_resource_slice,
     "DeviceClass": decode_device_class,
+    "DeviceTaintRule": decode_device_taint_rule,
 }
 
 
@@ -178,6 +184,7 @@ def _device_subrequest(name: str, obj: Json) -> d.ExactDeviceRequest:
         ),
         tolerations_json=_json(tolerations),
         capacity=_amounts((obj.get("capacity") or {}).get("requests"), "capacity.requests"),
+        derives_attributes=bool(obj.get("derivedAttributes")),
     )
 
 
@@ -260,6 +267,12 @@ def _slice(obj: Json) -> d.ResourceSlice:
             text(counter_set["name"]): _values(counter_set.get("counters"), "sharedCounters")
             for counter_set in spec.get("sharedCounters") or ()
         },
+        is_supported=not spec.get("skipNodeOperations")
+        and not any(
+            consumption.get("compatibilityGroups")
+            for device in spec.get("devices") or ()
+            for consumption in device.get("consumesCounters") or ()
+        ),
     )
 
 
@@ -282,15 +295,14 @@ def _device(obj: Json) -> d.Device:
             for use in obj.get("consumesCounters") or ()
         ),
         accessible_nodes=_reach(obj),
-        taints=tuple(
-            d.DeviceTaint(text(taint["key"]), text(taint.get("value") or ""), text(taint.get("effect") or ""))
-            for taint in obj.get("taints") or ()
-        ),
+        taints=tuple(_taint(taint) for taint in obj.get("taints") or ()),
         binds_to_node=obj.get("bindsToNode") is True,
         binding_conditions=_text_tuple(obj.get("bindingConditions")),
         binding_failure_conditions=_text_tuple(obj.get("bindingFailureConditions")),
         shareable=obj.get("allowMultipleAllocations") is True,
-        maps_node_resources=bool(obj.get("nodeAllocatableResourceMappings")),
+        maps_node_resources=bool(
+            obj.get("nodeAllocatableResources") or obj.get("nodeAllocatableResourceMappings")  # until 1.36
+        ),
     )
 
 
@@ -417,3 +429,19 @@ def _term_json(term: NodeSelectorTerm) -> dict[str, Any]:
 def _requirement_json(requirement: SelectorRequirement) -> dict[str, Any]:
     values = {"values": list(requirement.values)} if requirement.values else {}
     return {"key": requirement.key, "operator": requirement.operator, **values}
+
+
+def _taint(obj: Json) -> d.DeviceTaint:
+    return d.DeviceTaint(text(obj["key"]), text(obj.get("value") or ""), text(obj.get("effect") or ""))
+
+
+def _taint_rule(obj: Json) -> d.DeviceTaintRule:
+    spec = obj["spec"]
+    selector = spec.get("deviceSelector")
+    driver, pool, device = (
+        None if (value := (selector or {}).get(field)) is None else text(value)
+        for field in ("driver", "pool", "device")
+    )
+    return d.DeviceTaintRule(
+        text(obj["metadata"]["name"]), _taint(spec["taint"]), selector is not None, driver, pool, device
+    )

@@ -98,6 +98,7 @@ _CONTAINER = object_of(
     restartPolicy=TEXT,
     restartPolicyRules=ListSchema(object_of(action=TEXT)),
     ports=ListSchema(object_of(hostPort=INT32, containerPort=INT32, hostIP=TEXT, protocol=TEXT)),
+    volumeMounts=ListSchema(object_of(bindMountOptions=TEXTS)),
 )
 
 # In-tree volume plugins, in a pod and in a PersistentVolume.
@@ -157,7 +158,7 @@ _POD = object_of(
             resourceClaims=ListSchema(
                 object_of({"name": TEXT}, resourceClaimName=TEXT, resourceClaimTemplateName=TEXT)
             ),
-            schedulingGroup=object_of(),
+            schedulingGroup=object_of(podGroupName=TEXT),
             workloadRef=object_of(),
         ),
     },
@@ -167,6 +168,8 @@ _POD = object_of(
         message=TEXT,
         qosClass=TEXT,
         nominatedNodeName=TEXT,
+        resources=_RESOURCES,
+        allocatedResources=QUANTITIES,
         startTime=TIME,
         conditions=ListSchema(object_of(type=TEXT, status=TEXT, reason=TEXT)),
         containerStatuses=ListSchema(_CONTAINER_STATUS),
@@ -252,7 +255,9 @@ _CSI_NODE = object_of(
     spec=object_of(drivers=ListSchema(object_of({"name": TEXT}, allocatable=object_of(count=INT32)))),
 )
 
-_CSI_DRIVER = object_of({"metadata": _metadata()}, spec=object_of(storageCapacity=BOOLEAN))
+_CSI_DRIVER = object_of(
+    {"metadata": _metadata()}, spec=object_of(storageCapacity=BOOLEAN, preventPodSchedulingIfMissing=BOOLEAN)
+)
 
 _STORAGE_CAPACITY = object_of(
     {"metadata": _metadata(), "storageClassName": TEXT},
@@ -266,6 +271,37 @@ _VOLUME_ATTACHMENT = object_of(
         "metadata": _metadata(),
         "spec": object_of({"nodeName": TEXT}, attacher=TEXT, source=object_of(persistentVolumeName=TEXT)),
     }
+)
+
+_CONDITIONS = ListSchema(object_of(type=TEXT, status=TEXT, reason=TEXT, message=TEXT))
+
+_DISRUPTION_MODE = ScalarSchema(
+    "`Pod`, `PodGroup`, or a map with `single` or `all`",
+    lambda value: (
+        value in ("Pod", "PodGroup") or (isinstance(value, Mapping) and bool({"single", "all"} & set(value)))
+    ),
+)
+
+_POD_GROUP = object_of(
+    {"metadata": _metadata()},
+    spec=object_of(
+        schedulingPolicy=object_of(basic=object_of(), gang=object_of({"minCount": INT32})),
+        schedulingConstraints=object_of(topology=ListSchema(object_of({"key": TEXT}))),
+        disruptionMode=_DISRUPTION_MODE,
+        priority=INT32,
+        preemptionPolicy=TEXT,
+        resourceClaims=ListSchema(object_of()),
+        parentCompositePodGroupName=TEXT,
+        workloadRef=object_of(workloadName=TEXT),
+        podGroupTemplateRef=object_of(workload=object_of(workloadName=TEXT)),
+    ),
+    status=object_of(conditions=_CONDITIONS),
+)
+
+_THIRD_PARTY_POD_GROUP = object_of(
+    {"metadata": _metadata()},
+    spec=object_of(minMember=INT32, minResources=QUANTITIES, scheduleTimeoutSeconds=INT32),
+    status=object_of(phase=TEXT, running=INT32, succeeded=INT32, failed=INT32, conditions=_CONDITIONS),
 )
 
 OBJECT_SCHEMAS: Mapping[str, Schema] = {
@@ -284,6 +320,9 @@ OBJECT_SCHEMAS: Mapping[str, Schema] = {
     "CSIDriver": _CSI_DRIVER,
     "CSIStorageCapacity": _STORAGE_CAPACITY,
     "VolumeAttachment": _VOLUME_ATTACHMENT,
+    "PodGroup.scheduling.k8s.io": _POD_GROUP,
+    "PodGroup.scheduling.x-k8s.io": _THIRD_PARTY_POD_GROUP,
+    "PodGroup.scheduling.volcano.sh": _THIRD_PARTY_POD_GROUP,
 }
 """The schema of each kind."""
 

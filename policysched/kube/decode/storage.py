@@ -181,31 +181,46 @@ def _class(obj: Json) -> s.StorageClass:
 
 def _csi_node(obj: Json) -> CsiNode:
     meta = obj["metadata"]
-    limits = {}
-    for driver in (obj.get("spec") or {}).get("drivers") or ():
+    limits, drivers = {}, (obj.get("spec") or {}).get("drivers") or ()
+    for driver in drivers:
         count = (driver.get("allocatable") or {}).get("count")
         if count is not None:
             limits[text(driver["name"])] = int(count)
     plugins = string_map(meta.get("annotations"), "metadata.annotations").get(
         _MIGRATED_PLUGINS_ANNOTATION, ""
     )
-    return CsiNode(NodeName(text(meta["name"])), limits, frozenset(plugins.split(",") if plugins else ()))
+    return CsiNode(
+        NodeName(text(meta["name"])),
+        limits,
+        frozenset(plugins.split(",") if plugins else ()),
+        frozenset(text(driver["name"]) for driver in drivers),
+    )
 
 
 def _csi_driver(obj: Json) -> s.CsiDriver:
     spec = obj.get("spec") or {}
-    return s.CsiDriver(text(obj["metadata"]["name"]), tracks_capacity=spec.get("storageCapacity") is True)
+    return s.CsiDriver(
+        text(obj["metadata"]["name"]),
+        tracks_capacity=spec.get("storageCapacity") is True,
+        needed_on_node=spec.get("preventPodSchedulingIfMissing") is True,
+    )
 
 
 def _capacity(obj: Json) -> s.StorageCapacity:
-    """`maximumVolumeSize` is preferred to `capacity`: it is more exact, but not every driver reports it."""
-    sizes = ("maximumVolumeSize", "capacity")
-    field = next((name for name in sizes if obj.get(name) is not None), None)
+    """For the limit, `maximumVolumeSize` is preferred to `capacity`: it is more exact, but not every driver reports
+    it."""
+    sizes = {
+        name: size_bytes(obj[name], name)
+        for name in ("maximumVolumeSize", "capacity")
+        if obj.get(name) is not None
+    }
+    limit_bytes = next(iter(sizes.values()), None)
     return s.StorageCapacity(
         namespace=text(obj["metadata"].get("namespace") or "default"),
         name=text(obj["metadata"]["name"]),
         class_name=text(obj["storageClassName"]),
-        limit_bytes=None if field is None else size_bytes(obj[field], field),
+        limit_bytes=limit_bytes,
+        capacity_bytes=sizes.get("capacity", limit_bytes),
         topology=decode_label_selector(obj.get("nodeTopology")),
     )
 

@@ -41,6 +41,9 @@ Emitted = TypeVar("Emitted")
 TOMBSTONES_MAX = 10_000
 """How many versions of deleted objects are kept, so that a stale event does not bring an object back."""
 
+NOT_FOUND_BEFORE_END = 3
+"""How often in a row a kind that was served is requested again before it counts as no longer served."""
+
 SERVER_ERRORS_BEFORE_RELIST = 3
 """After so many 5xx responses the server may never be able to serve a watch from that version."""
 
@@ -86,6 +89,8 @@ class Reflector(Generic[Emitted]):
     ) -> None:
         self._api = api
         self._resource = resource
+        self._versions = (resource, *resource.older)
+        self._not_found = 0
         self._emit = emit
         self._random = random
         self._connectivity = connectivity
@@ -100,7 +105,7 @@ class Reflector(Generic[Emitted]):
         self._highest_version = 0
         self._connection_lost = False
         self._server_failing = False
-        self._served: bool | None = None
+        self._served: str | None = None  # the path that is served; "": none
         self.kind = resource.kind
         self._activity = f"watching {resource.kind} objects"
         self.lists_total = 0
@@ -124,11 +129,7 @@ class Reflector(Generic[Emitted]):
                 self._version = ""
                 await self._back_off(error)
             except (NotFound, Forbidden) as error:
-                if self._resource.served_event is None or self._version:
-                    self._connection_lost = True
-                    await self._back_off(error)
-                else:
-                    await self._wait_until_served(self._resource.served_event(False), error)
+                await self._on_not_served(error)
             except ServerError as error:
                 # Such as "Too large resource version" (504) from a server that lost its data: waiting does not help.
                 if self._backoff.failures >= SERVER_ERRORS_BEFORE_RELIST:
@@ -138,14 +139,37 @@ class Reflector(Generic[Emitted]):
                 self._connection_lost = True
                 await self._back_off(error)
 
+    async def _on_not_served(self, error: NotFound | Forbidden) -> None:
+        """Try the other versions of the kind, then wait. A kind that was served may be missing for a moment only, such as
+        while its definition is replaced."""
+        if self._version and self._resource.may_end and self._not_found < NOT_FOUND_BEFORE_END:
+            self._not_found += 1
+            await self._back_off(error)
+        elif self._resource.served_event is None or (self._version and not self._resource.may_end):
+            self._connection_lost = True
+            await self._back_off(error)
+        else:
+            self._version, self._connection_lost = "", False
+            at = self._versions.index(self._resource) + 1
+            if at < len(self._versions):
+                self._resource = self._versions[at]
+                return
+            self._resource = self._versions[0]
+            if self._resource.may_end:
+                for key in list(self._objects):
+                    self._delete(key, self._highest_version)
+                self._tombstones.clear()
+            assert self._resource.served_event is not None, f"{self.kind} has no served_event"
+            await self._wait_until_served(self._resource.served_event(False), error)
+
     async def _wait_until_served(self, event: Emitted, error: ApiStatusError) -> None:
         """The kind is optional and the server does not serve it: report an empty list and retry later."""
-        if self._served is not False:
+        if self._served != "":
             log.info(
                 "the API server does not serve this kind",
                 extra={"kind": self._resource.kind, "why": str(error)},
             )
-            self._served = False
+            self._served = ""
             self._emit(event)
             self._on_listed()
         self._connectivity.record_success(self._activity)
@@ -195,7 +219,7 @@ class Reflector(Generic[Emitted]):
                     self._upsert(key, _version(obj), obj)
             await asyncio.sleep(0)  # let the event loop run between two pages
         self._version = version
-        self._connection_lost = False
+        self._connection_lost, self._not_found = False, 0
         as_of = _version_number(version)
         for key in [key for key in self._objects if key not in listed]:
             self._delete(key, as_of)
@@ -205,10 +229,13 @@ class Reflector(Generic[Emitted]):
             not self._server_failing
         ):  # else only a successful watch ends the failure: do not relist in a tight loop
             self._backoff.reset()
-        if self._resource.served_event is not None and self._served is not True:
-            self._served = True
-            self._emit(self._resource.served_event(True))
+        self._report_served()
         self._on_listed()
+
+    def _report_served(self) -> None:
+        if self._resource.served_event is not None and self._served != self._resource.path:
+            self._served = self._resource.path
+            self._emit(self._resource.served_event(True))
 
     def _handle_version_rollback(self, as_of: int) -> None:
         """A list older than known events: etcd was restored from a backup, and the list is authoritative."""
@@ -235,6 +262,7 @@ class Reflector(Generic[Emitted]):
             idle_timeout_s=self._settings.idle_timeout_s,
         ) as events:
             self.watches_total += 1
+            self._not_found = 0
             self._connectivity.record_success(self._activity)
             async for event in events:
                 if event.type != "ERROR":

@@ -7,8 +7,10 @@ from typing import Any, Generic, TypeVar
 
 from policysched.kube.decode import core_objects, devices, storage
 from policysched.kube.decode.errors import MalformedObject
+from policysched.kube.decode.pod_groups import decode_pod_group
 from policysched.model.devices import DeviceKind, ResourceClaim
 from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pod_groups import PodGroupApi, PodGroupKey
 from policysched.model.storage import StorageKind
 from policysched.model.workloads import PodSetKind
 from policysched.scheduler.events import (
@@ -24,11 +26,18 @@ from policysched.scheduler.events import (
     NodeObjectUpdated,
     NodeUpdated,
     PodDeleted,
+    PodGroupApiServed,
+    PodGroupChange,
+    PodGroupDeleted,
+    PodGroupUpdated,
     PodSetDeleted,
     PodSetUpdated,
     PodUpdated,
     StorageObjectDeleted,
     StorageObjectUpdated,
+    WorkloadDeleted,
+    WorkloadsServed,
+    WorkloadUpdated,
 )
 
 Json = Mapping[str, Any]
@@ -39,7 +48,9 @@ Emitted = TypeVar("Emitted")
 class WatchedResource(Generic[Emitted]):
     """`key` identifies an object from creation to deletion. `updated_event` may raise `MalformedObject`. `keep_when_malformed`:
     the object occupies resources and stays when a later version is malformed. `served_event` is emitted when the server
-    turns out to serve the kind or not (404, 403); None for kinds that every server has."""
+    turns out to serve the kind or not (404, 403); None for kinds that every server has. `older` are other versions of
+    the kind, in the order in which they are tried where this one is not served. `may_end`: the server may stop to serve
+    the kind while it runs; its objects are then deleted."""
 
     kind: str
     path: str
@@ -49,6 +60,8 @@ class WatchedResource(Generic[Emitted]):
     keep_when_malformed: Callable[[Emitted], bool]
     params: Mapping[str, str] = field(default_factory=dict)
     served_event: Callable[[bool], Emitted] | None = None
+    older: tuple["WatchedResource[Emitted]", ...] = ()
+    may_end: bool = False
 
 
 def _uid(meta: Json) -> str:
@@ -213,8 +226,65 @@ DEVICE_RESOURCES = (
     _device_resource("ResourceClaim", "/apis/resource.k8s.io/v1/resourceclaims"),
     _device_resource("ResourceSlice", "/apis/resource.k8s.io/v1/resourceslices"),
     _device_resource("DeviceClass", "/apis/resource.k8s.io/v1/deviceclasses"),
+    _device_resource("DeviceTaintRule", "/apis/resource.k8s.io/v1/devicetaintrules"),
 )
-"""Served since Kubernetes 1.34."""
+"""Served since Kubernetes 1.34, DeviceTaintRules since 1.37."""
+
+
+def _pod_group_resource(
+    api: PodGroupApi, version: str, *older: WatchedResource[PodGroupChange]
+) -> WatchedResource[PodGroupChange]:
+    def gone(key: str) -> PodGroupDeleted:
+        namespace, _, name = key.partition("/")
+        return PodGroupDeleted(PodGroupKey(api, namespace, name))
+
+    return WatchedResource(
+        kind=f"PodGroup.{api}",
+        path=f"/apis/{api}/{version}/podgroups",
+        key=_namespaced_name,
+        updated_event=lambda obj: PodGroupUpdated(decode_pod_group(obj, api, version)),
+        deleted_event=gone,
+        keep_when_malformed=_never_keep,
+        served_event=lambda served: PodGroupApiServed(api, version if served else None),
+        older=older,
+        may_end=True,
+    )
+
+
+def _workload_resource(
+    version: str, *older: WatchedResource[PodGroupChange]
+) -> WatchedResource[PodGroupChange]:
+    def gone(key: str) -> WorkloadDeleted:
+        namespace, _, name = key.partition("/")
+        return WorkloadDeleted(namespace, name)
+
+    return WatchedResource(
+        kind="Workload",
+        path=f"/apis/scheduling.k8s.io/{version}/workloads",
+        key=_namespaced_name,
+        updated_event=lambda obj: WorkloadUpdated(
+            str(obj["metadata"]["namespace"]), core_objects.required_name(obj)
+        ),
+        deleted_event=gone,
+        keep_when_malformed=_never_keep,
+        served_event=WorkloadsServed,
+        older=older,
+        may_end=True,
+    )
+
+
+POD_GROUP_RESOURCES = (
+    _pod_group_resource(
+        "scheduling.k8s.io",
+        "v1beta1",
+        _pod_group_resource("scheduling.k8s.io", "v1alpha3"),
+        _pod_group_resource("scheduling.k8s.io", "v1alpha2"),
+    ),
+    _workload_resource("v1beta1", _workload_resource("v1alpha3"), _workload_resource("v1alpha2")),
+    _pod_group_resource("scheduling.x-k8s.io", "v1alpha1"),
+    _pod_group_resource("scheduling.volcano.sh", "v1beta1"),
+)
+"""Served where a feature gate (Kubernetes 1.36: v1alpha2, 1.37: v1beta1) or a CRD adds them."""
 
 
 @dataclass(frozen=True, slots=True)

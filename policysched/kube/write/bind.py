@@ -6,6 +6,7 @@
                  │                     ├── gone, other UID, other node ─► BindLost
                  │                     └── not bound ───────────────────► BindRefused
                  └── any other status, or it never left ────────────────► BindRefused
+      └──cancel──────────────────────────────────────────────────────────► BindRefused
 
 A bind without a response may still be carried out. Withdrawing it would give its resources to a second pod, and reading
 the pod does not help, since the request can be carried out after the read. Repeating is safe: the server binds a pod of
@@ -40,6 +41,7 @@ from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import RequestNotSent, TransportError
 from policysched.kube.write.bind_queue import BindQueue, PendingBind
+from policysched.model.identifiers import PodUid
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import BindConfirmed, BindDelayed, BindLost, BindRefused
 
@@ -157,6 +159,11 @@ class Binder:
             self._deliver_delayed(pending, None)
         if self._idle:
             self._wake(1)
+
+    def cancel(self, uid: PodUid, namespace: str) -> None:
+        """Do not send the bind of this pod if no request was sent for it. It is then refused, once a worker takes it."""
+        for pending in self._queue.first_attempts(namespace):
+            pending.is_cancelled |= pending.bind.uid == uid
 
     async def run(self) -> None:
         """Until cancelled. Raises LostLeadership (in a group) once `may_send` says no with binds to send."""
@@ -285,6 +292,8 @@ class Binder:
         if pending.rejection is not None:
             return await self._read_bind_outcome(pending, pending.rejection)
         bind, activity, connectivity = pending.bind, "binding pods", self._connectivity
+        if pending.is_cancelled:
+            return BindRefused(bind.uid, "not sent: cancelled")
         if not self._may_send():
             raise LostLeadership(bind)
         loop = asyncio.get_running_loop()

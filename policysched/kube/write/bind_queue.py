@@ -43,6 +43,8 @@ class PendingBind:
     queue: "_NamespaceQueue | None" = None
     throttled: bool = False
     is_delayed: bool = False
+    is_cancelled: bool = False
+    """It is not sent, unless a request was sent already."""
     is_current: Callable[[], bool] | None = None
     """Asked before the first request leaves: whether the decision still holds. None: it always does."""
 
@@ -187,7 +189,7 @@ class BindQueue:
 
     def first_attempts(self, namespace: str) -> tuple[PendingBind, ...]:
         """First attempts of the namespace that wait for a worker."""
-        return tuple(self._namespaces[namespace].first)
+        return tuple(self._namespaces[namespace].first) if namespace in self._namespaces else ()
 
     def is_failing(self, namespace: str) -> bool:
         return namespace in self._namespaces and self._namespaces[namespace].failing

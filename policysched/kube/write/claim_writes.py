@@ -1,6 +1,6 @@
 """PreBind writes: volumes and their claims, the devices and consumers of resource claims. `scheduler.prebind` decides them.
 
-    Prebind ──PATCH claimRef of each volume──PATCH selected-node of each claim──resource claims──► PrebindWritten
+    Prebind ──PATCH nominatedNodeName──PATCH claimRef of each volume──PATCH selected-node of each claim──resource claims──► PrebindWritten
                           └── 409, 404, 403, another error status, no response for long ─────────► PrebindRefused
 
 Each patch names the UID and the version of the decision, so it changes that object or nothing, however late it arrives.
@@ -182,6 +182,8 @@ class PrebindWriter:
 
     async def _prebind(self, command: Prebind) -> PrebindWritten | PrebindRefused:
         versions: dict[PrebindTarget, int] = {}
+        if command.nominate:
+            await self._nominate(command)
         try:
             for volume in command.volumes_to_bind:
                 versions[volume.volume] = await self._patched_version(
@@ -204,6 +206,16 @@ class PrebindWriter:
         except (ClaimNotReserved, RequestAbandoned) as error:
             return PrebindRefused(command.uid, str(error), versions)
         return PrebindWritten(command.uid, versions)
+
+    async def _nominate(self, command: Prebind) -> None:
+        """Once: the bind does not depend on it."""
+        body: Json = {"metadata": {"uid": command.uid}, "status": {"nominatedNodeName": command.node}}
+        try:
+            path = f"/api/v1/namespaces/{command.namespace}/pods/{command.name}/status"
+            await self.retrier.retry_until_answered(lambda: self.patch_once(path, body), 0)
+        except (ApiStatusError, RequestAbandoned) as error:
+            why = {"pod": f"{command.namespace}/{command.name}", "why": str(error)}
+            log.info("cannot nominate a pod before its claims are bound", extra=why)
 
     async def _patched_version(self, path: str, body: Json) -> int:
         """The version after the patch. Raises as `retry_until_answered`."""

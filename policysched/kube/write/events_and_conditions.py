@@ -33,6 +33,7 @@ from policysched.kube.client.api import (
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.transport import TransportError
 from policysched.kube.leader_election import micro_time
+from policysched.kube.write.pod_group_status import PodGroupStatusWrite, write_pod_group_status
 from policysched.kube.write.rate_limit import RateLimiter
 from policysched.kube.write.report_content import (
     EventContent,
@@ -40,10 +41,12 @@ from policysched.kube.write.report_content import (
     PodScheduledCondition,
     truncate_note,
 )
+from policysched.model.pod_groups import PodGroupStatus
 from policysched.text.sanitize import escape_unprintable
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
+AnyStatus = PodScheduledCondition | PodGroupStatusWrite
 PATCH_SERVER_TIMEOUT = "2s"
 """How long the server may act on the patch of a condition."""
 CONDITION_CONFLICTS_MAX = 4
@@ -125,13 +128,13 @@ class Reporter:
         self._settings = settings
         self._events: deque[tuple[EventContent, _EventSeries]] = deque()
         self._series: OrderedDict[EventContent, _EventSeries] = OrderedDict()
-        self._conditions: OrderedDict[str, PodScheduledCondition] = OrderedDict()
-        # The newest condition of each pod until it is written or abandoned: older ones are not retried.
-        self._latest_conditions: dict[str, PodScheduledCondition] = {}
+        self._conditions: OrderedDict[str, AnyStatus] = OrderedDict()
+        # The newest status of each object until it is written or abandoned: older ones are not retried.
+        self._latest_conditions: dict[str, AnyStatus] = {}
         self._in_flight: set[str] = set()
         # The conditions that the server has. Bounded: an evicted entry costs one patch. An entry is removed before a
         # patch is sent, since the server's state is unknown until the response.
-        self._written_conditions: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._written_conditions: OrderedDict[str, tuple[str, str] | PodGroupStatus] = OrderedDict()
         self._delayed_events: set[asyncio.TimerHandle] = set()
         self._wake = asyncio.Event()
         self._active = 0
@@ -166,10 +169,10 @@ class Reporter:
         else:
             self._enqueue_event_later(wait_s, content, series)
 
-    def set_condition(self, condition: PodScheduledCondition) -> None:
-        """Queue a pod's condition, replacing an older one that is not yet written."""
+    def set_condition(self, condition: AnyStatus) -> None:
+        """Queue the status of a pod or PodGroup, replacing an older one that is not yet written."""
         written = self._written_conditions.get(condition.uid)
-        if written == (condition.reason, condition.message) and condition.uid not in self._latest_conditions:
+        if written == condition.content and condition.uid not in self._latest_conditions:
             return
         self._conditions[condition.uid] = self._latest_conditions[condition.uid] = condition
         if len(self._conditions) > self._settings.conditions_waiting_max:
@@ -243,20 +246,18 @@ class Reporter:
             finally:
                 self._active -= 1
 
-    def _next_condition(self) -> PodScheduledCondition | None:
+    def _next_condition(self) -> AnyStatus | None:
         """The oldest one of a pod without a write in flight: two concurrent writes could arrive out of order."""
         queued = self._conditions.values()
         return next((condition for condition in queued if condition.uid not in self._in_flight), None)
 
-    async def _write_condition(
-        self, condition: PodScheduledCondition, limiter: RateLimiter, backoff: Backoff
-    ) -> None:
+    async def _write_condition(self, condition: AnyStatus, limiter: RateLimiter, backoff: Backoff) -> None:
         self._in_flight.add(condition.uid)
         wait_s = 0.0
         try:
             await limiter.acquire()
             if self._latest_conditions.get(condition.uid) is condition:
-                await self._patch_condition(condition)
+                await self._patch_status(condition)
                 backoff.reset()
                 self._finish_condition(condition)
         except (TransportError, InvalidResponse, Unauthorized, TooManyRequests, ServerError) as error:
@@ -267,7 +268,7 @@ class Reporter:
             self.counts.failed += 1
             self._finish_condition(condition)
             level = logging.WARNING if isinstance(error, Forbidden) else logging.DEBUG
-            log.log(level, "cannot write a pod's condition", extra={"why": error.message})
+            log.log(level, "cannot write a condition", extra={"why": error.message})
         finally:
             # During the backoff no newer condition of this pod is written, and `discard_condition` still works.
             await asyncio.sleep(wait_s)
@@ -275,10 +276,26 @@ class Reporter:
         if wait_s and self._latest_conditions.get(condition.uid) is condition:
             self._conditions[condition.uid] = condition
 
-    def _finish_condition(self, condition: PodScheduledCondition) -> None:
+    def _finish_condition(self, condition: AnyStatus) -> None:
         """The condition is written or abandoned; a newer one stays queued."""
         if self._latest_conditions.get(condition.uid) is condition:
             del self._latest_conditions[condition.uid]
+
+    async def _patch_status(self, status: AnyStatus) -> None:
+        if isinstance(status, PodScheduledCondition):
+            await self._patch_condition(status)
+            return
+        written = self._written_conditions.pop(status.uid, None)
+        before = written if isinstance(written, PodGroupStatus) else None
+        now = micro_time(self._now_ns())[:19] + "Z"
+        await write_pod_group_status(self._api, status, now, before, PATCH_SERVER_TIMEOUT)
+        self._count_written(status)
+
+    def _count_written(self, status: AnyStatus) -> None:
+        self.counts.conditions_written += 1
+        self._written_conditions[status.uid] = status.content
+        if len(self._written_conditions) > self._settings.series_max:
+            self._written_conditions.popitem(last=False)
 
     async def _patch_condition(self, condition: PodScheduledCondition) -> None:
         """Patch the last watched version of the pod, or after a conflict the current one."""
@@ -300,10 +317,7 @@ class Reporter:
             except Conflict:
                 shown = _unbound_version_of(await self._api.get(path), condition.uid)
             else:
-                self.counts.conditions_written += 1
-                self._written_conditions[condition.uid] = (condition.reason, condition.message)
-                if len(self._written_conditions) > self._settings.series_max:
-                    self._written_conditions.popitem(last=False)
+                self._count_written(condition)
                 return
         raise InvalidResponse(f"{path} conflicted on all {CONDITION_CONFLICTS_MAX} attempts")
 

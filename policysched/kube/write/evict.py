@@ -153,9 +153,10 @@ class Evictor:
         try:
             for victim in evict.victims:
                 await self._dry_run_delete(victim)
-            await self._nominate(evict.uid, evict.namespace, evict.name, evict.node)
+            if evict.node is not None:
+                await self._nominate(evict.uid, evict.namespace, evict.name, evict.node)
             for victim in evict.victims:
-                if await self._delete_victim(victim, evict.scheduler, is_current):
+                if await self._delete_victim(victim, evict, is_current):
                     deleted.append(victim.uid)  # noqa: PERF401 - an error keeps what was deleted before
         except (ApiStatusError, RequestAbandoned) as error:
             forbidden = isinstance(error, Forbidden)
@@ -182,12 +183,12 @@ class Evictor:
         body: Json = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
         await self._retry(lambda: self._patch_status(namespace, name, body))
 
-    async def _delete_victim(self, victim: Victim, scheduler: str, is_current: IsCurrent) -> bool:
+    async def _delete_victim(self, victim: Victim, evict: Evict, is_current: IsCurrent) -> bool:
         """False: the victim was already gone."""
         try:
             await self._retry(
                 lambda: self._patch_status(
-                    victim.namespace, victim.name, self._disruption_target_patch(victim, scheduler)
+                    victim.namespace, victim.name, self._disruption_target_patch(victim, evict)
                 ),
                 is_current,
             )
@@ -198,12 +199,12 @@ class Evictor:
             raise
         return True
 
-    def _disruption_target_patch(self, victim: Victim, scheduler: str) -> Json:
+    def _disruption_target_patch(self, victim: Victim, evict: Evict) -> Json:
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
             "reason": "PreemptionByScheduler",
-            "message": f"{scheduler}: preempting to accommodate a higher priority pod",
+            "message": f"{evict.scheduler}: {evict.message}",
             "lastTransitionTime": micro_time(self._now_ns())[:19] + "Z",
             **({"observedGeneration": victim.generation} if victim.generation else {}),
         }

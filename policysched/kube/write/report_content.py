@@ -38,6 +38,11 @@ class PodScheduledCondition:
     reason: str
     message: str
 
+    @property
+    def content(self) -> tuple[str, str]:
+        """Equal contents are written once."""
+        return (self.reason, self.message)
+
 
 EVENT_NOTE_BYTES_MAX = 1024
 _TRUNCATION_MARK = " ..."

@@ -7,7 +7,8 @@ is expanded once, even if several libraries include it.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from policysched.builtins.registry import BUILTINS, KUBE_DEFAULT_VERSION, KUBE_SCHEDULER_RELEASES
+from policysched.builtins.registry import KUBE_DEFAULT_VERSION, KUBE_SCHEDULER_RELEASES
+from policysched.lang.check.builtin_libraries import BUILTIN_LIBRARIES, builtin_library
 from policysched.lang.check.limits import INCLUDED_STATEMENTS_MAX
 from policysched.lang.check.scope import Scope, did_you_mean
 from policysched.lang.syntax import tree as s
@@ -91,7 +92,9 @@ class _Expander:
 
     def include(self, node: s.IncludeDecl, *, via: Span, above: tuple[str, ...]) -> None:
         if isinstance(node.target, s.Identifier):
-            if self.accept_kube_default(node, node.target):
+            if node.target.text in BUILTIN_LIBRARIES:
+                self.include_builtin_library(node, node.target.text, via)
+            elif self.accept_kube_default(node, node.target):
                 version = KUBE_DEFAULT_VERSION if node.version is None else node.version.value
                 for statement in kube_default_statements(node.span, version):
                     self.add(statement, via)
@@ -141,6 +144,18 @@ class _Expander:
             self.included.add(name)
             self.run(target.document, via=via, above=(*above, name))
 
+    def include_builtin_library(self, node: s.IncludeDecl, name: str, via: Span) -> None:
+        if node.version is not None:
+            self.scope.report(
+                "PS226",
+                f"`include {name}` has no releases",
+                node.version.span,
+                help=f"write `include {name}`",
+            )
+        elif name not in self.included:
+            self.included.add(name)
+            self.run(builtin_library(name), via=via, above=(name,))
+
     def accept_kube_default(self, node: s.IncludeDecl, target: s.Identifier) -> bool:
         if target.text != "kube_default":
             self.scope.report(
@@ -148,7 +163,7 @@ class _Expander:
                 f"unknown include `{target.text}`",
                 target.span,
                 label="not found",
-                help=did_you_mean(target.text, ("kube_default",))
+                help=did_you_mean(target.text, ("kube_default", *BUILTIN_LIBRARIES))
                 or 'quote the key of a library, for example `include "base.policy"`',
             )
             return False
@@ -172,12 +187,11 @@ def kube_default_statements(
 ) -> Iterator[s.FilterDecl | s.ScoreDecl]:
     """kube-scheduler's default filters, then its scores with their weights, located at `span`."""
     release = KUBE_SCHEDULER_RELEASES[version]
-    builtins = [builtin for name, builtin in BUILTINS.items() if name not in release.missing_builtins]
-    for builtin in builtins:
+    for builtin in release.builtins:
         if builtin.filters:
             params = _params(release.filter_parameter_values.get(builtin.name, {}), span)
             yield s.FilterDecl(s.Identifier(builtin.name, span), (), params, False, span)
-    for builtin in builtins:
+    for builtin in release.builtins:
         if builtin.default_weight is not None and builtin.name not in release.builtins_without_score:
             weight = s.NumberLit(str(builtin.default_weight), "", span)
             params = _params(release.score_parameter_values.get(builtin.name, {}), span)

@@ -11,12 +11,20 @@ from policysched.lang.check.presence import (
     possibly_missing,
     report_possibly_missing,
 )
-from policysched.lang.check.scope import CONSTANT, GANG_TERM, QUEUE_KEY, VICTIM_CONDITION, Scope
+from policysched.lang.check.scope import GANG_TERM, QUEUE_KEY, VICTIM_CONDITION, Scope
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants
 from policysched.lang.ir.expr import Stage
 from policysched.lang.ir.expr_analysis import stage_of, type_of, walk
-from policysched.lang.ir.program import GangMode, GangSpec, OnTimeout, OrderKey, PreemptionSpec
+from policysched.lang.ir.program import (
+    DisruptionMode,
+    GangMode,
+    GangSpec,
+    OnBindFailure,
+    OnTimeout,
+    OrderKey,
+    PreemptionSpec,
+)
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import INT, Type, TypeKind
@@ -85,7 +93,7 @@ def _reads_only_namespace(scope: Scope, key: e.Expr) -> bool:
     return True
 
 
-_GANG_PARAMS = ("min", "max", "timeout", "on_timeout", "mode", "topology")
+_GANG_PARAMS = ("min", "max", "timeout", "on_timeout", "mode", "topology", "on_bind_failure", "disruption")
 
 
 def check_gang(scope: Scope, node: s.GangDecl) -> GangSpec | None:
@@ -102,7 +110,7 @@ def check_gang(scope: Scope, node: s.GangDecl) -> GangSpec | None:
                 label=describe_type(kind),
             )
         elif isinstance(key, e.Attr | e.InputRef):
-            known = frozenset({key})  # the parameters are only evaluated for pods of a gang
+            known = _present_with(key)  # the parameters are only evaluated for pods of a gang
         else:
             check_always_present(scope, key)
     params = check_block_params(scope, "`gang`", node.span, node.params, _GANG_PARAMS)
@@ -113,6 +121,10 @@ def check_gang(scope: Scope, node: s.GangDecl) -> GangSpec | None:
     on_timeout = params.choice("on_timeout", [choice.value for choice in OnTimeout], "requeue")
     mode = params.choice("mode", [choice.value for choice in GangMode], "whole")
     topology = _topology_key(scope, params, mode)
+    on_bind_failure = params.choice("on_bind_failure", [choice.value for choice in OnBindFailure], "keep")
+    if on_bind_failure == OnBindFailure.EVICT.value:
+        _requires_whole(scope, params, "on_bind_failure", mode)
+    disruption = _disruption(scope, params)
     if params.get("timeout") is None:
         scope.report(
             "PS404",
@@ -130,18 +142,29 @@ def check_gang(scope: Scope, node: s.GangDecl) -> GangSpec | None:
         timeout=timeout,
         on_timeout=OnTimeout(cast(str, on_timeout)),
         mode=GangMode(cast(str, mode)),
-        topology_key=topology,
+        topology=topology,
+        on_bind_failure=OnBindFailure(cast(str, on_bind_failure)),
+        disruption=disruption,
         span=node.span,
     )
 
 
-def _topology_key(scope: Scope, params: BlockParams, mode: str | None) -> str | None:
-    """The label key; None if there is none and after a diagnostic."""
+def _present_with(key: e.Attr | e.InputRef) -> PresentReads:
+    """What a pod with this gang key has: every PodGroup has a name and a minimum."""
+    group = {e.Attr("pod", ("group", name), kind.as_optional(), key.span) for name, kind in _OF_EVERY_GROUP}
+    return frozenset({key, *(group if key in group else ())})
+
+
+_OF_EVERY_GROUP = (("name", t.STRING), ("min", INT))
+
+
+def _topology_key(scope: Scope, params: BlockParams, mode: str | None) -> e.Expr | None:
+    """The label key: a text, or a string of the pod that may be missing. None if there is none and after a diagnostic."""
     node = params.get("topology")
     if node is None:
         return None
-    expr = None if isinstance(node, s.MapLit) else check_expression_as(scope, node, CONSTANT, t.STRING)
-    if not isinstance(expr, e.Const) or not isinstance(expr.value, str) or not expr.value:
+    expr = _gang_string(scope, node)
+    if expr is None or (isinstance(expr, e.Const) and not expr.value):
         if expr is not None or isinstance(node, s.MapLit):
             scope.report(
                 "PS202",
@@ -150,15 +173,39 @@ def _topology_key(scope: Scope, params: BlockParams, mode: str | None) -> str | 
                 help='for example `"topology.kubernetes.io/zone"`',
             )
         return None
+    _requires_whole(scope, params, "topology", mode)
+    return expr
+
+
+def _requires_whole(scope: Scope, params: BlockParams, name: str, mode: str | None) -> None:
+    node = params.get(name)
+    assert node is not None, f"`{name}` is not given"
     if mode == GangMode.GATE.value:
         scope.report(
             "PS235",
-            "`topology` cannot be combined with `mode = gate`",
+            f"`{name}` cannot be combined with `mode = gate`",
             node.span,
             label="requires `mode = whole`",
             help="remove `mode`; `whole` is the default",
         )
-    return expr.value
+
+
+def _disruption(scope: Scope, params: BlockParams) -> e.Expr | None:
+    """A choice, or a string of the pod; None if there is none and after a diagnostic."""
+    node = params.get("disruption")
+    choices = [mode.value for mode in DisruptionMode]
+    if node is None:
+        return None
+    is_name = isinstance(node, s.NameExpr) and node.name in scope.names
+    if isinstance(node, s.StringLit | s.MapLit) or (isinstance(node, s.NameExpr) and not is_name):
+        chosen = params.choice("disruption", choices, "")
+        return e.Const(chosen, t.STRING, node.span) if chosen else None
+    return _gang_string(scope, node)
+
+
+def _gang_string(scope: Scope, node: s.Expression | s.MapLit) -> e.Expr | None:
+    expr = None if isinstance(node, s.MapLit) else check_expression_as(scope, node, GANG_TERM, t.STRING)
+    return None if expr is None else fold_constants(expr)
 
 
 def _optional_gang_term(

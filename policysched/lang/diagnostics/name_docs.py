@@ -333,9 +333,9 @@ NAME_DOCS: tuple[DiagnosticDoc, ...] = (
     diagnostic_doc(
         "PS235",
         "topology-requires-whole",
-        "`topology` requires `mode = whole`",
-        "`topology` places all members of a gang in one topology domain. This is one decision "
-        "for all members; `mode = gate` places each member by itself.",
+        "`topology` and `on_bind_failure = evict` require `mode = whole`",
+        "`topology` places all members of a gang in one topology domain, and `on_bind_failure = evict` keeps a gang "
+        "from running in part. Both need one decision for all members; `mode = gate` places each member by itself.",
         bad='gang by pod.owner.name { min = 2  timeout = 5m  mode = gate  topology = "rack" }',
         good='gang by pod.owner.name { min = 2  timeout = 5m  topology = "rack" }',
     ),

@@ -30,9 +30,9 @@ from policysched.model.cluster_events import ClusterEvent
 @dataclass(frozen=True, slots=True)
 class BuiltinAttribute:
     """`field` is what is read: `FIELD` of the `Pod`, `Node` or `Namespace`, `FIELD[].ITEM` for that field of each item of
-    a list, `usage.TOTAL` for the running totals of the node, `share.RESOURCE` for those of the namespace, `victim_share.RESOURCE` for those of the victim's namespace, `node.FIELD` for
-    a field of the node that a counted pod is placed on, `facts.FACT` for
-    what the queue knows of the pod.
+    a list, `usage.TOTAL` for the running totals of the node, `share.RESOURCE` for those of the namespace,
+    `victim_share.RESOURCE` for those of the victim's namespace, `node.FIELD` for a field of the node that a counted pod is
+    placed on, `facts.FACT` for what the queue knows of the pod, `group.FIELD` for its PodGroup, missing without one.
 
     `requeue_events` are the events that can change the value. `key_kind` is what the keys of a map are: texts (labels),
     where an absent key is missing, names of resources, where an absent key is 0, or names of the policy's quotas.
@@ -95,6 +95,17 @@ def _node_attribute(
 ) -> BuiltinAttribute:
     return BuiltinAttribute(
         "node", (path,), type_, Stage.NODE, field, requeue_events | {_E.NODE_ADD}, doc, keys, unit
+    )
+
+
+def _group_attribute(path: str, type_: Type, field: str, doc: str, unit: str = "") -> BuiltinAttribute:
+    return _pod_attribute(
+        f"group.{path}",
+        type_.as_optional(),
+        f"group.{field}",
+        doc,
+        requeue_events=_POD_UPDATE_EVENTS,
+        unit=unit,
     )
 
 
@@ -187,6 +198,22 @@ _POD_ROWS: tuple[BuiltinAttribute, ...] = (
         "The keys of the taints that it tolerates.",
         requeue_events=_POD_UPDATE_EVENTS,
     ),
+    _group_attribute("name", STRING, "name", "The name of its PodGroup, where that exists."),
+    _group_attribute(
+        "min", INT, "minimum", "How many members start together; 1 where the group asks for no gang."
+    ),
+    _group_attribute(
+        "topology", STRING, "topology", "The key of the node label on which the nodes of its members agree."
+    ),
+    _group_attribute("timeout", DURATION, "timeout_ns", "How long the group may wait for a placement.", "ns"),
+    _group_attribute(
+        "disruption",
+        STRING,
+        "disruption",
+        "Whether its members are preempted one by one (`single`) or together (`all`).",
+    ),
+    _group_attribute("workload", STRING, "workload", "The name of the Workload that it was made for."),
+    _group_attribute("api", STRING, "api", "The API group of its PodGroup, such as `scheduling.k8s.io`."),
 )
 
 _NODE_ROWS: tuple[BuiltinAttribute, ...] = (

@@ -33,16 +33,30 @@ class OnTimeout(Enum):
     BEST_EFFORT = "best_effort"
 
 
+class OnBindFailure(Enum):
+    KEEP = "keep"
+    EVICT = "evict"
+
+
 class GangMode(Enum):
     WHOLE = "whole"
     GATE = "gate"
+
+
+class DisruptionMode(Enum):
+    """How a running gang is preempted: down to its minimum or whole, member by member, or only whole."""
+
+    MINIMUM = "minimum"
+    SINGLE = "single"
+    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class GangSpec:
     """How pods form gangs. A pod whose `key` is missing belongs to no gang. `minimum` and `maximum` are int expressions of
     the pod, `timeout` a duration of the pod (None: no timeout). All nodes of one gang must have the same value of the
-    label `topology_key`."""
+    label that `topology` names (a string of the pod; None or missing: any nodes). `disruption` is a string of the pod,
+    the name of a `DisruptionMode`. `on_bind_failure`: what happens to bound members when the bind of another is refused."""
 
     key: Expr
     minimum: Expr
@@ -50,7 +64,9 @@ class GangSpec:
     timeout: Expr | None
     on_timeout: OnTimeout
     mode: GangMode
-    topology_key: str | None
+    topology: Expr | None
+    on_bind_failure: OnBindFailure
+    disruption: Expr | None
     span: Span = field(compare=False)
 
 

@@ -212,12 +212,32 @@ KINDS: tuple[ResourceKind, ...] = (
         selectable_fields=("spec.nodeName", "spec.driver"),
     ),
     ResourceKind("deviceclasses", "DeviceClass", "resource.k8s.io", namespaced=False),
+    ResourceKind("devicetaintrules", "DeviceTaintRule", "resource.k8s.io", namespaced=False),
     # Stored but not enforced: there is no authorization.
     ResourceKind("roles", "Role", "rbac.authorization.k8s.io"),
     ResourceKind("rolebindings", "RoleBinding", "rbac.authorization.k8s.io"),
     ResourceKind("clusterroles", "ClusterRole", "rbac.authorization.k8s.io", namespaced=False),
     ResourceKind("clusterrolebindings", "ClusterRoleBinding", "rbac.authorization.k8s.io", namespaced=False),
 )
+
+
+def _pod_group_kind(group: str, version: str) -> ResourceKind:
+    return ResourceKind("podgroups", "PodGroup", group, version, subresources=("status",))
+
+
+POD_GROUP_KINDS: tuple[ResourceKind, ...] = (
+    _pod_group_kind("scheduling.k8s.io", "v1beta1"),
+    ResourceKind("workloads", "Workload", "scheduling.k8s.io", "v1beta1"),
+    _pod_group_kind("scheduling.x-k8s.io", "v1alpha1"),
+    _pod_group_kind("scheduling.volcano.sh", "v1beta1"),
+)
+"""Served with a feature gate, and with the CRDs of scheduler-plugins and Volcano: `extra_kinds`, or `serve` later."""
+
+OLDER_POD_GROUP_KINDS: tuple[ResourceKind, ...] = (
+    _pod_group_kind("scheduling.k8s.io", "v1alpha2"),
+    ResourceKind("workloads", "Workload", "scheduling.k8s.io", "v1alpha2"),
+)
+"""Those of Kubernetes 1.36. The objects are the same."""
 
 
 @dataclass(frozen=True, slots=True)

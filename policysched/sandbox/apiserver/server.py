@@ -84,20 +84,24 @@ class ApiServer:
         bookmark_every_s: float = 60.0,
         extra_kinds: Sequence[ResourceKind] = (),
     ):
-        self.kinds = (*KINDS, *extra_kinds)
+        self.serve(extra_kinds)
         self.now = now
         self.store = ObjectStore(history_changes_max=history_changes_max, first_version=first_version)
         self.registry = ResourceRegistry(self.store, now, Random(seed))
         self._bookmark_every_s = bookmark_every_s
-        self._routes = RouteTable(self.kinds)
-        self._json_views = {(kind.group, kind.plural): _json_view(kind) for kind in self.kinds}
         self._subscriptions: dict[WatchSubscription, None] = {}
-        self._by_plural = {kind.plural: kind for kind in reversed(self.kinds)}
         for namespace in _FIRST_NAMESPACES:
             self.registry.create(self.kind("namespaces"), "", {"metadata": {"name": namespace}})
         for name, value, description in _SYSTEM_CLASSES:
             body = {"metadata": {"name": name}, "value": value, "description": description}
             self.registry.create(self.kind("priorityclasses"), "", body)
+
+    def serve(self, extra_kinds: Sequence[ResourceKind]) -> None:
+        """Serve exactly these kinds besides the usual ones from now on, as when a CRD is installed or deleted."""
+        self.kinds = (*KINDS, *extra_kinds)
+        self._routes = RouteTable(self.kinds)
+        self._json_views = {(kind.group, kind.plural): _json_view(kind) for kind in self.kinds}
+        self._by_plural = {kind.plural: kind for kind in reversed(self.kinds)}
 
     def kind(self, plural: str) -> ResourceKind:
         """The row of a resource by its plural; the older version if there are two."""

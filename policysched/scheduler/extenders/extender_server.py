@@ -13,7 +13,6 @@ late, unless it is bound through this server: then `assume` counts it at once.
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from operator import attrgetter
 from typing import Literal
 
@@ -31,6 +30,7 @@ from policysched.scheduler import events as e
 from policysched.scheduler.authority import Authority
 from policysched.scheduler.commands import Bind, Command
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.extenders.delegated_features import without_delegated_features
 from policysched.scheduler.extenders.queries import (
     ExtenderQuery,
     ExtenderServerError,
@@ -203,7 +203,7 @@ class ExtenderServer:
 
     def _judge(self, query: ExtenderQuery, now_ns: int) -> NodeSubsetVerdict:
         core, plan = self._core, self._plan(query.policy)
-        pod = _without_delegated_features(query.pod, plan, AvailableDevices(core.cache.devices))
+        pod = without_delegated_features(query.pod, plan, AvailableDevices(core.cache.devices))
         with self._request_nodes(query.nodes or ()):
             return core.evaluator.evaluate_nodes(
                 plan,
@@ -254,7 +254,7 @@ class ExtenderServer:
         evaluated, so no pod is evicted there.
         """
         core, plan, facts = self._core, self._plan(policy), _facts(pod, now_ns)
-        pod = _without_delegated_features(pod, plan, AvailableDevices(core.cache.devices))
+        pod = without_delegated_features(pod, plan, AvailableDevices(core.cache.devices))
         if core.pre_enqueue_rejection(policy, pod) is not None:
             return ()
         selects = plan.may_evict(pod, core.namespace_of(pod), facts, now_ns, core.cache.shares)
@@ -324,7 +324,7 @@ class ExtenderServer:
                 f" (`scheduler_names` has {', '.join(sorted(self._bindable_scheduler_names))})",
                 ready=True,
             )
-        pod = _without_delegated_features(observed.pod, plan, AvailableDevices(core.cache.devices))
+        pod = without_delegated_features(observed.pod, plan, AvailableDevices(core.cache.devices))
         refusal = core.pre_enqueue_rejection(plan.program.name, pod)
         if refusal is not None:
             raise ExtenderServerError(f"the policy rejects the pod: {refusal}", ready=True)
@@ -407,27 +407,6 @@ class ExtenderServer:
             )
         self._has_answered = True
         return running.plan
-
-
-def _without_delegated_features(pod: Pod, plan: Plan, devices: AvailableDevices) -> Pod:
-    """The pod without features that kube-scheduler's own plugins handle.
-
-    These are features that no built-in covers, volume claims if the policy has no rule for them, and
-    devices, which kube-scheduler allocates for claims and extended resources.
-    """
-    device_resources = {
-        request.resource
-        for request in pod.extended
-        if devices.class_of_resource(request.resource) is not None
-    }
-    return replace(
-        pod,
-        uncovered=(),
-        claims=pod.claims if plan.covers_claims else (),
-        requests={name: amount for name, amount in pod.requests.items() if name not in device_resources},
-        device_claims=(),
-        extended=(),
-    )
 
 
 def _facts(pod: Pod, now_ns: int) -> QueuedPodInfo:

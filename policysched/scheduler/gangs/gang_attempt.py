@@ -8,14 +8,13 @@ members that do not fit in queue order are tried largest first (`backtracking`).
 """
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from policysched.evaluate import TopologyDomain
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
-from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
@@ -24,8 +23,10 @@ from policysched.scheduler.gangs.gang_preemption import (
     find_gang_placement,
     gang_overlay,
 )
+from policysched.scheduler.gangs.gang_search_result import GangSearchResult, gang_message
 from policysched.scheduler.gangs.member_order import largest_first, members_in_attempt_order
 from policysched.scheduler.gangs.member_trial import MemberTrial
+from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.outcome import (
     PLACED_POD_EVENTS,
     AttemptFailure,
@@ -35,37 +36,19 @@ from policysched.scheduler.outcome import (
 )
 from policysched.scheduler.preemption.default_preemption import (
     DefaultPreemption,
-    NoPreemption,
-    PreemptionStarted,
 )
+from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
 from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gangs import QueuedGang
-from policysched.scheduler.quotas.quota_books import QuotaRefusal
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import Steps, evaluation_cost
-from policysched.scheduler.unschedulable_message import unavailable_message
 
 GANG_EVALUATIONS_MAX = 50_000
-"""Once the search for a topology domain has evaluated this many members, no more domains are tried."""
+"""Once the search for a topology domain has evaluated this many members, no more domains are tried in this attempt."""
 
-
-@dataclass(slots=True)
-class _GangSearchResult:
-    """Result of a search: members with a node, and one failure for each equivalence class without one."""
-
-    fits: list[tuple[PendingPod, AttemptSuccess]] = field(default_factory=list)
-    failures: dict[Hashable, AttemptFailure] = field(default_factory=dict)
-    domain: TopologyDomain | None = None  # the topology domain that was searched
-    refusal: QuotaRefusal | None = None  # the first one of a member by a quota
-    admitted_count: int | None = None  # members that the quotas admit, if those are too few
-    other_domain_failures: list[AttemptFailure] = field(
-        default_factory=list
-    )  # from the other domains that were tried
-    operations: int = 0  # of the members that were evaluated
-    evaluations: int = 0
-    domains_tried: int | None = None  # None: all
-    backtracks_exceeded: bool = False
+_NEXT_ROUND_NS = 60 * SECOND_NS
+"""When the domains are tried from the first one again, after a round that took several attempts."""
 
 
 class GangAttempts:
@@ -101,7 +84,7 @@ class GangAttempts:
         for pod, success in placed:
             self._pod_attempts.assume(pod, success, now_ns)
         if placed:
-            gang.attempts, gang.overdue = 0, False
+            gang.attempts, gang.overdue, gang.domains_tried = 0, False, frozenset()
         if not gang.pending_members:
             self._enqueuer.refresh_gang(gang, now_ns, "GangScheduled")
             return
@@ -113,7 +96,9 @@ class GangAttempts:
         reclaiming = False
         if needed and not placed and search.admitted_count is not None:
             reclaiming = yield from self._reclaim_for_gang(gang, search, now_ns)
-        elif needed and not placed:
+        elif (
+            needed and not placed and search.domains_tried is None
+        ):  # else a domain that is left may have room
             preemption = yield from self._preempt_for_gang(gang, search, now_ns)
         if preemption is None and not reclaiming:
             self._preemption.clear_gang_nominations(gang, now_ns)
@@ -129,7 +114,7 @@ class GangAttempts:
             attempted.attempts -= 1
         return True
 
-    def _search(self, gang: QueuedGang, now_ns: int) -> Steps[_GangSearchResult]:
+    def _search(self, gang: QueuedGang, now_ns: int) -> Steps[GangSearchResult]:
         """Find nodes for the members.
 
         A gang with a topology key gets the first domain that fits enough members, or else the
@@ -138,7 +123,7 @@ class GangAttempts:
         over_budget = self._over_budget_message(gang)
         if over_budget is not None:
             self._core.records.counters.count_over_budget(gang.policy)
-            return _GangSearchResult(failures={"over budget": reject_over_budget(over_budget)})
+            return GangSearchResult(failures={"over budget": reject_over_budget(over_budget)})
         refused = self._refused_by_quotas(gang)
         if refused is not None:
             return refused
@@ -150,17 +135,20 @@ class GangAttempts:
         now_ns: int,
         removed: Sequence[Pod] = (),
         usage: QuotaUsage | None = None,
-    ) -> Steps[_GangSearchResult]:
+    ) -> Steps[GangSearchResult]:
         """Find nodes for members that the quotas admit. `removed`: pods that would be evicted; `usage`: of the quotas
         without them."""
         if gang.topology is None:
             search = yield from self._search_domain(gang, None, now_ns, removed, usage)
             trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, now_ns)
             return (yield from self._with_backtracking(gang, [search], trial)) or search
-        searches: list[_GangSearchResult] = []
+        searches: list[GangSearchResult] = []
         left_out = False
+        skipped = self._domains_to_skip(gang) if usage is None else frozenset[str]()
         equivalence_keys = self._pod_attempts.gang_equivalence_keys(gang.members_in_order())
-        for domain in candidate_domains(self._core, gang, gang.topology, equivalence_keys, now_ns):
+        for domain in candidate_domains(
+            self._core, gang, gang.topology, equivalence_keys, now_ns, except_values=skipped
+        ):
             search = yield from self._search_domain(gang, domain, now_ns, removed, usage)
             if search.fits and len(search.fits) >= gang.needed_count:
                 return search
@@ -181,13 +169,35 @@ class GangAttempts:
             no_domain = TopologyDomain(gang.topology, None)
             searches.append((yield from self._search_domain(gang, no_domain, now_ns, removed, usage)))
         best = max(searches, key=lambda search: len(search.fits))
-        best.domains_tried = len(searches) if left_out else None
+        if usage is None:
+            self._remember_domains(gang, skipped, searches, best, left_out=left_out)
         best.other_domain_failures = [
             failure for search in searches if search is not best for failure in search.failures.values()
         ]
         return best
 
-    def _refused_by_quotas(self, gang: QueuedGang) -> _GangSearchResult | None:
+    @staticmethod
+    def _domains_to_skip(gang: QueuedGang) -> frozenset[str]:
+        """The domains that the attempts before this one tried. Placed members fix the domain: none is skipped then."""
+        return frozenset() if gang.placed_members else gang.domains_tried
+
+    @staticmethod
+    def _remember_domains(
+        gang: QueuedGang,
+        skipped: frozenset[str],
+        searches: Sequence[GangSearchResult],
+        best: GangSearchResult,
+        *,
+        left_out: bool,
+    ) -> None:
+        """Have the next attempt continue with the domains that this one left out, until none is left."""
+        values = {search.domain.value for search in searches if search.domain is not None}
+        tried = skipped | {value for value in values if value is not None}
+        gang.domains_tried = tried if left_out else frozenset()
+        best.domains_tried = len(tried) if left_out else None
+        best.ends_round = bool(skipped) and not left_out
+
+    def _refused_by_quotas(self, gang: QueuedGang) -> GangSearchResult | None:
         """The result if the quotas admit too few members together; None: enough. No member is evaluated for it."""
         core = self._core
         trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
@@ -205,7 +215,7 @@ class GangAttempts:
         if first is None:
             return None
         failure = reject_for_quota(first.message)
-        return _GangSearchResult(failures={"quota": failure}, refusal=first, admitted_count=admitted)
+        return GangSearchResult(failures={"quota": failure}, refusal=first, admitted_count=admitted)
 
     def _over_budget_message(self, gang: QueuedGang) -> str | None:
         """Why the members together are too expensive to decide about."""
@@ -219,7 +229,7 @@ class GangAttempts:
             f"the budget of a gang with {count} members is {budget} (settings: scheduling.decision_budget)"
         )
 
-    def _exceeds_budget(self, gang: QueuedGang, searches: list[_GangSearchResult]) -> bool:
+    def _exceeds_budget(self, gang: QueuedGang, searches: list[GangSearchResult]) -> bool:
         """Whether no more domains are tried, since those so far took too long. Members that cost no more than any gang
         has room for count only by their number."""
         allowance = self._core.evaluator.gang_budget(1) - self._core.evaluator.gang_budget(0)
@@ -231,8 +241,8 @@ class GangAttempts:
         )
 
     def _with_backtracking(
-        self, gang: QueuedGang, searches: Sequence[_GangSearchResult], trial: MemberTrial
-    ) -> Steps[_GangSearchResult | None]:
+        self, gang: QueuedGang, searches: Sequence[GangSearchResult], trial: MemberTrial
+    ) -> Steps[GangSearchResult | None]:
         """Search again, the largest member first, in the domains of searches that found too few nodes. None: members
         are equal, or there is no placement."""
         members = largest_first(self._core, gang)
@@ -263,8 +273,8 @@ class GangAttempts:
         now_ns: int,
         removed: Sequence[Pod],
         usage: QuotaUsage | None,
-    ) -> Steps[_GangSearchResult]:
-        core, search = self._core, _GangSearchResult(domain=domain)
+    ) -> Steps[GangSearchResult]:
+        core, search = self._core, GangSearchResult(domain=domain)
         members, vacancies, needed = members_in_attempt_order(core, gang), gang.vacancies, gang.needed_count
         equivalence_keys = self._pod_attempts.gang_equivalence_keys(members)
         pending_by_class = Counter(equivalence_keys.values())
@@ -307,7 +317,7 @@ class GangAttempts:
                 possible -= pending_by_class[equivalence_keys[pod.uid]]
         return search
 
-    def _reclaim_for_gang(self, gang: QueuedGang, search: _GangSearchResult, now_ns: int) -> Steps[bool]:
+    def _reclaim_for_gang(self, gang: QueuedGang, search: GangSearchResult, now_ns: int) -> Steps[bool]:
         """Take back quota that others borrow from the gang. Returns whether pods are leaving for it."""
         assert search.refusal is not None, f"{gang} is not refused by a quota"
 
@@ -323,7 +333,7 @@ class GangAttempts:
         )
 
     def _preempt_for_gang(
-        self, gang: QueuedGang, search: _GangSearchResult, now_ns: int
+        self, gang: QueuedGang, search: GangSearchResult, now_ns: int
     ) -> Steps[PreemptionStarted | NoPreemption | None]:
         """Try preemption. None: preemption does not apply, and no message is added."""
         if not any(failure.node_count for failure in search.failures.values()):
@@ -353,7 +363,7 @@ class GangAttempts:
     def _park_gang(
         self,
         gang: QueuedGang,
-        search: _GangSearchResult,
+        search: GangSearchResult,
         placed: list[tuple[PendingPod, AttemptSuccess]],
         needed: int,
         preemption: PreemptionStarted | NoPreemption | None,
@@ -372,7 +382,11 @@ class GangAttempts:
         if isinstance(preemption, NoPreemption):
             requeue_events |= preemption.requeue_events
             expiries += [] if preemption.valid_until_ns is None else [preemption.valid_until_ns]
-        reason, message = _gang_message(
+        if search.domains_tried is not None:
+            expiries.append(now_ns + core.limits.backoff_ns(1))
+        elif search.ends_round:  # the domains of earlier attempts may have changed since
+            expiries.append(now_ns + _NEXT_ROUND_NS)
+        reason, message = gang_message(
             gang,
             search,
             needed,
@@ -403,34 +417,3 @@ class GangAttempts:
         for pod in gang.pending_members.values():
             self._pod_attempts.record_failure(pod, failure, now_ns)
             core.report_pending(pod, reason, message, now_ns)
-
-
-def _gang_message(
-    gang: QueuedGang, search: _GangSearchResult, needed: int, some_placed: bool, preemption: str
-) -> tuple[PendingReason, str]:
-    """Reason and message for the pending members.
-
-    The first equivalence class without a node represents all; `preemption` is appended to it.
-    """
-    first = next(iter(search.failures.values()), None)
-    if first is None:
-        return "PolicyPending", gang.full_message
-    message = first.message
-    if preemption and first.node_count:
-        message = unavailable_message(first.node_count, first.counts, preemption)
-    if some_placed or needed == 0:
-        return first.reason, f"gang {gang.name}: {message}"
-    if search.admitted_count is not None:
-        admitted = search.admitted_count + len(gang.placed_members)
-        return first.reason, f"gang {gang.name}: quotas admit {admitted} of {gang.minimum} members: {message}"
-    count, domain = len(search.fits) + len(gang.placed_members), ""
-    if search.domain is not None and search.domain.value is not None:
-        domain = f" in {search.domain.key}={search.domain.value}"
-    if search.domains_tried is not None:
-        domain += f" (only {search.domains_tried} domains were tried within the budget of the gang)"
-    if search.backtracks_exceeded:
-        domain += " (not all placements were tried; settings: scheduling.gang_backtracks_max)"
-    return (
-        first.reason,
-        f"gang {gang.name}: {count} of {gang.minimum} members fit now{domain}: {message}",
-    )

@@ -6,7 +6,7 @@ nowhere, or only where the others do not fit, the domains of later members follo
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 
 from policysched.evaluate import TopologyDomain
 from policysched.model.identifiers import PodUid
@@ -17,18 +17,23 @@ from policysched.scheduler.queue.gangs import QueuedGang
 
 
 def candidate_domains(
-    core: SchedulerCore, gang: QueuedGang, key: str, equivalence_keys: Mapping[PodUid, Hashable], now_ns: int
+    core: SchedulerCore,
+    gang: QueuedGang,
+    key: str,
+    equivalence_keys: Mapping[PodUid, Hashable],
+    now_ns: int,
+    except_values: Collection[str] = (),
 ) -> Iterator[TopologyDomain]:
     """Domains feasible for the first member, then those feasible only for later members.
 
     Members with the same entry in `equivalence_keys` share one verdict. Yields nothing if no domain
-    is feasible for any member.
+    is feasible for any member, or only those of `except_values` are.
     """
     placed_value = _placed_domain(core, gang, key)
     if placed_value is not None:
         yield TopologyDomain(key, placed_value)
         return
-    members, yielded, tried_keys = gang.members_in_order(), set[str](), set[Hashable]()
+    members, yielded, tried_keys = gang.members_in_order(), set(except_values), set[Hashable]()
     requests = members[0].pod.requests
     same_requests = all(other.pod.requests == requests for other in members)
     for member in members:

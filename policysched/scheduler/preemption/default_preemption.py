@@ -8,14 +8,13 @@ The pod is nominated to the node from the decision on: the node's capacity is re
 lower or equal priority. The pod is not attempted while its eviction is in flight, and it evicts no
 further pods while victims are terminating on its node. For a gang the same is done for all members
 that are needed, or for none (`gangs.gang_preemption`); members keep or lose their nominations together.
-Source: DefaultPreemption of kube-scheduler 1.36.
+Source: DefaultPreemption of kube-scheduler 1.37.
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from policysched.evaluate import DryRun, Overlay, TopologyDomain
-from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.commands import Evict, Log, ReportPolicyEvent, ReportPreempted, Victim
@@ -44,7 +43,12 @@ from policysched.scheduler.preemption.gang_candidates import (
     NoGangPlacement,
 )
 from policysched.scheduler.preemption.nominations import competing_nominations
-from policysched.scheduler.preemption.post_filter_messages import ClaimPostFilterMessage, preemption_message
+from policysched.scheduler.preemption.post_filter_messages import (
+    ClaimPostFilterMessage,
+    placement_message,
+    preemption_message,
+)
+from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
 from policysched.scheduler.preemption.running_gangs import RunningGangs
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
@@ -59,21 +63,6 @@ FindGangPlacement = Callable[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class PreemptionStarted:
-    """Evictions were started; the pod, or the needed members of the gang, are nominated."""
-
-
-@dataclass(frozen=True, slots=True)
-class NoPreemption:
-    """No pod is evicted: the message, and when (ns) or after which events another attempt may succeed for that reason
-    alone."""
-
-    message: str
-    valid_until_ns: int | None = None
-    requeue_events: frozenset[ClusterEvent] = frozenset()
-
-
 @dataclass(slots=True)
 class _Eviction:
     """An `Evict` in flight.
@@ -84,7 +73,7 @@ class _Eviction:
     """
 
     pod: Pod
-    node: NodeName
+    node: NodeName | None
     victims: dict[PodUid, Victim]
     terminating: frozenset[PodUid]
     requeue_wanted: bool = False
@@ -159,12 +148,12 @@ class DefaultPreemption:
                 dry_run, lambda victim: allowed(victim) and not self._breaker.blocks(victim, now_ns), cluster
             )
         if chosen is None:
-            self._core.clear_nomination(pod.uid, now_ns)
+            self._core.withdraw_nomination(pod.uid, now_ns)
             message = allowed.explain(unavailable_message(len(core.cache.nodes), reasons))
             expiry_ns = earlier_ns(blocked_until_ns, allowed.next_change_ns)
             return self._no_preemption(pod.policy, message, expiry_ns, claims)
         self.evict(pod, chosen, now_ns)
-        return PreemptionStarted()
+        return PreemptionStarted(placement_message(plan.program, chosen.node, len(chosen.victims)))
 
     def choose(
         self, dry_run: DryRun, may_evict: Callable[[Pod], bool], cluster: PreemptionInputs
@@ -230,14 +219,14 @@ class DefaultPreemption:
     def clear_gang_nominations(self, gang: QueuedGang, now_ns: int) -> None:
         """Clear the nominations of all pending members together."""
         for uid in [uid for uid in self._core.cache.nominated if uid in gang.pending_members]:
-            self._core.clear_nomination(uid, now_ns)
+            self._core.withdraw_nomination(uid, now_ns)
 
     def evict_for_gang(self, gang: QueuedGang, placement: GangPlacement, now_ns: int) -> None:
         """The same for all members of the placement."""
         nominated = self._core.cache.nominated
         placed_uids = {member.pod.uid for member in placement.members}
         for uid in [uid for uid in nominated if uid in gang.pending_members and uid not in placed_uids]:
-            self._core.clear_nomination(uid, now_ns)
+            self._core.withdraw_nomination(uid, now_ns)
         for member in placement.members:
             current = nominated.get(member.pod.uid)
             if member.candidate.victims or current is None or current.nominated_node != member.node:
@@ -266,54 +255,62 @@ class DefaultPreemption:
 
     def evict(self, pod: PendingPod, chosen: Candidate, now_ns: int) -> None:
         """Start the evictions, and nominate the pod to its node. Victims may be on other nodes too."""
-        core, value = self._core, pod.pod
+        self._clear_lower_nominations(pod, chosen.node, now_ns)
+        self._core.queue.requeue(self._core.cache.nominate(pod.uid, chosen.node), now_ns)
+        self._start_eviction(pod.pod, chosen.node, chosen.victims, now_ns)
+
+    def evict_rest_of_gang(self, failed: Pod, members: tuple[Pod, ...], message: str, now_ns: int) -> None:
+        """Evict the bound members of a gang that cannot run, because `failed` could not be bound."""
+        self._start_eviction(failed, None, members, now_ns, message)
+
+    def _start_eviction(
+        self,
+        pod: Pod,
+        node: NodeName | None,
+        chosen: tuple[Pod, ...],
+        now_ns: int,
+        message: str | None = None,
+    ) -> None:
+        core = self._core
         terminating = [
-            victim
-            for victim in chosen.victims
-            if core.cache.pods[victim.uid].deleting or self.is_leaving(victim.uid)
+            victim for victim in chosen if core.cache.pods[victim.uid].deleting or self.is_leaving(victim.uid)
         ]
         victims = [
             Victim(victim.uid, victim.namespace, victim.name, core.cache.pods[victim.uid].generation)
-            for victim in chosen.victims
+            for victim in chosen
             if victim not in terminating
         ]
-        if chosen.victims:
-            core.records.counters.victim_counts.append(len(chosen.victims))
-        for victim in chosen.victims:
+        if chosen:
+            core.records.counters.victim_counts.append(len(chosen))
+        for victim in chosen:
             warning = None if victim in terminating else self._breaker.record(victim, now_ns)
             if warning is not None:
                 core.commands.append(ReportPolicyEvent("Warning", "PreemptionStopped", warning))
-        self._clear_lower_nominations(pod, chosen.node, now_ns)
-        core.queue.requeue(core.cache.nominate(pod.uid, chosen.node), now_ns)
         self._evicting[pod.uid] = _Eviction(
-            value,
-            chosen.node,
+            pod,
+            node,
             {victim.uid: victim for victim in victims},
             frozenset(victim.uid for victim in terminating),
         )
-        core.commands.append(
-            Evict(value.uid, value.namespace, value.name, value.scheduler, chosen.node, tuple(victims))
-        )
-        core.commands.append(
-            Log(
-                "info",
-                "evicting victims for a pod",
-                {"pod": value.full_name, "node": chosen.node, "victims": _names(chosen.victims)},
-            )
-        )
+        evict = Evict(pod.uid, pod.namespace, pod.name, pod.scheduler, node, tuple(victims))
+        core.commands.append(evict if message is None else replace(evict, message=message))
+        fields = {"pod": pod.full_name, "node": node or "", "victims": _names(chosen)}
+        core.commands.append(Log("info", "evicting victims for a pod", fields))
 
     def _clear_lower_nominations(self, pod: PendingPod, node: NodeName, now_ns: int) -> None:
-        """Clear nominations of lower priority to the node; for a gang, those of all its members."""
+        """Clear nominations of lower priority to the node, whoever made them; for a gang, those of all its members."""
         gangs = self._core.gangs
         own = gangs.gang_of(pod.uid)
         for observed in list(self._core.cache.nominated.values()):
             is_lower = observed.nominated_node == node and observed.pod.priority < pod.priority
-            if is_lower and observed.pod.uid != pod.uid:
+            placed = self._core.cache.ledger.placement(observed.pod.uid) is not None
+            if is_lower and not placed and observed.pod.uid != pod.uid:
                 gang = gangs.gang_of(observed.pod.uid)
                 if gang is None or observed.pod.uid not in gang.unqueued_members:
                     self._core.clear_nomination(observed.pod.uid, now_ns)
                 elif gang is not own:
                     self.clear_gang_nominations(gang, now_ns)
+                    self._core.clear_nomination(observed.pod.uid, now_ns)
 
     def _no_preemption(
         self,
@@ -382,8 +379,8 @@ class DefaultPreemption:
             if gang is not None and preemptor in gang.unqueued_members:
                 self.clear_gang_nominations(gang, now_ns)
             else:
-                core.clear_nomination(preemptor, now_ns)
-        fields = {"preemptor": eviction.pod.full_name, "node": eviction.node, "why": reason}
+                core.withdraw_nomination(preemptor, now_ns)
+        fields = {"preemptor": eviction.pod.full_name, "node": eviction.node or "", "why": reason}
         core.commands.append(Log("warning", "cannot evict the victims of a preemptor", fields))
 
     def _record_deletions(self, eviction: _Eviction, victims: tuple[PodUid, ...]) -> None:
@@ -392,11 +389,12 @@ class DefaultPreemption:
             observed = core.cache.pods.get(uid)
             if observed is not None and not observed.deleting:
                 self._deletion_requested.add(uid)
-            core.commands.append(
-                ReportPreempted(
-                    eviction.victims[uid], pod.uid, pod.namespace, pod.name, pod.scheduler, eviction.node
+            if eviction.node is not None:
+                core.commands.append(
+                    ReportPreempted(
+                        eviction.victims[uid], pod.uid, pod.namespace, pod.name, pod.scheduler, eviction.node
+                    )
                 )
-            )
 
     def _forbid(self, reason: str, now_ns: int) -> None:
         """Suspend preemption after a 403, with one event: retries fail until the permissions change."""

@@ -2,19 +2,27 @@
 
 from enum import StrEnum
 
-from policysched.builtins.registry import BUILTINS, KUBE_SCHEDULER_RELEASES
+from policysched.builtins.registry import (
+    KUBE_DEFAULT_VERSION,
+    KUBE_SCHEDULER_RELEASES,
+    KubeSchedulerRelease,
+    release_of_filters,
+)
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import BuiltinFilter
+from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod
 from policysched.scheduler.preemption.candidates import (
     NOT_HELPFUL,
 )
+from policysched.scheduler.preemption.gang_candidates import PREEMPTION_NEVER
 from policysched.scheduler.unschedulable_message import unavailable_message
 
 
 class ClaimPostFilterMessage(StrEnum):
-    """PostFilter message of kube-scheduler's DynamicResources, which precedes that of preemption."""
+    """PostFilter message of kube-scheduler's DynamicResources, which precedes that of preemption. The
+    first two are not written since 1.37."""
 
     NONE = "no new claims to deallocate"
     STILL_UNSCHEDULABLE = "still not schedulable"
@@ -30,7 +38,21 @@ def preemption_message(
     program: Program, message: str, claims: ClaimPostFilterMessage = ClaimPostFilterMessage.NONE
 ) -> str:
     """The message that follows the filters' reasons, in kube-scheduler's format."""
-    return f"{f'{claims}, ' if _has_default_filters(program) else ''}preemption: {message}"
+    release = _release(program)
+    says_claims = release is not None and (
+        release.says_claims or claims in (ClaimPostFilterMessage.DEALLOCATED, ClaimPostFilterMessage.DELETED)
+    )
+    return f"{f'{claims}, ' if says_claims else ''}preemption: {message}"
+
+
+def placement_message(program: Program, node: NodeName, victim_count: int) -> str:
+    """The message of a pod that preempts others; empty until 1.36."""
+    release = _release(program) or KUBE_SCHEDULER_RELEASES[KUBE_DEFAULT_VERSION]
+    if not release.says_placement:
+        return ""
+    return (
+        f"preemption: found a potential placement for pod on node {node}, preempting {victim_count} victims"
+    )
 
 
 def claim_message(
@@ -48,26 +70,28 @@ def claim_message(
     )
 
 
-def message_after_rejection(program: Program, node_count: int, rejected_by: str | None = None) -> str:
-    """The message that follows a filter's reason for rejecting a pod on every node.
+def message_after_rejection(
+    program: Program, pod: Pod, node_count: int, rejected_by: str | None = None
+) -> str:
+    """The message that follows a filter's reason for rejecting the pod on every node.
 
     With kube-scheduler's default profile preemption does not run then, except after a rejection by
     DynamicResources. With fewer filters it runs, and helps nowhere.
     """
-    if _has_default_filters(program) and rejected_by != "dynamic_resources":
+    if _release(program) is not None and rejected_by != "dynamic_resources":
         return NO_CLAIM_STATE
     if program.preemption.mode == "never":
         return ""
+    if pod.preemption_policy == "Never":
+        return preemption_message(program, PREEMPTION_NEVER)
     return preemption_message(program, unavailable_message(node_count, {NOT_HELPFUL: node_count}))
 
 
-def _has_default_filters(program: Program) -> bool:
-    """Whether the policy has all filters of the default profile of a kube-scheduler release.
+def _release(program: Program) -> KubeSchedulerRelease | None:
+    """The kube-scheduler release whose default filters the policy has. None: it has those of none.
 
-    If so, messages include that of the profile's DynamicResources.
+    With them, messages include that of the profile's DynamicResources.
     """
-    active_filters = {rule.builtin for rule in program.rules.filters if isinstance(rule, BuiltinFilter)}
-    filters = {name for name, builtin in BUILTINS.items() if builtin.filters}
-    return any(
-        filters - release.missing_builtins <= active_filters for release in KUBE_SCHEDULER_RELEASES.values()
+    return release_of_filters(
+        [rule.builtin for rule in program.rules.filters if isinstance(rule, BuiltinFilter)]
     )

@@ -46,7 +46,7 @@ class QuotaPreemption:
         search = self._search(pod, refusal, refusal.usage, now_ns)
         victims = None if search is None else search.find((refusal.charge,))
         if search is None or victims is None:
-            core.clear_nomination(pod.uid, now_ns)
+            core.withdraw_nomination(pod.uid, now_ns)
             return failure
         core.records.counters.preemption_attempts += 1
         if not victims:
@@ -62,7 +62,7 @@ class QuotaPreemption:
             candidate = yield from self._candidate_on_one_node(pod, refusal, now_ns)
         if candidate is not None:
             return self._evict(pod, candidate, failure, now_ns)
-        core.clear_nomination(pod.uid, now_ns)
+        core.withdraw_nomination(pod.uid, now_ns)
         return replace(
             failure,
             message=f"{failure.message}; nothing is reclaimed, because the pod would not run: {result.message}",

@@ -8,13 +8,14 @@ whose eviction is that of the whole gang, wherever its members run:
                                                    the whole gang            after the unit
 
 This holds for gangs with `mode = whole`. With `gate`, and once `best_effort` has placed a part, members are single pods.
+With `disruption = all` no member is spare, with `single` all are single pods.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from policysched.cluster.budgets import split_by_budget
-from policysched.lang.ir.program import GangMode, OnTimeout
+from policysched.lang.ir.program import DisruptionMode, GangMode, OnTimeout
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
@@ -54,12 +55,15 @@ class RunningGangs:
         if running is None:
             pods = self._core.cache.pods
             members = {uid: pods[uid].pod for uid in gang.placed_members if not self._is_leaving(uid)}
-            running = self._known[gang.id] = RunningGang(members, gang.minimum)
+            minimum = len(members) if gang.disruption is DisruptionMode.ALL else gang.minimum
+            running = self._known[gang.id] = RunningGang(members, minimum)
         return running if pod.uid in running.members else None
 
 
 def keeps_minimum(gang: QueuedGang) -> bool:
     """Whether a gang is evicted whole or keeps its minimum; otherwise its members are single pods as victims."""
+    if gang.disruption is not DisruptionMode.MINIMUM:
+        return gang.disruption is DisruptionMode.ALL
     is_partial = gang.best_effort or (
         gang.on_timeout is OnTimeout.BEST_EFFORT and len(gang.placed_members) < gang.minimum
     )

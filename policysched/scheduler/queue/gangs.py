@@ -44,6 +44,8 @@ class QueuedGang(QueueEntry):
         "_timeouts",
         "best_effort",
         "disagreement_reported",
+        "disruption",
+        "domains_tried",
         "id",
         "mode",
         "on_timeout",
@@ -62,6 +64,7 @@ class QueuedGang(QueueEntry):
         self.mode = terms.mode
         self.on_timeout = terms.on_timeout
         self.topology = terms.topology
+        self.disruption = terms.disruption
         self.pending_members: dict[PodUid, PendingPod] = {}
         # Members of `pending_members` that have no queue entry of their own.
         self.unqueued_members: dict[PodUid, PendingPod] = {}
@@ -69,6 +72,7 @@ class QueuedGang(QueueEntry):
         self.terms: dict[PodUid, GangTerms] = {}
         self.best_effort = False
         self.overdue = False  # timed out; one more attempt before `on_timeout` applies
+        self.domains_tried: frozenset[str] = frozenset()  # the next attempt leaves them out
         self.restarted_ns = 0
         self.disagreement_reported = False
         self._minima: dict[int, int] = {}
@@ -191,6 +195,7 @@ class QueuedGang(QueueEntry):
     def _count_terms(self, uid: PodUid, terms: GangTerms) -> None:
         assert uid not in self.terms, f"{uid} is in gang {self.name} already"
         self.terms[uid] = terms
+        self.topology, self.disruption = terms.topology, terms.disruption
         self._minima[terms.minimum] = self._minima.get(terms.minimum, 0) + 1
         self._maxima[terms.maximum] = self._maxima.get(terms.maximum, 0) + 1
         self._timeouts[terms.timeout_ns] = self._timeouts.get(terms.timeout_ns, 0) + 1
@@ -211,6 +216,9 @@ class GangRegistry:
 
     def __iter__(self) -> Iterator[QueuedGang]:
         return iter(self._gangs.values())
+
+    def get(self, gang_id: GangId) -> QueuedGang | None:
+        return self._gangs.get(gang_id)
 
     def gang_of(self, uid: PodUid) -> QueuedGang | None:
         return self._gang_by_pod.get(uid)

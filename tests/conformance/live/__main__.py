@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 from random import SystemRandom
 
-from tests.conformance.kube_default import kube_default
 from tests.conformance.live.check import check
 from tests.conformance.live.draw import Drawn
 from tests.conformance.live.record import Recorder
@@ -48,11 +47,11 @@ def main() -> int:
         return 2
     first = SystemRandom().randrange(10**6) if options.seed is None else options.seed
     print(f"seeds from {first} on, beside kube-scheduler {programs['kube-scheduler'].kubernetes_version}")
-    program, pods, differing, late = kube_default(), 0, 0, 0
+    pods, differing, late = 0, 0, 0
     with ControlPlane(programs) as control_plane:
         recorder = Recorder(control_plane)
         for count, seed in enumerate(range(first, first + options.clusters), start=1):
-            checked = check(recorder, program, seed, options.draw)
+            checked = check(recorder, seed, options.draw)
             pods += checked.pods
             if checked.at_first:
                 late += 1

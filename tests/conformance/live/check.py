@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from policysched.lang.ir.program import Program
 from tests.conformance.compare import Disagreement, compare
 from tests.conformance.live.draw import Drawn, draw
 from tests.conformance.live.record import Recorder
@@ -41,21 +40,21 @@ class Checked:
         return f"seed {self.seed}:\n{differences}\n  again: {self.again}"
 
 
-def check(recorder: Recorder, program: Program, seed: int, drawn: Drawn = Drawn.ALL) -> Checked:
+def check(recorder: Recorder, seed: int, drawn: Drawn = Drawn.ALL) -> Checked:
     """A difference is checked again with a kube-scheduler freshly started on this cluster: the running
     one may not have received the latest objects yet. The first difference is kept in `at_first`.
     """
     case = recorder.record(draw(seed, drawn))
-    differences, at_first = compare_case(case, program), list[Disagreement]()
+    differences, at_first = compare_case(case), list[Disagreement]()
     if differences:
         at_first = differences
         case = recorder.record(draw(seed, drawn), fresh=True)
-        differences = compare_case(case, program)
+        differences = compare_case(case)
     return Checked(seed, len(case["pending"]), case, differences, [] if differences else at_first, drawn)
 
 
-def compare_case(case: dict[str, Any], program: Program) -> list[Disagreement]:
-    compared = compare([case], program)
+def compare_case(case: dict[str, Any]) -> list[Disagreement]:
+    compared = compare([case])
     assert not compared.waiting, "no drawn pod waits for others"
     return compared.disagreements
 

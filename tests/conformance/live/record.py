@@ -14,7 +14,7 @@ which is removed once the claims exist.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,13 @@ from tests.controlplane.waiting import wait_for
 Json = dict[str, Any]
 
 SETTINGS = "percentageOfNodesToScore: 100"
-UNRECORDED = "DynamicResources"
-"""A score that is always 0 for pods without claims."""
+SCORES_WITH_CLAIMS: Mapping[str, Callable[[Json], bool]] = {
+    "DynamicResources": lambda spec: bool(spec.get("resourceClaims")),
+    "VolumeBinding": lambda spec: any(
+        {"persistentVolumeClaim", "ephemeral"} & volume.keys() for volume in spec.get("volumes", ())
+    ),
+}
+"""Scores that are always 0 for pods without claims, and are not recorded for those."""
 PRIORITIES = {"low": 10, "mid": 100, "high": 1000, "high-never": 1000}
 PATHS = {
     "Service": "/api/v1/namespaces/{}/services",
@@ -129,7 +134,9 @@ class Recorder:
         overhead = {"podFixed": {"cpu": "250m", "memory": "120Mi"}}
         runtime = {"metadata": {"name": RUNTIME}, "handler": RUNTIME, "overhead": overhead}
         api.post("/apis/node.k8s.io/v1/runtimeclasses", runtime)
-        stored: Json = {**case, "objects": [], "nodes": [], "bound": []}
+        version = self._control_plane.programs["kube-scheduler"].kubernetes_version
+        source = f"kube-scheduler {version}, default profile, {SETTINGS}"
+        stored: Json = {**case, "source": source, "objects": [], "nodes": [], "bound": []}
         self._made: list[Json] = stored["objects"]
         for thing in case["objects"]:
             if thing["kind"] == "Namespace":
@@ -255,6 +262,7 @@ class Recorder:
             victims = sorted(name.partition("/")[2] for name in marked | ending)
             return stored, expected | {
                 "nominatedNodeName": decided["status"]["nominatedNodeName"],
+                "message": (_refusal(decided) or {}).get("message"),
                 "victims": victims,
                 "feasible": [],
             }
@@ -315,13 +323,14 @@ class Recorder:
 
 def _scores(log: str, decided: Json, node: str) -> Json:
     """No scores if only one node is feasible."""
-    key, claims = _key(decided), decided["spec"].get("resourceClaims")
+    key, spec = _key(decided), decided["spec"]
+    unrecorded = {plugin for plugin, has_claims in SCORES_WITH_CLAIMS.items() if not has_claims(spec)}
     final = {name: int(score) for pod, name, score in _FINAL_SCORE.findall(log) if pod == key}
     if not final:
         return {"feasible": [node]}
     weighted: dict[str, dict[str, int]] = {}
     for pod, plugin, name, score in _PLUGIN_SCORE.findall(log):
-        if pod == key and (claims or plugin != UNRECORDED):
+        if pod == key and plugin not in unrecorded:
             weighted.setdefault(plugin, {})[name] = int(score)
     return {"feasible": sorted(final), "weightedScores": weighted, "finalScores": final}
 

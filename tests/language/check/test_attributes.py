@@ -10,6 +10,7 @@ from policysched.lang.ir.expr import Stage
 from policysched.lang.types.kinds import BYTES, CPU, INT
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
+from policysched.model.pod_groups import PodGroup
 from policysched.model.pods import Pod, QueuedPodInfo
 from tests.language.check.checking import codes, program
 
@@ -27,6 +28,7 @@ def test_every_attribute_reads_a_field_that_is_there() -> None:
         "share": names(NamespaceShare),
         "victim_share": names(NamespaceShare),
         "node": names(Node),  # that a counted pod is placed on
+        "group": names(PodGroup) | {"name", "api"},  # parts of its key
         "quotas": {"share"},  # computed from the use of quotas
     }
     assert ATTRIBUTES

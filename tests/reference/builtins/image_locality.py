@@ -1,6 +1,6 @@
 """Score: for every container (init containers included) and every image volume whose image the node
 has, `size * nodes that have it / all nodes`, rounded down. The sum is clamped between 23 MiB and
-1000 MiB per container and mapped to 0..100."""
+1000 MiB per image and mapped to 0..100."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,14 +16,15 @@ from tests.reference.builtin_interface import (
 
 _MIB = 1024 * 1024
 _SIZE_MIN = 23 * _MIB
-_SIZE_PER_CONTAINER_MAX = 1000 * _MIB
+_SIZE_PER_IMAGE_MAX = 1000 * _MIB
 
 
 def score(
     pod: Pod, candidates: Sequence[NodeInfo], params: BuiltinParams, facts: ClusterFacts
 ) -> Mapping[NodeName, NodeScore] | None:
-    most = _SIZE_PER_CONTAINER_MAX * len(pod.images)
-    images = pod.images + (pod.image_volumes if params["image_volumes"] == "yes" else ())
+    counted = {"yes": len(pod.image_volumes), "size": 0, "no": 0}[str(params["image_volumes"])]
+    most = _SIZE_PER_IMAGE_MAX * (len(pod.images) + counted)
+    images = pod.images + (pod.image_volumes if params["image_volumes"] != "no" else ())
     scores = {}
     for node_info in candidates:
         total = sum(

@@ -130,12 +130,11 @@ def _most_allocated(shares: list[_Share], params: BuiltinParams) -> int:
 
 
 def _requested_to_capacity_ratio(shares: list[_Share], params: BuiltinParams) -> int:
-    points = [(at, height * _SHAPE_SCALE) for at, height in _points(params["shape"])]
     rated = []
     for share in shares:
         over = share.requested > share.capacity
         utilization = MAX_SCORE if over else share.requested * MAX_SCORE // share.capacity
-        rated.append((_height(points, utilization), share.weight))
+        rated.append((shape_score(params["shape"], utilization), share.weight))
     counted = [(height, weight) for height, weight in rated if height > 0]
     weights = sum(weight for _, weight in counted)
     if weights == 0:
@@ -143,8 +142,11 @@ def _requested_to_capacity_ratio(shares: list[_Share], params: BuiltinParams) ->
     return math.floor(sum(height * weight for height, weight in counted) / weights + 0.5)
 
 
-def _height(points: list[tuple[int, int]], at: int) -> int:
-    """The height of the line through the points, level before the first and behind the last."""
+def shape_score(shape: object, at: int) -> int:
+    """The height of the line through the points of the shape (times 10), level before the first and
+    behind the last.
+    """
+    points = [(utilization, height * _SHAPE_SCALE) for utilization, height in _points(shape)]
     if at <= points[0][0]:
         return points[0][1]
     for (left, low), (right, high) in pairwise(points):

@@ -1,5 +1,6 @@
-"""Filter: for each CSI driver of the pod's volumes with a limit in the node's CSINode, `attached +
-new <= limit`.
+"""Filter: the node's CSINode has each driver of the pod's volumes whose CSIDriver has
+`preventPodSchedulingIfMissing` (unless `missing_drivers = ignore`); and for each driver of the pod's
+volumes with a limit in the CSINode, `attached + new <= limit`.
 
 `attached` are the volumes of the pods on the node, each once, and those of VolumeAttachments to the
 node that no pod there uses. `new` are the pod's volumes that no pod there uses. The driver of a
@@ -26,6 +27,10 @@ def filter_node(
             message = f"looking up PVC {use.claim.namespace}/{use.claim.name}: {absent}"
             return FilterReasons((message,), resolvable=False)
     csi = node_info.node.csi
+    if params["missing_drivers"] == "reject":
+        for driver in facts.volumes.needed_drivers(pod):
+            if csi is None or driver not in csi.drivers:
+                return FilterReasons((f"{driver} CSI driver is not installed on the node",), resolvable=True)
     if csi is None:
         return None
     of_pods = {

@@ -1,0 +1,181 @@
+"""Which volumes the pod's claims match on each node, and how much storage can be provisioned there."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policysched.builtins.node_affinity.kernel import requirement_matches
+from policysched.cluster.volumes.availability import AvailableVolumes
+from policysched.cluster.volumes.binder import matches_claim_spec
+from policysched.evaluate.columns.column_kinds import NodeMapEntryColumn, PluginMigratedColumn
+from policysched.evaluate.columns.columns import Array
+from policysched.evaluate.columns.free_volume_index import NO_FREE_VOLUME, FreeVolumeIndex
+from policysched.evaluate.columns.interner import Interner
+from policysched.evaluate.columns.storage_capacity import NO_CAPACITY
+from policysched.evaluate.columns.view import View
+from policysched.model.identifiers import NodeName
+from policysched.model.selectors import LabelSelector, SelectorRequirement
+from policysched.model.storage import NodeSelectorTerms, PersistentVolume, PersistentVolumeClaim
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimMatch:
+    """The volumes that a claim is bound to: `choices` are lists of volumes, each with the position in
+    it by row (NO_FREE_VOLUME: none of these). `unmatched`: the rows where there is none.
+    """
+
+    claim: PersistentVolumeClaim
+    choices: Sequence[tuple[Sequence[PersistentVolume], Array]]
+    unmatched: Array
+
+    def capacity_bytes(self) -> Array:
+        """int64 by row: the capacity of the volume; 0 where there is none."""
+        total = np.zeros(len(self.unmatched), np.int64)
+        for volumes, positions in self.choices:
+            total += np.array([*(volume.capacity_bytes for volume in volumes), 0])[positions]
+        return total
+
+
+def split_delayed(
+    claims: Iterable[PersistentVolumeClaim], volumes: AvailableVolumes
+) -> tuple[list[PersistentVolumeClaim], list[tuple[PersistentVolumeClaim, NodeName]]]:
+    """The claims without a volume that look for one, smallest first, and those for which one is
+    provisioned on a node already.
+    """
+    to_match: list[PersistentVolumeClaim] = []
+    selected_nodes: list[tuple[PersistentVolumeClaim, NodeName]] = []
+    for claim in claims:
+        selected = volumes.selected_node(claim)
+        if selected is None:
+            to_match.append(claim)
+        else:
+            selected_nodes.append((claim, selected))
+    to_match.sort(key=lambda claim: claim.request_bytes or 0)
+    return to_match, selected_nodes
+
+
+class _FreeVolumeRows:
+    """A view as `FreeVolumeIndex` reads it."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    @property
+    def count(self) -> int:
+        return self._view.count
+
+    @property
+    def strings(self) -> Interner[str]:
+        return self._view.codes.strings
+
+    def label_codes(self, label: str) -> NDArray[np.int32]:
+        return self._view.column(NodeMapEntryColumn("labels", label))
+
+    def matching_rows(self, terms: NodeSelectorTerms | None) -> NDArray[np.bool_]:
+        return _terms_match(terms, self._view)
+
+
+def find_matching_volumes(claims: Sequence[PersistentVolumeClaim], view: View) -> list[ClaimMatch]:
+    """The claims in this order."""
+    matched_volumes: list[tuple[str, Array]] = []  # by volume the rows where a claim matches it
+    taken: list[tuple[FreeVolumeIndex, Array]] = []
+    matches = []
+    for claim in claims:
+        matched, looking = np.zeros(view.count, np.bool_), np.ones(view.count, np.bool_)
+        choices: list[tuple[Sequence[PersistentVolume], Array]] = []
+        for volume in view.available_volumes.volumes_for_claim(claim):
+            if matches_claim_spec(volume, claim):
+                candidates = looking.copy()
+                for name, where in matched_volumes:
+                    if name == volume.name:
+                        candidates &= ~where
+                matching = candidates & _terms_match(volume.node_affinity_terms, view)
+                matched_volumes.append((volume.name, matching))
+                matched |= matching
+                choices.append(([volume], np.where(matching, 0, NO_FREE_VOLUME)))
+                looking &= ~candidates
+        if looking.any():
+            free, absent = view.free_volumes(claim)
+            best = free.best(
+                _FreeVolumeRows(view), [_translate_volume_indexes(free, *choice) for choice in taken], absent
+            )
+            picked = np.where(looking, best, NO_FREE_VOLUME)
+            taken.append((free, picked))
+            matched |= picked != NO_FREE_VOLUME
+            choices.append((free.volumes, picked))
+        matches.append(ClaimMatch(claim, choices, ~matched))
+    return matches
+
+
+def _translate_volume_indexes(free: FreeVolumeIndex, other: FreeVolumeIndex, taken: Array) -> Array:
+    """Chosen positions of one index as positions of another; a volume that the other lacks becomes
+    NO_FREE_VOLUME.
+    """
+    if other is free:
+        return taken
+    places = [free.position_of.get(volume.name, NO_FREE_VOLUME) for volume in other.volumes]
+    return np.array([*places, NO_FREE_VOLUME])[taken]
+
+
+def provisionable_bytes(class_name: str, view: View) -> Array:
+    """int64[view.count, 2]: the largest volume of the class that can be provisioned for each node, and
+    the capacity that is left there; NO_CAPACITY where none can.
+    """
+    columns = {
+        label: view.column(NodeMapEntryColumn("labels", label))
+        for label in view.storage_capacity(class_name).by_label
+    }
+    capacities = view.storage_capacity(class_name)  # after the columns: every label value has a code
+    most = np.full((view.count, 2), NO_CAPACITY)
+    for label, table in capacities.by_label.items():
+        codes = columns[label]
+        last = len(table) - 1
+        entries = table[np.where((codes >= 0) & (codes < last), codes, last)]
+        np.copyto(most, entries, where=(entries[:, :1] > most[:, :1]))
+    for selector, entry in capacities.by_selector.items():
+        larger = _selector_matches(selector, view) & (entry[0] > most[:, 0])
+        np.copyto(most, np.array(entry), where=larger[:, np.newaxis])
+    return most
+
+
+# ── node affinity of volumes and node selectors, over label codes ───────────────────────────────────────────────
+#
+# kube-scheduler matches a volume's terms against node labels alone: matchFields are ignored, and a
+# term without requirements matches nothing. Source: `CheckNodeAffinity` in
+# k8s.io/component-helpers/storage/volume.
+
+
+def volume_fits(volume: PersistentVolume, view: View) -> Array:
+    """bool[view.count]: by node affinity, with the migrated terms on nodes whose kubelet migrates
+    the plugin.
+    """
+    matches = _terms_match(volume.node_affinity_terms, view)
+    if volume.migration is None:
+        return matches
+    is_migrated = view.column(PluginMigratedColumn(volume.migration.plugin))
+    return np.where(is_migrated, _terms_match(volume.migration.node_affinity_terms, view), matches)
+
+
+def _terms_match(terms: NodeSelectorTerms | None, view: View) -> Array:
+    """bool[view.count]; None matches everywhere."""
+    if terms is None:
+        return np.ones(view.count, np.bool_)
+    matched = np.zeros(view.count, np.bool_)
+    for term in terms:
+        if term.expressions or term.fields:
+            matched |= requirements_match(term.expressions, view)
+    return matched
+
+
+def requirements_match(requirements: Iterable[SelectorRequirement], view: View) -> Array:
+    matched = np.ones(view.count, np.bool_)
+    for requirement in requirements:
+        matched &= requirement_matches(requirement, NodeMapEntryColumn("labels", requirement.key), view)
+    return matched
+
+
+def _selector_matches(selector: LabelSelector, view: View) -> Array:
+    """bool[view.count]"""
+    return requirements_match(selector.requirements, view)

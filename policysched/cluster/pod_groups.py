@@ -1,0 +1,215 @@
+"""PodGroups as last observed, and the pods that name them.
+
+`attach` gives a pod its group, or says why it cannot be placed with it. A pod and its group arrive in any order: every
+change returns the pods that are to be applied again.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from policysched.model.identifiers import PodUid
+from policysched.model.pod_groups import (
+    REFERENCE_NAMES,
+    GroupReference,
+    PodGroup,
+    PodGroupApi,
+    PodGroupKey,
+)
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod
+
+
+@dataclass(slots=True)
+class GroupMembers:
+    """The pods that name one group, as the API server reported them, and how many unfinished ones each scheduler has."""
+
+    pods: dict[PodUid, ObservedPod] = field(default_factory=dict)
+    schedulers: Counter[str] = field(default_factory=Counter)
+
+    def put(self, observed: ObservedPod) -> None:
+        self.drop(observed.pod.uid)
+        self.pods[observed.pod.uid] = observed
+        if not observed.finished:
+            self.schedulers[observed.pod.scheduler] += 1
+
+    def drop(self, uid: PodUid) -> None:
+        known = self.pods.pop(uid, None)
+        if known is not None and not known.finished:
+            self.schedulers[known.pod.scheduler] -= 1
+            if not self.schedulers[known.pod.scheduler]:
+                del self.schedulers[known.pod.scheduler]
+
+
+class PodGroups:
+    """`served` has the version of each API that the server serves; an API that is not in it is not served."""
+
+    def __init__(self) -> None:
+        self.served: dict[PodGroupApi, str] = {}
+        self.workloads_served = False
+        self.groups: dict[PodGroupKey, PodGroup] = {}
+        self._workloads: set[tuple[str, str]] = set()
+        self._members: dict[PodGroupKey, GroupMembers] = {}
+        self._keys_by_pod: dict[PodUid, tuple[PodGroupKey, ...]] = {}
+
+    # ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def put_pod(self, observed: ObservedPod) -> list[ObservedPod]:
+        """Count the pod in the groups that it names. Returns the other pods to which it makes a difference."""
+        pod = observed.pod
+        if not pod.group_references and pod.uid not in self._keys_by_pod:
+            return []
+        keys = tuple(_key(pod, reference) for reference in pod.group_references)
+        touched = dict.fromkeys((*keys, *self._keys_by_pod.get(pod.uid, ())))
+        before = {key: self._has_two_schedulers(key) for key in touched}
+        self._forget(pod.uid)
+        if keys:
+            self._keys_by_pod[pod.uid] = keys
+        for key in keys:
+            self._members.setdefault(key, GroupMembers()).put(observed)
+        return self._others(touched, before, pod.uid)
+
+    def drop_pod(self, uid: PodUid) -> list[ObservedPod]:
+        """The pod is deleted. Returns the other pods to which that makes a difference."""
+        keys = self._keys_by_pod.get(uid, ())
+        before = {key: self._has_two_schedulers(key) for key in keys}
+        self._forget(uid)
+        return self._others(keys, before, uid)
+
+    def _forget(self, uid: PodUid) -> None:
+        for key in self._keys_by_pod.pop(uid, ()):
+            members = self._members[key]
+            members.drop(uid)
+            if not members.pods:
+                del self._members[key]
+
+    def _others(
+        self, keys: Iterable[PodGroupKey], before: dict[PodGroupKey, bool], uid: PodUid
+    ) -> list[ObservedPod]:
+        changed = [key for key in keys if self._has_two_schedulers(key) != before[key]]
+        return [pod for key in changed for pod in self.members(key) if pod.pod.uid != uid]
+
+    def _has_two_schedulers(self, key: PodGroupKey) -> bool:
+        members = self._members.get(key)
+        return members is not None and len(members.schedulers) > 1
+
+    def members(self, key: PodGroupKey) -> list[ObservedPod]:
+        """The pods that name the group, as the API server reported them."""
+        members = self._members.get(key)
+        return [] if members is None else list(members.pods.values())
+
+    def keys_of(self, uid: PodUid) -> tuple[PodGroupKey, ...]:
+        """The groups that the pod names."""
+        return self._keys_by_pod.get(uid, ())
+
+    # ── groups ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def put(self, group: PodGroup) -> list[ObservedPod]:
+        """Returns the pods to which the change makes a difference; none if only the status changed."""
+        known, self.groups[group.key] = self.groups.get(group.key), group
+        return [] if known == group else self._same_name(group.key)
+
+    def drop(self, key: PodGroupKey) -> list[ObservedPod]:
+        return [] if self.groups.pop(key, None) is None else self._same_name(key)
+
+    def set_served(self, api: PodGroupApi, version: str | None) -> list[ObservedPod]:
+        """The server serves the API in this version, or not at all (None): its groups are then unknown."""
+        if self.served.get(api) == version:
+            return []
+        if version is None:
+            del self.served[api]
+            for key in [key for key in self.groups if key.api == api]:
+                del self.groups[key]
+        else:
+            self.served[api] = version
+        return [pod for key in self._members if key.api == api for pod in self.members(key)]
+
+    def _same_name(self, key: PodGroupKey) -> list[ObservedPod]:
+        keys = [PodGroupKey(api, key.namespace, key.name) for api in REFERENCE_NAMES]
+        return [pod for same in keys for pod in self.members(same)]
+
+    # ── Workloads ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def put_workload(self, namespace: str, name: str) -> list[ObservedPod]:
+        known = (namespace, name) in self._workloads
+        self._workloads.add((namespace, name))
+        return [] if known else self._of_workload(namespace, name)
+
+    def drop_workload(self, namespace: str, name: str) -> list[ObservedPod]:
+        self._workloads.discard((namespace, name))
+        return self._of_workload(namespace, name)
+
+    def set_workloads_served(self, *, served: bool) -> list[ObservedPod]:
+        """Where Workloads are not served, groups are not checked for theirs."""
+        if served == self.workloads_served:
+            return []
+        self.workloads_served = served
+        if not served:
+            self._workloads.clear()
+        return [pod for key, group in self.groups.items() if group.workload for pod in self.members(key)]
+
+    def _has_workload(self, namespace: str, name: str) -> bool:
+        return not self.workloads_served or (namespace, name) in self._workloads
+
+    def _of_workload(self, namespace: str, name: str) -> list[ObservedPod]:
+        groups = [group for group in self.groups.values() if group.workload == name]
+        return [
+            pod for group in groups if group.key.namespace == namespace for pod in self.members(group.key)
+        ]
+
+    # ── what a pod gets of its group ───────────────────────────────────────────────────────────────────────────────
+
+    def attach(self, observed: ObservedPod) -> ObservedPod:
+        """The pod with its group, the group's priority and preemption policy, or the reason why it waits."""
+        pod = observed.pod
+        if not pod.group_references or observed.finished:
+            return observed
+        key = _key(pod, pod.group_references[0])
+        group = self.groups.get(key)
+        changes: dict[str, object] = {"group": group, "group_problem": self.problem(pod)}
+        if group is not None:
+            # As in kube-scheduler, a placed member that is preempted by itself has its own priority.
+            if group.priority is not None and (observed.node is None or group.disruption == "all"):
+                changes["priority"] = group.priority
+            if group.preemption_policy is not None:
+                changes["preemption_policy"] = group.preemption_policy
+        return replace(observed, pod=replace(pod, **changes))  # type: ignore[arg-type]
+
+    def problem(self, pod: Pod) -> str | None:
+        """Why the pod cannot be placed with its group; None: it can."""
+        if len(pod.group_references) > 1:
+            named = " and ".join(
+                f"{reference.name} by {REFERENCE_NAMES[reference.api]}" for reference in pod.group_references
+            )
+            return f"the pod names more than one PodGroup: {named}"
+        reference = pod.group_references[0]
+        key, how = _key(pod, reference), REFERENCE_NAMES[reference.api]
+        if reference.api not in self.served:
+            return (
+                f"{how} names PodGroup {reference.name}, but policysched cannot read PodGroups of {reference.api}: "
+                "the API server does not serve them, or RBAC forbids it"
+            )
+        group = self.groups.get(key)
+        if group is None:
+            return f"{how} names {key}, which does not exist"
+        return self._group_problem(group)
+
+    def _group_problem(self, group: PodGroup) -> str | None:
+        key = group.key
+        if group.parent is not None:
+            return f"{key} belongs to CompositePodGroup {group.parent}; CompositePodGroups are not supported"
+        if group.has_claims:
+            return f"{key} has spec.resourceClaims, which are not supported"
+        if group.workload is not None and not self._has_workload(key.namespace, group.workload):
+            return f"{key} belongs to Workload {group.workload}, which does not exist"
+        if self._has_two_schedulers(key):
+            names = ", ".join(sorted(self._members[key].schedulers))
+            return f"the pods of {key} have different schedulers: {names}"
+        for api in REFERENCE_NAMES:
+            if api != key.api and PodGroupKey(api, key.namespace, key.name) in self.groups:
+                return f"{key} has the name of a PodGroup of {api}; a gang needs a name of its own"
+        return None
+
+
+def _key(pod: Pod, reference: GroupReference) -> PodGroupKey:
+    return PodGroupKey(reference.api, pod.namespace, reference.name)

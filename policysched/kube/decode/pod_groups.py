@@ -1,0 +1,152 @@
+"""Decodes PodGroups of three APIs, and how a pod names its group.
+
+Source: k8s.io/api v0.36.3 `scheduling/v1alpha2` and v0.37.2 `scheduling/v1beta1`; the CRDs of scheduler-plugins
+(`scheduling.x-k8s.io/v1alpha1`) and Volcano (`scheduling.volcano.sh/v1beta1`).
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from policysched.kube.decode.pod_resources import decode_resource_list
+from policysched.kube.decode.primitives import decode_object, require_schema, text
+from policysched.model.pod_groups import (
+    GROUP_ANNOTATION,
+    GROUP_LABEL,
+    GroupReference,
+    PodGroup,
+    PodGroupApi,
+    PodGroupKey,
+    PodGroupStatus,
+)
+
+Json = Mapping[str, Any]
+
+POD_GROUP_APIS: Mapping[str, PodGroupApi] = {
+    "scheduling.k8s.io": "scheduling.k8s.io",
+    "scheduling.x-k8s.io": "scheduling.x-k8s.io",
+    "scheduling.volcano.sh": "scheduling.volcano.sh",
+}
+"""The API groups that have PodGroups."""
+
+SCHEDULED_CONDITIONS: Mapping[str, str] = {"v1alpha2": "PodGroupScheduled"}
+_SCHEDULED_CONDITION = "PodGroupInitiallyScheduled"
+VOLCANO_CONDITIONS = ("Scheduled", "Unschedulable")
+
+
+def scheduled_condition(api_version: str) -> str:
+    """The condition by which a PodGroup of `scheduling.k8s.io` in that version says that it is scheduled."""
+    return SCHEDULED_CONDITIONS.get(api_version, _SCHEDULED_CONDITION)
+
+
+def decode_group_references(meta: Json, spec: Json) -> tuple[GroupReference, ...]:
+    """The PodGroups that a pod names, by field, label and annotation."""
+    named: dict[PodGroupApi, Any] = {
+        "scheduling.k8s.io": (spec.get("schedulingGroup") or {}).get("podGroupName"),
+        "scheduling.x-k8s.io": (meta.get("labels") or {}).get(GROUP_LABEL),
+        "scheduling.volcano.sh": (meta.get("annotations") or {}).get(GROUP_ANNOTATION),
+    }
+    return tuple(GroupReference(api, text(name)) for api, name in named.items() if name)
+
+
+def decode_pod_group(obj: Json, api: PodGroupApi, api_version: str) -> PodGroup:
+    """A PodGroup as the server returns it in this version of the API. Raises MalformedObject."""
+    kind = f"PodGroup.{api}"
+    require_schema(kind, obj)
+    read = _kubernetes_group if api == "scheduling.k8s.io" else _third_party_group
+    return decode_object(kind, obj, lambda checked: read(checked, api, api_version))
+
+
+def _key(meta: Json, api: PodGroupApi) -> PodGroupKey:
+    return PodGroupKey(api, text(meta.get("namespace") or "default"), text(meta["name"]))
+
+
+def _kubernetes_group(obj: Json, api: PodGroupApi, api_version: str) -> PodGroup:
+    meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    key = _key(meta, api)
+    gang = (spec.get("schedulingPolicy") or {}).get("gang")
+    topology = (spec.get("schedulingConstraints") or {}).get("topology") or ()
+    workload = spec.get("workloadRef") or (spec.get("podGroupTemplateRef") or {}).get("workload") or {}
+    conditions = status.get("conditions") or ()
+    wanted = scheduled_condition(api_version)
+    return PodGroup(
+        key=key,
+        uid=text(meta.get("uid") or f"{key.namespace}/{key.name}"),
+        api_version=api_version,
+        minimum=1 if gang is None else max(1, int(gang["minCount"])),
+        topology=text(topology[0]["key"]) if topology else None,
+        disruption=_disruption(spec.get("disruptionMode")),
+        priority=None if spec.get("priority") is None else int(spec["priority"]),
+        preemption_policy=_preemption_policy(spec.get("preemptionPolicy")),
+        workload=workload.get("workloadName") or None,
+        parent=spec.get("parentCompositePodGroupName") or None,
+        has_claims=bool(spec.get("resourceClaims")),
+        version=str(meta.get("resourceVersion") or ""),
+        status=PodGroupStatus(
+            condition=next(
+                (_condition(condition) for condition in conditions if condition.get("type") == wanted), None
+            )
+        ),
+    )
+
+
+def _third_party_group(obj: Json, api: PodGroupApi, api_version: str) -> PodGroup:
+    meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    key, timeout_s = _key(meta, api), spec.get("scheduleTimeoutSeconds")
+    conditions = status.get("conditions") or ()
+    own = [condition for condition in conditions if condition.get("type") in VOLCANO_CONDITIONS]
+    return PodGroup(
+        key=key,
+        uid=text(meta.get("uid") or f"{key.namespace}/{key.name}"),
+        api_version=api_version,
+        minimum=max(1, int(spec.get("minMember") or 0)),
+        min_resources=decode_resource_list(spec.get("minResources"), "spec.minResources"),
+        timeout_ns=int(timeout_s) * 10**9 if timeout_s else None,
+        version=str(meta.get("resourceVersion") or ""),
+        status=PodGroupStatus(
+            condition=_volcano_condition(own[-1]) if own else None,
+            phase=status.get("phase") or "",
+            running=int(status.get("running") or 0),
+            succeeded=int(status.get("succeeded") or 0),
+            failed=int(status.get("failed") or 0),
+            other_conditions=tuple(condition for condition in conditions if condition not in own),
+        ),
+    )
+
+
+def _condition(condition: Json) -> tuple[str, str, str]:
+    return (
+        str(condition.get("status") or ""),
+        str(condition.get("reason") or ""),
+        str(condition.get("message") or ""),
+    )
+
+
+def _volcano_condition(condition: Json) -> tuple[str, str, str]:
+    """Volcano has one condition type for each outcome, with the status True."""
+    status = "True" if condition.get("type") == "Scheduled" else "False"
+    return (status, *_condition(condition)[1:])
+
+
+def _disruption(mode: Any) -> Literal["single", "all"] | None:
+    """`disruptionMode`: a map with `single` or `all` in v1beta1, `Pod` or `PodGroup` in v1alpha2."""
+    match mode:
+        case "Pod":
+            return "single"
+        case "PodGroup":
+            return "all"
+        case {"all": _}:
+            return "all"
+        case {"single": _}:
+            return "single"
+        case _:
+            return None
+
+
+def _preemption_policy(policy: Any) -> Literal["PreemptLowerPriority", "Never"] | None:
+    match policy:
+        case None | "":
+            return None
+        case "Never":
+            return "Never"
+        case _:
+            return "PreemptLowerPriority"

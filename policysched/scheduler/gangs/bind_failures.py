@@ -1,0 +1,97 @@
+"""What a refused bind does to the rest of a gang that is placed whole.
+
+    refused, and the gang is below its minimum ──► members in PreBind: withdrawn
+                                               ──► binds that were not sent: cancelled
+                                               ──► binds that were sent: awaited
+    all answered, still below the minimum ──► `on_bind_failure`: keep the bound members, or evict them
+
+A bind that was sent may be carried out until it is answered (ADR 6), so such a member may still become bound. The
+withdrawn members are pending again, and the gang is attempted with them after its backoff. A restart in between
+forgets what was refused; the bound members then stay.
+"""
+
+from policysched.lang.ir.program import OnBindFailure
+from policysched.model.identifiers import PodUid
+from policysched.model.pods import Pod
+from policysched.scheduler.commands import CancelBind, ReportPodEvent
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.in_flight_binds import GangBindFailure
+from policysched.scheduler.prebind import Prebinder
+from policysched.scheduler.preemption.default_preemption import DefaultPreemption
+from policysched.scheduler.queue.gangs import QueuedGang
+
+
+class GangBindFailures:
+    """Works on `InFlightBinds.gang_failures`. A part of the timers, so that it comes before the next attempt."""
+
+    def __init__(self, core: SchedulerCore, prebinder: Prebinder, preemption: DefaultPreemption) -> None:
+        self._core = core
+        self._prebinder = prebinder
+        self._preemption = preemption
+
+    def next_time_ns(self) -> int | None:
+        """When an answer arrived that was not looked at."""
+        due = [failure.due_ns for failure in self._core.binds.gang_failures.values()]
+        return min((due_ns for due_ns in due if due_ns is not None), default=None)
+
+    def advance(self, now_ns: int) -> None:
+        failures = self._core.binds.gang_failures
+        for gang_id, failure in list(failures.items()):
+            gang = self._core.gangs.get(gang_id)
+            if gang is None or len(gang.placed_members) >= gang.minimum:
+                del failures[gang_id]
+            elif failure.due_ns is not None and self._withdraw_unbound(gang, failure, now_ns):
+                del failures[gang_id]
+                self._settle(gang, failure, now_ns)
+
+    def _withdraw_unbound(self, gang: QueuedGang, failure: GangBindFailure, now_ns: int) -> bool:
+        """Withdraw the members that are not bound, as far as possible. Returns whether none is left."""
+        core = self._core
+        message = f"withdrawn, because gang {gang.name} is incomplete: {failure.pod.name}: {failure.message}"
+        for uid in self._unbound(gang):
+            if uid in core.binds.prebinding:
+                self._prebinder.withdraw(uid, message, now_ns)
+            elif uid not in failure.cancelled:
+                failure.cancelled.add(uid)
+                core.commands.append(CancelBind(uid, core.binds.in_flight[uid].pod.pod.namespace))
+        failure.due_ns = None  # until the next answer
+        return not self._unbound(gang)
+
+    def _unbound(self, gang: QueuedGang) -> list[PodUid]:
+        return [uid for uid in gang.placed_members if uid in self._core.binds.in_flight]
+
+    def _settle(self, gang: QueuedGang, failure: GangBindFailure, now_ns: int) -> None:
+        """No member is on its way any more: keep the bound ones or evict them."""
+        core = self._core
+        running = core.policies.running.get(gang.policy)
+        clause = None if running is None else running.program.gang
+        members = tuple(core.cache.pods[uid].pod for uid in gang.placed_members)
+        if clause is None or not members:
+            return
+        effect = "they keep their nodes"
+        if clause.on_bind_failure is OnBindFailure.EVICT:
+            obstacle = self._obstacle(gang, members, now_ns)
+            effect = obstacle or "they are evicted"
+            if obstacle is None:
+                why = f"gang {gang.name} is incomplete: the bind of {failure.pod.name} was refused"
+                self._preemption.evict_rest_of_gang(failure.pod, members, why, now_ns)
+        bound = f"{len(members)} of the {gang.minimum} needed members are bound"
+        message = f"gang {gang.name}: {failure.message}; {bound}, and {effect}"
+        pod = failure.pod
+        core.commands.append(
+            ReportPodEvent(
+                pod.uid, pod.namespace, pod.name, pod.scheduler, "Warning", "GangBindFailed", message
+            )
+        )
+
+    def _obstacle(self, gang: QueuedGang, members: tuple[Pod, ...], now_ns: int) -> str | None:
+        """Why nobody is evicted: the members go together or not at all."""
+        core, preemption = self._core, self._preemption
+        for pod in members:
+            if core.authority.protects(gang.policy, pod, core.namespace_of(pod)):
+                return f"they keep their nodes, because the settings protect {pod.name} from eviction"
+            if preemption.is_eviction_blocked(pod, now_ns):
+                return f"they keep their nodes, because pods like {pod.name} were evicted too often"
+        if preemption.is_forbidden(now_ns):
+            return "they keep their nodes, because the API server forbids evictions"
+        return None

@@ -1,0 +1,62 @@
+"""The result of a search of nodes for a gang, and what its pending members are told."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from policysched.evaluate import TopologyDomain
+from policysched.scheduler.commands import PendingReason
+from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
+from policysched.scheduler.queue.entries import PendingPod
+from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.quotas.quota_books import QuotaRefusal
+from policysched.scheduler.unschedulable_message import unavailable_message
+
+
+@dataclass(slots=True)
+class GangSearchResult:
+    """Result of a search: members with a node, and one failure for each equivalence class without one."""
+
+    fits: list[tuple[PendingPod, AttemptSuccess]] = field(default_factory=list)
+    failures: dict[Hashable, AttemptFailure] = field(default_factory=dict)
+    domain: TopologyDomain | None = None  # the topology domain that was searched
+    refusal: QuotaRefusal | None = None  # the first one of a member by a quota
+    admitted_count: int | None = None  # members that the quotas admit, if those are too few
+    other_domain_failures: list[AttemptFailure] = field(
+        default_factory=list
+    )  # from the other domains that were tried
+    operations: int = 0  # of the members that were evaluated
+    evaluations: int = 0
+    domains_tried: int | None = None  # by this attempt and those that it continues; None: all
+    ends_round: bool = False  # all domains were tried, in several attempts
+    backtracks_exceeded: bool = False
+
+
+def gang_message(
+    gang: QueuedGang, search: GangSearchResult, needed: int, some_placed: bool, preemption: str
+) -> tuple[PendingReason, str]:
+    """Reason and message for the pending members.
+
+    The first equivalence class without a node represents all; `preemption` is appended to it.
+    """
+    first = next(iter(search.failures.values()), None)
+    if first is None:
+        return "PolicyPending", gang.full_message
+    message = first.message
+    if preemption and first.node_count:
+        message = unavailable_message(first.node_count, first.counts, preemption)
+    if some_placed or needed == 0:
+        return first.reason, f"gang {gang.name}: {message}"
+    if search.admitted_count is not None:
+        admitted = search.admitted_count + len(gang.placed_members)
+        return first.reason, f"gang {gang.name}: quotas admit {admitted} of {gang.minimum} members: {message}"
+    count, domain = len(search.fits) + len(gang.placed_members), ""
+    if search.domain is not None and search.domain.value is not None:
+        domain = f" in {search.domain.key}={search.domain.value}"
+    if search.domains_tried is not None:
+        domain += f" (only {search.domains_tried} domains were tried yet; the next attempts try the others)"
+    if search.backtracks_exceeded:
+        domain += " (not all placements were tried; settings: scheduling.gang_backtracks_max)"
+    return (
+        first.reason,
+        f"gang {gang.name}: {count} of {gang.minimum} members fit now{domain}: {message}",
+    )

@@ -1,0 +1,136 @@
+"""The commands that docs/running.md gives for installing, upgrading and removing, on a real API server."""
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.controlplane.cluster import ControlPlane
+from tests.e2e.deployed import CONFIG_MAPS, DEPLOY, LEASE, example_policies, manifests
+from tests.e2e.program import BIN, kubectl
+
+REPOSITORY = DEPLOY.parent
+NAMESPACED = "/apis/apps/v1/namespaces/policysched/deployments/policysched"
+
+
+def commands(title: str) -> str:
+    """The shell block below **title.** in the section of docs/running.md."""
+    page = (REPOSITORY / "docs" / "running.md").read_text(encoding="utf-8")
+    section = page.split("\n## Install, upgrade, remove\n")[1].split("\n## ")[0]
+    block = re.search(rf"\*\*{title}\.\*\*[^`]*(?:`[^`]+`[^`]*)*```sh\n(.*?)```", section, re.DOTALL)
+    assert block is not None, title
+    return block.group(1)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder like a checkout, in which the commands may leave files."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    (folder / "deploy").symlink_to(DEPLOY)
+    return folder
+
+
+def run(title: str, control_plane: ControlPlane, folder: Path) -> str:
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(control_plane.kubeconfig_path),
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(REPOSITORY),
+    }
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands(title)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def policies(control_plane: ControlPlane) -> Mapping[str, str]:
+    data: Mapping[str, str] = control_plane.api.get(f"{CONFIG_MAPS}/policies")["data"]
+    return data
+
+
+OWN = {"mine.policy": "policy mine version 1\ninclude kube_default\n"}
+
+
+def edit_policies(control_plane: ControlPlane) -> Mapping[str, str]:
+    """A changed example and a policy of one's own, as `kubectl edit` leaves them."""
+    edited = policies(control_plane)["kube-default.policy"].replace(
+        "pod.priority desc, pod.queued", "pod.created"
+    )
+    control_plane.api.patch(f"{CONFIG_MAPS}/policies", {"data": {"kube-default.policy": edited, **OWN}})
+    return {"kube-default.policy": edited, **OWN}
+
+
+def lead(control_plane: ControlPlane) -> dict[str, Any]:
+    """What a leader leaves: a holder, and a last known good text. Returns both objects' contents."""
+    control_plane.api.patch(LEASE, {"spec": {"holderIdentity": "a-1", "leaseTransitions": 3}})
+    control_plane.api.patch(f"{CONFIG_MAPS}/policies-last-good", {"data": OWN})
+    return traces(control_plane)
+
+
+def traces(control_plane: ControlPlane) -> dict[str, Any]:
+    last_good = control_plane.api.get(f"{CONFIG_MAPS}/policies-last-good")
+    return {"lease": control_plane.api.get(LEASE)["spec"], "last good": last_good["data"]}
+
+
+def test_an_upgrade_and_a_rollback_change_no_policy(control_plane: ControlPlane, checkout: Path) -> None:
+    run("Install", control_plane, checkout)
+    assert policies(control_plane) == example_policies()["data"]
+    edited, before = edit_policies(control_plane), lead(control_plane)
+    control_plane.api.patch(
+        NAMESPACED,
+        {
+            "spec": {
+                "template": {"spec": {"containers": [{"name": "policysched", "image": "policysched:0.0.9"}]}}
+            }
+        },
+    )
+
+    run("Upgrade", control_plane, checkout)
+
+    assert (policies(control_plane), traces(control_plane)) == (edited, before)
+    (container,) = control_plane.api.get(NAMESPACED)["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "policysched:0.1.0"
+
+
+def test_an_upgrade_keeps_policies_that_an_older_version_applied(
+    control_plane: ControlPlane, checkout: Path
+) -> None:
+    """Before, the policies were part of the kustomization."""
+    older = yaml.safe_dump_all([*manifests(), example_policies()])
+    kubectl(control_plane.kubeconfig_path, "apply", "-f", "-", stdin=older)
+    mine = {**example_policies(), "data": OWN}
+    kubectl(control_plane.kubeconfig_path, "apply", "-f", "-", stdin=yaml.safe_dump(mine))
+
+    run("Upgrade", control_plane, checkout)
+
+    assert policies(control_plane) == OWN
+
+
+def test_removing_keeps_a_copy_of_the_policies_and_leaves_nothing(
+    whole_control_plane: ControlPlane, checkout: Path
+) -> None:
+    control_plane = whole_control_plane
+    control_plane.start_controller_manager()  # deletes what the namespace contains
+    run("Install", control_plane, checkout)
+    edited = edit_policies(control_plane)
+
+    run("Remove", control_plane, checkout)
+
+    copy = yaml.safe_load((checkout / "policies-backup.yaml").read_text())
+    assert copy["data"] == edited
+    left = kubectl(
+        control_plane.kubeconfig_path, "get", "-k", str(DEPLOY), "--ignore-not-found", "-o", "name"
+    )
+    assert left.split() in ([], ["namespace/policysched"]), "the namespace controller deletes the namespace"

@@ -1,0 +1,36 @@
+"""Whether the places that name a version agree."""
+
+import re
+import tomllib
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+
+def version_problems(version: str, changelog: str, tag: str | None) -> list[str]:
+    """What speaks against publishing `version`. Without a tag, the newest section may be `Unreleased`."""
+    newest = re.search(r"^## (\S+)", changelog, re.MULTILINE)
+    section = newest.group(1) if newest is not None else "none"
+    problems = []
+    if tag is not None and tag != f"v{version}":
+        problems.append(f"the tag is {tag}, the package has version {version}")
+    if section != version and (tag is not None or section != "Unreleased"):
+        problems.append(f"the newest section of CHANGELOG.md is {section}, not {version}")
+    return problems
+
+
+def lock_problems(project: str, lock: str) -> list[str]:
+    """What `requirements.lock` lacks of the dependencies in `pyproject.toml`."""
+    pinned = {
+        canonicalize_name(name): version
+        for name, version in re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", lock, re.MULTILINE)
+    }
+    problems = []
+    for text in tomllib.loads(project)["project"]["dependencies"]:
+        required = Requirement(text)
+        version = pinned.get(canonicalize_name(required.name))
+        if version is None:
+            problems.append(f"requirements.lock lacks {required.name}; run `make lock`")
+        elif version not in required.specifier:
+            problems.append(f"requirements.lock has {required.name} {version}, not {required.specifier}")
+    return problems

@@ -1,0 +1,199 @@
+"""A refused bind of a gang that is placed whole: nobody else is bound by that attempt, and the policy decides about the
+bound ones."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from policysched.model.identifiers import PodUid
+from policysched.model.pods import Pod
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.authority import Authority, NamespaceSelection, VictimCeiling
+from policysched.scheduler.gangs.bind_failures import GangBindFailures
+from policysched.scheduler.preemption.default_preemption import DefaultPreemption
+from tests.builders import node, pod
+from tests.scheduler.rig import GANG, Rig
+from tests.volumes import claim, storage_class, using, volume
+
+KEEP = GANG.format(more="")
+EVICT = GANG.format(more="on_bind_failure = evict")
+
+
+def members(count: int, *, least: int | None = None) -> list[Pod]:
+    labels = {"group": "train", "least": str(count if least is None else least)}
+    return [pod(f"w{number}", labels=labels, cpu="1") for number in range(count)]
+
+
+def attempted(text: str, *pods: Pod, authority: Authority | None = None) -> tuple[Rig, list[PodUid]]:
+    rig = Rig(text, node("a", cpu="9"), *pods, authority=authority)
+    rig.settle()
+    return rig, [bind.uid for bind in rig.of(c.Bind)]
+
+
+def confirm(rig: Rig, uid: PodUid) -> None:
+    rig.handle(e.BindConfirmed(uid, "a"))  # type: ignore[arg-type]
+    rig.settle()
+
+
+def refuse(rig: Rig, uid: PodUid, why: str = "no") -> None:
+    rig.handle(e.BindRefused(uid, why))
+    rig.settle()
+
+
+def evicted(rig: Rig) -> set[str]:
+    return {victim.name for eviction in rig.of(c.Evict) for victim in eviction.victims}
+
+
+def failures(rig: Rig) -> list[str]:
+    return [report.message for report in rig.of(c.ReportPodEvent) if report.reason == "GangBindFailed"]
+
+
+def test_the_binds_of_the_other_members_are_cancelled() -> None:
+    rig, (first, second, third) = attempted(KEEP, *members(3))
+
+    refuse(rig, second)
+    before = failures(rig)
+    for uid in (first, third):
+        refuse(rig, uid, "not sent: cancelled")
+
+    assert [command.uid for command in rig.of(c.CancelBind)] == [first, third]
+    assert before == []
+    assert rig.counts() == {"backoff": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "effect", "gone"),
+    [(KEEP, "they keep their nodes", set()), (EVICT, "they are evicted", {"w0", "w2"})],
+)
+def test_the_policy_decides_about_bound_members_once_every_bind_is_answered(
+    text: str, effect: str, gone: set[str]
+) -> None:
+    rig, (first, second, third) = attempted(text, *members(3))
+
+    confirm(rig, first)
+    refuse(rig, second)
+    before = evicted(rig), failures(rig)
+    confirm(rig, third)
+
+    assert before == (set(), [])
+    assert evicted(rig) == gone
+    assert failures(rig) == [
+        "gang default/train: binding to a was refused: no; 2 of the 3 needed members are bound, and " + effect
+    ]
+
+
+def test_a_gang_that_is_whole_without_the_member_loses_nobody() -> None:
+    rig, (first, second, third) = attempted(EVICT, *members(3, least=2))
+
+    refuse(rig, second)
+    confirm(rig, first)
+    confirm(rig, third)
+
+    assert rig.of(c.CancelBind) == []
+    assert evicted(rig) == set()
+    assert failures(rig) == []
+
+
+def test_a_member_that_the_settings_protect_keeps_the_others() -> None:
+    ceiling = VictimCeiling(namespaces=NamespaceSelection(("other",)))
+    rig, (first, second, third) = attempted(EVICT, *members(3), authority=Authority(None, ceiling))
+
+    confirm(rig, first)
+    confirm(rig, third)
+    refuse(rig, second)
+
+    assert evicted(rig) == set()
+    assert failures(rig)[0].endswith("they keep their nodes, because the settings protect w0 from eviction")
+
+
+def test_a_member_in_prebind_is_withdrawn() -> None:
+    storage = (storage_class(), volume("on-a", node="a"), claim())
+    rig = Rig(GANG.format(more="") + "filter volume_binding\n", node("a", cpu="9"), synced=False)
+    rig.handle(*[e.StorageObjectUpdated(item) for item in storage])  # type: ignore[arg-type]
+    rig.handle(e.Synced())
+    first, second, _ = members(3)
+    waiting = pod("w3", labels=first.labels, cpu="1", spec=using("data"))
+    rig.observe(first, second, waiting)
+    rig.settle()
+
+    refuse(rig, first.uid)
+
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["w3"]
+    assert rig.pending_message("w3") == (
+        "withdrawn, because gang default/train is incomplete: w0: binding to a was refused: no"
+    )
+
+
+def test_an_eviction_that_the_api_server_refuses_leaves_the_gang_pending() -> None:
+    rig, (first, second, third) = attempted(EVICT, *members(3))
+    confirm(rig, first)
+    confirm(rig, third)
+    refuse(rig, second)
+
+    rig.handle(e.EvictionRefused(second, "no", forbidden=True, victims=()))
+    rig.pass_time(30)
+
+    assert [bind.name for bind in rig.of(c.Bind)].count("w1") == 2
+
+
+# ── any order of answers ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def any_order_of_answers(seed: int) -> None:
+    """Binds are answered in any order. A cancelled one may have been sent, and is confirmed then."""
+    dice = Random(seed)
+    count = dice.randint(2, 6)
+    minimum, evicts = dice.randint(1, count), dice.random() < 0.5
+    rig, open_binds = attempted(EVICT if evicts else KEEP, *members(count, least=minimum))
+    bound: set[PodUid] = set()
+    was_below = False
+    while open_binds:
+        uid = open_binds.pop(dice.randrange(len(open_binds)))
+        if dice.random() < 0.6:
+            confirm(rig, uid)
+            bound.add(uid)
+        else:
+            refuse(rig, uid)
+        below = len(bound) + len(open_binds) < minimum
+        was_below |= below
+        if below:
+            cancelled = {command.uid for command in rig.of(c.CancelBind)}
+            assert cancelled >= set(open_binds), "a bind is on its way to an incomplete gang"
+        if open_binds or not below:
+            assert rig.of(c.Evict) == [], "evicted although the gang may be whole"
+    names = {uid.removeprefix("uid-default-") for uid in bound}
+    assert evicted(rig) == (names if evicts and was_below else set())
+    assert len(failures(rig)) == (was_below and bool(bound))
+
+
+def test_a_gang_below_its_minimum_is_withdrawn_in_any_order_of_answers() -> None:
+    for seed in range(150):
+        any_order_of_answers(seed)
+
+
+def only_the_first(
+    self: DefaultPreemption, failed: Pod, pods: tuple[Pod, ...], why: str, now_ns: int
+) -> None:
+    self._start_eviction(failed, None, pods[:1], now_ns, why)
+
+
+BUGS: dict[str, tuple[type, str, Callable[..., object]]] = {
+    "nothing is cancelled": (
+        GangBindFailures,
+        "_withdraw_unbound",
+        lambda self, gang, *_: not self._unbound(gang),
+    ),
+    "binds that were sent are not awaited": (GangBindFailures, "_unbound", lambda *_: []),
+    "one member is evicted": (DefaultPreemption, "evict_rest_of_gang", only_the_first),
+    "nobody is evicted": (GangBindFailures, "_obstacle", lambda *_: "they keep their nodes"),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_planted_bugs_are_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*BUGS[name])
+
+    with pytest.raises(AssertionError):
+        test_a_gang_below_its_minimum_is_withdrawn_in_any_order_of_answers()

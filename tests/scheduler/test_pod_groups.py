@@ -1,0 +1,461 @@
+"""PodGroups of three APIs as gangs: what pods get of them, what keeps pods waiting, and the status that is reported."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from policysched.kube.decode.core_objects import decode_pod
+from policysched.kube.decode.pod_groups import decode_pod_group
+from policysched.model.pod_groups import (
+    GROUP_ANNOTATION,
+    GROUP_LABEL,
+    PodGroup,
+    PodGroupApi,
+    PodGroupKey,
+    PodGroupStatus,
+)
+from policysched.model.pod_status import ObservedPod
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.pod_group_events import PodGroupEvents
+from policysched.scheduler.pod_group_reports import PodGroupReports
+from tests.builders import node, pod_manifest
+from tests.scheduler.rig import Rig
+
+POLICY = """\
+policy test version 1
+filter node_resources_fit
+include pod_groups
+"""
+K8S: PodGroupApi = "scheduling.k8s.io"
+SERVED: Mapping[PodGroupApi, str] = {
+    "scheduling.k8s.io": "v1beta1",
+    "scheduling.x-k8s.io": "v1alpha1",
+    "scheduling.volcano.sh": "v1beta1",
+}
+
+
+def gang_group(
+    name: str = "train", *, least: int = 2, version: str = "v1beta1", uid: str = "g1", **spec: Any
+) -> PodGroup:
+    """A PodGroup of Kubernetes that is a gang."""
+    obj = {
+        "metadata": {"name": name, "namespace": "default", "uid": uid},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": least}}, **spec},
+    }
+    return decode_pod_group(obj, K8S, version)
+
+
+def member(
+    name: str, group: str = "train", *, cpu: str = "1", scheduler: str = "test", **more: Any
+) -> ObservedPod:
+    spec = {"schedulingGroup": {"podGroupName": group}}
+    return decode_pod(pod_manifest(name, cpu=cpu, scheduler=scheduler, spec=spec, **more))
+
+
+def served(api: PodGroupApi = K8S, version: str | None = None) -> e.PodGroupApiServed:
+    return e.PodGroupApiServed(api, version or SERVED[api])
+
+
+def rig_with(*events: e.Event, cpu: str = "2", policy: str = POLICY, nodes: int = 1) -> Rig:
+    """A scheduler on nodes with this much cpu each, that serves PodGroups of Kubernetes."""
+    rig = Rig(policy, *[node(f"n{number}", cpu=cpu) for number in range(nodes)], synced=False)
+    rig.handle(served(), *events, e.Synced())
+    return rig
+
+
+def statuses(rig: Rig) -> list[PodGroupStatus]:
+    return [report.status for report in rig.of(c.ReportPodGroup)]
+
+
+def conditions(rig: Rig) -> list[tuple[str, str, str] | None]:
+    return [status.condition for status in statuses(rig)]
+
+
+# ── deciding ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_pods_of_a_gang_group_start_together() -> None:
+    rig = rig_with(e.PodGroupUpdated(gang_group()))
+
+    rig.observe(member("a"))
+    rig.pass_time(5)
+    alone = rig.placements()
+    rig.observe(member("b"))
+    rig.settle()
+
+    assert alone == {}
+    assert rig.placements().keys() == {"a", "b"}
+
+
+def test_a_group_that_does_not_fit_holds_nothing() -> None:
+    rig = rig_with(e.PodGroupUpdated(gang_group(least=3)))
+
+    rig.observe(*map(member, "abc"))
+    rig.settle()
+
+    assert rig.placements() == {}
+    assert (rig.pending_message("a") or "").startswith("gang default/train: 2 of 3 members fit now")
+
+
+def test_the_pods_of_a_basic_group_are_placed_as_they_fit() -> None:
+    basic = decode_pod_group(
+        {"metadata": {"name": "train"}, "spec": {"schedulingPolicy": {"basic": {}}}}, K8S, "v1beta1"
+    )
+    rig = rig_with(e.PodGroupUpdated(basic))
+
+    rig.observe(*map(member, "abc"))
+    rig.settle()
+
+    assert len(rig.placements()) == 2
+
+
+@pytest.mark.parametrize("group_first", [True, False])
+def test_a_pod_and_its_group_arrive_in_any_order(group_first: bool) -> None:
+    rig = rig_with()
+    pods: list[e.Event] = [e.PodUpdated(member("a")), e.PodUpdated(member("b"))]
+    group = e.PodGroupUpdated(gang_group())
+
+    rig.handle(*([group, *pods] if group_first else [*pods, group]))
+    rig.settle()
+
+    assert rig.placements().keys() == {"a", "b"}
+    assert rig.of(c.ReportPending) == []
+
+
+def test_a_changed_minimum_takes_effect_for_all_members_at_once() -> None:
+    rig = rig_with(e.PodGroupUpdated(gang_group(least=3)))
+    rig.observe(*map(member, "ab"))
+    rig.pass_time(5)
+
+    rig.handle(e.PodGroupUpdated(gang_group(least=2)))
+    rig.settle()
+
+    assert rig.placements().keys() == {"a", "b"}
+    assert [event.reason for event in rig.of(c.ReportPodEvent)] == [], "the members never disagree"
+
+
+def test_the_topology_of_the_group_is_a_constraint_of_the_gang() -> None:
+    group = gang_group(schedulingConstraints={"topology": [{"key": "rack"}]})
+    rig = Rig(
+        POLICY,
+        node("n0", cpu="1", labels={"rack": "r0"}),
+        node("n1", cpu="1", labels={"rack": "r1"}),
+        synced=False,
+    )
+    rig.handle(served(), e.PodGroupUpdated(group), e.Synced())
+    rig.observe(*map(member, "ab"))
+    rig.settle()
+    before = rig.placements()
+
+    rig.observe(node("n2", cpu="1", labels={"rack": "r1"}))
+    rig.pass_time(30)
+
+    assert before == {}
+    assert rig.placements() in ({"a": "n1", "b": "n2"}, {"a": "n2", "b": "n1"})
+
+
+@pytest.mark.parametrize(
+    ("api", "more"),
+    [
+        ("scheduling.x-k8s.io", {"labels": {GROUP_LABEL: "train"}}),
+        ("scheduling.volcano.sh", {"annotations": {GROUP_ANNOTATION: "train"}}),
+    ],
+)
+def test_groups_of_scheduler_plugins_and_volcano_are_gangs(api: PodGroupApi, more: dict[str, Any]) -> None:
+    group = decode_pod_group({"metadata": {"name": "train"}, "spec": {"minMember": 3}}, api, SERVED[api])
+    rig = rig_with(served(api), e.PodGroupUpdated(group))
+
+    rig.observe(*[decode_pod(pod_manifest(name, cpu="1", **more)) for name in "abc"])
+    rig.settle()
+    full = rig.placements()
+    rig.observe(node("more", cpu="1"))
+    rig.pass_time(30)
+
+    assert full == {}
+    assert rig.placements().keys() == {"a", "b", "c"}
+
+
+def test_the_timeout_of_the_group_is_that_of_the_gang() -> None:
+    spec = {"minMember": 3, "scheduleTimeoutSeconds": 60}
+    group = decode_pod_group({"metadata": {"name": "train"}, "spec": spec}, "scheduling.x-k8s.io", "v1alpha1")
+    rig = rig_with(served("scheduling.x-k8s.io"), e.PodGroupUpdated(group))
+
+    rig.observe(decode_pod(pod_manifest("a", labels={GROUP_LABEL: "train"})))
+    rig.pass_time(59)
+    before = rig.of(c.ReportPodEvent)
+    rig.pass_time(2)
+
+    assert before == []
+    assert [event.reason for event in rig.of(c.ReportPodEvent)] == ["GangTimedOut"]
+
+
+def test_the_group_has_the_priority_of_its_members() -> None:
+    group = gang_group(priority=100, preemptionPolicy="Never")
+    rig = rig_with(e.PodGroupUpdated(group), cpu="2")
+
+    rig.observe(decode_pod(pod_manifest("other", cpu="1", priority=50)), member("a"), member("b"))
+    rig.settle()
+
+    assert rig.bind_order() == ["a", "b"]
+    attached = rig.observed_pod("uid-default-a").pod
+    assert (attached.priority, attached.preemption_policy) == (100, "Never")
+
+
+def test_a_policy_without_pod_groups_leaves_such_pods_pending_and_ignores_labels() -> None:
+    rig = rig_with(
+        e.PodGroupUpdated(gang_group()), policy="policy test version 1\nfilter node_resources_fit\n"
+    )
+
+    rig.observe(member("a"), decode_pod(pod_manifest("b", labels={GROUP_LABEL: "train"})))
+    rig.settle()
+
+    assert rig.placements().keys() == {"b"}
+    assert "include pod_groups" in (rig.pending_message("a") or "")
+
+
+# ── bad input ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def problem_of(rig: Rig, name: str = "a") -> str:
+    rig.pass_time(5)
+    message = rig.pending_message(name)
+    assert message is not None, f"{name} is not reported"
+    logs = [log for log in rig.of(c.Log) if log.message == "pods wait for their PodGroup"]
+    assert [log.fields["why"] for log in logs].count(message) == 1, "said in the log once"
+    return message
+
+
+def test_an_api_that_is_not_served_is_said_and_helps_when_it_appears() -> None:
+    rig = Rig(POLICY, node("n", cpu="2"), synced=False)
+    rig.handle(e.PodGroupApiServed(K8S, None), e.Synced())
+    rig.observe(*map(member, "ab"))
+    message = problem_of(rig)
+
+    rig.handle(served(), e.PodGroupUpdated(gang_group()))
+    rig.settle()
+
+    assert message.startswith(
+        "spec.schedulingGroup names PodGroup train, but policysched cannot read PodGroups"
+    )
+    assert rig.placements().keys() == {"a", "b"}
+
+
+def test_an_api_that_stops_being_served_keeps_pods_waiting() -> None:
+    rig = rig_with(e.PodGroupUpdated(gang_group(least=3)))
+    rig.observe(*map(member, "ab"))
+    rig.settle()
+
+    rig.handle(e.PodGroupApiServed(K8S, None))
+    rig.observe(member("c"), node("more", cpu="4"))
+
+    assert "the API server does not serve them" in problem_of(rig)
+    assert rig.placements() == {}
+
+
+def test_a_missing_group_is_said_once_on_each_pod() -> None:
+    rig = rig_with()
+
+    rig.observe(*map(member, "ab"))
+    message = problem_of(rig)
+
+    assert (
+        message
+        == "spec.schedulingGroup names PodGroup default/train (scheduling.k8s.io), which does not exist"
+    )
+    assert [report.name for report in rig.of(c.ReportPending)] == ["a", "b"]
+
+
+def test_a_deleted_group_keeps_its_pending_pods_waiting() -> None:
+    rig = rig_with(e.PodGroupUpdated(gang_group(least=3)))
+    rig.observe(*map(member, "abc"))
+    rig.settle()
+
+    rig.handle(e.PodGroupDeleted(PodGroupKey(K8S, "default", "train")))
+    rig.observe(node("more", cpu="4"))
+
+    assert problem_of(rig).endswith("which does not exist")
+    assert rig.placements() == {}
+
+
+def test_a_minimum_above_the_members_is_said() -> None:
+    rig = rig_with(e.PodGroupUpdated(gang_group(least=5)), cpu="9")
+
+    rig.observe(*map(member, "ab"))
+    rig.pass_time(5)
+
+    assert rig.pending_message("a") == "gang default/train: only 2 of the 5 needed members exist"
+
+
+def test_a_pod_that_names_two_groups_waits() -> None:
+    rig = rig_with(e.PodGroupUpdated(gang_group(least=1)))
+
+    rig.observe(member("a", labels={GROUP_LABEL: "other"}))
+
+    assert problem_of(rig) == (
+        "the pod names more than one PodGroup: train by spec.schedulingGroup and other by the label "
+        "scheduling.x-k8s.io/pod-group"
+    )
+
+
+def test_pods_of_one_group_under_two_schedulers_wait() -> None:
+    rig = rig_with(e.PodGroupUpdated(gang_group(least=1)))
+
+    rig.handle(e.PodUpdated(member("x", scheduler="default-scheduler")))
+    rig.observe(member("a"))
+    message = problem_of(rig)
+    rig.handle(e.PodDeleted(member("x").pod.uid))
+    rig.settle()
+
+    assert message.endswith("have different schedulers: default-scheduler, test")
+    assert rig.placements().keys() == {"a"}
+
+
+def test_a_second_scheduler_that_appears_later_keeps_pending_members_waiting() -> None:
+    rig = rig_with(e.PodGroupUpdated(gang_group(least=3)))
+    rig.observe(*map(member, "abc"))
+    rig.settle()
+
+    rig.handle(e.PodUpdated(member("x", scheduler="default-scheduler")))
+    rig.observe(node("more", cpu="4"))
+
+    assert "different schedulers" in problem_of(rig)
+    assert rig.placements() == {}
+
+
+def test_a_workload_that_is_gone_keeps_pods_waiting_until_it_is_back() -> None:
+    group = gang_group(least=1, workloadRef={"workloadName": "job", "templateName": "t"})
+    rig = rig_with(e.WorkloadsServed(True), e.PodGroupUpdated(group))
+
+    rig.observe(member("a"))
+    message = problem_of(rig)
+    rig.handle(e.WorkloadUpdated("default", "job"))
+    rig.settle()
+
+    assert message.endswith("belongs to Workload job, which does not exist")
+    assert rig.placements().keys() == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"parentCompositePodGroupName": "tree"}, "CompositePodGroups are not supported"),
+        ({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims, which are not supported"),
+    ],
+)
+def test_what_is_not_supported_is_said_by_name(spec: dict[str, Any], said: str) -> None:
+    rig = rig_with(e.PodGroupUpdated(gang_group(least=1, **spec)))
+
+    rig.observe(member("a"))
+
+    assert said in problem_of(rig)
+    assert rig.placements() == {}
+
+
+# ── status ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_condition_says_why_a_group_waits_and_then_that_it_is_scheduled() -> None:
+    rig = rig_with(e.PodGroupUpdated(gang_group(least=3)))
+    rig.observe(*map(member, "abc"))
+    rig.pass_time(1)
+    waiting = conditions(rig)
+
+    rig.observe(node("more", cpu="1"))
+    rig.pass_time(30)
+    rig.handle(e.PodUpdated(member("c")))  # the status is looked at again
+    rig.pass_time(1)
+    unanswered = conditions(rig)
+    rig.confirm_binds()
+    rig.pass_time(1)
+
+    assert waiting == [("False", "Unschedulable", rig.pending_message("a"))]
+    assert unanswered == waiting, "a bind without an answer is no placement"
+    assert conditions(rig)[1:] == [("True", "Scheduled", "at least 3 members are scheduled")]
+
+
+def test_a_status_that_the_server_has_is_not_written_again() -> None:
+    group = gang_group(least=1)
+    known = PodGroupStatus(condition=("True", "Scheduled", "at least 1 members are scheduled"))
+    rig = rig_with(e.PodGroupUpdated(replace(group, status=known)))
+
+    rig.observe(member("a"))
+    rig.settle()
+    rig.confirm_binds()
+    rig.pass_time(5)
+
+    assert statuses(rig) == []
+
+
+@pytest.mark.parametrize(("version", "reverts"), [("v1beta1", False), ("v1alpha2", True)])
+def test_initially_scheduled_stays_true(version: str, reverts: bool) -> None:
+    rig = Rig(POLICY, node("n", cpu="1"), synced=False)
+    rig.handle(served(version=version), e.PodGroupUpdated(gang_group(least=1, version=version)), e.Synced())
+    rig.observe(member("a"))
+    rig.settle()
+    rig.confirm_binds()
+    rig.pass_time(1)
+
+    rig.handle(e.PodUpdated(member("big", cpu="9")), e.PodDeleted(member("a").pod.uid))
+    rig.pass_time(30)
+
+    outcomes = [condition[0] for condition in conditions(rig) if condition is not None]
+    assert outcomes == (["True", "False"] if reverts else ["True"])
+
+
+def test_the_phase_of_a_group_of_scheduler_plugins_follows_its_pods() -> None:
+    group = decode_pod_group(
+        {"metadata": {"name": "train"}, "spec": {"minMember": 1}}, "scheduling.x-k8s.io", "v1alpha1"
+    )
+    rig = rig_with(served("scheduling.x-k8s.io"), e.PodGroupUpdated(group))
+    rig.observe(decode_pod(pod_manifest("a", labels={GROUP_LABEL: "train"})))
+    rig.settle()
+    rig.confirm_binds()
+    rig.pass_time(1)
+
+    for phase in ("Running", "Succeeded"):
+        rig.observe(decode_pod(pod_manifest("a", labels={GROUP_LABEL: "train"}, node="n0", phase=phase)))
+        rig.pass_time(1)
+
+    assert [(status.phase, status.running, status.succeeded) for status in statuses(rig)] == [
+        ("Scheduling", 0, 0),
+        ("Running", 1, 0),
+        ("Finished", 0, 1),
+    ]
+
+
+def test_groups_of_other_schedulers_are_not_written() -> None:
+    rig = rig_with(e.PodGroupUpdated(gang_group(least=1)))
+
+    rig.handle(e.PodUpdated(member("x", scheduler="default-scheduler", node="n0")))
+    rig.pass_time(5)
+
+    assert statuses(rig) == []
+
+
+# ── planted bugs ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_planted_bug_a_group_that_changes_reaches_its_pods_is_detected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    affected = PodGroupEvents._affected_pods
+    monkeypatch.setattr(
+        PodGroupEvents, "_affected_pods", lambda self, event, now_ns: affected(self, event, now_ns)[:1]
+    )
+
+    with pytest.raises(AssertionError):
+        test_a_changed_minimum_takes_effect_for_all_members_at_once()
+
+
+def test_planted_bug_a_status_ahead_of_the_bind_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        PodGroupReports,
+        "_is_scheduled",
+        lambda self, observed: self._core.cache.ledger.placement(observed.pod.uid) is not None,
+    )
+
+    with pytest.raises(AssertionError):
+        test_the_condition_says_why_a_group_waits_and_then_that_it_is_scheduled()
