@@ -66,22 +66,26 @@ soak: setup  ## an hour of churn on virtual time; fails if memory grows (about 5
 simulate: setup  ## 10,000 seeds of the fault simulation on virtual time
 	$(BIN)/python -m tests.simulation --seeds 10000
 
-$(VENV)/.release-ready: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
+# An environment of its own: what the SBOM needs makes jsonschema's import slow.
+RELEASE_VENV := .venv-release
+
+$(RELEASE_VENV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(RELEASE_VENV)
+	$(RELEASE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
 	@touch $@
 
-lock: $(VENV)/.release-ready  ## pin the dependencies of the image, with hashes, in requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --quiet --output-file requirements.lock
+lock: $(RELEASE_VENV)/.ready  ## pin the dependencies of the image, with hashes, in requirements.lock
+	$(RELEASE_VENV)/bin/uv pip compile pyproject.toml --universal --generate-hashes --no-header --quiet --output-file requirements.lock
 
-sbom: $(VENV)/.release-ready  ## write dist/sbom.json: what the image installs, as CycloneDX
+sbom: $(RELEASE_VENV)/.ready  ## write dist/sbom.json: what the image installs, as CycloneDX
 	@mkdir -p dist
-	$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible -o dist/sbom.json
+	$(RELEASE_VENV)/bin/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible -o dist/sbom.json
 
-release-check: $(VENV)/.release-ready  ## build wheel and source distribution, and try the wheel in a bare environment
-	$(BIN)/python -m tests.release $(TAG)
+release-check: $(RELEASE_VENV)/.ready  ## build wheel and source distribution, and try the wheel in a bare environment
+	$(RELEASE_VENV)/bin/python -m tests.release $(TAG)
 
 fmt: setup  ## format the Python code
 	$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(RELEASE_VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

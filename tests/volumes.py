@@ -128,10 +128,11 @@ def csi_node(name: str = "a", *, limits: Mapping[str, int] | None = None, migrat
     )
 
 
-def csi_driver(name: str = "csi.example.com", *, tracks_capacity: bool = True) -> CsiDriver:
-    return storage.decode_csi_driver(
-        {"metadata": {"name": name}, "spec": {"storageCapacity": tracks_capacity}}
-    )
+def csi_driver(
+    name: str = "csi.example.com", *, tracks_capacity: bool = True, needed_on_node: bool = False
+) -> CsiDriver:
+    spec = {"storageCapacity": tracks_capacity, "preventPodSchedulingIfMissing": needed_on_node}
+    return storage.decode_csi_driver({"metadata": {"name": name}, "spec": spec})
 
 
 def capacity(

@@ -1,8 +1,7 @@
 """The responses of `/policy`, `/decisions` and `/configz`; schemas: `schemas/policy.json`, `schemas/decisions.json`."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any
 
 import orjson
@@ -19,6 +18,8 @@ from policysched.scheduler.scheduler import Scheduler
 from policysched.text import Diagnostic
 
 Json = dict[str, Any]
+_GangAttempt = tuple[str, str, int]
+"""Policy, gang and time."""
 
 
 def policy_page(
@@ -75,14 +76,16 @@ class DecisionsPage:
         if len(self._rendered) > 2 * len(decisions):
             kept = {decision.id for decision in decisions}
             self._rendered = {number: text for number, text in self._rendered.items() if number in kept}
-        matching = (decision for decision in reversed(decisions) if not pod or decision.pod == pod)
-        records = b",".join(map(self._record, islice(matching, limit)))
+        matching = [decision for decision in reversed(decisions) if not pod or decision.pod == pod][:limit]
+        new_gangs = any(decision.gang and decision.id not in self._rendered for decision in matching)
+        attempts = _gang_attempts(decisions) if new_gangs else {}
+        records = b",".join(self._record(decision, attempts) for decision in matching)
         return b'{"decisions":[' + records + b"]," + orjson.dumps(page)[1:] + b"\n"
 
-    def _record(self, decision: Decision) -> bytes:
+    def _record(self, decision: Decision, gang_attempts: Mapping[_GangAttempt, Json]) -> bytes:
         record = self._rendered.get(decision.id)
         if record is None:
-            record = self._rendered[decision.id] = orjson.dumps(_decision(decision))
+            record = self._rendered[decision.id] = orjson.dumps(_decision(decision, gang_attempts))
         return record
 
 
@@ -159,7 +162,21 @@ def _pending_pod(pod: PendingPodStatus) -> Json:
     }
 
 
-def _decision(decision: Decision) -> Json:
+def _gang_attempts(decisions: Sequence[Decision]) -> Mapping[_GangAttempt, Json]:
+    """What became of the members of each gang that were decided together: one attempt has one time."""
+    attempts: dict[_GangAttempt, Json] = {}
+    for decision in decisions:
+        if decision.gang is not None:
+            attempt = attempts.setdefault(
+                (decision.policy, decision.gang, decision.at_ns),
+                {"placed": 0, "pending": 0, "decision_ids": []},
+            )
+            attempt["pending" if decision.node is None else "placed"] += 1
+            attempt["decision_ids"].append(decision.id)
+    return attempts
+
+
+def _decision(decision: Decision, gang_attempts: Mapping[_GangAttempt, Json]) -> Json:
     return {
         "decision_id": decision.id,
         "ts": _time(decision.at_ns),
@@ -167,6 +184,9 @@ def _decision(decision: Decision) -> Json:
         "uid": decision.uid,
         "policy": {"name": decision.policy, "sha256": decision.sha256, "version": decision.version},
         "gang": decision.gang,
+        "gang_attempt": None
+        if decision.gang is None
+        else gang_attempts[decision.policy, decision.gang, decision.at_ns],
         "attempt": decision.attempt,
         "queued": _time(decision.queued_ns),
         "nodes": decision.node_count,

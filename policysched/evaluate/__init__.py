@@ -24,7 +24,7 @@ from policysched.evaluate.plan.listing import Listing, listing
 from policysched.evaluate.plan.plan import Plan, compile_lazily
 from policysched.evaluate.plan.plan import compile_program as compile  # noqa: A004  # the seam's word
 from policysched.evaluate.plan.victims import VictimChange, VictimPredicate
-from policysched.evaluate.topology_domains import NodeSelection, RemainingNodes, TopologyDomain
+from policysched.evaluate.topology_domains import NodeSelection, RemainingNodes, TopologyDomain, nested_domain
 from policysched.evaluate.verdict import PrebindRequirements, Verdict, VolumesToBind
 
 __all__ = [
@@ -46,5 +46,6 @@ __all__ = [
     "compile",
     "compile_lazily",
     "listing",
+    "nested_domain",
     "text_hash",
 ]

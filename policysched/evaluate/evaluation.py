@@ -107,7 +107,7 @@ class Evaluation:
     ) -> "Evaluation":
         """A copy for one answer, for a pod that also has claims. `rules` are the rules for that
         pod, `indexes` their indexes in this evaluation, None for new ones (see
-        `specialize_claim_filters`). Everything else is shared.
+        `specialize_claim_rules`). Everything else is shared.
         """
         other = object.__new__(Evaluation)
         other.__dict__.update(self.__dict__)
@@ -121,6 +121,13 @@ class Evaluation:
                 other._rejected[index, : view.count] = rules.filters[index].kernel.rejected(view)
                 other._rejected[index, view.count :] = False
         other._raw_scores = dict(self._raw_scores)
+        known_scores, all_scores = len(self.rules.scores), len(rules.scores)
+        if all_scores > known_scores:
+            other._set_rules(rules, self._outage, self._row_mask)
+            other._fingerprints = dict(self._fingerprints)
+            other._weighted = np.pad(self._weighted, ((0, all_scores - known_scores), (0, 0)))
+            for index in range(known_scores, all_scores):
+                other._score_all(index, snapshot)
         other._candidate_stats, other._candidate_stats_before = {}, {}
         other.feasible, other.total = np.zeros_like(self.feasible), np.zeros_like(self.total)
         other._stale = True

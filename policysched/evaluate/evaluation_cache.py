@@ -18,7 +18,7 @@ from policysched.evaluate.plan.plan import Plan
 from policysched.evaluate.plan.specialize import (
     SpecializedRules,
     specialize,
-    specialize_claim_filters,
+    specialize_claim_rules,
 )
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue
 from policysched.evaluate.snapshots import SnapshotBuilder
@@ -58,7 +58,7 @@ class EvaluationCache:
         shared, snapshot = self.get_without_claims(plan, variant, context, overlay)
         if not context.pod.claims or not plan.read_set(variant.active).reads_claims:
             return shared, snapshot
-        rules, places = specialize_claim_filters(
+        rules, places = specialize_claim_rules(
             shared.rules, self._snapshots.cluster_context(plan, variant, context.pod)
         )
         return shared.with_claims(rules, places, snapshot), snapshot

@@ -3,7 +3,7 @@
 `snapshots` keeps the columns (one set for all policies), `evaluation_cache` the recent evaluations.
 """
 
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator, Sequence
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from policysched.evaluate.nominated_rows import NO_NOMINATED_ROWS, NominatedPods
 from policysched.evaluate.placement_explanation import explanation
 from policysched.evaluate.plan.lower import AnyRule, Variant, rule_expressions
 from policysched.evaluate.plan.plan import Plan
-from policysched.evaluate.plan.specialize import specialize_claim_filters
+from policysched.evaluate.plan.specialize import specialize_claim_rules
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.evaluate.scalar.next_change import crossing_ns, next_change_ns
 from policysched.evaluate.snapshots import SnapshotBuilder
@@ -172,7 +172,7 @@ class Evaluator:
         self,
         plan: Plan,
         pod: Pod,
-        key: str,
+        keys: Sequence[str],
         *,
         now_ns: int,
         facts: QueuedPodInfo,
@@ -180,8 +180,8 @@ class Evaluator:
         overlay: Overlay,
         pods_needed: int,
         same_requests: bool,
-    ) -> tuple[str, ...]:
-        """The values of the label `key` of feasible nodes, in the order of the scores.
+    ) -> tuple[tuple[str, ...], ...]:
+        """The values of the labels `keys` of feasible nodes, in the order of the scores.
 
         With `same_requests` all `pods_needed` pods request the same, and domains that are known to
         be too small for them are left out.
@@ -195,7 +195,7 @@ class Evaluator:
         view = snapshot.view()
         order = evaluation.rows_by_preference(text_hash(pod.uid), self._columns.name_hash)
         capacities = pod_capacity(pod.requests, variant, view) if same_requests else None
-        return candidate_domains(evaluation, view, key, order, capacities, pods_needed)
+        return candidate_domains(evaluation, view, keys, order, capacities, pods_needed)
 
     def dry_run(
         self,
@@ -240,7 +240,7 @@ class Evaluator:
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, overlay)
         variant = plan.variant(plan.active_layers(context))
         evaluation, snapshot = self._evaluations.get_without_claims(plan, variant, context, overlay)
-        rules, _ = specialize_claim_filters(
+        rules, _ = specialize_claim_rules(
             evaluation.rules, self._snapshots.cluster_context(plan, variant, pod)
         )
         row = self._columns.row(node)

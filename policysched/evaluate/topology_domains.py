@@ -4,7 +4,7 @@ Filters and scores are those of the whole cluster; only the selection is limited
 Candidate domains have a node that is feasible for a member, the domain of the best node first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,10 +26,16 @@ from policysched.model.identifiers import NodeName
 
 @dataclass(frozen=True, slots=True)
 class TopologyDomain:
-    """The nodes whose label `key` has the value. None: no node."""
+    """The nodes whose label `key` has the value, inside of `outer`. None: no node."""
 
     key: str
     value: str | None
+    outer: "TopologyDomain | None" = None
+
+    @property
+    def name(self) -> str:
+        """`zone=z1,rack=r1`, for messages."""
+        return f"{'' if self.outer is None else f'{self.outer.name},'}{self.key}={self.value}"
 
     def rows(self, view: View) -> Array:
         """bool[view.count]"""
@@ -37,7 +43,16 @@ class TopologyDomain:
             return np.zeros(view.count, np.bool_)
         code = view.codes.strings.find(self.value)
         inside: Array = view.column(NodeMapEntryColumn("labels", self.key)) == code
-        return inside
+        return inside if self.outer is None else inside & self.outer.rows(view)
+
+
+def nested_domain(
+    keys: Sequence[str], values: Sequence[str], outer: TopologyDomain | None = None
+) -> TopologyDomain | None:
+    """The domain with these values of the labels, the widest first; `outer` if there are none."""
+    for key, value in zip(keys, values, strict=True):
+        outer = TopologyDomain(key, value, outer)
+    return outer
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +72,31 @@ NodeSelection = TopologyDomain | RemainingNodes
 
 
 def candidate_domains(
-    evaluation: Evaluation, view: View, key: str, order: Array, pod_capacity: Array | None, pods_needed: int
-) -> tuple[str, ...]:
-    """Label values of the feasible nodes. `order` lists the rows, best first. `pod_capacity` is an
+    evaluation: Evaluation,
+    view: View,
+    keys: Sequence[str],
+    order: Array,
+    pod_capacity: Array | None,
+    pods_needed: int,
+) -> tuple[tuple[str, ...], ...]:
+    """Values of the labels of the feasible nodes that have all of them. `order` lists the rows, best first. `pod_capacity` is an
     upper bound of the members that each row takes, None where it is not known; domains that
     cannot take `pods_needed` are left out.
     """
-    codes = view.column(NodeMapEntryColumn("labels", key))
-    pod_counts: dict[int, int] = {}
+    columns = [view.column(NodeMapEntryColumn("labels", key)) for key in keys]
+    pod_counts: dict[tuple[int, ...], int] = {}
     for row in order.tolist():
-        code = int(codes[row])
-        if code != ABSENT and evaluation.feasible[row]:
-            pod_counts[code] = pod_counts.get(code, 0) + (
+        codes = tuple(int(column[row]) for column in columns)
+        if ABSENT not in codes and evaluation.feasible[row]:
+            pod_counts[codes] = pod_counts.get(codes, 0) + (
                 pods_needed if pod_capacity is None else min(pods_needed, int(pod_capacity[row]))
             )
     strings = view.codes.strings.values
-    return tuple(strings[code] for code, members in pod_counts.items() if members >= pods_needed)
+    return tuple(
+        tuple(strings[code] for code in codes)
+        for codes, members in pod_counts.items()
+        if members >= pods_needed
+    )
 
 
 def pod_capacity(requests: Mapping[str, int], variant: Variant, view: View) -> Array | None:

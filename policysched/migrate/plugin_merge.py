@@ -1,6 +1,6 @@
 """Computes the enabled plugins of each extension point, as kube-scheduler does.
 
-First the profile's sets are merged with the defaults (`mergePluginSet`, v1.36.2
+First the profile's sets are merged with the defaults (`mergePluginSet`, v1.37.2
 `apis/config/v1/default_plugins.go`), then multiPoint is expanded to the points
 (`expandMultiPointPlugins`, `framework/runtime/framework.go`): a plugin that its own point enables comes
 before those of multiPoint if multiPoint enables it too, otherwise after them.
@@ -106,9 +106,7 @@ def _read_set(
             and point in ("queueSort", "filter", "score")
             and point not in KNOWN_PLUGINS[plugin.name].points
         ):
-            may_score = plugin.name == "VolumeBinding" and point == "score"  # with StorageCapacityScoring
-            if not may_score:
-                raise document.unusable_file(plugin.path, f"`{plugin.name}` does not implement {point}")
+            raise document.unusable_file(plugin.path, f"`{plugin.name}` does not implement {point}")
     disabled = {
         entry["name"]: (*path, "disabled", index) for index, entry in enumerate(given.get("disabled") or ())
     }

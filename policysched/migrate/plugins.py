@@ -1,6 +1,6 @@
 """The table of kube-scheduler's plugins: extension points and default weights.
 
-Whether policysched supports a plugin is decided by the built-in rules. Sources: v1.36.2
+Whether policysched supports a plugin is decided by the built-in rules. Sources: v1.37.2
 `pkg/scheduler/apis/config/v1/default_plugins.go` and `framework/plugins/`, v1.21 `apis/config/v1beta1`, v1.18
 `framework/plugins/legacy_registry.go`.
 """
@@ -40,15 +40,15 @@ class KubePlugin:
 DEFAULT_PLUGINS: Mapping[str, KubePlugin] = {
     "SchedulingGates": KubePlugin(("preEnqueue",)),
     "PrioritySort": KubePlugin(("queueSort",)),
-    "NodeUnschedulable": KubePlugin(("filter",)),
-    "NodeName": KubePlugin(("filter",)),
-    "TaintToleration": KubePlugin(("filter", "preScore", "score"), 3),
+    "NodeName": KubePlugin(("preFilter", "filter")),
+    "NodeUnschedulable": KubePlugin(("preFilter", "filter")),
+    "TaintToleration": KubePlugin(("preFilter", "filter", "preScore", "score"), 3),
     "NodeAffinity": KubePlugin(("preFilter", "filter", "preScore", "score"), 2),
     "NodePorts": KubePlugin(("preFilter", "filter")),
     "NodeResourcesFit": KubePlugin(("preFilter", "filter", "preScore", "score"), 1),
     "VolumeRestrictions": KubePlugin(("preFilter", "filter")),
     "NodeVolumeLimits": KubePlugin(("preFilter", "filter")),
-    "VolumeBinding": KubePlugin(("preFilter", "filter", "reserve", "preBind")),
+    "VolumeBinding": KubePlugin(("preFilter", "filter", "preScore", "score", "reserve", "preBind"), 1),
     "VolumeZone": KubePlugin(("preFilter", "filter")),
     "PodTopologySpread": KubePlugin(("preFilter", "filter", "preScore", "score"), 2),
     "InterPodAffinity": KubePlugin(("preFilter", "filter", "preScore", "score"), 2),

@@ -53,6 +53,7 @@ def explain_pod(
     `authority` is what the settings allow policies to do. Raises UnusableFile if the pod is not in the files."""
     observed = _find_pod(files, pod_name)
     cache = files.build_cache()
+    observed = cache.pod_groups.attach(observed)
     cache.drop_pod(observed.pod.uid)  # its own requests do not count against it
     notes = []
     if observed.node is not None:
@@ -182,13 +183,14 @@ def _explain_preemption(
 
 def _pending_gang_members(program: Program, files: ClusterFiles, observed: ObservedPod) -> list[ObservedPod]:
     """The other pending pods of the pod's gang."""
-    plan, spaces = compile_plan(program), files.build_cache().namespaces
+    plan, cache = compile_plan(program), files.build_cache()
 
-    def key(pod: Pod) -> tuple[str, str] | None:
-        terms = plan.gang(pod, spaces.get(pod.namespace))
+    def key(member: ObservedPod) -> tuple[str, str] | None:
+        pod = cache.pod_groups.attach(member).pod
+        terms = plan.gang(pod, cache.namespaces.get(pod.namespace))
         return None if terms is None else terms.key
 
-    gang = key(observed.pod)
+    gang = key(observed)
     return [
         other
         for other in files.pods
@@ -196,7 +198,7 @@ def _pending_gang_members(program: Program, files: ClusterFiles, observed: Obser
         and other.node is None
         and other.pod.uid != observed.pod.uid
         and other.pod.scheduler == observed.pod.scheduler
-        and key(other.pod) == gang
+        and key(other) == gang
     ]
 
 

@@ -271,7 +271,7 @@ class PodAttempts:
         if isinstance(domain, TopologyDomain):
             requeue_events |= _DOMAIN_CHANGE_EVENTS
             if verdict.feasible_outside_domain:
-                counts[outside_domain_reason(domain.key, domain.value)] = verdict.feasible_outside_domain
+                counts[outside_domain_reason(domain)] = verdict.feasible_outside_domain
         return AttemptFailure(
             "PolicyPending" if waits_for_policy else "Unschedulable",
             unavailable_message(verdict.node_count, counts),

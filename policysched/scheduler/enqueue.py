@@ -262,16 +262,18 @@ class PodEnqueuer:
             self._gang_deadlines.put(gang, deadline_ns)
 
     def _report_disagreement(self, gang: QueuedGang) -> None:
-        minima = gang.differing_minima
-        if minima and not gang.disagreement_reported:
-            gang.disagreement_reported = True
-            message = (
-                f"members of gang {gang.name} disagree on its minimum: "
-                f"{', '.join(str(minimum) for minimum in minima)}; the largest counts"
-            )
-            self._core.commands.append(
-                _warning_event(next(iter(gang.pending_members.values())), "GangDisagrees", message)
-            )
+        minima, levels = gang.differing_minima, gang.differing_levels
+        if gang.disagreement_reported or not (minima or levels):
+            return
+        gang.disagreement_reported = True
+        subject, named, rule = "its minimum", [str(minimum) for minimum in minima], "the largest counts"
+        if not minima:
+            subject, rule = "their topology", "that of most members counts"
+            named = ["+".join(level.key for level in named_levels) or "none" for named_levels in levels]
+        message = f"members of gang {gang.name} disagree on {subject}: {', '.join(named)}; {rule}"
+        self._core.commands.append(
+            _warning_event(next(iter(gang.pending_members.values())), "GangDisagrees", message)
+        )
 
     def forget_gangs(self, gangs: Iterable[QueuedGang]) -> None:
         """Cancel the deadlines of gangs whose policy is being replaced."""
@@ -339,9 +341,8 @@ class PodEnqueuer:
         while (at_ns := self._incomplete_gangs.first_key()) is not None and at_ns <= now_ns:
             gang = self._incomplete_gangs.pop()
             assert gang is not None
-            message = f"gang {gang.name}: only {gang.member_count} of the {gang.minimum} needed members exist"
             for pod in gang.pending_members.values():
-                self._core.report_pending(pod, "PolicyPending", message, now_ns)
+                self._core.report_pending(pod, "PolicyPending", gang.incomplete_message, now_ns)
 
         while (at_ns := self._group_problems.first_key()) is not None and at_ns <= now_ns:
             pod = self._group_problems.pop()

@@ -5,6 +5,8 @@ Source: `FitError.Error` in kubernetes' `pkg/scheduler/framework/types.go`. The 
 
 from collections.abc import Mapping
 
+from policysched.evaluate import TopologyDomain
+
 
 def unavailable_message(node_count: int, counts: Mapping[str, int], post: str = "") -> str:
     """`0/5 nodes are available: 2 Insufficient cpu, 3 node(s) were unschedulable.`
@@ -40,8 +42,8 @@ def pod_rejected_message(node_count: int, reason: str, post: str = "") -> str:
     return f"{message} {post}" if post else message
 
 
-def outside_domain_reason(key: str, value: str | None) -> str:
-    """Reason for nodes that are feasible but outside the gang's domain `key=value` (None: outside every domain)."""
-    if value is None:
-        return f"node(s) in no {key} domain with enough capacity for the gang"
-    return f"node(s) outside {key}={value}"
+def outside_domain_reason(domain: TopologyDomain) -> str:
+    """Reason for nodes that are feasible but outside the gang's domain (without a value: outside every domain)."""
+    if domain.value is None:
+        return f"node(s) in no {domain.key} domain with enough capacity for the gang"
+    return f"node(s) outside {domain.name}"

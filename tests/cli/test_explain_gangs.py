@@ -1,24 +1,36 @@
-"""`explain` of a member of a gang says what `simulate` says: the gang is placed whole, or nobody of it is."""
+"""`explain`, `simulate`, `test` and `run` say the same about a gang: it is placed whole, or nobody of it is."""
 
+from collections import defaultdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import orjson
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policysched.daemon import status
+from policysched.daemon.status import DecisionsPage
 from policysched.from_files.cluster_files import ClusterFiles
 from policysched.from_files.simulate import SimulationResult, simulate
 from policysched.offline import pod_explanation
 from policysched.offline.pod_explanation import ExplainResult, explain_pod
+from policysched.policytest.runner import run_test_files
+from policysched.scheduler.queue.gangs import QueuedGang
 from tests.builders import node, pending, pod
 from tests.reference.checked import program
-from tests.scheduler.rig import START_NS
+from tests.scheduler.rig import START_NS, Rig
 
-GANG = program(
+LINES = (
     'input group: string = pod.labels["group"] optional',
     'input least: int = pod.labels["least"] default 1 invalid reject "least must be a number"',
     "gang by group { min = least }",
     "filter node_resources_fit",
     "preemption never",
 )
+GANG = program(*LINES)
+TEXT = "\n".join(("policy test version 1", *LINES, ""))
 
 
 def files_of(capacities: list[int], members: list[int], least: int) -> ClusterFiles:
@@ -79,6 +91,72 @@ CASES = st.tuples(
 )
 
 
+def runs_the_same(capacities: list[int], members: list[int], least: int) -> None:
+    """The scheduler as `run` has it, and its `/decisions`."""
+    files = files_of(capacities, members, least)
+    expected = simulated(files)
+    rig = Rig(TEXT, *files.nodes, *files.pods)
+    rig.settle()
+    assert rig.placements() == {
+        placement.pod.removeprefix("default/"): placement.node for placement in expected.placements
+    }
+    for name, message in expected.pending:
+        assert message in ("waiting", rig.pending_message(name.removeprefix("default/"))), name
+    page = orjson.loads(DecisionsPage(rig.scheduler, lambda: None).look(100, "")())
+    attempts = [record["gang_attempt"] for record in page["decisions"] if record["attempt"] == 1]
+    whole = {"placed": len(expected.placements), "pending": len(members) - len(expected.placements)}
+    for attempt in attempts:
+        assert {key: attempt[key] for key in whole} == whole
+        assert len(attempt["decision_ids"]) == len(members)
+
+
+def policy_tests_agree(folder: Path, capacities: list[int], members: list[int], least: int) -> None:
+    """`policysched test` passes with what `simulate` says, and fails with the contrary for one pod."""
+    placed = {placement.pod for placement in simulated(files_of(capacities, members, least)).placements}
+    nodes = [f"n{index}" for index in range(len(capacities))]
+    expected: dict[str, object] = {
+        f"p{index}": nodes if f"default/p{index}" in placed else None for index in range(len(members))
+    }
+    labels = {"group": "g", "least": str(least)}
+    document = {
+        "policy": "test.policy",
+        "nodes": [{"name": name, "cpu": cpu} for name, cpu in zip(nodes, capacities, strict=True)],
+        "tests": [
+            {
+                "name": name,
+                "pods": [
+                    {"name": f"p{index}", "cpu": cpu, "labels": labels} for index, cpu in enumerate(members)
+                ],
+                "expect": {"node": {**expected, **change}},
+            }
+            for name, change in (
+                ("as simulated", {}),
+                ("contrary", {"p0": None if expected["p0"] else nodes}),
+            )
+        ],
+    }
+    (folder / "test.policy").write_text(TEXT)
+    (folder / "test_test.yaml").write_text(yaml.safe_dump(document))
+    (result,) = run_test_files([str(folder / "test_test.yaml")]).files
+    assert result.problems == ()
+    assert [not test.failures for test in result.results] == [True, False], (capacities, members, least)
+
+
+@settings(max_examples=25, deadline=None)
+@given(case=CASES)
+def test_run_and_simulate_give_one_answer(case: tuple[list[int], list[int], int]) -> None:
+    runs_the_same(*case)
+
+
+@settings(max_examples=15, deadline=None)
+@given(case=CASES)
+def test_policy_tests_and_simulate_give_one_answer(case: tuple[list[int], list[int], int]) -> None:
+    """All members are needed: where members beyond the minimum go depends on the UIDs, which tests draw anew."""
+    capacities, members, least = case
+    with TemporaryDirectory() as folder:
+        policy_tests_agree(Path(folder), capacities, members, max(least, len(members)))
+
+
 @settings(max_examples=25, deadline=None)
 @given(case=CASES)
 def test_explain_and_simulate_give_one_answer(case: tuple[list[int], list[int], int]) -> None:
@@ -90,3 +168,19 @@ def test_a_member_that_is_explained_alone_is_detected(monkeypatch: pytest.Monkey
 
     with pytest.raises(AssertionError):
         check_one_answer([2], [1, 2], 2)
+
+
+def test_a_gang_that_runs_in_part_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(QueuedGang, "needed_count", property(lambda _: 0))
+    monkeypatch.setattr(f"{__name__}.simulated", lambda _: SimulationResult(GANG, (), (), (), "named", {}))
+
+    with pytest.raises(AssertionError):
+        runs_the_same([2], [1, 2], 2)
+
+
+def test_decisions_about_a_gang_one_by_one_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = {"placed": 1, "pending": 0, "decision_ids": [1]}
+    monkeypatch.setattr(status, "_gang_attempts", lambda _: defaultdict(lambda: alone))
+
+    with pytest.raises(AssertionError):
+        runs_the_same([2], [1, 1], 2)

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.controlplane.guardian import Guardian
+from tests.controlplane.waiting import look_interval_s
 
-POLL_EVERY_S = 0.02
 STOP_WITHIN_S = 120.0
 LOG_TAIL_BYTES = 4_000
 OUTSIDE_THE_EPHEMERAL_RANGE = range(20_000, 32_000)
 WORKERS_MOST = 16
+ENVIRONMENT = {**os.environ, "GOGC": "400"}
+"""Go collects garbage less often: 100 MB more for the API server, and a fifth less of its CPU time."""
 
 
 class NotReady(Exception):
@@ -37,7 +39,12 @@ class Process:
         with log_path.open("ab") as log:
             # In its own group: Ctrl-C in the tests must not end it before the tests do.
             self._popen = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=ENVIRONMENT,
             )
         guardian.watch(self._popen.pid)
 
@@ -83,15 +90,16 @@ class Process:
 
     def wait_until(self, ready: Callable[[], bool], *, within_s: float) -> None:
         """Poll until `ready`. Raises `NotReady` if the process ends, or if the time is up."""
-        deadline = time.monotonic() + within_s
+        start_s = time.monotonic()
         while not ready():
             if not self.running:
                 raise NotReady(
                     f"{self.name} ended with exit code {self._popen.returncode}\n{self.log_tail()}"
                 )
-            if time.monotonic() > deadline:
+            waited_s = time.monotonic() - start_s
+            if waited_s > within_s:
                 raise NotReady(f"{self.name} was not ready within {within_s:g} s\n{self.log_tail()}")
-            time.sleep(POLL_EVERY_S)
+            time.sleep(look_interval_s(waited_s))
 
     def _reap(self) -> None:
         self._popen.wait()

@@ -110,17 +110,18 @@ class Deployed:
     def all_bound(self, count: int) -> list[Json]:
         """Wait until this many pods exist and each has a node."""
 
-        bound: list[Json] = []
-
         def look() -> list[Json]:
-            bound[:] = self.pods()
+            if self.pods(fieldSelector="spec.nodeName=", limit="1"):  # a list of all pods is long
+                return []
+            bound = self.pods()
             return bound if len(bound) == count and not pending(bound) else []
 
         try:
             return wait_for(look, f"{count} pods to be bound")
         except AssertionError as error:
+            there = self.pods()
             raise AssertionError(
-                f"{error}: of {len(bound)} there are pending {pending(bound)[:20]}"
+                f"{error}: of {len(there)} there are pending {pending(there)[:20]}"
             ) from None
 
     def condition(self, name: str) -> Json:

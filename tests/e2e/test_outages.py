@@ -173,12 +173,12 @@ class History:
 
 @contextmanager
 def history(deployed: Deployed) -> Iterator[History]:
-    """Poll the pods five times a second in a thread, also while the server restarts."""
+    """Poll the pods twice a second in a thread, also while the server restarts."""
     bindings, ended = History(), threading.Event()
     api = deployed.control_plane.api_as(deployed.control_plane.admin)
 
     def look() -> None:
-        while not ended.wait(0.2):
+        while not ended.wait(0.5):
             try:
                 for pod in api.items(PODS):
                     bindings.take(pod["metadata"]["name"], pod["spec"].get("nodeName", ""))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 
 from tests.evaluate.clusters import Scene, scenes
-from tests.evaluate.test_reference_property import PROPERTIES, SEARCH
+from tests.evaluate.test_reference_property import SEARCH, all_agree
 from tests.strategies import policies
 from tests.strategies import program as checked
 
@@ -29,8 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     @given(text=policies(), scene=scenes(pods=3))
     def search(text: str, scene: Scene) -> None:
         try:
-            for agree in PROPERTIES:
-                agree(checked(text), scene)
+            all_agree(checked(text), scene)
         except AssertionError as error:
             problems.append(f"{text}\n{error}")
             raise

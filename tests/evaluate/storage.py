@@ -248,7 +248,7 @@ def _csi_nodes(dice: Dice) -> list[Json]:
 
 
 def _drivers(dice: Dice) -> list[Json]:
-    spec = {"storageCapacity": dice.one_in(2)}
+    spec = {"storageCapacity": dice.one_in(2), "preventPodSchedulingIfMissing": dice.one_in(4)}
     return [] if dice.one_in(3) else [{"kind": "CSIDriver", "metadata": _meta(DRIVER), "spec": spec}]
 
 

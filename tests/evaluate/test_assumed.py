@@ -19,7 +19,7 @@ from tests import reference
 from tests.builders import node, pod, world
 from tests.evaluate.clusters import Scene, scene_of
 from tests.evaluate.policies import corner
-from tests.evaluate.test_reference_property import differences, overlays_agree
+from tests.evaluate.test_reference_property import Case, differences, overlays_agree
 from tests.reference.checked import metric, program
 
 NOW_NS = 1_000 * 10**9
@@ -105,7 +105,7 @@ def test_a_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_overlays_agree_member_by_member() -> None:
     for number in range(60):
-        overlays_agree(corner("assumed"), scene_of(number, pods=4))
+        overlays_agree(Case(corner("assumed"), scene_of(number, pods=4)))
 
 
 # ── by example ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,7 +12,7 @@ from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod, QueuedPodInfo
 from tests.builders import node, pending, placed, pod, world
 from tests.evaluate.clusters import Scene
-from tests.evaluate.test_reference_property import explanations_agree, overlays_agree, plain
+from tests.evaluate.test_reference_property import Case, explanations_agree, overlays_agree
 from tests.strategies import program as checked
 
 START_NS = 1_800_000_000 * 10**9
@@ -49,12 +49,13 @@ def scene(amounts: list[int]) -> Scene:
 @settings(max_examples=40, deadline=None)
 @given(AMOUNTS)
 def test_amounts_that_are_not_counted_any_more_mean_the_same_to_plan_and_oracle(amounts: list[int]) -> None:
-    explanations_agree(PROGRAM, scene(amounts))
-    overlays_agree(PROGRAM, scene(amounts))
+    case = Case(PROGRAM, scene(amounts))
+    explanations_agree(case)
+    overlays_agree(case)
 
 
 def test_requests_saturate_and_the_free_amount_follows() -> None:
-    (web, _) = plain(PROGRAM, scene([2**63 - 1, 2**63 - 1, 1, 0, 0]))
+    (web, _) = Case(PROGRAM, scene([2**63 - 1, 2**63 - 1, 1, 0, 0])).expected
 
     refusals = {rejection.rule: rejection.reasons for rejection in web.rejections[NodeName("a")]}
 
@@ -69,4 +70,4 @@ def test_a_column_that_does_not_saturate_is_detected(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(RequestedColumn, "read", without_end)
 
     with pytest.raises(AssertionError):
-        explanations_agree(PROGRAM, scene([2**63 - 1, REQUESTED_MAX, 1, 2**62, 0]))
+        explanations_agree(Case(PROGRAM, scene([2**63 - 1, REQUESTED_MAX, 1, 2**62, 0])))

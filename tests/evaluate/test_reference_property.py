@@ -1,7 +1,9 @@
 """The vectorized evaluation agrees with the reference implementation on every pod and node."""
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -42,27 +44,40 @@ SEARCH = settings(
 # ── the properties ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def vectorized(program: Program, scene: Scene) -> list[PlacementExplanation]:
-    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
-    evaluator.build_columns(compiled)
-    return [
-        evaluator.explain(compiled, pod, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
-        for pod in scene.pods
-    ]
+@dataclass(frozen=True)
+class Case:
+    """A policy and a scene. What several properties need of them is computed once."""
+
+    program: Program
+    scene: Scene
+
+    @cached_property
+    def plan(self) -> evaluate.Plan:
+        return evaluate.compile(self.program)
+
+    @cached_property
+    def expected(self) -> list[PlacementExplanation]:
+        """The reference's explanation for each pod of the scene."""
+        return [
+            reference.evaluate(self.program, pod, self.scene.cache, **self.arguments)
+            for pod in self.scene.pods
+        ]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return {"now_ns": self.scene.now_ns, "facts": self.scene.facts, "samples": self.scene.samples}
+
+    def evaluator(self) -> evaluate.Evaluator:
+        """A new one, with its columns built."""
+        evaluator = evaluate.Evaluator(self.scene.cache)
+        evaluator.build_columns(self.plan)
+        return evaluator
 
 
-def plain(program: Program, scene: Scene) -> list[PlacementExplanation]:
-    return [
-        reference.evaluate(
-            program, pod, scene.cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples
-        )
-        for pod in scene.pods
-    ]
-
-
-def explanations_agree(program: Program, scene: Scene) -> None:
-    for fast, slow in zip(vectorized(program, scene), plain(program, scene), strict=True):
-        assert differences(fast, slow) == []
+def explanations_agree(case: Case) -> None:
+    evaluator = case.evaluator()
+    for pod, slow in zip(case.scene.pods, case.expected, strict=True):
+        assert differences(evaluator.explain(case.plan, pod, **case.arguments), slow) == []
 
 
 def differences(fast: PlacementExplanation, slow: PlacementExplanation) -> list[str]:
@@ -83,15 +98,11 @@ def differences(fast: PlacementExplanation, slow: PlacementExplanation) -> list[
     return lines
 
 
-def verdicts_agree(program: Program, scene: Scene) -> None:
+def verdicts_agree(case: Case) -> None:
     """A verdict is the short form of the explanation."""
-    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
-    evaluator.build_columns(compiled)
-    for pod, slow in zip(scene.pods, plain(program, scene), strict=True):
-        verdict = evaluator.evaluate(
-            compiled, pod, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples
-        )
-        is_short_for(verdict, slow, pod, scene)
+    evaluator = case.evaluator()
+    for pod, slow in zip(case.scene.pods, case.expected, strict=True):
+        is_short_for(evaluator.evaluate(case.plan, pod, **case.arguments), slow, pod, case.scene)
 
 
 def is_short_for(verdict: evaluate.Verdict, slow: PlacementExplanation, pod: Pod, scene: Scene) -> None:
@@ -106,28 +117,22 @@ def is_short_for(verdict: evaluate.Verdict, slow: PlacementExplanation, pod: Pod
         assert verdict.score == slow.totals[slow.selected]
 
 
-def nominations_agree(program: Program, scene: Scene) -> None:
+def nominations_agree(case: Case) -> None:
     """Each node must pass the filters with the pods nominated to it, and without them."""
-    names = sorted(scene.cache.nodes)
-    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
-    first, *others = scene.pods
+    program, plan, cache = case.program, case.plan, case.scene.cache
+    names, evaluator = sorted(cache.nodes), evaluate.Evaluator(cache)
+    first, *others = case.scene.pods
     nominated = (
         [(nominee, names[index % 2 % len(names)]) for index, nominee in enumerate(others)] if names else []
     )
     nominated.append((others[0], NodeName("nowhere")))
-    arguments = {
-        "now_ns": scene.now_ns,
-        "facts": scene.facts,
-        "samples": scene.samples,
-        "nominated_pods": nominated,
-    }
+    arguments = {**case.arguments, "nominated_pods": nominated}
 
-    verdict = evaluator.evaluate(compiled, first, **arguments)
+    verdict = evaluator.evaluate(plan, first, **arguments)
 
-    is_short_for(verdict, reference.evaluate(program, first, scene.cache, **arguments), first, scene)
-    without_nominations = {**arguments, "nominated_pods": ()}
-    again = evaluator.evaluate(compiled, first, **without_nominations)
-    is_short_for(again, reference.evaluate(program, first, scene.cache, **without_nominations), first, scene)
+    is_short_for(verdict, reference.evaluate(program, first, cache, **arguments), first, case.scene)
+    again = evaluator.evaluate(plan, first, **case.arguments)
+    is_short_for(again, case.expected[0], first, case.scene)
 
 
 def counted(explanation: PlacementExplanation) -> dict[str, int]:
@@ -160,20 +165,19 @@ def only_scaleup_no(explanation: PlacementExplanation, pod: Pod, scene: Scene) -
     return bool(refused) and kinds <= blocked
 
 
-def subset_verdicts_agree(program: Program, scene: Scene) -> None:
+def subset_verdicts_agree(case: Case) -> None:
     """On a subset of the nodes, with an unknown name in it."""
-    evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
-    names = sorted(scene.cache.nodes)
-    arguments = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
-    for index, pod in enumerate(scene.pods):
+    cache = case.scene.cache
+    names, evaluator = sorted(cache.nodes), evaluate.Evaluator(cache)
+    for index, pod in enumerate(case.scene.pods):
         among = [*names[index % 2 :: 2], NodeName("nowhere")]
-        fast = evaluator.evaluate_nodes(compiled, pod, among, **arguments)
-        slow = reference.judge(program, pod, scene.cache, among, **arguments)
+        fast = evaluator.evaluate_nodes(case.plan, pod, among, **case.arguments)
+        slow = reference.judge(case.program, pod, cache, among, **case.arguments)
         assert fast == slow
 
 
-def orders_agree(program: Program, scene: Scene) -> None:
-    compiled = evaluate.compile(program)
+def orders_agree(case: Case) -> None:
+    scene = case.scene
     pods = [
         (pod, QueuedPodInfo(scene.now_ns - index * 25 * SECOND_NS, index))
         for index, pod in enumerate(scene.pods)
@@ -181,19 +185,18 @@ def orders_agree(program: Program, scene: Scene) -> None:
     fast, slow = [], []
     for pod, facts in pods:
         space = scene.cache.namespaces.get(pod.namespace)
-        key = compiled.order_key(pod, space, facts, scene.now_ns)[0]
-        fast.append(compiled.order_with_shares(key, pod, space, scene.cache.shares))
-        slow.append(reference.order_key(program, pod, space, facts, scene.now_ns, scene.cache))
+        key = case.plan.order_key(pod, space, facts, scene.now_ns)[0]
+        fast.append(case.plan.order_with_shares(key, pod, space, scene.cache.shares))
+        slow.append(reference.order_key(case.program, pod, space, facts, scene.now_ns, scene.cache))
     for left in range(len(pods)):
         for right in range(len(pods)):
             assert (fast[left] < fast[right]) == (slow[left] < slow[right]), (pods[left], pods[right])
 
 
-def gangs_agree(program: Program, scene: Scene) -> None:
-    compiled = evaluate.compile(program)
-    for pod in scene.pods:
-        space = scene.cache.namespaces.get(pod.namespace)
-        fast, slow = compiled.gang(pod, space), reference.gang_terms(program, pod, space)
+def gangs_agree(case: Case) -> None:
+    for pod in case.scene.pods:
+        space = case.scene.cache.namespaces.get(pod.namespace)
+        fast, slow = case.plan.gang(pod, space), reference.gang_terms(case.program, pod, space)
         assert (fast is None) == (slow is None)
         if slow is not None:
             assert {name.name: getattr(fast, name.name) for name in fields(slow)} == {
@@ -201,14 +204,12 @@ def gangs_agree(program: Program, scene: Scene) -> None:
             }
 
 
-def overlays_agree(program: Program, scene: Scene) -> None:
+def overlays_agree(case: Case) -> None:
     """An evaluation on an overlay equals one on the changed cluster, and the cluster stays as it was."""
-    cache, names = scene.cache, sorted(scene.cache.nodes)
-    evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
-    evaluator.build_columns(compiled)
-    first, *others = scene.pods
+    program, cache, names = case.program, case.scene.cache, sorted(case.scene.cache.nodes)
+    evaluator = case.evaluator()
+    first, *others = case.scene.pods
     leaving = [uid for name in names[:1] for uid in list(cache.ledger.usage(name).pods)[:1]]
-    arguments = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
 
     overlay = evaluator.overlay()
     for uid in leaving:
@@ -216,11 +217,11 @@ def overlays_agree(program: Program, scene: Scene) -> None:
     if names:
         for index, other in enumerate(others):
             overlay.add_pod(other, names[index % len(names)])
-    tried = evaluator.explain(compiled, first, **arguments, overlay=overlay)
-    untouched = evaluator.explain(compiled, first, **arguments)
+    tried = evaluator.explain(case.plan, first, **case.arguments, overlay=overlay)
+    untouched = evaluator.explain(case.plan, first, **case.arguments)
 
-    assert differences(untouched, reference.evaluate(program, first, cache, **arguments)) == []
-    done, samples = copied(cache), scene.samples
+    assert differences(untouched, case.expected[0]) == []
+    done, samples = copied(cache), case.scene.samples
     for uid in leaving:
         done.drop_pod(uid)
     if names:
@@ -230,30 +231,24 @@ def overlays_agree(program: Program, scene: Scene) -> None:
             samples = reference.samples_after_placement(
                 program, samples, other, names[index % len(names)], space
             )
-    assert (
-        differences(tried, reference.evaluate(program, first, done, **{**arguments, "samples": samples}))
-        == []
-    )
+    slow = reference.evaluate(program, first, done, **{**case.arguments, "samples": samples})
+    assert differences(tried, slow) == []
 
 
-def changes_are_followed(program: Program, scene: Scene) -> None:
+def changes_are_followed(case: Case) -> None:
     """An evaluator that is asked after each change agrees with the reference each time."""
-    cache = copied(scene.cache)
-    evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
-    evaluator.build_columns(compiled)
+    cache, plan = copied(case.scene.cache), case.plan
+    evaluator = evaluate.Evaluator(cache)
+    evaluator.build_columns(plan)
     dice = Dice(len(cache.nodes) + len(cache.pods))
-    first, *others = scene.pods
+    first, *others = case.scene.pods
     for step, other in enumerate(others * 3):
-        arguments = {
-            "now_ns": scene.now_ns + step * 40 * SECOND_NS,
-            "facts": scene.facts,
-            "samples": scene.samples,
-        }
+        arguments = {**case.arguments, "now_ns": case.scene.now_ns + step * 40 * SECOND_NS}
         for pod in (first, other):
-            verdict = evaluator.evaluate(compiled, pod, **arguments)
-            slow = reference.evaluate(program, pod, cache, **arguments)
+            verdict = evaluator.evaluate(plan, pod, **arguments)
+            slow = reference.evaluate(case.program, pod, cache, **arguments)
             assert verdict.selected == slow.selected, step
-            assert differences(evaluator.explain(compiled, pod, **arguments), slow) == [], step
+            assert differences(evaluator.explain(plan, pod, **arguments), slow) == [], step
         change(cache, other, dice)
 
 
@@ -288,7 +283,7 @@ def copied(cache: ClusterCache) -> ClusterCache:
     )
 
 
-PROPERTIES: tuple[Callable[[Program, Scene], None], ...] = (
+PROPERTIES: tuple[Callable[[Case], None], ...] = (
     explanations_agree,
     verdicts_agree,
     orders_agree,
@@ -300,16 +295,20 @@ PROPERTIES: tuple[Callable[[Program, Scene], None], ...] = (
 )
 
 
+def all_agree(program: Program, scene: Scene) -> None:
+    case = Case(program, scene)
+    for agree in PROPERTIES:
+        agree(case)
+
+
 @pytest.mark.parametrize("name", CORNERS)
 @SEARCH
 @given(scene=scenes(pods=3))
 def test_evaluation_and_reference_agree_in_every_corner_of_the_language(name: str, scene: Scene) -> None:
-    for agree in PROPERTIES:
-        agree(corner(name), scene)
+    all_agree(corner(name), scene)
 
 
 @settings(SEARCH, max_examples=80)
 @given(text=policies(), scene=scenes(pods=3))
 def test_evaluation_and_reference_agree_on_generated_policies(text: str, scene: Scene) -> None:
-    for agree in PROPERTIES:
-        agree(checked(text), scene)
+    all_agree(checked(text), scene)

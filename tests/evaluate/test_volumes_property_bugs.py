@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 
 from policysched import evaluate
+from policysched.builtins.volume_binding import capacity_score, matching
 from policysched.builtins.volume_binding import kernel as volume_binding
 from policysched.builtins.volume_restrictions import kernel as volume_restrictions
 from policysched.builtins.volume_zone import kernel as volume_zone
@@ -14,7 +16,7 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.evaluate import evaluation_cache
-from policysched.evaluate.columns import attached_volumes, free_volume_index
+from policysched.evaluate.columns import attached_volumes, column_kinds, free_volume_index
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
@@ -133,8 +135,8 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Scenario]] = {
     ),
     "migration does not matter": (
         volume_binding,
-        "_volume_fits",
-        lambda volume, view: volume_binding._terms_match(volume.node_affinity_terms, view),
+        "volume_fits",
+        lambda volume, view: matching._terms_match(volume.node_affinity_terms, view),
         Scenario(
             of(
                 (node("a", labels={"topology.ebs.csi.aws.com/zone": "z1"}), node("b")),
@@ -231,9 +233,38 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Scenario]] = {
             (put(capacity("one", zone="z1", size="20Gi")),),
         ),
     ),
+    "nodes without a driver are accepted": (
+        column_kinds.CsiDriverColumn,
+        "read",
+        lambda *_: True,
+        Scenario(of((A, B), csi_driver(needed_on_node=True), LIMITED[0], *MINE), USER),
+    ),
+    "the size of existing volumes does not score": (
+        matching.ClaimMatch,
+        "capacity_bytes",
+        lambda match: np.full(len(match.unmatched), 2**40),
+        Scenario(
+            of((A, B), *LOCAL, *(volume(f"v-{at}", node=at, phase="Available") for at in "ab")),
+            USER,
+        ),
+    ),
+    "the capacity that is left does not score": (
+        capacity_score,
+        "provisionable_bytes",
+        lambda _, view: np.full((view.count, 2), 2**40),
+        Scenario(
+            of(
+                (A, B),
+                *TRACKED,
+                capacity("one", zone="z1", size="20Gi"),
+                capacity("two", zone="z2", size="6Gi"),
+            ),
+            USER,
+        ),
+    ),
     "rules about claims are not specialized": (
         evaluation_cache,
-        "specialize_claim_filters",
+        "specialize_claim_rules",
         lambda bound, _: (bound, list(range(len(bound.filters)))),
         Scenario(
             of((A, B), *MINE, placed_pods=[]),

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 
-from policysched.cluster.node_usage import NodeUsage
 from policysched.lang.ir.aggregates import (
     GRID_BITS,
     STDDEV_GRID_BITS,
@@ -16,7 +15,13 @@ from policysched.lang.ir.aggregates import (
 )
 from policysched.lang.ir.expr import Aggregate, Expr
 from policysched.model.identifiers import NodeName
-from tests.reference.context import CandidateNodes, ExpressionContext, ValueFunction, placed_copy_uid
+from tests.reference.context import (
+    CandidateNodes,
+    ExpressionContext,
+    ValueFunction,
+    copy_of_usage,
+    placed_copy_uid,
+)
 from tests.reference.values import MISSING, Number, Value, finite, saturated
 
 
@@ -143,13 +148,6 @@ def _scaled(number: float, exponent: int) -> float:
 def context_after_placement(context: ExpressionContext) -> ExpressionContext:
     """The context with a copy of its pod placed on its node."""
     assert context.usage is not None, "a placement needs a node"
-    before = context.usage
-    usage = NodeUsage(
-        dict(before.requested),
-        before.scoring_cpu_milli,
-        before.scoring_memory_bytes,
-        dict(before.ports),
-        dict(before.pods),
-    )
+    usage = copy_of_usage(context.usage)
     usage.add(replace(context.pod, uid=placed_copy_uid(context.pod)))
     return replace(context, usage=usage, after_placement=True)

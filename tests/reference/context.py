@@ -2,7 +2,7 @@
 metric samples."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.node_usage import NodeUsage
@@ -40,6 +40,7 @@ class ExpressionContext:
     candidates          the nodes that pass the filters, for aggregates in scores
     after_placement     whether the pod counts as placed on the node
     aggregate_values    values of nested aggregates
+    cluster_counts      values of `count(pods where ...)` by the identities of expression and pod: equal on all nodes
     cluster_facts       what built-ins read of all nodes
     cache, now_ns, queue_info    None where the checker rejects reading the cluster, the clock or the queue
     """
@@ -61,6 +62,7 @@ class ExpressionContext:
     after_placement: bool = False
     aggregate_values: Mapping[Expr, Value] = field(default_factory=dict)
     cache: ClusterCache | None = None
+    cluster_counts: dict[tuple[int, int], int] = field(default_factory=dict)
 
 
 ValueFunction = Callable[[Expr, ExpressionContext], Value]
@@ -80,6 +82,11 @@ def pod_context(
     """A context without a node. A namespace that was not observed has no labels."""
     space = namespace or Namespace(pod.namespace, {}, {})
     return ExpressionContext(program, pod, space, now_ns, facts, samples or {}, cache=cache)
+
+
+def copy_of_usage(usage: NodeUsage) -> NodeUsage:
+    """One to which pods can be added."""
+    return replace(usage, requested=dict(usage.requested), ports=dict(usage.ports), pods=dict(usage.pods))
 
 
 def placed_copy_uid(pod: Pod) -> PodUid:

@@ -2,7 +2,6 @@
 node."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from hashlib import blake2b
 
@@ -32,7 +31,7 @@ from policysched.model.messages import (
 )
 from policysched.model.pods import Pod, QueuedPodInfo
 from tests.reference.builtin_interface import ClusterFacts, NodeInfo
-from tests.reference.context import ExpressionContext, namespace_of, pod_context
+from tests.reference.context import ExpressionContext, copy_of_usage, namespace_of, pod_context
 from tests.reference.expressions import holds
 from tests.reference.filters import attempt_error, prefilter_rejection, rejections
 from tests.reference.inputs import InputRejection, read_input
@@ -101,15 +100,18 @@ def evaluate_among(
         for name, pods in _pods_by_node(nominated_pods).items()
         if name in nodes
     }
+    rejected_without_them = {name: rejections(rules.filters, at) for name, at in nodes.items()}
+    rejected_with_them = {name: rejections(rules.filters, at) for name, at in with_them.items()}
     rejected = {
         name: node_rejections
-        for name, at in nodes.items()
-        if (
-            node_rejections := rejections(rules.filters, with_them.get(name, at))
-            or rejections(rules.filters, at)
-        )
+        for name, without_them in rejected_without_them.items()
+        if (node_rejections := rejected_with_them.get(name) or without_them)
     }
-    errors = [error for at in nodes.values() if (error := attempt_error(rules.filters, at)) is not None]
+    errors = [
+        error
+        for name, at in nodes.items()
+        if (error := attempt_error(rules.filters, at, rejected_without_them[name])) is not None
+    ]
     if errors:
         rule_name, words = min(errors)
         return PlacementExplanation(
@@ -164,8 +166,9 @@ def _pods_by_node(reserved: Iterable[tuple[Pod, NodeName]]) -> dict[NodeName, li
 
 def _with_reserved(at: ExpressionContext, pods: Iterable[Pod]) -> ExpressionContext:
     """The context with these pods placed on its node."""
-    node, usage, cluster = at.node, deepcopy(at.usage), at.cluster_facts
-    assert node is not None and usage is not None and cluster is not None, "reserved pods need a node"
+    node, cluster = at.node, at.cluster_facts
+    assert node is not None and at.usage is not None and cluster is not None, "reserved pods need a node"
+    usage = copy_of_usage(at.usage)
     for reserved_pod in pods:
         usage.add(reserved_pod)
     more = [(reserved_pod, node) for reserved_pod in pods if reserved_pod.pod_affinity]

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import assert_never
 from zoneinfo import ZoneInfo
 
+from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import ALL_NODES
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.declarations import Metric
@@ -308,10 +309,15 @@ def _placed_pods(expr: e.PodTotal, context: ExpressionContext) -> list[tuple[Pod
 
 def _cluster_pods(expr: e.PodTotal, context: ExpressionContext) -> list[tuple[Pod, None]]:
     assert context.cache is not None, "the checker rejects counting the cluster's pods here"
-    pods = {
-        observed.pod.uid: observed.pod for observed in context.cache.pods.values() if not observed.deleting
-    }
-    if context.pod.uid not in context.cache.pods:
+    key = (id(expr), id(context.pod))
+    if key not in context.cluster_counts:
+        context.cluster_counts[key] = _counted_anywhere(expr, context, context.cache)
+    return context.cluster_counts[key]
+
+
+def _counted_anywhere(expr: e.CountPodsInCluster, context: ExpressionContext, cache: ClusterCache) -> int:
+    pods = {observed.pod.uid: observed.pod for observed in cache.pods.values() if not observed.deleting}
+    if context.pod.uid not in cache.pods:
         pods[context.pod.uid] = context.pod
     if expr.scope == "all":
         pods.update(context.cache.ended_pods.pods)

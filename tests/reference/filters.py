@@ -56,11 +56,14 @@ def prefilter_rejection(rules: RuleSet, context: ExpressionContext) -> tuple[str
     return None
 
 
-def attempt_error(filters: Filters, context: ExpressionContext) -> tuple[str, str] | None:
-    """The filter that fails on the node, if no other one rejects the node before, and its error."""
+def attempt_error(
+    filters: Filters, context: ExpressionContext, node_rejections: Sequence[NodeRejection]
+) -> tuple[str, str] | None:
+    """The filter that fails on the node, if no other one rejects the node before, and its error.
+    `node_rejections` are those of `rejections`."""
     assert context.node is not None and context.usage is not None, "filters need a node"
     assert context.cluster_facts is not None, "filters need the facts of the cluster"
-    decisive = next(iter(rejections(filters, context)), None)
+    decisive = next(iter(node_rejections), None)
     for rule in filters:
         if isinstance(rule, BuiltinFilter) and decisive is not None and decisive.rule == rule.name:
             node_info = NodeInfo(context.node, context.usage)

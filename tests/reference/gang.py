@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from policysched.lang.ir.expr import Expr
-from policysched.lang.ir.program import DisruptionMode, GangMode, OnTimeout, Program
+from policysched.lang.ir.expr import Attr, Expr
+from policysched.lang.ir.expr_analysis import walk
+from policysched.lang.ir.program import DisruptionMode, GangMode, GangSpec, OnTimeout, Program, TopologyLevel
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
 from tests.reference.context import ExpressionContext, pod_context
@@ -13,8 +14,9 @@ from tests.reference.values import MISSING
 
 @dataclass(frozen=True, slots=True)
 class GangTerms:
-    """`key` is namespace and group. `maximum` and `timeout_ns`: None for no limit. `topology`: the
-    topology key whose value must be equal on the nodes of all members. `disruption`: how its running members are preempted."""
+    """`key` is namespace and group. `maximum` and `timeout_ns`: None for no limit. `levels`: the
+    node labels whose values agree on the nodes of all members. `disruption`: how its running members are preempted.
+    `min_resources`: what those that start together request at least, and `requests` what this one requests of it."""
 
     key: tuple[str, str]
     minimum: int
@@ -22,8 +24,10 @@ class GangTerms:
     timeout_ns: int | None
     on_timeout: OnTimeout
     mode: GangMode
-    topology: str | None = None
+    levels: tuple[TopologyLevel, ...] = ()
     disruption: DisruptionMode = DisruptionMode.MINIMUM
+    min_resources: tuple[tuple[str, int], ...] = ()
+    requests: tuple[int, ...] = ()
 
 
 def gang_terms(program: Program, pod: Pod, namespace: Namespace | None) -> GangTerms | None:
@@ -36,6 +40,8 @@ def gang_terms(program: Program, pod: Pod, namespace: Namespace | None) -> GangT
     if group is MISSING:
         return None
     minimum = _whole(gang.minimum, context)
+    reads_groups = any(isinstance(part, Attr) and part.path[:1] == ("group",) for part in walk(gang.key))
+    resources = tuple(pod.group.min_resources.items()) if pod.group is not None and reads_groups else ()
     return GangTerms(
         key=(pod.namespace, str(group)),
         minimum=1 if minimum is None else minimum,
@@ -43,14 +49,17 @@ def gang_terms(program: Program, pod: Pod, namespace: Namespace | None) -> GangT
         timeout_ns=_whole(gang.timeout, context),
         on_timeout=gang.on_timeout,
         mode=gang.mode,
-        topology=_label_key(gang.topology, context),
+        levels=_levels(gang, context),
         disruption=_disruption(gang.disruption, context),
+        min_resources=resources,
+        requests=tuple(1 if name == "pods" else pod.requests.get(name, 0) for name, _ in resources),
     )
 
 
-def _label_key(expr: Expr | None, context: ExpressionContext) -> str | None:
-    key = MISSING if expr is None else value(expr, context)
-    return None if key is MISSING or key == "" else str(key)
+def _levels(gang: GangSpec, context: ExpressionContext) -> tuple[TopologyLevel, ...]:
+    """The levels of the clause, or the one whose label key the pod has."""
+    key = MISSING if gang.topology is None else value(gang.topology, context)
+    return gang.levels if key is MISSING or key == "" else (TopologyLevel(str(key), required=True),)
 
 
 def _disruption(expr: Expr | None, context: ExpressionContext) -> DisruptionMode:

@@ -121,10 +121,12 @@ def test_image_volumes_count_unless_disabled() -> None:
     volumes = {"volumes": [{"name": "v", "image": {"reference": "data:1"}}]}
 
     counted = totals("score image_locality weight 1", pod(spec=volumes), cache)
+    by_size = totals("score image_locality weight 1 { image_volumes = size }", pod(spec=volumes), cache)
     not_counted = totals("score image_locality weight 1 { image_volumes = no }", pod(spec=volumes), cache)
 
-    # 500 MiB on one of two nodes: 250 MiB; of 23 to 1000 MiB for the one container: 227 / 977.
-    assert counted == {"a": 23, "b": 0}
+    # 500 MiB on one of two nodes: 250 MiB; of 23 to 2000 MiB for two images 227 / 1977, for one 227 / 977.
+    assert counted == {"a": 11, "b": 0}
+    assert by_size == {"a": 23, "b": 0}
     assert not_counted == {"a": 0, "b": 0}
 
 

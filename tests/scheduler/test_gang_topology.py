@@ -1,7 +1,7 @@
 """Gangs with a topology key: all members in one domain of a label, or none is placed."""
 
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import islice, pairwise
 from random import Random
 
 import pytest
@@ -11,6 +11,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler import events as e
 from policysched.scheduler.gangs import gang_domains
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
+from policysched.scheduler.queue.gangs import QueuedGang
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig
 
@@ -220,3 +221,157 @@ def test_a_search_that_tries_one_rack_only_is_detected(monkeypatch: pytest.Monke
     monkeypatch.setattr("policysched.evaluate.evaluator.pod_capacity", lambda *_: None)
 
     assert [gang for seed in range(60) for gang in broken_up(seed)]
+
+
+# ── several levels ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+LEVELS = """\
+policy test version 1
+input group: string = pod.labels["group"] optional
+gang by group {{ min = {least}  timeout = 5m  topology = [{levels}] }}
+filter node_resources_fit
+preemption never
+"""
+ZONE_THEN_RACK = '"zone" required, "rack" preferred'
+
+
+def grid(cpu: str = "2", **places: str) -> list[object]:
+    """Nodes by their names, each with its place: `a1="z1/r1"`."""
+    return [
+        node(name, cpu=cpu, labels=dict(zip(("zone", "rack"), place.split("/"), strict=True)))
+        for name, place in places.items()
+    ]
+
+
+def ranked(count: int, cpu: str = "1") -> list[Pod]:
+    """Members whose queue order is not that of their ranks."""
+    return [
+        pod(
+            f"m{index}",
+            cpu=cpu,
+            labels={"group": "g"},
+            created=f"2026-01-01T00:00:{(index * 7) % count:02}Z",
+            annotations={"batch.kubernetes.io/job-completion-index": str(index)},
+        )
+        for index in range(count)
+    ]
+
+
+def levels_rig(least: int, levels: str, *things: object) -> Rig:
+    return Rig(LEVELS.format(least=least, levels=levels), *things)
+
+
+def test_a_preferred_rack_is_used_where_one_takes_all_members() -> None:
+    nodes = grid(a="z1/r1", b="z1/r2", c="z1/r2", d="z2/r3")
+    rig = levels_rig(4, ZONE_THEN_RACK, *nodes, *ranked(4))
+
+    rig.settle()
+
+    assert set(rig.placements().values()) == {"b", "c"}
+
+
+def test_a_preferred_rack_that_is_too_small_does_not_keep_the_gang_waiting() -> None:
+    nodes = grid(a="z1/r1", b="z1/r2", c="z2/r3")
+    rig = levels_rig(4, ZONE_THEN_RACK, *nodes, *ranked(4))
+
+    rig.settle()
+
+    assert set(rig.placements().values()) == {"a", "b"}
+
+
+def test_neighbours_in_rank_are_neighbours_in_topology() -> None:
+    nodes = grid(a="z1/r1", b="z1/r2", c="z1/r3", d="z1/r1", e="z1/r2", f="z1/r3")
+    rig = levels_rig(12, ZONE_THEN_RACK, *nodes, *ranked(12))
+
+    rig.settle()
+
+    racks = dict(zip("abcdef", ("r1", "r2", "r3") * 2, strict=True))
+    in_order = [racks[rig.placements()[f"m{index}"]] for index in range(12)]
+    assert sum(left != right for left, right in pairwise(in_order)) == 2
+
+
+def test_a_recreated_member_goes_to_the_rack_of_its_neighbours() -> None:
+    nodes = grid("4", a="z1/r1", b="z1/r2")
+    running = [
+        placed(member, "a" if index < 2 else "b") for index, member in enumerate(ranked(4)) if index != 2
+    ]
+    rig = levels_rig(4, ZONE_THEN_RACK, *nodes, *running, ranked(4)[2])
+
+    rig.settle()
+
+    assert rig.placements() == {"m2": "a"}
+
+
+def test_two_required_levels_are_one_domain_and_the_message_names_both() -> None:
+    """Racks are numbered in each zone."""
+    nodes = grid(a="z1/r1", b="z2/r1", c="z2/r2")
+    rig = levels_rig(3, '"zone" required, "rack" required', *nodes, *ranked(3))
+
+    rig.settle()
+
+    assert rig.placements() == {}
+    message = str(rig.pending_message("m0"))
+    assert message.startswith("gang default/g: 2 of 3 members fit now in zone=z")
+    assert ",rack=r" in message and "2 node(s) outside zone=z" in message
+
+
+def test_preferred_levels_alone_keep_nobody_waiting() -> None:
+    rig = levels_rig(4, '"rack" preferred', *grid(a="z1/r1", b="z2/r2"), *ranked(4))
+
+    rig.settle()
+
+    assert len(rig.placements()) == 4
+
+
+def levels_hold(seed: int) -> None:
+    """On random clusters: one zone; one rack if some rack takes all; never refused if a zone takes all. Members request
+    the same, so how many a place takes is a sum."""
+    dice = Random(seed)
+    places = {
+        f"n{index}": f"z{dice.randint(1, 2)}/r{dice.randint(1, 3)}" for index in range(dice.randint(1, 8))
+    }
+    count = dice.randint(1, 7)
+    rig = levels_rig(count, ZONE_THEN_RACK, *grid("2", **places), *ranked(count))
+    rig.settle()
+    room_of_rack = {place: 2 * list(places.values()).count(place) for place in places.values()}
+    room_of_zone = {
+        zone: sum(room for place, room in room_of_rack.items() if place.startswith(f"{zone}/"))
+        for zone in ("z1", "z2")
+    }
+    used = {places[name] for name in rig.placements().values()}
+    assert bool(used) == (max(room_of_zone.values()) >= count), (places, count)
+    assert len({place.split("/")[0] for place in used}) <= 1, used
+    if max(room_of_rack.values()) >= count:
+        assert len(used) == 1, (places, used)
+
+
+def test_levels_hold_on_random_clusters() -> None:
+    for seed in range(120):
+        levels_hold(seed)
+
+
+@pytest.mark.parametrize(
+    ("name", "bug"),
+    [
+        ("_search_preferred", lambda *_: _nothing()),
+        ("levels", property(lambda gang: next(iter(gang._levels))[:1])),
+        ("levels", property(lambda gang: next(iter(gang._levels))[1:])),
+        ("required_keys", property(lambda gang: tuple(level.key for level in gang.levels))),
+    ],
+)
+def test_ignored_levels_are_detected(name: str, bug: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GangAttempts if name == "_search_preferred" else QueuedGang, name, bug)
+
+    with pytest.raises(AssertionError):
+        test_levels_hold_on_random_clusters()
+
+
+def test_members_in_queue_order_are_not_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policysched.scheduler.gangs.member_order.rank_of", lambda _: None)
+
+    with pytest.raises(AssertionError):
+        test_neighbours_in_rank_are_neighbours_in_topology()
+
+
+def _nothing() -> Iterator[int]:
+    yield from ()

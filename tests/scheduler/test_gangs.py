@@ -360,3 +360,22 @@ def test_a_gang_whose_key_is_a_whole_annotation_has_a_short_name() -> None:
     assert len(words) < 600
     assert rig.scheduler.decisions
     assert max(len(decision.gang or "") for decision in rig.scheduler.decisions) in range(1, 300)
+
+
+def test_members_that_disagree_on_their_topology_are_reported_and_the_majority_counts() -> None:
+    text = GANG.format(more='topology = pod.labels["level"]')
+    nodes = [node(name, cpu="2", labels={"rack": name, "zone": "z"}) for name in "abc"]
+    levels = ("zone", "zone", "rack")
+    pods = [
+        pod(f"w{index}", cpu="2", labels={"group": "train", "least": "3", "level": level})
+        for index, level in enumerate(levels)
+    ]
+
+    rig = Rig(text, *nodes, *pods)
+    rig.settle()
+
+    (event,) = [command for command in rig.of(c.ReportPodEvent) if command.reason == "GangDisagrees"]
+    assert event.message == (
+        "members of gang default/train disagree on their topology: rack, zone; that of most members counts"
+    )
+    assert len(rig.placements()) == 3

@@ -29,6 +29,7 @@ policy test version 1
 filter node_resources_fit
 include pod_groups
 """
+ANY_VICTIMS = POLICY + "preemption { victims = any }\n"
 K8S: PodGroupApi = "scheduling.k8s.io"
 SERVED: Mapping[PodGroupApi, str] = {
     "scheduling.k8s.io": "v1beta1",
@@ -178,6 +179,50 @@ def test_groups_of_scheduler_plugins_and_volcano_are_gangs(api: PodGroupApi, mor
     assert rig.placements().keys() == {"a", "b", "c"}
 
 
+def volcano_group(resources: Mapping[str, str]) -> e.PodGroupUpdated:
+    spec = {"minMember": 1, "minResources": resources}
+    return e.PodGroupUpdated(
+        decode_pod_group({"metadata": {"name": "train"}, "spec": spec}, "scheduling.volcano.sh", "v1beta1")
+    )
+
+
+def in_volcano_group(name: str, cpu: str) -> ObservedPod:
+    return decode_pod(pod_manifest(name, cpu=cpu, annotations={GROUP_ANNOTATION: "train"}))
+
+
+def test_the_members_that_start_request_the_minimum_of_resources() -> None:
+    rig = rig_with(served("scheduling.volcano.sh"), volcano_group({"cpu": "4", "pods": "2"}), cpu="3")
+
+    rig.observe(in_volcano_group("a", "1"))
+    rig.pass_time(5)
+    alone = rig.pending_message("a")
+    rig.observe(in_volcano_group("b", "3"))
+    rig.settle()
+    together = rig.pending_message("a")
+    rig.observe(node("more", cpu="3"))
+    rig.pass_time(30)
+
+    assert alone == "gang default/train: its 1 members request 1 of at least 4 cpu (minResources)"
+    assert (together or "").startswith(
+        "gang default/train: the members that fit now request 1 of at least 4 cpu (minResources): "
+    )
+    assert rig.placements().keys() == {"a", "b"}
+    assert rig.of(c.Evict) == []
+
+
+def test_changed_minimum_resources_take_effect() -> None:
+    rig = rig_with(served("scheduling.volcano.sh"), volcano_group({"cpu": "4"}), cpu="3")
+    rig.observe(in_volcano_group("a", "1"), in_volcano_group("b", "1"))
+    rig.pass_time(5)
+    before = rig.placements()
+
+    rig.handle(volcano_group({"requests.cpu": "2", "limits.cpu": "99"}))
+    rig.settle()
+
+    assert before == {}
+    assert rig.placements().keys() == {"a", "b"}
+
+
 def test_the_timeout_of_the_group_is_that_of_the_gang() -> None:
     spec = {"minMember": 3, "scheduleTimeoutSeconds": 60}
     group = decode_pod_group({"metadata": {"name": "train"}, "spec": spec}, "scheduling.x-k8s.io", "v1alpha1")
@@ -214,6 +259,85 @@ def test_a_policy_without_pod_groups_leaves_such_pods_pending_and_ignores_labels
 
     assert rig.placements().keys() == {"b"}
     assert "include pod_groups" in (rig.pending_message("a") or "")
+
+
+# ── preemption ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def victims_of(rig: Rig) -> set[str]:
+    return {victim.name for evict in rig.of(c.Evict) for victim in evict.victims}
+
+
+def running_group(spec: dict[str, Any], *, least: int = 2, scheduler: str = "test", priority: int = 1) -> Rig:
+    """Three members of a group on a node each, and a pod of priority 50 that needs one of the nodes."""
+    group = gang_group(least=least, **spec)
+    rig = rig_with(e.PodGroupUpdated(group), policy=ANY_VICTIMS, cpu="1", nodes=3)
+    for number in range(3):
+        rig.observe(member(f"m{number}", node=f"n{number}", priority=priority, scheduler=scheduler))
+    rig.observe(decode_pod(pod_manifest("high", cpu="1", priority=50)))
+    rig.settle()
+    return rig
+
+
+@pytest.mark.parametrize("scheduler", ["test", "default-scheduler"])
+def test_a_group_that_is_disrupted_together_is_evicted_whole(scheduler: str) -> None:
+    rig = running_group({"disruptionMode": {"all": {}}, "priority": 1}, scheduler=scheduler)
+
+    assert victims_of(rig) == {"m0", "m1", "m2"}
+
+
+@pytest.mark.parametrize("mode", [{"single": {}}, "Pod"])
+def test_a_group_whose_pods_are_disrupted_alone_loses_one_of_its_minimum(mode: Any) -> None:
+    rig = running_group({"disruptionMode": mode}, least=3)
+
+    assert len(victims_of(rig)) == 1
+
+
+def test_a_group_that_says_nothing_keeps_its_minimum() -> None:
+    assert len(victims_of(running_group({}, least=2))) == 1
+    assert len(victims_of(running_group({}, least=3))) == 3
+
+
+@pytest.mark.parametrize(("mode", "evicted"), [("all", 0), ("single", 1)])
+def test_the_priority_of_a_group_protects_it_as_a_whole(mode: str, evicted: int) -> None:
+    rig = running_group({"disruptionMode": {mode: {}}, "priority": 100})
+
+    assert len(victims_of(rig)) == evicted
+
+
+@pytest.mark.parametrize(("policy", "evicts"), [("PreemptLowerPriority", True), ("Never", False)])
+def test_the_preemption_policy_of_a_group_is_that_of_its_gang(policy: str, evicts: bool) -> None:
+    group = gang_group(priority=100, preemptionPolicy=policy)
+    rig = rig_with(e.PodGroupUpdated(group), policy=ANY_VICTIMS, cpu="1", nodes=2)
+    for number in range(2):
+        rig.observe(decode_pod(pod_manifest(f"low{number}", cpu="1", node=f"n{number}")))
+
+    rig.observe(*map(member, "ab"))
+    rig.settle()
+
+    assert victims_of(rig) == ({"low0", "low1"} if evicts else set())
+
+
+def test_a_group_that_is_preempted_says_so() -> None:
+    rig = running_group({"disruptionMode": {"all": {}}, "priority": 1})
+    evicted = decode_pod(
+        {
+            **pod_manifest("m0", cpu="1", node="n0"),
+            "status": {
+                "phase": "Running",
+                "conditions": [
+                    {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+                ],
+            },
+        }
+    )
+
+    rig.observe(
+        replace(evicted, pod=replace(evicted.pod, group_references=member("m0").pod.group_references))
+    )
+    rig.pass_time(1)
+
+    assert statuses(rig)[-1].disrupted
 
 
 # ── bad input ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -106,6 +106,35 @@ def test_preemption_evicts_for_the_largest_member_first() -> None:
     assert {evict.name: evict.node for evict in rig.of(c.Evict)} == {"g0": "n1", "g1": "n0"}
 
 
+def evicting_rig(limits: SchedulerLimits | None = None) -> Rig:
+    """Both nodes are full of pods that may be evicted. On 8 and 7 cpu, 5 first goes to 8, and 4+4 then fit nowhere."""
+    low = {"priority": 1, "scheduler": "somebody-else"}
+    rig = Rig(EVICTS + "score node_resources_fit weight 1\n", *nodes(8, 7), limits=limits)
+    rig.observe(placed(pod("x", cpu="8", **low), "n0"), placed(pod("y", cpu="7", **low), "n1"))
+    rig.observe(*gang(5, 4, 4, 2, priority=100))
+    rig.settle()
+    return rig
+
+
+def test_preemption_takes_nodes_back_too() -> None:
+    rig = evicting_rig()
+
+    assert {evict.name: evict.node for evict in rig.of(c.Evict)} == {
+        "g0": "n1",
+        "g1": "n0",
+        "g2": "n0",
+        "g3": "n1",
+    }
+    assert sorted(victim.name for evict in rig.of(c.Evict) for victim in evict.victims) == ["x", "y"]
+
+
+def test_a_limit_of_the_backtracking_of_preemption_is_in_the_message() -> None:
+    rig = evicting_rig(SchedulerLimits(gang_backtracks_max=0))
+
+    assert rig.of(c.Evict) == []
+    assert str(rig.pending_message("g0")).endswith(f"({SEARCH_ENDED})")
+
+
 def test_equal_members_are_not_tried_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
     searches: list[object] = []
     monkeypatch.setattr(BacktrackingSearch, "run", searches.append)

@@ -160,7 +160,7 @@ class LivenessChecker:
             elif observed.node is None and (node := self._feasible_node(program, observed, cache)):
                 problems.append(f"{pod.full_name} is pending and the reference finds {node}")
         for (policy, space, key), members in gangs.items():
-            problems += self._gang_problems(self._programs[policy], (policy, space, key), members)
+            problems += self._gang_problems(self._programs[policy], (policy, space, key), members, cache)
         return problems
 
     def _feasible_node(self, program: Program, observed: ObservedPod, cache: ClusterCache) -> str | None:
@@ -173,9 +173,12 @@ class LivenessChecker:
         return next((node for node in explanation.feasible if not self._vetoes(observed.pod.uid, node)), None)
 
     def _gang_problems(
-        self, program: Program, gang: GangKey, members: list[tuple[ObservedPod, GangTerms]]
+        self,
+        program: Program,
+        gang: GangKey,
+        members: list[tuple[ObservedPod, GangTerms]],
+        cache: ClusterCache,
     ) -> list[str]:
-        cache = self._cache_from_server()
         placed = [(observed, terms) for observed, terms in members if observed.node is not None]
         due = [
             (observed, terms)
@@ -194,7 +197,11 @@ class LivenessChecker:
         if vacancies <= 0 or (len(placed) + len(due) < minimum and not in_part):
             return []
         needed = max(0, minimum - len(placed)) if whole else 0
-        for domain in _domains(counted[0].topology, [observed for observed, _ in placed], cache):
+        for domain in _domains(
+            counted[0].levels[0].key if counted[0].levels else None,
+            [observed for observed, _ in placed],
+            cache,
+        ):
             waiting = [observed for observed, _ in due]
             fits = self._place_members(program, waiting, self._cache_from_server(), domain, keep=bool(whole))[
                 :vacancies

@@ -28,7 +28,7 @@ from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.scheduler import Scheduler
-from tests.reference import evaluate, order_key, select_node
+from tests.reference import evaluate, gang_terms, order_key, select_node
 from tests.reference.quota import quotas_admit_in
 from tests.simulation.churn import PROTECTED_LABEL
 
@@ -124,10 +124,11 @@ class OracleChecker:
         elsewhere.
         """
         core = self._core
-        gang = core.policies.running[pod.scheduler].program.gang
-        if gang is None or gang.topology_key is None:
+        program = core.policies.running[pod.scheduler].program
+        terms = gang_terms(program, pod, core.cache.namespaces.get(pod.namespace))
+        if terms is None or not terms.levels:
             return explanation
-        nodes, key = core.cache.nodes, gang.topology_key
+        nodes, key = core.cache.nodes, terms.levels[0].key
         inside = {
             NodeName(name): total
             for name, total in explanation.totals.items()
@@ -190,11 +191,11 @@ class OracleChecker:
                 f"gang {gang.name} needs {gang.needed_count} members placed, and preemption places {len(placement.members)}"
             )
         domains = {
-            self._core.cache.nodes[member.node].labels.get(gang.topology or "")
+            tuple(self._core.cache.nodes[member.node].labels.get(key) for key in gang.required_keys)
             for member in placement.members
         }
-        if gang.topology is not None and len(domains) > 1:
-            self._fail(f"gang {gang.name} has topology {gang.topology} and gets {domains}")
+        if len(domains) > 1:
+            self._fail(f"gang {gang.name} has topology {gang.required_keys} and gets {domains}")
         self._check_gang_placements(gang, placement)
         self._evict_for_gang(gang, placement, now_ns)
 

@@ -77,7 +77,8 @@ class SafetyChecker:
             if obj is None or preemptor is None:
                 continue
             prefix = f"{_name(obj)} is a victim of {_name(preemptor)}"
-            if obj["spec"]["priority"] >= preemptor["spec"]["priority"]:
+            of_own_gang = evict.node is None  # after a refused bind, whatever `preemption` says
+            if not of_own_gang and obj["spec"]["priority"] >= preemptor["spec"]["priority"]:
                 self._fail(f"{prefix}, whose priority is not higher")
             scheduler = preemptor["spec"]["schedulerName"]
             if (
@@ -85,7 +86,7 @@ class SafetyChecker:
                 and obj["spec"]["schedulerName"] != scheduler
             ):
                 self._fail(f"{prefix} and has scheduler {obj['spec']['schedulerName']}")
-            if PROTECTED_LABEL in (obj["metadata"].get("labels") or {}):
+            if not of_own_gang and PROTECTED_LABEL in (obj["metadata"].get("labels") or {}):
                 self._fail(f"{prefix}, and its label {PROTECTED_LABEL} protects it")
             if _is_protected_by_default(obj):
                 self._fail(f"{prefix}, which the settings protect")

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+import orjson
+
 from policysched.kube.client.transport import (
     ApiRequest,
     ApiResponse,
@@ -70,16 +72,20 @@ def quiet_profile() -> FaultProfile:
 
 class DelayedBindTransport:
     """A transport on which the first bind of each pod in `late` arrives after its timeout, and
-    binds of pods in `lost` never arrive.
+    binds of pods in `lost` never arrive. Those of pods in `refused` are answered with 403.
     """
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
         self.late: set[str] = set()
         self.lost: set[str] = set()
+        self.refused: set[str] = set()
 
     async def request(self, request: ApiRequest) -> ApiResponse:
         pod = request.path.split("/")[-2] if request.path.endswith("/binding") else ""
+        if pod in self.refused:
+            message = {"kind": "Status", "reason": "Forbidden", "message": "denied by a webhook"}
+            return ApiResponse(403, orjson.dumps(message))
         if pod in self.late | self.lost:
             await asyncio.sleep(request.timeout_s)
             if pod in self.late:

@@ -16,8 +16,9 @@ from policysched.evaluate.verdict import Verdict
 from policysched.kube.write import bind as binding
 from policysched.kube.write.evict import Evictor
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.scheduler.commands import Bind, Victim
+from policysched.scheduler.commands import Bind, Evict, Victim
 from policysched.scheduler.gangs import gang_preemption
+from policysched.scheduler.gangs.bind_failures import GangBindFailures
 from policysched.scheduler.preemption import candidates
 from policysched.scheduler.preemption.candidates import Candidate
 from tests.simulation.bugs_of_decisions import (
@@ -78,6 +79,18 @@ async def an_urgent_pod_needs_the_node_of_a_gang_member(world: Scenario) -> None
     await world.until(lambda: all(world.nodes_by_pod().values()), "the gang to run")
     world.pod("urgent", cpu="1", scheduler="gamma", urgent=True)
     await world.until(lambda: world.nodes_by_pod().get("urgent"), "the urgent pod to run")
+
+
+async def the_bind_of_a_gang_member_is_refused(world: Scenario) -> None:
+    world.policies(gamma=GAMMA.replace("min = least", "min = least\n  on_bind_failure = evict"))
+    world.start("leader")
+    assert world.transport is not None
+    world.transport.refused.add("three")
+    world.node("a", cpu="4")
+    for name in ("one", "two", "three"):
+        world.pod(name, cpu="1", scheduler="gamma", labels={"group": "trio", "least": "3"})
+    await world.until(lambda: world.decided("three"), "a decision about the gang")
+    await world.check_at_rest()
 
 
 async def _create_gang_and_full_nodes(world: Scenario, policy: str, *, urgent: bool) -> None:
@@ -163,12 +176,17 @@ def gang_preemption_ignores_topology() -> AbstractContextManager[Any]:
     return patch.object(gang_preemption, "preemption_domains", lambda *_: [None])
 
 
+def bound_members_of_a_refused_gang_stay() -> AbstractContextManager[Any]:
+    return patch.object(GangBindFailures, "_obstacle", lambda *_: "they keep their nodes")
+
+
 def the_preemptor_is_marked_as_a_victim() -> AbstractContextManager[Any]:
     nominate = Evictor._nominate
 
     async def mark(self: Evictor, uid: str, namespace: str, name: str, node: str | None) -> None:
         await nominate(self, uid, namespace, name, node)
-        target = self._disruption_target_patch(Victim(PodUid(uid), namespace, name), "beta")
+        evict = Evict(PodUid(uid), namespace, name, "beta", None, ())
+        target = self._disruption_target_patch(Victim(PodUid(uid), namespace, name), evict)
         await self._patch_status(namespace, name, target)
 
     return patch.object(Evictor, "_nominate", mark)
@@ -217,6 +235,11 @@ SCENARIO_BUGS = (
         gang_preemption_ignores_topology,
         an_urgent_gang_fits_across_zones,
         (r"has topology .* and gets",),
+    ),
+    ScenarioBug(
+        bound_members_of_a_refused_gang_stay,
+        the_bind_of_a_gang_member_is_refused,
+        (r"has 2 of 3 placed, and nothing disturbed it",),
     ),
     ScenarioBug(
         running_gangs_are_evicted_in_part,

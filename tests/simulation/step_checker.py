@@ -258,8 +258,9 @@ def scattered_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> 
         pod = core.cache.pods[command.uid].pod
         program = core.policies.running[pod.scheduler].program
         terms = gang_terms(program, pod, core.cache.namespaces.get(pod.namespace))
-        if terms is not None and terms.topology is not None:
-            home = core.cache.nodes[command.node].labels.get(terms.topology, "")
+        if terms is not None and terms.levels:
+            labels = core.cache.nodes[command.node].labels
+            home = "/".join(labels.get(level.key, "") for level in terms.levels if level.required)
             homes.setdefault((pod.scheduler, *terms.key), set()).add(home)
     return [
         f"gang {gang} has a topology and goes to domains {sorted(values)}"

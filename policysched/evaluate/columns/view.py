@@ -365,12 +365,15 @@ class View:
             return None
         return node, self._overlay_usages.get(position) or self._columns.usage(row)
 
-    def _by_position(self, by_row: Mapping[int, Value]) -> dict[int, Value]:
-        """Values by row of the columns, keyed by position in this view."""
+    def _by_position(self, by_row: Mapping[int, Value]) -> Mapping[int, Value]:
+        """Values by row of the columns, keyed by position in this view. Not copied where both are the same: a gang of
+        thousands would copy its overlay for each member."""
         if isinstance(self.rows, slice):
             start, stop = self.rows.start, self.rows.stop
             if stop - start == 1:
                 return {0: by_row[start]} if start in by_row else {}
+            if start == 0 and stop == self._columns.size:
+                return by_row
             return {row - start: value for row, value in by_row.items() if start <= row < stop}
         return {position: by_row[row] for position, row in enumerate(self.rows.tolist()) if row in by_row}
 

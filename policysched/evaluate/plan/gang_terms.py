@@ -4,16 +4,17 @@ from dataclasses import dataclass
 
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext, ScalarFunction
-from policysched.lang.ir.expr import Attr
+from policysched.lang.ir.expr import Attr, Expr
 from policysched.lang.ir.expr_analysis import walk
-from policysched.lang.ir.program import DisruptionMode, GangMode, OnTimeout, Program
+from policysched.lang.ir.program import DisruptionMode, GangMode, OnTimeout, Program, TopologyLevel
 
 
 @dataclass(frozen=True, slots=True)
 class GangTerms:
     """`key` is namespace and group. `maximum` and `timeout_ns` are None where there is none.
-    `topology`: the label key on which the nodes of all members must agree. `disruption`: how its running members are
-    preempted.
+    `levels`: the labels on which the nodes of all members agree, widest first. `disruption`: how its running members are
+    preempted. `min_resources`: what the members that start together request at least, and `requests` what this one
+    requests of it; only PodGroups say so.
     """
 
     key: tuple[str, str]
@@ -22,8 +23,10 @@ class GangTerms:
     timeout_ns: int | None
     on_timeout: OnTimeout
     mode: GangMode
-    topology: str | None = None
+    levels: tuple[TopologyLevel, ...] = ()
     disruption: DisruptionMode = DisruptionMode.MINIMUM
+    min_resources: tuple[tuple[str, int], ...] = ()
+    requests: tuple[int, ...] = ()
 
 
 class CompiledGang:
@@ -31,6 +34,7 @@ class CompiledGang:
 
     def __init__(self, program: Program) -> None:
         self._gang = gang = program.gang
+        self.reads_pod_groups = gang is not None and _reads_pod_groups(gang.key)
         if gang is not None:
             self._by = compile_scalar(gang.key, program)
             self._minimum = compile_scalar(gang.minimum, program)
@@ -38,16 +42,6 @@ class CompiledGang:
             self._timeout = None if gang.timeout is None else compile_scalar(gang.timeout, program)
             self._topology = None if gang.topology is None else compile_scalar(gang.topology, program)
             self._disruption = None if gang.disruption is None else compile_scalar(gang.disruption, program)
-
-    @property
-    def reads_pod_groups(self) -> bool:
-        """Whether the gangs are PodGroups: the key reads `pod.group`."""
-        if self._gang is None:
-            return False
-        return any(
-            isinstance(part, Attr) and part.owner == "pod" and part.path[:1] == ("group",)
-            for part in walk(self._gang.key)
-        )
 
     def terms(self, context: EvalContext) -> GangTerms | None:
         """None: the pod is in no gang, since the policy has none or the pod's key is missing."""
@@ -57,6 +51,8 @@ class CompiledGang:
         if group is None:
             return None
         minimum = _int_or_none(self._minimum, context)
+        pod_group = context.pod.group if self.reads_pod_groups else None
+        needed = () if pod_group is None else tuple(pod_group.min_resources.items())
         return GangTerms(
             key=(context.pod.namespace, str(group)),
             minimum=1 if minimum is None else minimum,
@@ -64,9 +60,23 @@ class CompiledGang:
             timeout_ns=_int_or_none(self._timeout, context),
             on_timeout=self._gang.on_timeout,
             mode=self._gang.mode,
-            topology=_text_or_none(self._topology, context),
+            levels=self._levels(context),
             disruption=_MODES.get(_text_or_none(self._disruption, context) or "", DisruptionMode.MINIMUM),
+            min_resources=needed,
+            requests=tuple(1 if name == "pods" else context.pod.requests.get(name, 0) for name, _ in needed),
         )
+
+    def _levels(self, context: EvalContext) -> tuple[TopologyLevel, ...]:
+        assert self._gang is not None, "a policy without gangs has no levels"
+        key = _text_or_none(self._topology, context)
+        return self._gang.levels if key is None else (TopologyLevel(key, required=True),)
+
+
+def _reads_pod_groups(key: Expr) -> bool:
+    """Whether the gangs are PodGroups: the key reads `pod.group`."""
+    return any(
+        isinstance(part, Attr) and part.owner == "pod" and part.path[:1] == ("group",) for part in walk(key)
+    )
 
 
 _MODES = {mode.value: mode for mode in DisruptionMode}

@@ -64,6 +64,7 @@ class LoweredScore:
     node_when: int | None
     value: int | None
     metrics: tuple[str, ...]
+    reads_claims: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +225,8 @@ def _lower_score(written: AnyRule, rule: AnyRule, machine: VectorMachine) -> Low
     pod_when, node_when = _lower_when(rule.when, machine)
     metrics = metrics_read(rule_expressions(written))
     value = None if isinstance(rule, BuiltinScore) else machine.add(rule.value)
-    return LoweredScore(rule, pod_when, node_when, value, metrics)
+    reads_claims = isinstance(rule, BuiltinScore) and CLAIMS_FIELD in BUILTINS[rule.builtin].pod_reads
+    return LoweredScore(rule, pod_when, node_when, value, metrics, reads_claims)
 
 
 def _lower_when(when: e.Expr | None, machine: VectorMachine) -> tuple[ScalarFunction | None, int | None]:

@@ -100,19 +100,19 @@ def _specialized_rules(
     )
 
 
-def specialize_claim_filters(
+def specialize_claim_rules(
     rules: SpecializedRules, cluster_context: ClusterContext
 ) -> tuple[SpecializedRules, list[int | None]]:
     """Rules specialized for a pod without claims, extended for a pod that has claims and is
     otherwise equal (the one of `activation`). Also, for each filter, its index in `rules`; None
-    for the new ones, which read claims.
+    for the new ones, which read claims. New scores come last.
     """
     inputs = len(rules.filters) - len(rules.filter_indexes)
     filters, places = list(rules.filters[:inputs]), list[int | None](range(inputs))
     index_of_step = {step: inputs + index for index, step in enumerate(rules.filter_indexes)}
     steps = []
-    for step, lowered in enumerate(rules.variant.filters):
-        index = None if lowered.reads_claims else index_of_step.get(step)
+    for place, lowered in enumerate(rules.variant.filters):
+        index = None if lowered.reads_claims else index_of_step.get(place)
         specialized = (
             _specialize_filter(lowered, rules.activation, cluster_context) if lowered.reads_claims else None
         )
@@ -121,8 +121,16 @@ def specialize_claim_filters(
         if specialized is not None:
             filters.append(specialized)
             places.append(index)
-            steps.append(step)
-    return _specialized_rules(rules.variant, rules.activation, filters, rules.scores, steps), places
+            steps.append(place)
+    scores = [
+        score
+        for step in rules.variant.scores
+        if step.reads_claims
+        and (score := _specialize_score(step, rules.activation, cluster_context)) is not None
+    ]
+    return _specialized_rules(
+        rules.variant, rules.activation, filters, (*rules.scores, *scores), steps
+    ), places
 
 
 def _input_requeue_events(declared: Input) -> frozenset[ClusterEvent]:

@@ -99,7 +99,7 @@ def _third_party_group(obj: Json, api: PodGroupApi, api_version: str) -> PodGrou
         uid=text(meta.get("uid") or f"{key.namespace}/{key.name}"),
         api_version=api_version,
         minimum=max(1, int(spec.get("minMember") or 0)),
-        min_resources=decode_resource_list(spec.get("minResources"), "spec.minResources"),
+        min_resources=_min_resources(spec),
         timeout_ns=int(timeout_s) * 10**9 if timeout_s else None,
         version=str(meta.get("resourceVersion") or ""),
         status=PodGroupStatus(
@@ -111,6 +111,13 @@ def _third_party_group(obj: Json, api: PodGroupApi, api_version: str) -> PodGrou
             other_conditions=tuple(condition for condition in conditions if condition not in own),
         ),
     )
+
+
+def _min_resources(spec: Json) -> Mapping[str, int]:
+    """By resource. Volcano's controllers add the names of a ResourceQuota: `requests.cpu` is the cpu, limits do not count."""
+    amounts = decode_resource_list(spec.get("minResources"), "spec.minResources")
+    named = {name.removeprefix("requests."): amount for name, amount in amounts.items()}
+    return {name: amount for name, amount in named.items() if not name.startswith(("limits.", "count/"))}
 
 
 def _condition(condition: Json) -> tuple[str, str, str]:

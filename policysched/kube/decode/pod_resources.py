@@ -144,8 +144,9 @@ def _compute_pod_resources(spec: Json, status: Json) -> PodResources:
     # the scorer of NodeResourcesFit is created without the feature, the node's totals with it.
     assumed = {"cpu": DEFAULT_SCORING_CPU_MILLI, "memory": DEFAULT_SCORING_MEMORY_BYTES}
     scoring = counted(assumed)
-    if pod_requests:
-        assumed = {resource: amount for resource, amount in assumed.items() if resource not in requests}
+    if _pod_level_spec(spec)[0]:
+        named = requests.keys() | overhead.keys()
+        assumed = {resource: amount for resource, amount in assumed.items() if resource not in named}
     on_node = {**counted(assumed), **pod_requests}
     for resource, amount in overhead.items():
         requests[resource] = requests.get(resource, 0) + amount

@@ -5,7 +5,7 @@ decoder fails is the object checked against its schema. Objects from files, whic
 decoding. `null` counts as absent. Fields that no decoder reads are not checked.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -52,7 +52,8 @@ class SchemaViolation:
 
 def first_violation(schema: Schema, value: Any) -> SchemaViolation | None:
     """The first violation, in the order of the schema."""
-    return next(_violations(schema, value, ""), None)
+    violation = _first_violation(schema, value)
+    return violation and SchemaViolation(violation.field.removeprefix(".") or "(object)", violation.why)
 
 
 def enum_of(*texts: str) -> ScalarSchema:
@@ -92,46 +93,43 @@ def object_of(required: Mapping[str, Schema] | None = None, /, **optional: Schem
     return ObjectSchema(required or {}, optional)
 
 
-def _violations(schema: Schema, value: Any, path: str) -> Iterator[SchemaViolation]:
+def _first_violation(schema: Schema, value: Any) -> SchemaViolation | None:
+    """The path in it begins at `value`, as in `.spec.taints[0]`."""
     match schema:
         case ScalarSchema(expected, is_valid):
-            if not is_valid(value):
-                yield _violation(path, value, expected)
+            return None if is_valid(value) else _unexpected(value, expected)
         case ListSchema(child):
             if not isinstance(value, list | tuple):
-                yield _violation(path, value, "a list")
-                return
+                return _unexpected(value, "a list")
             for index, item in enumerate(value):
-                yield from _violations(child, item, f"{path}[{index}]")
+                if (violation := _first_violation(child, item)) is not None:
+                    return _inside(f"[{index}]", violation)
         case MapSchema(child):
-            if not isinstance(value, Mapping):
-                yield _violation(path, value, "a map")
-                return
+            if not isinstance(value, dict | Mapping):
+                return _unexpected(value, "a map")
             for key, item in value.items():
                 if not isinstance(key, str):
-                    yield SchemaViolation(path, f"has the key {quote_value(key)}; keys must be strings")
-                else:
-                    yield from _violations(child, item, f"{path}.{key}")
+                    return SchemaViolation("", f"has the key {quote_value(key)}; keys must be strings")
+                if (violation := _first_violation(child, item)) is not None:
+                    return _inside(f".{key}", violation)
         case ObjectSchema(required, optional):
-            if not isinstance(value, Mapping):
-                yield _violation(path, value, "a map")
-                return
+            if not isinstance(value, dict | Mapping):
+                return _unexpected(value, "a map")
             for key, child in required.items():
-                yield from _field_violations(child, value.get(key), _join(path, key), missing=True)
+                if value.get(key) is None:
+                    return SchemaViolation(f".{key}", "is missing")
+                if (violation := _first_violation(child, value[key])) is not None:
+                    return _inside(f".{key}", violation)
             for key, child in optional.items():
-                yield from _field_violations(child, value.get(key), _join(path, key), missing=False)
+                item = value.get(key)
+                if item is not None and (violation := _first_violation(child, item)) is not None:
+                    return _inside(f".{key}", violation)
+    return None
 
 
-def _field_violations(schema: Schema, value: Any, path: str, *, missing: bool) -> Iterator[SchemaViolation]:
-    if value is not None:
-        yield from _violations(schema, value, path)
-    elif missing:
-        yield SchemaViolation(path, "is missing")
+def _inside(step: str, violation: SchemaViolation) -> SchemaViolation:
+    return SchemaViolation(step + violation.field, violation.why)
 
 
-def _join(path: str, key: str) -> str:
-    return f"{path}.{key}" if path else key
-
-
-def _violation(path: str, value: Any, expected: str) -> SchemaViolation:
-    return SchemaViolation(path or "(object)", f"is {quote_value(value)}, expected {expected}")
+def _unexpected(value: Any, expected: str) -> SchemaViolation:
+    return SchemaViolation("", f"is {quote_value(value)}, expected {expected}")

@@ -11,7 +11,7 @@ from policysched.lang.check.presence import (
     possibly_missing,
     report_possibly_missing,
 )
-from policysched.lang.check.scope import GANG_TERM, QUEUE_KEY, VICTIM_CONDITION, Scope
+from policysched.lang.check.scope import GANG_TERM, QUEUE_KEY, VICTIM_CONDITION, Scope, declared_here
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants
 from policysched.lang.ir.expr import Stage
@@ -24,6 +24,7 @@ from policysched.lang.ir.program import (
     OnTimeout,
     OrderKey,
     PreemptionSpec,
+    TopologyLevel,
 )
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
@@ -120,7 +121,7 @@ def check_gang(scope: Scope, node: s.GangDecl) -> GangSpec | None:
     timeout = _optional_gang_term(scope, params, "timeout", t.DURATION, known)
     on_timeout = params.choice("on_timeout", [choice.value for choice in OnTimeout], "requeue")
     mode = params.choice("mode", [choice.value for choice in GangMode], "whole")
-    topology = _topology_key(scope, params, mode)
+    topology, levels = _topology(scope, params, mode)
     on_bind_failure = params.choice("on_bind_failure", [choice.value for choice in OnBindFailure], "keep")
     if on_bind_failure == OnBindFailure.EVICT.value:
         _requires_whole(scope, params, "on_bind_failure", mode)
@@ -143,6 +144,7 @@ def check_gang(scope: Scope, node: s.GangDecl) -> GangSpec | None:
         on_timeout=OnTimeout(cast(str, on_timeout)),
         mode=GangMode(cast(str, mode)),
         topology=topology,
+        levels=levels,
         on_bind_failure=OnBindFailure(cast(str, on_bind_failure)),
         disruption=disruption,
         span=node.span,
@@ -158,11 +160,50 @@ def _present_with(key: e.Attr | e.InputRef) -> PresentReads:
 _OF_EVERY_GROUP = (("name", t.STRING), ("min", INT))
 
 
-def _topology_key(scope: Scope, params: BlockParams, mode: str | None) -> e.Expr | None:
-    """The label key: a text, or a string of the pod that may be missing. None if there is none and after a diagnostic."""
+def _topology(
+    scope: Scope, params: BlockParams, mode: str | None
+) -> tuple[e.Expr | None, tuple[TopologyLevel, ...]]:
+    """The label key (a text, or a string of the pod that may be missing), or the levels. Neither if there is none and
+    after a diagnostic."""
     node = params.get("topology")
     if node is None:
-        return None
+        return None, ()
+    _requires_whole(scope, params, "topology", mode)
+    if isinstance(node, s.MapLit) and node.levels:
+        return None, _topology_levels(scope, node)
+    return _topology_key(scope, node), ()
+
+
+def _topology_levels(scope: Scope, node: s.MapLit) -> tuple[TopologyLevel, ...]:
+    levels: list[TopologyLevel] = []
+    spans: dict[str, Span] = {}
+    for key, word in node.entries:
+        required = isinstance(word, s.NameExpr) and word.name == "required"
+        if not key.value:
+            scope.report("PS202", "a level of `topology` must be the key of a node label", key.span)
+        elif key.value in spans:
+            scope.report(
+                "PS213",
+                f"duplicate level `{key.value}`",
+                key.span,
+                label="listed again",
+                related=(declared_here(spans[key.value]),),
+            )
+        elif required and levels and not levels[-1].required:
+            scope.report(
+                "PS266",
+                f"the required level `{key.value}` follows a preferred one",
+                word.span,
+                label="cannot be required here",
+                help="list the widest level first, and the required levels before the preferred ones",
+            )
+        else:
+            levels.append(TopologyLevel(key.value, required))
+        spans.setdefault(key.value, key.span)
+    return tuple(levels)
+
+
+def _topology_key(scope: Scope, node: s.Expression | s.MapLit) -> e.Expr | None:
     expr = _gang_string(scope, node)
     if expr is None or (isinstance(expr, e.Const) and not expr.value):
         if expr is not None or isinstance(node, s.MapLit):
@@ -170,10 +211,9 @@ def _topology_key(scope: Scope, params: BlockParams, mode: str | None) -> e.Expr
                 "PS202",
                 "`topology` must be the key of a node label",
                 node.span,
-                help='for example `"topology.kubernetes.io/zone"`',
+                help='for example `"topology.kubernetes.io/zone"`, or `["topology.kubernetes.io/zone" required, "example.com/rack" preferred]`',
             )
         return None
-    _requires_whole(scope, params, "topology", mode)
     return expr
 
 

@@ -248,7 +248,7 @@ NAME_DOCS: tuple[DiagnosticDoc, ...] = (
         "`include kube_default` adds the filters, scores and weights of one kube-scheduler "
         "release. A pinned release must be a supported one.",
         bad='include kube_default "1.20"',
-        good='include kube_default "1.36"',
+        good='include kube_default "1.37"',
         head="policy example version 1\n",
     ),
     diagnostic_doc(

@@ -1,6 +1,6 @@
-"""Diagnostics about parameter values that are set outside the policy (`PS26x`)."""
+"""Diagnostics about parameter values that are set outside the policy and about levels (`PS26x`)."""
 
-from policysched.lang.diagnostics.diagnostic_doc import EXAMPLE_HEADER, DiagnosticDoc
+from policysched.lang.diagnostics.diagnostic_doc import EXAMPLE_HEADER, DiagnosticDoc, diagnostic_doc
 from policysched.text import Severity
 
 
@@ -62,5 +62,14 @@ PARAMETER_DOCS: tuple[DiagnosticDoc, ...] = (
         "`--param`. A key `NAME.params.yaml` has the same authors as the policy, so it cannot set one.",
         _config_map_example("crowd: 90", declaration="locked param"),
         _config_map_example("crowd: 90"),
+    ),
+    diagnostic_doc(
+        "PS266",
+        "required-level-after-preferred",
+        "a required topology level follows a preferred one",
+        "Levels are listed from the widest to the narrowest. Members that share a rack share its zone, so a wider level "
+        "cannot be preferred where a narrower one is required.",
+        bad='gang by pod.owner.name { min = 2  timeout = 5m  topology = ["zone" preferred, "rack" required] }',
+        good='gang by pod.owner.name { min = 2  timeout = 5m  topology = ["zone" required, "rack" preferred] }',
     ),
 )

@@ -405,14 +405,15 @@ def _param_segment(param: s.Param | s.ParamBlock) -> LayoutSegment:
             f"{name} {_in_braces([part.text for part in parts])}", lines, span.start, span.end
         )
     if isinstance(param.value, s.MapLit):
+        sign, first, last = (" ", "[", "]") if param.value.levels else (" = ", "{", "}")
         entries = [
-            f"{string_text(key.value)} = {expression_text(value)}" for key, value in param.value.entries
+            f"{string_text(key.value)}{sign}{expression_text(value)}" for key, value in param.value.entries
         ]
         lines = [
-            f"{name} = {{",
+            f"{name} = {first}",
             *(f"{INDENT}{entry}," for entry in entries[:-1]),
             *(INDENT + e for e in entries[-1:]),
-            "}",
+            last,
         ]
-        return LayoutSegment(f"{name} = {{{', '.join(entries)}}}", lines, span.start, span.end)
+        return LayoutSegment(f"{name} = {first}{', '.join(entries)}{last}", lines, span.start, span.end)
     return _expression_segment(f"{name} =", param.value, span)

@@ -52,10 +52,18 @@ class DisruptionMode(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class TopologyLevel:
+    """A node label on whose value the nodes of a gang agree: always, or where that is possible (not `required`)."""
+
+    key: str
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
 class GangSpec:
     """How pods form gangs. A pod whose `key` is missing belongs to no gang. `minimum` and `maximum` are int expressions of
     the pod, `timeout` a duration of the pod (None: no timeout). All nodes of one gang must have the same value of the
-    label that `topology` names (a string of the pod; None or missing: any nodes). `disruption` is a string of the pod,
+    label that `topology` names (a string of the pod; None or missing: any nodes), or of the `levels`, widest first. `disruption` is a string of the pod,
     the name of a `DisruptionMode`. `on_bind_failure`: what happens to bound members when the bind of another is refused."""
 
     key: Expr
@@ -65,6 +73,7 @@ class GangSpec:
     on_timeout: OnTimeout
     mode: GangMode
     topology: Expr | None
+    levels: tuple[TopologyLevel, ...]
     on_bind_failure: OnBindFailure
     disruption: Expr | None
     span: Span = field(compare=False)

@@ -28,7 +28,7 @@ EXTENDER_CLAUSES = ("weight", "missing")
 CLAUSES = tuple(dict.fromkeys(FILTER_CLAUSES + SCORE_CLAUSES))
 
 CONTINUATION_KEYWORDS = frozenset(
-    (*CLAUSES, *(word for word in OPERATOR_KEYWORDS if word != "if"), "by", "asc", "desc", "range", "over", "at", "unit", "default", "optional", "required", "invalid", "version", "on", "where", "of", "after", "placing", "recover", "for", "within", "borrow", "others", "unlimited")
+    (*CLAUSES, *(word for word in OPERATOR_KEYWORDS if word != "if"), "by", "asc", "desc", "range", "over", "at", "unit", "default", "optional", "required", "preferred", "invalid", "version", "on", "where", "of", "after", "placing", "recover", "for", "within", "borrow", "others", "unlimited")
 )  # fmt: skip
 """Keywords that continue a statement: a line that begins with one does not begin another statement."""
 

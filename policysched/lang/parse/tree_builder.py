@@ -322,6 +322,13 @@ class TreeBuilder(Transformer[Token, Any]):
     def mapping(self, children: Children) -> s.MapLit:
         return s.MapLit(tuple(children[1:-1]), span_of(children))
 
+    def levels(self, children: Children) -> s.MapLit:
+        return s.MapLit(tuple(children[1:-1]), span_of(children), levels=True)
+
+    def level(self, children: Children) -> tuple[s.StringLit, s.Expression]:
+        key, word = children
+        return string_literal(key), s.NameExpr(str(word), span_of([word]))
+
     def entry(self, children: Children) -> tuple[s.StringLit, s.Expression]:
         return string_literal(children[0]), children[2]
 

@@ -192,10 +192,11 @@ Expression = (
 
 @dataclass(frozen=True, slots=True)
 class MapLit:
-    """`{"cpu" = 1, "nvidia.com/gpu" = 5}`."""
+    """`{"cpu" = 1, "nvidia.com/gpu" = 5}`. With `levels`: `["zone" required, "rack" preferred]`; the values are words."""
 
     entries: tuple[tuple[StringLit, "Expression"], ...]
     span: Span
+    levels: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,33 @@ earlier one, but for members of one equivalence class in exchange, is not tried 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Protocol
 
 from policysched.evaluate import NodeSelection, RemainingNodes, TopologyDomain
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.scheduler.gangs.member_trial import MemberTrial
-from policysched.scheduler.outcome import AttemptSuccess
+from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.steps import Steps
 
 Fits = list[tuple[PendingPod, AttemptSuccess]]
+
+
+class PlacementTrial(Protocol):
+    """A hypothetical cluster on which members are placed and taken back."""
+
+    def reset(self) -> None:
+        """Take back all members."""
+
+    def evaluate_in_steps(
+        self, pod: PendingPod, nodes: NodeSelection | None
+    ) -> Steps[AttemptSuccess | AttemptFailure]:
+        """A node for the member, beside those that are placed; None of `nodes`: all."""
+
+    def place(self, pod: PendingPod, success: AttemptSuccess) -> AttemptSuccess:
+        """Place the member on its node. Returns the result, completed."""
+
+    def take_back(self, pod: PendingPod, success: AttemptSuccess) -> bool:
+        """Take back the latest member. False: only `reset` can, and the others are placed again."""
 
 
 @dataclass(slots=True)
@@ -57,7 +75,7 @@ class BacktrackingSearch:
     place_max: int | None
     domain: TopologyDomain | None
     limit: BacktrackLimit
-    trial: MemberTrial
+    trial: PlacementTrial
     _choices: list[_Choice] = field(default_factory=list)
     _placed_count: int = 0
     _state: int = 0  # the sum of `_hash` over the placed members
@@ -69,8 +87,7 @@ class BacktrackingSearch:
         trial, choice = self.trial, _Choice()
         while not self._is_complete():
             pod = self.members[len(self._choices)]
-            yield trial.cost(pod)
-            result = trial.evaluate(pod, self._untried(choice))
+            result = yield from trial.evaluate_in_steps(pod, self._untried(choice))
             if isinstance(result, AttemptSuccess):
                 if self._is_new(pod, result.node):
                     choice.result = trial.place(pod, result)

@@ -10,6 +10,7 @@ members that do not fit in queue order are tried largest first (`backtracking`).
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
 from policysched.evaluate import TopologyDomain
 from policysched.model.cluster_events import ClusterEvent
@@ -18,7 +19,7 @@ from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
-from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain
+from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain, neighbour_domains
 from policysched.scheduler.gangs.gang_preemption import (
     find_gang_placement,
     gang_overlay,
@@ -26,6 +27,7 @@ from policysched.scheduler.gangs.gang_preemption import (
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult, gang_message
 from policysched.scheduler.gangs.member_order import largest_first, members_in_attempt_order
 from policysched.scheduler.gangs.member_trial import MemberTrial
+from policysched.scheduler.gangs.neighbours import Neighbours
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.outcome import (
     PLACED_POD_EVENTS,
@@ -46,6 +48,9 @@ from policysched.scheduler.steps import Steps, evaluation_cost
 
 GANG_EVALUATIONS_MAX = 50_000
 """Once the search for a topology domain has evaluated this many members, no more domains are tried in this attempt."""
+
+_PREFERRED_DOMAINS_MAX = 16
+"""So many domains of a preferred level are tried for the whole gang."""
 
 _NEXT_ROUND_NS = 60 * SECOND_NS
 """When the domains are tried from the first one again, after a round that took several attempts."""
@@ -78,7 +83,9 @@ class GangAttempts:
             pod.attempts += 1
         needed = gang.needed_count
         search = yield from self._search(gang, now_ns)
-        placed = search.fits if len(search.fits) >= needed else []
+        enough = len(search.fits) >= needed
+        search.shortage = gang.shortage(pod.uid for pod, _ in search.fits) if enough else None
+        placed = search.fits if enough and search.shortage is None else []
         if placed and self._yields(gang, was_last, now_ns):
             return
         for pod, success in placed:
@@ -97,7 +104,7 @@ class GangAttempts:
         if needed and not placed and search.admitted_count is not None:
             reclaiming = yield from self._reclaim_for_gang(gang, search, now_ns)
         elif (
-            needed and not placed and search.domains_tried is None
+            needed and not placed and search.shortage is None and search.domains_tried is None
         ):  # else a domain that is left may have room
             preemption = yield from self._preempt_for_gang(gang, search, now_ns)
         if preemption is None and not reclaiming:
@@ -120,12 +127,10 @@ class GangAttempts:
         A gang with a topology key gets the first domain that fits enough members, or else the
         result of the domain that fits most, also of those that are too small for the gang.
         """
-        over_budget = self._over_budget_message(gang)
-        if over_budget is not None:
+        if (over_budget := self._over_budget_message(gang)) is not None:
             self._core.records.counters.count_over_budget(gang.policy)
             return GangSearchResult(failures={"over budget": reject_over_budget(over_budget)})
-        refused = self._refused_by_quotas(gang)
-        if refused is not None:
+        if (refused := self._refused_by_quotas(gang)) is not None:
             return refused
         return (yield from self._search_nodes(gang, now_ns))
 
@@ -138,19 +143,24 @@ class GangAttempts:
     ) -> Steps[GangSearchResult]:
         """Find nodes for members that the quotas admit. `removed`: pods that would be evicted; `usage`: of the quotas
         without them."""
-        if gang.topology is None:
+        together = yield from self._search_preferred(gang, now_ns, removed, usage)
+        if together is not None:
+            return together
+        keys = gang.required_keys
+        if not keys:
             search = yield from self._search_domain(gang, None, now_ns, removed, usage)
             trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, now_ns)
             return (yield from self._with_backtracking(gang, [search], trial)) or search
         searches: list[GangSearchResult] = []
         left_out = False
-        skipped = self._domains_to_skip(gang) if usage is None else frozenset[str]()
+        skipped = self._domains_to_skip(gang) if usage is None else frozenset[TopologyDomain]()
         equivalence_keys = self._pod_attempts.gang_equivalence_keys(gang.members_in_order())
         for domain in candidate_domains(
-            self._core, gang, gang.topology, equivalence_keys, now_ns, except_values=skipped
+            self._core, gang, keys, equivalence_keys, now_ns, except_domains=skipped
         ):
             search = yield from self._search_domain(gang, domain, now_ns, removed, usage)
-            if search.fits and len(search.fits) >= gang.needed_count:
+            enough = search.fits and len(search.fits) >= gang.needed_count
+            if enough and gang.shortage(pod.uid for pod, _ in search.fits) is None:
                 return search
             searches.append(search)
             if self._exceeds_budget(gang, searches):
@@ -162,11 +172,11 @@ class GangAttempts:
         if backtracked is not None:
             return backtracked
         if not left_out:
-            closest = closest_domain(self._core, gang, gang.topology, now_ns)
+            closest = closest_domain(self._core, gang, keys, now_ns)
             if closest is not None and all(search.domain != closest for search in searches):
                 searches.append((yield from self._search_domain(gang, closest, now_ns, removed, usage)))
         if not searches:
-            no_domain = TopologyDomain(gang.topology, None)
+            no_domain = TopologyDomain(keys[-1], None)
             searches.append((yield from self._search_domain(gang, no_domain, now_ns, removed, usage)))
         best = max(searches, key=lambda search: len(search.fits))
         if usage is None:
@@ -176,23 +186,40 @@ class GangAttempts:
         ]
         return best
 
+    def _search_preferred(
+        self, gang: QueuedGang, now_ns: int, removed: Sequence[Pod], usage: QuotaUsage | None
+    ) -> Steps[GangSearchResult | None]:
+        """All members in one domain of a preferred level, the narrowest level first. None: none that was tried takes
+        them all."""
+        members, vacancies = gang.members_in_order(), gang.vacancies
+        wanted = len(members) if vacancies is None else min(vacancies, len(members))
+        equivalence_keys = self._pod_attempts.gang_equivalence_keys(members)
+        for depth in range(len(gang.levels), len(gang.required_keys), -1):
+            keys = [level.key for level in gang.levels[:depth]]
+            found = candidate_domains(self._core, gang, keys, equivalence_keys, now_ns)
+            for domain in islice(found, _PREFERRED_DOMAINS_MAX):
+                search = yield from self._search_domain(gang, domain, now_ns, removed, usage)
+                if len(search.fits) >= wanted:
+                    return search
+        return None
+
     @staticmethod
-    def _domains_to_skip(gang: QueuedGang) -> frozenset[str]:
+    def _domains_to_skip(gang: QueuedGang) -> frozenset[TopologyDomain]:
         """The domains that the attempts before this one tried. Placed members fix the domain: none is skipped then."""
         return frozenset() if gang.placed_members else gang.domains_tried
 
     @staticmethod
     def _remember_domains(
         gang: QueuedGang,
-        skipped: frozenset[str],
+        skipped: frozenset[TopologyDomain],
         searches: Sequence[GangSearchResult],
         best: GangSearchResult,
         *,
         left_out: bool,
     ) -> None:
         """Have the next attempt continue with the domains that this one left out, until none is left."""
-        values = {search.domain.value for search in searches if search.domain is not None}
-        tried = skipped | {value for value in values if value is not None}
+        domains = [search.domain for search in searches if search.domain is not None]
+        tried = skipped | {domain for domain in domains if domain.value is not None}
         gang.domains_tried = tried if left_out else frozenset()
         best.domains_tried = len(tried) if left_out else None
         best.ends_round = bool(skipped) and not left_out
@@ -279,6 +306,7 @@ class GangAttempts:
         equivalence_keys = self._pod_attempts.gang_equivalence_keys(members)
         pending_by_class = Counter(equivalence_keys.values())
         possible = len(members)
+        neighbours, has_preferred = Neighbours(core, gang), any(not level.required for level in gang.levels)
         overlay = gang_overlay(core, gang)
         for victim in removed:
             overlay.remove_pod(victim.uid)
@@ -299,12 +327,18 @@ class GangAttempts:
                 possible -= pending_by_class[equivalence_keys[pod.uid]]
                 continue
             operations = core.evaluator.decision_cost(pod.pod)
-            search.operations += operations
-            search.evaluations += 1
-            yield evaluation_cost(len(core.cache.nodes), operations)
+            near = neighbours.nearest_node(pod.pod) if has_preferred else None
+            around = () if near is None else neighbour_domains(gang.levels, near, domain)
             yield from self._pod_attempts.warm_up(pod, now_ns)
-            result = self._pod_attempts.evaluate(pod, overlay, now_ns, domain)
+            for nodes in (*around, domain):
+                search.operations += operations
+                search.evaluations += 1
+                yield evaluation_cost(len(core.cache.nodes), operations)
+                result = self._pod_attempts.evaluate(pod, overlay, now_ns, nodes)
+                if isinstance(result, AttemptSuccess):
+                    break
             if isinstance(result, AttemptSuccess):
+                neighbours.add(pod.pod, result.node)
                 if trial is not None:
                     trial.add(core.quotas.charge_of(pod.pod))
                 result = replace(

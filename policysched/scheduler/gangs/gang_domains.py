@@ -6,10 +6,12 @@ nowhere, or only where the others do not fit, the domains of later members follo
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
-from policysched.evaluate import TopologyDomain
+from policysched.evaluate import TopologyDomain, nested_domain
+from policysched.lang.ir.program import TopologyLevel
 from policysched.model.identifiers import PodUid
+from policysched.model.nodes import Node
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.preemption.nominations import nominated_overlay
 from policysched.scheduler.queue.entries import PendingPod
@@ -19,21 +21,22 @@ from policysched.scheduler.queue.gangs import QueuedGang
 def candidate_domains(
     core: SchedulerCore,
     gang: QueuedGang,
-    key: str,
+    keys: Sequence[str],
     equivalence_keys: Mapping[PodUid, Hashable],
     now_ns: int,
-    except_values: Collection[str] = (),
+    except_domains: Collection[TopologyDomain] = (),
 ) -> Iterator[TopologyDomain]:
-    """Domains feasible for the first member, then those feasible only for later members.
+    """Domains feasible for the first member, then those feasible only for later members. `keys`: their labels, the
+    widest first.
 
     Members with the same entry in `equivalence_keys` share one verdict. Yields nothing if no domain
-    is feasible for any member, or only those of `except_values` are.
+    is feasible for any member, or only those of `except_domains` are.
     """
-    placed_value = _placed_domain(core, gang, key)
-    if placed_value is not None:
-        yield TopologyDomain(key, placed_value)
+    placed = _placed_domain(core, gang, keys)
+    if placed is not None:
+        yield placed
         return
-    members, yielded, tried_keys = gang.members_in_order(), set(except_values), set[Hashable]()
+    members, yielded, tried_keys = gang.members_in_order(), set(except_domains), set[Hashable]()
     requests = members[0].pod.requests
     same_requests = all(other.pod.requests == requests for other in members)
     for member in members:
@@ -43,62 +46,67 @@ def candidate_domains(
         if sum(equivalence_keys[other.uid] not in tried_keys for other in members) < gang.needed_count:
             return
         tried_keys.add(equivalence_keys[member.uid])
-        for value in _feasible_domains(core, gang, member, key, gang.needed_count, same_requests, now_ns):
-            if value not in yielded:
-                yielded.add(value)
-                yield TopologyDomain(key, value)
+        for domain in _feasible_domains(core, gang, member, keys, gang.needed_count, same_requests, now_ns):
+            if domain not in yielded:
+                yielded.add(domain)
+                yield domain
 
 
-def closest_domain(core: SchedulerCore, gang: QueuedGang, key: str, now_ns: int) -> TopologyDomain | None:
+def closest_domain(
+    core: SchedulerCore, gang: QueuedGang, keys: Sequence[str], now_ns: int
+) -> TopologyDomain | None:
     """The domain with room for most members, by cpu, memory and the number of pods, of those where the first member
     fits; None: there is none, members are unequal, or placed members fix the domain.
     """
     members = gang.members_in_order()
     first = members[0]
-    if _placed_domain(core, gang, key) is not None or any(
+    if _placed_domain(core, gang, keys) is not None or any(
         other.pod.requests != first.pod.requests for other in members
     ):
         return None
 
-    def domains(pods_needed: int) -> tuple[str, ...]:
-        return _feasible_domains(core, gang, first, key, pods_needed, True, now_ns)
+    def domains(pods_needed: int) -> list[TopologyDomain]:
+        return _feasible_domains(core, gang, first, keys, pods_needed, True, now_ns)
 
     low, high = 0, gang.needed_count  # some domain takes `low` members, and none is known to take `high`
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if domains(middle) else (low, middle)
-    return TopologyDomain(key, domains(low)[0]) if low else None
+    return domains(low)[0] if low else None
 
 
 def _feasible_domains(
     core: SchedulerCore,
     gang: QueuedGang,
     member: PendingPod,
-    key: str,
+    keys: Sequence[str],
     pods_needed: int,
     same_requests: bool,
     now_ns: int,
-) -> tuple[str, ...]:
-    return core.evaluator.candidate_domains(
+) -> list[TopologyDomain]:
+    found = core.evaluator.candidate_domains(
         core.plan(member.policy),
         member.pod,
-        key,
+        keys,
         **core.evaluation_inputs(member, now_ns),
         overlay=nominated_overlay(core, member.pod, excluding=gang.pending_members.keys())
         or core.evaluator.overlay(),
         pods_needed=pods_needed,
         same_requests=same_requests,
     )
+    return [_domain(keys, values) for values in found]
 
 
-def preemption_domains(core: SchedulerCore, gang: QueuedGang, key: str, now_ns: int) -> list[TopologyDomain]:
+def preemption_domains(
+    core: SchedulerCore, gang: QueuedGang, keys: Sequence[str], now_ns: int
+) -> list[TopologyDomain]:
     """Domains with nodes where preemption could help the first member.
 
     The domain that the gang is nominated to comes first, then by number of such nodes, descending.
     """
-    placed_value = _placed_domain(core, gang, key)
-    if placed_value is not None:
-        return [TopologyDomain(key, placed_value)]
+    placed = _placed_domain(core, gang, keys)
+    if placed is not None:
+        return [placed]
     first = gang.members_in_order()[0]
     dry_run = core.evaluator.dry_run(
         core.plan(first.policy),
@@ -107,25 +115,60 @@ def preemption_domains(core: SchedulerCore, gang: QueuedGang, key: str, now_ns: 
         overlay=nominated_overlay(core, first.pod, excluding=gang.pending_members.keys())
         or core.evaluator.overlay(),
     )
-    labels = [core.cache.nodes[node].labels.get(key) for node in dry_run.potential_or_feasible_nodes]
-    counts = Counter(value for value in labels if value is not None)
+    counts = Counter(
+        values
+        for node in dry_run.potential_or_feasible_nodes
+        if (values := _label_values(core.cache.nodes[node], keys)) is not None
+    )
     nominated = [
         core.cache.nominated[uid].nominated_node
         for uid in gang.pending_members
         if uid in core.cache.nominated
     ]
     nodes = [core.cache.nodes[node] for node in nominated if node in core.cache.nodes]
-    nominated_values = {node.labels.get(key) for node in nodes}
-    order = sorted(counts, key=lambda value: (value not in nominated_values, -counts[value], value))
-    return [TopologyDomain(key, value) for value in order]
+    nominated_values = {_label_values(node, keys) for node in nodes}
+    order = sorted(counts, key=lambda values: (values not in nominated_values, -counts[values], values))
+    return [_domain(keys, values) for values in order]
 
 
-def _placed_domain(core: SchedulerCore, gang: QueuedGang, key: str) -> str | None:
-    """The domain with most placed members; None if none is placed on a node with the label."""
-    domains = Counter[str]()
+def neighbour_domains(
+    levels: Sequence[TopologyLevel], neighbour: Node, domain: TopologyDomain | None
+) -> Iterator[TopologyDomain]:
+    """Domains around a neighbour's node inside of `domain`, the narrowest first: those of the levels that `domain` does
+    not fix."""
+    depth, outer = 0, domain
+    while outer is not None:
+        depth, outer = depth + 1, outer.outer
+    for end in range(len(levels), depth, -1):
+        keys = [level.key for level in levels[depth:end]]
+        values = _label_values(neighbour, keys)
+        if values is not None:
+            yield _domain(keys, values, domain)
+
+
+def _placed_domain(core: SchedulerCore, gang: QueuedGang, keys: Sequence[str]) -> TopologyDomain | None:
+    """The domain with most placed members; None if none is placed on a node with the labels."""
+    domains = Counter[tuple[str, ...]]()
     for uid in gang.placed_members:
         placement = core.cache.ledger.placement(uid)
         node = None if placement is None else core.cache.nodes.get(placement.node)
-        if node is not None and key in node.labels:
-            domains[node.labels[key]] += 1
-    return max(domains, key=lambda value: (domains[value], value), default=None)
+        values = None if node is None else _label_values(node, keys)
+        if values is not None:
+            domains[values] += 1
+    if not domains:
+        return None
+    return _domain(keys, max(domains.items(), key=lambda item: (item[1], item[0]))[0])
+
+
+def _label_values(node: Node, keys: Sequence[str]) -> tuple[str, ...] | None:
+    """None where the node lacks one of the labels."""
+    values = tuple(node.labels[key] for key in keys if key in node.labels)
+    return values if len(values) == len(keys) else None
+
+
+def _domain(
+    keys: Sequence[str], values: Sequence[str], outer: TopologyDomain | None = None
+) -> TopologyDomain:
+    domain = nested_domain(keys, values, outer)
+    assert domain is not None, "a domain has at least one label"
+    return domain

@@ -16,14 +16,15 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 from policysched.cluster.budgets import budgets_after_evicting
-from policysched.evaluate import DryRun, Overlay, TopologyDomain
+from policysched.evaluate import DryRun, NodeSelection, Overlay, TopologyDomain
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.gang_domains import preemption_domains
 from policysched.scheduler.gangs.member_order import largest_first, members_in_attempt_order
-from policysched.scheduler.outcome import AttemptSuccess
+from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
 from policysched.scheduler.preemption.best_first_search import (
     BestFirstSearch,
     find_best_candidate,
@@ -55,6 +56,8 @@ from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.steps import Steps, evaluation_cost
 from policysched.scheduler.unschedulable_message import unavailable_message
 
+SEARCH_ENDED = "(not all placements were tried; settings: scheduling.gang_backtracks_max)"
+
 _DOMAINS_MAX, _DOMAINS_SUFFICIENT = 16, 4
 """Limits of the search over domains: how many are tried at most, and how many placements suffice."""
 
@@ -71,11 +74,11 @@ def find_gang_placement(
     core: SchedulerCore, gang: QueuedGang, context: GangSearchContext, now_ns: int
 ) -> Steps[GangPlacement | NoGangPlacement]:
     """Search with preemption, for as many members as are needed. The gang does not fit as it is."""
-    if gang.topology is None:
+    if not gang.required_keys:
         return (yield from _search_domain(core, gang, None, context, now_ns))
     outcomes: list[GangPlacement | NoGangPlacement] = []
     placements: list[GangPlacement] = []
-    for domain in preemption_domains(core, gang, gang.topology, now_ns)[:_DOMAINS_MAX]:
+    for domain in preemption_domains(core, gang, gang.required_keys, now_ns)[:_DOMAINS_MAX]:
         outcome = yield from _search_domain(core, gang, domain, context, now_ns)
         if isinstance(outcome, GangPlacement):
             placements.append(outcome)
@@ -85,7 +88,7 @@ def find_gang_placement(
         if len(placements) == _DOMAINS_SUFFICIENT:
             break
     if not outcomes:
-        no_domain = TopologyDomain(gang.topology, None)
+        no_domain = TopologyDomain(gang.required_keys[-1], None)
         outcomes.append((yield from _search_domain(core, gang, no_domain, context, now_ns)))
     return min(placements, key=lambda placement: placement.disruption) if placements else outcomes[0]
 
@@ -97,14 +100,69 @@ def _search_domain(
     context: GangSearchContext,
     now_ns: int,
 ) -> Steps[GangPlacement | NoGangPlacement]:
-    """Members in queue order; without a placement, the largest first."""
+    """Members in queue order; without a placement, the largest first with backtracking, as in a search without evictions."""
     members = members_in_attempt_order(core, gang)
     outcome = yield from _GangSearch(core, gang, members, domain, context, now_ns).run()
     by_size = largest_first(core, gang)
     if by_size is None or isinstance(outcome, GangPlacement) or outcome.victims_terminating:
         return outcome
-    second = yield from _GangSearch(core, gang, by_size, domain, context, now_ns).run()
-    return second if isinstance(second, GangPlacement) or second.victims_terminating else outcome
+    trial = _EvictingTrial(core, gang, by_size, domain, context, now_ns)
+    limit = BacktrackLimit(core.limits.gang_backtracks_max)
+    keys, needed = context.equivalence_keys, gang.needed_count
+    fits = yield from BacktrackingSearch(by_size, keys, needed, needed, domain, limit, trial).run()
+    if trial.stopped is not None:
+        return trial.stopped
+    if fits is not None:
+        return GangPlacement(tuple(trial.search.placements))
+    if limit.exceeded:
+        return replace(outcome, message=f"{outcome.message} {SEARCH_ENDED}")
+    return outcome
+
+
+@dataclass(slots=True)
+class _EvictingTrial:
+    """A hypothetical cluster for `BacktrackingSearch`, on which a member that fits nowhere evicts pods. `stopped`: the
+    search has to wait for victims of an earlier attempt."""
+
+    core: SchedulerCore
+    gang: QueuedGang
+    members: list[PendingPod]
+    domain: TopologyDomain | None
+    context: GangSearchContext
+    now_ns: int
+    search: "_GangSearch" = field(init=False)
+    stopped: NoGangPlacement | None = field(init=False, default=None)
+    found: dict[tuple[PodUid, NodeName], MemberPlacement] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.search = _GangSearch(self.core, self.gang, self.members, self.domain, self.context, self.now_ns)
+
+    def evaluate_in_steps(
+        self, pod: PendingPod, nodes: NodeSelection | None
+    ) -> Steps[AttemptSuccess | AttemptFailure]:
+        search = self.search
+        search.domain = nodes
+        search.candidate_cache.clear()  # it may have candidates on nodes that were tried
+        yield search._evaluation_cost(pod)
+        outcome = NoGangPlacement("") if self.stopped is not None else (yield from search._place_member(pod))
+        if isinstance(outcome, MemberPlacement):
+            self.found[pod.uid, outcome.node] = outcome
+            return AttemptSuccess(outcome.node, 0, 0, 0)
+        if outcome.victims_terminating:
+            self.stopped = outcome
+        return AttemptFailure("Unschedulable", outcome.message, 0, {}, frozenset(), None)
+
+    def place(self, pod: PendingPod, success: AttemptSuccess) -> AttemptSuccess:
+        self.search._apply_placement(self.found[pod.uid, success.node])
+        return success
+
+    def take_back(self, pod: PendingPod, success: AttemptSuccess) -> bool:
+        """Never alone: victims do not return to an overlay."""
+        del pod, success
+        return False
 
 
 @dataclass(slots=True)
@@ -123,7 +181,7 @@ class _GangSearch:
     core: SchedulerCore
     gang: QueuedGang
     members: list[PendingPod]
-    domain: TopologyDomain | None
+    domain: NodeSelection | None
     context: GangSearchContext
     now_ns: int
     overlay: Overlay = field(init=False)

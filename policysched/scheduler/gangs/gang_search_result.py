@@ -29,6 +29,7 @@ class GangSearchResult:
     domains_tried: int | None = None  # by this attempt and those that it continues; None: all
     ends_round: bool = False  # all domains were tried, in several attempts
     backtracks_exceeded: bool = False
+    shortage: str | None = None  # what enough members lack of the resources that start together
 
 
 def gang_message(
@@ -39,6 +40,11 @@ def gang_message(
     The first equivalence class without a node represents all; `preemption` is appended to it.
     """
     first = next(iter(search.failures.values()), None)
+    if search.shortage is not None and first is not None:
+        return (
+            first.reason,
+            f"gang {gang.name}: the members that fit now request {search.shortage}: {first.message}",
+        )
     if first is None:
         return "PolicyPending", gang.full_message
     message = first.message
@@ -51,7 +57,7 @@ def gang_message(
         return first.reason, f"gang {gang.name}: quotas admit {admitted} of {gang.minimum} members: {message}"
     count, domain = len(search.fits) + len(gang.placed_members), ""
     if search.domain is not None and search.domain.value is not None:
-        domain = f" in {search.domain.key}={search.domain.value}"
+        domain = f" in {search.domain.name}"
     if search.domains_tried is not None:
         domain += f" (only {search.domains_tried} domains were tried yet; the next attempts try the others)"
     if search.backtracks_exceeded:

@@ -4,13 +4,17 @@ from collections.abc import Mapping
 from itertools import chain
 
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.gangs.neighbours import rank_of
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gangs import QueuedGang
 
 
 def members_in_attempt_order(core: SchedulerCore, gang: QueuedGang) -> list[PendingPod]:
-    """Nominated members first, then queue order."""
-    return sorted(gang.members_in_order(), key=lambda pod: pod.uid not in core.cache.nominated)
+    """Nominated members first, then queue order; with topology levels by rank, and queue order among equal ones."""
+    members = gang.members_in_order()
+    if gang.levels:
+        members.sort(key=lambda pod: _rank_key(pod))
+    return sorted(members, key=lambda pod: pod.uid not in core.cache.nominated)
 
 
 def largest_first(core: SchedulerCore, gang: QueuedGang) -> list[PendingPod] | None:
@@ -36,3 +40,8 @@ def largest_first(core: SchedulerCore, gang: QueuedGang) -> list[PendingPod] | N
         return member.uid not in core.cache.nominated, -largest, -total
 
     return sorted(members, key=key)
+
+
+def _rank_key(member: PendingPod) -> tuple[bool, int]:
+    rank = rank_of(member.pod)
+    return (True, 0) if rank is None else (False, rank)

@@ -12,7 +12,7 @@ from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess, reject
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
-from policysched.scheduler.steps import evaluation_cost
+from policysched.scheduler.steps import Steps, evaluation_cost
 
 
 class MemberTrial:
@@ -50,10 +50,13 @@ class MemberTrial:
             return reject_for_quota(refusal.message)
         return self._attempts.evaluate(pod, self._overlay, self._now_ns, nodes)
 
-    def cost(self, pod: PendingPod) -> int:
-        """Of one evaluation, in the units of `steps`."""
+    def evaluate_in_steps(
+        self, pod: PendingPod, nodes: NodeSelection | None
+    ) -> Steps[AttemptSuccess | AttemptFailure]:
+        """The same, as one step."""
         core = self._core
-        return evaluation_cost(len(core.cache.nodes), core.evaluator.decision_cost(pod.pod))
+        yield evaluation_cost(len(core.cache.nodes), core.evaluator.decision_cost(pod.pod))
+        return self.evaluate(pod, nodes)
 
     def place(self, pod: PendingPod, success: AttemptSuccess) -> AttemptSuccess:
         """Place the member. Returns the result with its prebind work."""

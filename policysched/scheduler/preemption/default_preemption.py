@@ -14,7 +14,7 @@ Source: DefaultPreemption of kube-scheduler 1.37.
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
-from policysched.evaluate import DryRun, Overlay, TopologyDomain
+from policysched.evaluate import DryRun, NodeSelection, Overlay
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.commands import Evict, Log, ReportPolicyEvent, ReportPreempted, Victim
@@ -56,7 +56,7 @@ from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.steps import Steps
 from policysched.scheduler.unschedulable_message import unavailable_message
 
-EvaluateMember = Callable[[PendingPod, Overlay, TopologyDomain | None], AttemptSuccess | AttemptFailure]
+EvaluateMember = Callable[[PendingPod, Overlay, NodeSelection | None], AttemptSuccess | AttemptFailure]
 AddToOverlay = Callable[[PendingPod, NodeName, Overlay], object]
 FindGangPlacement = Callable[
     [SchedulerCore, QueuedGang, GangSearchContext, int], Steps[GangPlacement | NoGangPlacement]

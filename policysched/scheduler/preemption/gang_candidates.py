@@ -6,7 +6,7 @@
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
-from policysched.evaluate import Overlay, TopologyDomain
+from policysched.evaluate import NodeSelection, Overlay
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
@@ -74,5 +74,5 @@ class GangSearchContext:
     eviction_blocked: Callable[[Pod], bool]
     is_terminating: Callable[[PodUid], bool]
     started_ns: Callable[[PodUid], int | None]
-    evaluate: Callable[[PendingPod, Overlay, TopologyDomain | None], AttemptSuccess | AttemptFailure]
+    evaluate: Callable[[PendingPod, Overlay, NodeSelection | None], AttemptSuccess | AttemptFailure]
     add_to_overlay: Callable[[PendingPod, NodeName, Overlay], object]

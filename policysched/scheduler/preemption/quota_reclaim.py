@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from policysched.cluster.budgets import split_by_budget
 from policysched.evaluate.plan.quotas import QuotaCharge
+from policysched.lang.ir.program import DisruptionMode
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.core import SchedulerCore
@@ -132,7 +133,7 @@ class ReclaimSearch:
         if gang is None or not keeps_minimum(gang):
             return [charged]
         left = [uid for uid in gang.placed_members if uid not in self.victims and uid != charged.pod.uid]
-        if len(left) >= gang.minimum:
+        if len(left) >= gang.minimum and gang.disruption is not DisruptionMode.ALL:
             return [charged]
         members = [self.book.charged(uid) for uid in left]
         return [charged, *(member for member in members if member is not None)]

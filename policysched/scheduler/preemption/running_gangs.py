@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from policysched.cluster.budgets import split_by_budget
 from policysched.lang.ir.program import DisruptionMode, GangMode, OnTimeout
 from policysched.model.identifiers import PodUid
+from policysched.model.pod_groups import PodGroupKey
 from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.core import SchedulerCore
@@ -46,10 +47,13 @@ class RunningGangs:
         self._core = core
         self._is_leaving = is_leaving
         self._known: dict[GangId, RunningGang] = {}
+        self._known_groups: dict[PodGroupKey, RunningGang] = {}
 
     def __call__(self, pod: Pod) -> RunningGang | None:
         gang = self._core.gangs.gang_of(pod.uid)
-        if gang is None or not keeps_minimum(gang):
+        if gang is None:
+            return self._group_of_another_scheduler(pod)
+        if not keeps_minimum(gang):
             return None
         running = self._known.get(gang.id)
         if running is None:
@@ -57,6 +61,19 @@ class RunningGangs:
             members = {uid: pods[uid].pod for uid in gang.placed_members if not self._is_leaving(uid)}
             minimum = len(members) if gang.disruption is DisruptionMode.ALL else gang.minimum
             running = self._known[gang.id] = RunningGang(members, minimum)
+        return running if pod.uid in running.members else None
+
+    def _group_of_another_scheduler(self, pod: Pod) -> RunningGang | None:
+        """The PodGroup of a pod that no running policy counts in a gang, if the group asks to be preempted together."""
+        if pod.group is None or pod.group.disruption != "all":
+            return None
+        running = self._known_groups.get(pod.group.key)
+        if running is None:
+            named = (observed.pod.uid for observed in self._core.cache.pod_groups.members(pod.group.key))
+            placed = (self._core.cache.ledger.placement(uid) for uid in named)
+            members = {place.pod.uid: place.pod for place in placed if place is not None}
+            members = {uid: member for uid, member in members.items() if not self._is_leaving(uid)}
+            running = self._known_groups[pod.group.key] = RunningGang(members, len(members))
         return running if pod.uid in running.members else None
 
 

@@ -6,12 +6,14 @@ Finished, terminating, gated and rejected pods do not count. `scheduler.enqueue`
 the queue and `gangs.gang_attempt` places them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from policysched.evaluate import GangTerms
-from policysched.lang.ir.program import GangMode, OnTimeout
+from policysched.evaluate import GangTerms, TopologyDomain
+from policysched.lang.ir.attributes import resource_type
+from policysched.lang.ir.program import GangMode, OnTimeout, TopologyLevel
+from policysched.lang.types.units import format_value
 from policysched.model.identifiers import AnyClaim, PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
@@ -39,14 +41,17 @@ class QueuedGang(QueueEntry):
     __slots__ = (
         "_by_age",
         "_by_order",
+        "_levels",
         "_maxima",
         "_minima",
+        "_requested",
         "_timeouts",
         "best_effort",
         "disagreement_reported",
         "disruption",
         "domains_tried",
         "id",
+        "min_resources",
         "mode",
         "on_timeout",
         "overdue",
@@ -54,7 +59,6 @@ class QueuedGang(QueueEntry):
         "placed_members",
         "restarted_ns",
         "terms",
-        "topology",
         "unqueued_members",
     )
 
@@ -63,7 +67,6 @@ class QueuedGang(QueueEntry):
         self.id = gang_id
         self.mode = terms.mode
         self.on_timeout = terms.on_timeout
-        self.topology = terms.topology
         self.disruption = terms.disruption
         self.pending_members: dict[PodUid, PendingPod] = {}
         # Members of `pending_members` that have no queue entry of their own.
@@ -72,12 +75,15 @@ class QueuedGang(QueueEntry):
         self.terms: dict[PodUid, GangTerms] = {}
         self.best_effort = False
         self.overdue = False  # timed out; one more attempt before `on_timeout` applies
-        self.domains_tried: frozenset[str] = frozenset()  # the next attempt leaves them out
+        self.domains_tried: frozenset[TopologyDomain] = frozenset()  # the next attempt leaves them out
         self.restarted_ns = 0
         self.disagreement_reported = False
+        self.min_resources = terms.min_resources
+        self._requested: list[int] = [0] * len(terms.min_resources)
         self._minima: dict[int, int] = {}
         self._maxima: dict[int | None, int] = {}
         self._timeouts: dict[int | None, int] = {}
+        self._levels: dict[tuple[TopologyLevel, ...], int] = {}
         self._by_order: MovableHeap[PendingPod] = MovableHeap()
         self._by_age: MovableHeap[PendingPod] = MovableHeap()
 
@@ -126,12 +132,51 @@ class QueuedGang(QueueEntry):
         return tuple(sorted(self._minima)) if len(self._minima) > 1 else ()
 
     @property
+    def levels(self) -> tuple[TopologyLevel, ...]:
+        """The topology levels, widest first; if members disagree, those that most of them name."""
+        return max(self._levels, key=lambda levels: (self._levels[levels], _level_keys(levels)), default=())
+
+    @property
+    def required_keys(self) -> tuple[str, ...]:
+        """The labels on which the nodes of all members must agree."""
+        return tuple(level.key for level in self.levels if level.required)
+
+    @property
+    def differing_levels(self) -> tuple[tuple[TopologyLevel, ...], ...]:
+        """The levels that members name; empty if they agree."""
+        return tuple(sorted(self._levels, key=_level_keys)) if len(self._levels) > 1 else ()
+
+    @property
     def member_count(self) -> int:
         return len(self.pending_members) + len(self.placed_members)
 
     @property
     def has_quorum(self) -> bool:
-        return self.best_effort or self.member_count >= self.minimum
+        if self.best_effort:
+            return True
+        return self.member_count >= self.minimum and self._lacking(self._requested) is None
+
+    @property
+    def incomplete_message(self) -> str:
+        """Why an incomplete gang waits."""
+        lacking = self._lacking(self._requested)
+        if self.member_count >= self.minimum and lacking is not None:
+            return f"gang {self.name}: its {self.member_count} members request {lacking}"
+        return f"gang {self.name}: only {self.member_count} of the {self.minimum} needed members exist"
+
+    def shortage(self, uids: Iterable[PodUid]) -> str | None:
+        """What the placed members and these lack of the resources that start together; None: nothing."""
+        if not self.min_resources or self.needed_count == 0:
+            return None
+        together = [self.terms[uid].requests for uid in (*self.placed_members, *uids)]
+        return self._lacking([sum(amounts) for amounts in zip(*together, strict=True)])
+
+    def _lacking(self, requested: Sequence[int]) -> str | None:
+        for (resource, needed), amount in zip(self.min_resources, requested, strict=False):
+            if amount < needed:
+                have, least = (format_value(value, resource_type(resource)) for value in (amount, needed))
+                return f"{have} of at least {least} {resource} (minResources)"
+        return None
 
     @property
     def needed_count(self) -> int:
@@ -188,14 +233,28 @@ class QueuedGang(QueueEntry):
         self.unqueued_members.pop(uid, None)
         self.placed_members.pop(uid, None)
         terms = self.terms.pop(uid)
+        if terms.min_resources == self.min_resources:
+            self._requested = [
+                have - gone for have, gone in zip(self._requested, terms.requests, strict=True)
+            ]
         _decrement(self._minima, terms.minimum)
         _decrement(self._maxima, terms.maximum)
         _decrement(self._timeouts, terms.timeout_ns)
+        _decrement(self._levels, terms.levels)
 
     def _count_terms(self, uid: PodUid, terms: GangTerms) -> None:
         assert uid not in self.terms, f"{uid} is in gang {self.name} already"
         self.terms[uid] = terms
-        self.topology, self.disruption = terms.topology, terms.disruption
+        self.disruption = terms.disruption
+        self._levels[terms.levels] = self._levels.get(terms.levels, 0) + 1
+        if terms.min_resources != self.min_resources:
+            self.min_resources = terms.min_resources
+            known = [
+                other.requests for other in self.terms.values() if other.min_resources == terms.min_resources
+            ]
+            self._requested = [sum(amounts) for amounts in zip(*known, strict=True)]
+        else:
+            self._requested = [sum(pair) for pair in zip(self._requested, terms.requests, strict=True)]
         self._minima[terms.minimum] = self._minima.get(terms.minimum, 0) + 1
         self._maxima[terms.maximum] = self._maxima.get(terms.maximum, 0) + 1
         self._timeouts[terms.timeout_ns] = self._timeouts.get(terms.timeout_ns, 0) + 1
@@ -309,6 +368,10 @@ class GangRegistry:
 
 def _order(pod: PendingPod) -> tuple[object, ...]:
     return pod.order_key
+
+
+def _level_keys(levels: tuple[TopologyLevel, ...]) -> tuple[tuple[str, bool], ...]:
+    return tuple((level.key, level.required) for level in levels)
 
 
 def _decrement(counts: dict[Value, int], value: Value) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import tempfile
+from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -12,9 +13,9 @@ from rich.console import Console
 
 from tests.bench.beside.report import page, plot, ratios, rows, table
 from tests.bench.beside.rounds import SCHEDULERS, Turn, take_turn
-from tests.bench.beside.workloads import PLACED_BEFORE, WORKLOADS
-from tests.bench.beside.world import world
-from tests.controlplane.cluster import ControlPlane
+from tests.bench.beside.workloads import GANG_SIZES, PLACED_BEFORE, WORKLOADS
+from tests.bench.beside.world import POD_GROUPS_VERSION, world
+from tests.controlplane.cluster import NO_FEATURES, ControlPlane, Features
 from tests.controlplane.programs import Programs, find_programs
 from tests.e2e.deployed import PLAIN, Deployed
 
@@ -26,8 +27,8 @@ from tests.e2e.deployed import PLAIN, Deployed
     "--workload",
     multiple=True,
     type=click.Choice(list(WORKLOADS)),
-    default=tuple(name for name in WORKLOADS if name not in PLACED_BEFORE),
-    help="All of them unless said, but those beside hostile pods.",
+    default=tuple(name for name in WORKLOADS if name not in PLACED_BEFORE and name not in GANG_SIZES),
+    help="All of them unless said, but those beside hostile pods and those of PodGroups, which need a feature gate.",
 )
 @click.option("--turns", type=int, default=3, show_default=True, help="Of each scheduler.")
 @click.option("--only", type=click.Choice(list(SCHEDULERS)), help="Just one of them.")
@@ -71,6 +72,17 @@ def main(
         (docs / "benchmarks.svg").write_text(plot(taken))
 
 
+def _has_gangs(workloads: Iterable[str]) -> bool:
+    return any(workload in GANG_SIZES for workload in workloads)
+
+
+def _features(workloads: Iterable[str]) -> Features:
+    """PodGroups are off by default."""
+    return (
+        Features({"GenericWorkload": True}, (POD_GROUPS_VERSION,)) if _has_gangs(workloads) else NO_FEATURES
+    )
+
+
 async def _measure(
     console: Console,
     programs: Programs,
@@ -82,9 +94,12 @@ async def _measure(
     profile: Path | None,
 ) -> list[Turn]:
     taken = []
-    with tempfile.TemporaryDirectory() as folder, ControlPlane(programs) as control_plane:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ControlPlane(programs, features=_features(workloads)) as control_plane,
+    ):
         deployed = Deployed(control_plane, Path(folder))
-        deployed.put_policies(main=PLAIN)
+        deployed.put_policies(main=PLAIN + ("include pod_groups\n" if _has_gangs(workloads) else ""))
         async with world(control_plane) as measured:
             await measured.add_nodes(nodes)
             for workload, number, name in product(workloads, range(turns), (only,) if only else SCHEDULERS):

@@ -58,8 +58,14 @@ WORKLOADS: dict[str, Callable[[int], Json]] = {
     "required affinity": _together,
     "preferred affinity": _rather_together,
     HOSTILE: lambda _: {},
+    "PodGroups of 3": lambda _: {},
+    "PodGroups of 1,000": lambda _: {},
 }
 """Further fields of the spec of the pod with this number, by workload name."""
+
+
+GANG_SIZES: Mapping[str, int] = {"PodGroups of 3": 3, "PodGroups of 1,000": 1000}
+"""By workload, how many pods a PodGroup has; all of them start together."""
 
 
 def _hostile() -> Json:

@@ -8,13 +8,14 @@ from contextlib import asynccontextmanager
 import aiohttp
 import orjson
 
-from tests.bench.beside.workloads import HOSTILE_PODS, PLACED_BEFORE, WORKLOADS, label
+from tests.bench.beside.workloads import GANG_SIZES, HOSTILE_PODS, PLACED_BEFORE, WORKLOADS, label
 from tests.controlplane.api import Json
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import pod, ready_node
 
 AT_ONCE = 32
 ZONES = 3
+POD_GROUPS_VERSION = "scheduling.k8s.io/v1beta1"
 PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -24,6 +25,7 @@ class World:
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self.session = session
         self.url = url
+        self._rounds = 0
 
     async def add_nodes(self, count: int) -> None:
         """Create nodes with 32 cores, 64 GiB and 110 pods each, in three zones."""
@@ -42,6 +44,7 @@ class World:
     async def add_pods(self, count: int, *, scheduler: str, workload: str) -> None:
         """Create pods with 100m and 64 MiB each, and the fields of the workload."""
         besides = WORKLOADS[workload]
+        groups = await self._add_pod_groups(count, workload)
         for number in range(HOSTILE_PODS if workload in PLACED_BEFORE else 0):
             spec = PLACED_BEFORE[workload]()
             hostile = pod(f"hostile-{number}", nodeName=f"node-{number:05}", **spec)
@@ -50,9 +53,31 @@ class World:
         async def add(number: int) -> None:
             made = pod(f"bench-{number:05}", schedulerName=scheduler, **besides(number))
             made["metadata"]["labels"] = {"group": label(number)}
+            if groups:
+                made["spec"]["schedulingGroup"] = {"podGroupName": groups[number // GANG_SIZES[workload]]}
             await self._send("POST", PODS, made)
 
         await _each(range(count), add)
+
+    async def _add_pod_groups(self, count: int, workload: str) -> list[str]:
+        """Create a PodGroup for each `GANG_SIZES` pods, under new names in each round; the last one may be smaller."""
+        size = GANG_SIZES.get(workload)
+        if size is None:
+            return []
+        self._rounds += 1
+        path = f"/apis/{POD_GROUPS_VERSION}/namespaces/default/podgroups"
+        sizes = [min(size, count - start) for start in range(0, count, size)]
+        names = [f"gang-{self._rounds}-{number}" for number in range(len(sizes))]
+        for name, least in zip(names, sizes, strict=True):
+            spec = {"schedulingPolicy": {"gang": {"minCount": least}}}
+            group = {
+                "apiVersion": POD_GROUPS_VERSION,
+                "kind": "PodGroup",
+                "metadata": {"name": name},
+                "spec": spec,
+            }
+            await self._send("POST", path, group)
+        return names
 
     async def delete_pods(self) -> None:
         names = [item["metadata"]["name"] for item in (await self.get(PODS))["items"]]

@@ -50,7 +50,12 @@ def add_volumes(seed: int, case: Json) -> None:
                 "apiVersion": "storage.k8s.io/v1",
                 "kind": "CSIDriver",
                 "metadata": {"name": name},
-                "spec": {"storageCapacity": name == tracking, "attachRequired": True},
+                "spec": {
+                    "storageCapacity": name == tracking,
+                    "attachRequired": True,
+                    # Not drawn by the dice, so that what earlier seeds draw stays.
+                    **({"preventPodSchedulingIfMissing": True} if seed % 7 == 6 else {}),
+                },
             }
             for name in (driver, tracking)
         ),
