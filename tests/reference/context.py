@@ -62,7 +62,7 @@ class ExpressionContext:
     after_placement: bool = False
     aggregate_values: Mapping[Expr, Value] = field(default_factory=dict)
     cache: ClusterCache | None = None
-    cluster_counts: dict[tuple[int, int], int] = field(default_factory=dict)
+    cluster_counts: dict[tuple[int, int], Value] = field(default_factory=dict)
 
 
 ValueFunction = Callable[[Expr, ExpressionContext], Value]

@@ -270,6 +270,16 @@ def _state(expr: e.StateRef, context: ExpressionContext) -> Value:
 
 
 def _pod_total(expr: e.PodTotal, context: ExpressionContext) -> Value:
+    """Counted once for each pod where it is the same for all nodes."""
+    if expr.topology_key is not None:
+        return _counted_total(expr, context)
+    key = (id(expr), id(context.pod))
+    if key not in context.cluster_counts:
+        context.cluster_counts[key] = _counted_total(expr, context)
+    return context.cluster_counts[key]
+
+
+def _counted_total(expr: e.PodTotal, context: ExpressionContext) -> Value:
     """Counts one pod after the other."""
     pods = _placed_pods(expr, context) if expr.scope == "placed" else _cluster_pods(expr, context)
     if pods is None:
@@ -308,19 +318,13 @@ def _placed_pods(expr: e.PodTotal, context: ExpressionContext) -> list[tuple[Pod
 
 
 def _cluster_pods(expr: e.PodTotal, context: ExpressionContext) -> list[tuple[Pod, None]]:
-    assert context.cache is not None, "the checker rejects counting the cluster's pods here"
-    key = (id(expr), id(context.pod))
-    if key not in context.cluster_counts:
-        context.cluster_counts[key] = _counted_anywhere(expr, context, context.cache)
-    return context.cluster_counts[key]
-
-
-def _counted_anywhere(expr: e.CountPodsInCluster, context: ExpressionContext, cache: ClusterCache) -> int:
+    cache = context.cache
+    assert cache is not None, "the checker rejects counting the cluster's pods here"
     pods = {observed.pod.uid: observed.pod for observed in cache.pods.values() if not observed.deleting}
     if context.pod.uid not in cache.pods:
         pods[context.pod.uid] = context.pod
     if expr.scope == "all":
-        pods.update(context.cache.ended_pods.pods)
+        pods.update(cache.ended_pods.pods)
     return [(pod, None) for pod in pods.values()]
 
 
