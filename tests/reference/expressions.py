@@ -14,7 +14,6 @@ from fractions import Fraction
 from typing import assert_never
 from zoneinfo import ZoneInfo
 
-from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import ALL_NODES
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.declarations import Metric
