@@ -69,6 +69,20 @@ COUNTED_ANYWHERE = (
     'pod.labels["pool"] == other.labels["pool"] and other.priority >= pod.priority',
     'other.labels["pool"] != pod.labels["pool"] or other.requests.memory > pod.requests.memory',
 )
+COUNTED_ON_NODES = (
+    'other.node.labels["pool"] == "a"',
+    'other.node.labels["topology.kubernetes.io/zone"] == "z1" and other.priority >= pod.priority',
+    'other.node.name != "n1" or other.labels["gen"] == pod.labels["gen"]',
+)
+TOTALLED = {
+    "int": ("other.priority", 'other.requests["nvidia.com/gpu"]'),
+    "cpu": ("other.requests.cpu", "(other.requests.cpu + pod.requests.cpu)"),
+    "bytes": (
+        "other.requests.memory",
+        "(if other.priority > pod.priority then other.limits.memory else 1Gi)",
+    ),
+    "float": ("(other.priority * 0.1)",),
+}
 WINDOWS = (
     "Mon-Fri 07:00-19:00",
     "Mon 09:30-10:30, Sat 22:00-06:00",
@@ -201,9 +215,10 @@ def special(draw: Draw, kind: str, at: At, depth: int) -> str:
             whole = draw(st.sampled_from(("floor", "ceil", "round")))
             way = draw(st.sampled_from(("half_even", "half_up", "half_away", "trunc", "floor", "ceil")))
             scale = draw(st.sampled_from(("100", "0.5", "-10")))
+            bucketed = f"bucket({string(draw, at)}, {draw(st.sampled_from((1, 7, 100)))})"
             ranked = f'rank({string(draw, at)}, ["a", "1", "gold"])'
             rounded = f"round({inner} * {scale}, {way})"
-            return draw(st.sampled_from((f"{whole}({inner} * 100)", rounded, ranked)))
+            return draw(st.sampled_from((f"{whole}({inner} * 100)", rounded, ranked, bucketed)))
         case "ratio":
             of = draw(st.sampled_from(("cpu", "bytes", "int", "duration")))
             top, bottom = number(draw, of, at, depth - 1), number(draw, of, at, depth - 1)
@@ -225,6 +240,23 @@ def special(draw: Draw, kind: str, at: At, depth: int) -> str:
             return leaf(draw, kind, at)
 
 
+def a_total(draw: Draw, kind: str, at: At) -> str:
+    """A count or a sum over pods of the cluster, or of the node's domain."""
+    which = draw(st.sampled_from(("pods", "pods", "all pods", "placed pods", "placed pods", "pods in KEY")))
+    by_domain = which == "pods in KEY"
+    if by_domain and (not at.node or at.placed):
+        which, by_domain = "pods", False
+    if which == "placed pods" and at.placed:
+        which = "all pods"
+    on_nodes = which == "placed pods" or by_domain
+    conditions = (*COUNTED, *COUNTED_ANYWHERE, *(COUNTED_ON_NODES if on_nodes else ()))
+    which = which.replace("KEY", draw(st.sampled_from(('"topology.kubernetes.io/zone"', '"pool"'))))
+    summed = TOTALLED[kind] and draw(st.booleans())
+    inner = f"{draw(st.sampled_from(TOTALLED[kind]))} over {which}" if summed or kind != "int" else which
+    total = f"{'sum' if inner != which else 'count'}({inner} where {draw(st.sampled_from(conditions))})"
+    return f"({total} else {literal(draw, kind)})" if by_domain else total
+
+
 def leaf(draw: Draw, kind: str, at: At) -> str:
     """A name or an attribute of the type, or a ratio or float of literals if there is none."""
     found = [name for name, its in at.names.lets if its == kind]
@@ -235,9 +267,8 @@ def leaf(draw: Draw, kind: str, at: At) -> str:
         optional += [name for name, its in at.names.node_optional if its == kind]
         if kind == "int":
             found.append(f"count(pods on node where {draw(st.sampled_from(COUNTED))})")
-    if kind == "int" and at.shares:
-        which = draw(st.sampled_from(("pods", "pods", "all pods")))
-        found.append(f"count({which} where {draw(st.sampled_from((*COUNTED, *COUNTED_ANYWHERE)))})")
+    if kind in TOTALLED and at.shares:
+        found.append(a_total(draw, kind, at))
     if at.element and kind in OF_CARDS:
         found += [OF_CARDS[kind]] * 4
     elif kind in OF_CARDS:

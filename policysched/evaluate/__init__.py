@@ -23,7 +23,7 @@ from policysched.evaluate.plan.gang_terms import GangTerms
 from policysched.evaluate.plan.listing import Listing, listing
 from policysched.evaluate.plan.plan import Plan, compile_lazily
 from policysched.evaluate.plan.plan import compile_program as compile  # noqa: A004  # the seam's word
-from policysched.evaluate.plan.victims import VictimPredicate
+from policysched.evaluate.plan.victims import VictimChange, VictimPredicate
 from policysched.evaluate.topology_domains import (
     NodeSelection,
     OneNode,
@@ -47,6 +47,7 @@ __all__ = [
     "RemainingNodes",
     "TopologyDomain",
     "Verdict",
+    "VictimChange",
     "VictimPredicate",
     "VolumesToBind",
     "compile",

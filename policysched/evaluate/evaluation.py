@@ -212,13 +212,16 @@ class Evaluation:
                 for index in by.cluster_scores
                 if self.rules.scores[index].fingerprint(view) != self._fingerprints[index]
             }
+        differs = False
         for index in filters:
-            self._rejected[index, : snapshot.columns.size] = self.rules.filters[index].kernel.rejected(
-                snapshot.view()
-            )
+            rejected = self.rules.filters[index].kernel.rejected(snapshot.view())
+            before = self._rejected[index, : snapshot.columns.size]
+            differs |= not np.array_equal(before, rejected)
+            before[:] = rejected
         for index in scores:
             self._score_all(index, snapshot)
-        self._stale = bool(filters or scores)
+        # A total of a domain changes with most placements, and what it decides rarely does.
+        self._stale = differs or self._samples_changed or self._time_changed or bool(scores)
 
     def _fingerprints_of_filters(self, view: View) -> dict[int, Hashable]:
         return {

@@ -317,6 +317,7 @@ class Evaluator:
 
     def active_layers(self, plan: Plan, pod: Pod, *, now_ns: int, facts: QueuedPodInfo) -> tuple[int, ...]:
         """Indexes of the layers that apply to the pod on the present cluster."""
+        self._columns.refresh()
         return plan.active_layers(self._snapshots.eval_context(pod, facts, now_ns, {}, None))
 
     def cluster_read_key(self, plan: Plan, pod: Pod) -> Hashable:
@@ -364,6 +365,7 @@ class Evaluator:
         """What `evaluate` does first, in steps of one rule: for the first pod with these layers, and where a
         decision takes more than a few milliseconds, because of the pod or the policy. Nothing for other pods."""
         if plan.program.layers:
+            self._columns.refresh()
             context = self._snapshots.eval_context(pod, facts, now_ns, samples, None)
             yield from plan.lower_in_steps(plan.active_layers(context))
         is_sliced = (

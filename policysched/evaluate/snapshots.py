@@ -34,7 +34,7 @@ class SnapshotBuilder:
     def __init__(self, cache: ClusterCache) -> None:
         self.columns = Columns(cache)
         self._cache = cache
-        self._counts = ClusterPodCounter(cache)
+        self._counts = ClusterPodCounter(cache, self.columns)
         self._metric_columns: dict[tuple[str, Metric], MetricColumn] = {}
         self._overlay_loads: dict[Plan, OverlayLoad] = {}
 

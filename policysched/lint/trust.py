@@ -10,7 +10,7 @@ from typing import Any
 
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir.declarations import Input
-from policysched.lang.ir.expr import Attr, CountPodsInCluster, CountPodsOnNode, Expr, InputRef
+from policysched.lang.ir.expr import Attr, CountPodsOnNode, Expr, InputRef, PodTotal
 from policysched.lang.ir.expr_analysis import walk
 from policysched.lang.ir.layers import AmendRule, SetRule
 from policysched.lang.ir.program import Program
@@ -65,7 +65,7 @@ def _trusting_parts(name: str, when: Expr | None, condition: Expr | None) -> Ite
     if when is not None:
         yield "exemption", f"whether the filter `{name}` applies", when
     for part in () if condition is None else walk(condition):
-        if isinstance(part, CountPodsInCluster | CountPodsOnNode) and part.where is not None:
+        if isinstance(part, PodTotal | CountPodsOnNode) and part.where is not None:
             yield "quota", f"what the filter `{name}` counts", part.where
 
 

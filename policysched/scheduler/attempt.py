@@ -44,16 +44,14 @@ from policysched.scheduler.outcome import (
     with_preemption_skipped,
 )
 from policysched.scheduler.prebind import Prebinder, bind_command
-from policysched.scheduler.preemption.default_preemption import (
-    DefaultPreemption,
-    PreemptionStarted,
-)
+from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.preemption.post_filter_messages import (
     ClaimPostFilterMessage,
     claim_message,
     message_after_rejection,
 )
+from policysched.scheduler.preemption.preemption_result import PreemptionStarted
 from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.steps import Steps
@@ -402,8 +400,7 @@ class PodAttempts:
         if isinstance(preemption, PreemptionStarted):
             events = failure.requeue_events | PLACED_POD_EVENTS
             return replace(failure, message=message, requeue_events=events)
-        times = [time for time in (failure.valid_until_ns, preemption.valid_until_ns) if time is not None]
-        return replace(failure, message=message, valid_until_ns=min(times, default=None))
+        return failure.without_preemption(message, preemption.valid_until_ns, preemption.requeue_events)
 
     def record_failure(self, pod: PendingPod, failure: AttemptFailure, now_ns: int) -> None:
         self._core.records.counters.count_attempt("unschedulable", pod.policy)

@@ -10,6 +10,7 @@ from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.quotas.quota_books import QuotaRefusal
 from policysched.scheduler.unschedulable_message import filter_error_message, unavailable_message
 
@@ -29,6 +30,17 @@ class AttemptFailure:
     requeue_events: frozenset[ClusterEvent]
     valid_until_ns: int | None
     cause: RejectionCause | None = None
+
+    def without_preemption(
+        self, message: str, valid_until_ns: int | None, requeue_events: frozenset[ClusterEvent]
+    ) -> "AttemptFailure":
+        """The failure after a preemption that found nobody to evict, and may until then or after these events."""
+        return replace(
+            self,
+            message=message,
+            valid_until_ns=earlier_ns(self.valid_until_ns, valid_until_ns),
+            requeue_events=self.requeue_events | requeue_events,
+        )
 
 
 @dataclass(frozen=True, slots=True)

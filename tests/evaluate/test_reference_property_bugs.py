@@ -117,8 +117,8 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "deleted pods still count": (
         "counts",
-        "policysched.evaluate.columns.pod_counter._PodCountIndex._remove",
-        lambda _: always(None),
+        "policysched.evaluate.columns.pod_totals.PodTotals.adjust",
+        lambda right: lambda self, pod, node, by: right(self, pod, node, by) if by > 0 else None,
     ),
     "new pods are not indexed": (
         "counts",
@@ -127,12 +127,8 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "terminating pods never count": (
         "counts",
-        "policysched.evaluate.columns.pod_counter.ClusterPodCounter.count",
-        lambda right: (
-            lambda self, expr, program, context: right(
-                self, replace(expr, include_finished=False), program, context
-            )
-        ),
+        "policysched.evaluate.columns.pod_counter.ClusterPodCounter.total",
+        lambda right: lambda self, expr, *more: right(self, replace(expr, scope="active"), *more),
     ),
     "a pod waits for a metric that no rule reads for it": (
         "waiting for metrics",
@@ -146,17 +142,54 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "the pod itself does not count": (
         "counts",
-        "policysched.evaluate.columns.pod_counter._CountQuery.matches",
-        lambda _: always(False),
+        "policysched.evaluate.columns.pod_totals.PodQuery.amount_of_pod",
+        lambda _: always(0),
     ),
     "the residual condition is overlooked": (
         "counts",
-        "policysched.evaluate.columns.pod_counter._PodCountIndex.count",
-        lambda _: (
-            lambda self, _seen: sum(
-                group.count for groups in self._classes.values() for group in groups.values()
+        "policysched.evaluate.columns.pod_totals.PodQuery.amount",
+        lambda _: always(1),
+    ),
+    "buckets are of another hash": (
+        "texts",
+        "policysched.evaluate.vector.conditions.bucket_of",
+        lambda right: lambda text, count: right(text + "x", count),
+    ),
+    "a function of strings takes the next string": (
+        "texts",
+        "policysched.evaluate.vector.conditions._function_of_text",
+        lambda right: (
+            lambda machine, text, function, dtype: right(
+                machine, text, lambda value: function(value[1:]), dtype
             )
         ),
+    ),
+    "pods are counted by their node's former labels": (
+        "placed counts",
+        "policysched.evaluate.columns.pod_totals.PlacedPodTotals.relabel",
+        lambda _: always(None),
+    ),
+    "pods that come are not placed": (
+        "placed counts",
+        "policysched.evaluate.columns.pod_totals.PlacedPodTotals.adjust",
+        lambda right: lambda self, pod, node, by: right(self, pod, node, by) if by < 0 else None,
+    ),
+    "totals overlook an overlay": (
+        "placed counts",
+        "policysched.evaluate.columns.pod_totals.PodTotals.catch_up",
+        lambda _: always(None),
+    ),
+    "pods are counted by node and not by domain": (
+        "placed counts",
+        "policysched.evaluate.columns.pod_totals.PodTotals.__init__",
+        lambda right: (
+            lambda self, spec, *base: right(self, replace(spec, topology_key="kubernetes.io/hostname"), *base)
+        ),
+    ),
+    "a sum counts pods": (
+        "placed counts",
+        "policysched.evaluate.columns.pod_totals.exact_number",
+        lambda _: always(1),
     ),
     "elements that are not chosen are added": (
         "records",

@@ -15,6 +15,8 @@ CLAUSES = {
     "a missing label": 'victim.labels["pool"] == pod.labels["gen"]',
     "requests": "victim.requests.cpu <= pod.requests.cpu and not (victim.qos == Guaranteed)",
     "namespaces": "victim.namespace == namespace.name or victim.created > pod.created",
+    "the clock": 'now - victim.created > 5s or window("Mon 00:00-24:00", "UTC")',
+    "shares": "victim.namespace.share.cpu > namespace.share.memory or victim.namespace.share.memory > 10%",
     "owners": 'victim.owner.kind in ["Job", "ReplicaSet"] and victim.scheduler == pod.scheduler',
 }
 
@@ -30,10 +32,10 @@ def test_a_condition_allows_lower_priority_pods_for_which_the_reference_is_true(
     assert policy.preemption.victims is not None
     for preemptor in scene.pods:
         space = scene.cache.namespaces.get(preemptor.namespace)
-        allowed = compiled.may_evict(preemptor, space, scene.facts, scene.now_ns)
+        allowed = compiled.may_evict(preemptor, space, scene.facts, scene.now_ns, scene.cache.shares)
         for other in scene.pods:
             selected = selected_by_policy(
-                policy, preemptor, space, other, facts=scene.facts, now_ns=scene.now_ns
+                policy, preemptor, space, other, facts=scene.facts, now_ns=scene.now_ns, cache=scene.cache
             )
             assert allowed(other) == selected
 

@@ -29,7 +29,8 @@ _SAID_OF: dict[Owner, str] = {
     "node": "The node being evaluated. In `filter`, `score` and texts.",
     "namespace": "The namespace of the pod to be placed. The platform team writes its labels, unlike the pod's.",
     "victim": "A pod that preemption would evict. Only in `preemption { victims = ... }`, with the preempting `pod`.",
-    "other": "The counted pod in `count(pods on node where ...)`.",
+    "other": "The counted pod in `count(pods on node where ...)` and in other totals over pods. `other.node` only "
+    "over `placed pods` and `pods in KEY`.",
 }
 
 
@@ -43,8 +44,12 @@ def page() -> str:
 
 def _of(owner: Owner, rows: Iterable[BuiltinAttribute]) -> Iterable[str]:
     if owner in ("victim", "other"):
-        names = ", ".join(f"`{row.qualified_name}`" for row in rows)
+        own = [row for row in rows if row.path[0] != "node"]
+        names = ", ".join(f"`{row.qualified_name}`" for row in own)
         yield f"The same as `pod`, less what only the queue knows: {names}."
+        for row in rows:
+            if row not in own:
+                yield f"\n`{_name(row)}`: of the node that the pod is placed on."
         return
     yield "| attribute | type | unit | stage | changed by | meaning |"
     yield "|---|---|---|---|---|---|"

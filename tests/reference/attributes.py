@@ -5,6 +5,7 @@ MISSING.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.node_usage import NodeUsage
@@ -26,9 +27,16 @@ def attribute(owner: Owner, path: tuple[str, ...], context: ExpressionContext) -
             return _namespace_attribute(path, context.namespace, context.cache)
         case "other":
             assert context.other is not None, "no pod is being counted here"
+            if path[0] == "node":
+                assert context.other_node is not None, "the counted pod may be on no node"
+                node = replace(context, node=context.other_node, usage=NodeUsage())
+                return _node_attribute(path[1:], node)
             return _pod_attribute(path, context.other, context)
         case "victim":
             assert context.victim is not None, "no victim is being considered here"
+            if path[:2] == ("namespace", "share"):
+                assert context.cache is not None, "the shares of no cluster"
+                return float(getattr(namespace_share(context.victim.namespace, context.cache), path[2]))
             return _pod_attribute(path, context.victim, context)
 
 

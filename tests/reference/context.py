@@ -34,6 +34,7 @@ class ExpressionContext:
 
     node, usage         None in expressions about the pod only (order, gangs, layers)
     other               the counted pod inside of `count(pods where ...)`
+    other_node          the node that it is placed on, where that matters
     victim              the pod that preemption would evict
     element             the current element of a list
     candidates          the nodes that pass the filters, for aggregates in scores
@@ -53,6 +54,7 @@ class ExpressionContext:
     node: Node | None = None
     usage: NodeUsage | None = None
     other: Pod | None = None
+    other_node: Node | None = None
     victim: Pod | None = None
     cluster_facts: ClusterFacts | None = None
     element: RecordValue | None = None
@@ -60,7 +62,7 @@ class ExpressionContext:
     after_placement: bool = False
     aggregate_values: Mapping[Expr, Value] = field(default_factory=dict)
     cache: ClusterCache | None = None
-    cluster_counts: dict[tuple[int, int], int] = field(default_factory=dict)
+    cluster_counts: dict[tuple[int, int], Value] = field(default_factory=dict)
 
 
 ValueFunction = Callable[[Expr, ExpressionContext], Value]

@@ -5,13 +5,15 @@ documents the rules.
 need not import this module.
 """
 
+import hashlib
 import math
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import assert_never
 from zoneinfo import ZoneInfo
 
-from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import ALL_NODES
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.declarations import Metric
@@ -20,6 +22,7 @@ from policysched.lang.ir.expr_analysis import is_floating, type_of
 from policysched.lang.ir.program import Program
 from policysched.lang.types.kinds import FLOAT64_MAX
 from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 from tests.reference.aggregates import aggregate
 from tests.reference.attributes import attribute
@@ -75,6 +78,14 @@ def value(expr: e.Expr, context: ExpressionContext) -> Value:
             return _call(expr, context)
         case e.Rank():
             return _rank(expr, context)
+        case e.StartsWith():
+            text = value(expr.text, context)
+            return MISSING if text is MISSING else str(text)[: len(expr.prefix)] == expr.prefix
+        case e.Bucket():
+            text = value(expr.text, context)
+            if text is MISSING:
+                return MISSING
+            return int(hashlib.blake2b(str(text).encode(), digest_size=8).hexdigest(), 16) % expr.count
         case e.Else():
             return _with_fallback(expr, context)
         case e.If():
@@ -85,8 +96,8 @@ def value(expr: e.Expr, context: ExpressionContext) -> Value:
             return aggregate(expr, context, value)
         case e.CountPodsOnNode():
             return _count_pods(expr, context)
-        case e.CountPodsInCluster():
-            return _count_anywhere(expr, context)
+        case e.PodTotal():
+            return _pod_total(expr, context)
         case e.SumPodsOnNode():
             return _sum_pods(expr, context)
         case e.ElementField():
@@ -257,21 +268,63 @@ def _state(expr: e.StateRef, context: ExpressionContext) -> Value:
     return expr.start if row is None else row.values.get(node, expr.start)
 
 
-def _count_anywhere(expr: e.CountPodsInCluster, context: ExpressionContext) -> Value:
-    assert context.cache is not None, "the checker rejects counting the cluster's pods here"
+def _pod_total(expr: e.PodTotal, context: ExpressionContext) -> Value:
+    """Counted once for each pod where it is the same for all nodes."""
+    if expr.topology_key is not None:
+        return _counted_total(expr, context)
     key = (id(expr), id(context.pod))
     if key not in context.cluster_counts:
-        context.cluster_counts[key] = _counted_anywhere(expr, context, context.cache)
+        context.cluster_counts[key] = _counted_total(expr, context)
     return context.cluster_counts[key]
 
 
-def _counted_anywhere(expr: e.CountPodsInCluster, context: ExpressionContext, cache: ClusterCache) -> int:
+def _counted_total(expr: e.PodTotal, context: ExpressionContext) -> Value:
+    """Counts one pod after the other."""
+    pods = _placed_pods(expr, context) if expr.scope == "placed" else _cluster_pods(expr, context)
+    if pods is None:
+        return MISSING
+    counted = [replace(context, other=other, other_node=node, node=None, usage=None) for other, node in pods]
+    counted = [of_other for of_other in counted if holds(expr.where, of_other)]
+    if expr.value is None:
+        return len(counted)
+    amounts = [value(expr.value, of_other) for of_other in counted]
+    total = sum((Fraction(_number(amount)) for amount in amounts if amount is not MISSING), Fraction())
+    if not expr.floating:
+        return saturated(int(total))
+    largest = Fraction(sys.float_info.max)
+    return float(max(-largest, min(largest, total)))
+
+
+def _placed_pods(expr: e.PodTotal, context: ExpressionContext) -> list[tuple[Pod, Node]] | None:
+    """The pods on all nodes, or on those in the domain of the node; None: it is in no domain."""
+    cache, key = context.cache, expr.topology_key
+    assert cache is not None, "the checker rejects counting the cluster's pods here"
+    nodes = list(cache.nodes.values())
+    if key is not None:
+        assert context.node is not None, "the domain of no node"
+        domain = context.node.labels.get(key)
+        if domain is None:
+            return None
+        nodes = [node for node in nodes if node.labels.get(key) == domain]
+    placed = list[tuple[Pod, Node]]()
+    for node in nodes:
+        usage = cache.ledger.usage(node.name)
+        if key is not None and context.node is not None and node.name == context.node.name:
+            assert context.usage is not None, "a node without its usage"
+            usage = context.usage  # may have nominated pods, which count on their node alone
+        placed += [(pod, node) for pod in usage.pods.values()]
+    return placed
+
+
+def _cluster_pods(expr: e.PodTotal, context: ExpressionContext) -> list[tuple[Pod, None]]:
+    cache = context.cache
+    assert cache is not None, "the checker rejects counting the cluster's pods here"
     pods = {observed.pod.uid: observed.pod for observed in cache.pods.values() if not observed.deleting}
     if context.pod.uid not in cache.pods:
         pods[context.pod.uid] = context.pod
-    if expr.include_finished:
+    if expr.scope == "all":
         pods.update(cache.ended_pods.pods)
-    return sum(holds(expr.where, replace(context, other=other)) for other in pods.values())
+    return [(pod, None) for pod in pods.values()]
 
 
 def _owner_context(of: e.Owner, context: ExpressionContext) -> ExpressionContext:

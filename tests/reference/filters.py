@@ -158,6 +158,7 @@ def is_resolvable_by_eviction(rule: FilterRule) -> bool:
     """Whether the condition reads what placed pods use."""
     return any(
         isinstance(part, e.CountPodsOnNode | e.SumPodsOnNode)
+        or (isinstance(part, e.PodTotal) and part.topology_key is not None)
         or (
             isinstance(part, e.Attr)
             and part.owner == "node"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from fnmatch import translate
 from re import match
 
+from policysched.cluster.cache import ClusterCache
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
@@ -23,6 +24,7 @@ def selected_by_policy(
     *,
     facts: QueuedPodInfo,
     now_ns: int,
+    cache: ClusterCache | None = None,
 ) -> bool:
     """Whether the policy lets the pod evict the victim. A missing condition counts as false."""
     if victim.priority >= preemptor.priority:
@@ -30,7 +32,7 @@ def selected_by_policy(
     clause = program.preemption
     if clause.mode == "where":
         assert clause.victims is not None
-        context = pod_context(program, preemptor, namespace, now_ns=now_ns, facts=facts)
+        context = pod_context(program, preemptor, namespace, now_ns=now_ns, facts=facts, cache=cache)
         return value(clause.victims, replace(context, victim=victim)) is True
     return clause.mode == "any" or (clause.mode == "own" and victim.scheduler == preemptor.scheduler)
 

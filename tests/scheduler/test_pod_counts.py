@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.evaluate.columns.pod_counter import _CountQuery
+from policysched.evaluate.columns.pod_totals import PodQuery
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler import events as e
@@ -145,9 +145,9 @@ def test_a_layer_that_depends_on_a_count_comes_and_goes() -> None:
 def test_a_pod_is_evaluated_when_it_changes_and_not_at_every_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looks, head_of = [], _CountQuery.index_key
+    looks, head_of = [], PodQuery.group_key
     monkeypatch.setattr(
-        _CountQuery, "index_key", lambda self, counted: looks.append(counted.name) or head_of(self, counted)
+        PodQuery, "group_key", lambda self, counted: looks.append(counted.pod.name) or head_of(self, counted)
     )
     old = [placed(pod(f"old-{index}"), f"old-{index % 3}") for index in range(300)]
     rig = Rig(GATE, node("a", cpu="100"), *old)

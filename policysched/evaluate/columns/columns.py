@@ -29,6 +29,7 @@ from policysched.evaluate.columns.free_volume_index import FreeVolumeIndexCache
 from policysched.evaluate.columns.gang_members import GangMembers, GangMemberSpec
 from policysched.evaluate.columns.interner import ABSENT
 from policysched.evaluate.columns.placed_pods import PlacedPods
+from policysched.evaluate.columns.pod_totals import PlacedPodTotals, PodTotals, PodTotalSpec
 from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.columns.storage_capacity import StorageCapacityCache
 from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
@@ -79,6 +80,7 @@ class Columns:
         self.storage_capacity = StorageCapacityCache()
         self.device_rejections = DeviceRejectionCache()
         self._gang_members: OrderedDict[GangMemberSpec, GangMembers] = OrderedDict()
+        self._pod_totals = PlacedPodTotals()
         self._counted_pods: dict[int, Mapping[PodUid, Pod]] | None = None  # by row, as last counted
         self._namespaces_version = cache.namespaces_version
         self._row_by_name: dict[NodeName, int] = {}
@@ -172,6 +174,10 @@ class Columns:
             self._gang_members.move_to_end(spec)
         return members
 
+    def pod_totals(self, spec: PodTotalSpec) -> PodTotals:
+        """Totals over the placed pods, kept from the first use on."""
+        return self._pod_totals.get(spec, self._pods_by_row(), self.nodes)
+
     def row_of_pod(self, uid: PodUid) -> int | None:
         """The row that the pod is placed on."""
         placement = self._cache.ledger.placement(uid)
@@ -179,12 +185,15 @@ class Columns:
 
     def _count_placed(self, counts: PlacedPods | GangMembers) -> None:
         """Add all placed pods to new counts."""
+        for row, pods in self._pods_by_row().items():
+            for pod in pods.values():
+                counts.adjust(row, pod, 1)
+
+    def _pods_by_row(self) -> dict[int, Mapping[PodUid, Pod]]:
         if self._counted_pods is None:
             rows = [row for row, node in enumerate(self.nodes) if node is not None]
             self._counted_pods = {row: dict(on_row) for row in rows if (on_row := self.usage(row).pods)}
-        for row, pods in self._counted_pods.items():
-            for pod in pods.values():
-                counts.adjust(row, pod, 1)
+        return self._counted_pods
 
     def selected_label_values(self, pod: Pod) -> tuple[object, ...]:
         """See `PlacedPods`; empty while placed pods are not counted."""
@@ -282,6 +291,8 @@ class Columns:
         usage = self.usage(row)
         for kind, array in self._all_columns():
             array[row] = kind.read(node, usage, self.codes)
+        if before is not None and self._counted_pods is not None:
+            self._pod_totals.relabel(self._counted_pods.get(row, _NO_PODS).values(), before, node)
         self._update_pod_counts(row, usage.pods)
         self._log.append(row << 1 | 1)
 
@@ -316,16 +327,19 @@ class Columns:
             self._placed_pods.adjust(row, pod, by)
         for members in self._gang_members.values():
             members.adjust(row, pod, by)
+        self._pod_totals.adjust(pod, self.nodes[row], by)
 
     def _drop_row(self, row: int, name: NodeName) -> None:
         self._count_images(self.nodes[row], None)
         self._count_keys(self.nodes[row], None)
+        self._update_pod_counts(row, _NO_PODS)  # while the row still has its node
         self.nodes[row] = None
         self.valid[row] = False
         del self._row_by_name[name]
         self._free_rows.append(row)
         self.topology_version += 1
-        self._update_pod_counts(row, _NO_PODS)
+        if self._attached_volumes is not None:
+            self._attached_volumes.update_row(row)
         for _, array in self._all_columns():
             array[row] = 0
         self._log.append(row << 1 | 1)

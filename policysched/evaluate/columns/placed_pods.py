@@ -6,7 +6,7 @@ namespace, labels and terms are one class, and a class knows the counts that it 
 placement costs a few additions. An overlay counts on copies of the few arrays that it changes.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -20,10 +20,12 @@ from policysched.evaluate.columns.pod_classes import (
     PodCount,
     PodMatcher,
 )
+from policysched.evaluate.columns.pod_totals import PodTotals
 from policysched.evaluate.columns.row_counts import CountArray, RowCounts
 from policysched.model.affinity import PodSelector
 from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
+from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 
 _TALLIES_MAX = 512
@@ -212,6 +214,7 @@ class HypotheticalPlacedPods:
         self._unchanged: set[PodCount] = set()
         self._all_changes: list[tuple[int, Pod, int]] = []
         self._members: dict[GangMembers, HypotheticalGangMembers] = {}
+        self._totals: dict[PodTotals, PodTotals] = {}
 
     @property
     def version(self) -> int:
@@ -240,6 +243,14 @@ class HypotheticalPlacedPods:
         if hypothetical is None:
             hypothetical = self._members[members] = HypotheticalGangMembers(members)
         hypothetical.catch_up(self._all_changes)
+        return hypothetical
+
+    def pod_totals(self, totals: PodTotals, nodes: Sequence[Node | None]) -> PodTotals:
+        """The totals on the overlay. `nodes`: by row."""
+        hypothetical = self._totals.get(totals)
+        if hypothetical is None:
+            hypothetical = self._totals[totals] = totals.overlay()
+        hypothetical.catch_up(self._all_changes, nodes)
         return hypothetical
 
     def row_counts(self, counted: PodCount) -> RowCounts:

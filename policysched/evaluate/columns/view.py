@@ -30,6 +30,7 @@ from policysched.evaluate.columns.placed_pods import (
     PlacedPods,
 )
 from policysched.evaluate.columns.pod_classes import PodCount
+from policysched.evaluate.columns.pod_totals import PodTotals, PodTotalSpec
 from policysched.evaluate.columns.row_counts import RowCounts
 from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.columns.storage_capacity import StorageCapacityTable
@@ -311,6 +312,16 @@ class View:
         self.reads_only_columns = False
         members = self._columns.gang_members(spec)
         return members if self._overlay_pods is None else self._overlay_pods.gang_members(members)
+
+    def pod_totals(self, spec: PodTotalSpec) -> PodTotals:
+        """Totals over the placed pods of all rows."""
+        self.reads_only_columns = False
+        totals = self._columns.pod_totals(spec)
+        return (
+            totals
+            if self._overlay_pods is None
+            else self._overlay_pods.pod_totals(totals, self._columns.nodes)
+        )
 
     def row_of_pod(self, uid: PodUid) -> int | None:
         """The row that the pod is placed on, even if the overlay removed it."""

@@ -155,7 +155,7 @@ def _clock_reads(rules: Iterable[AnyRule], machine: VectorMachine) -> Generator[
                 counts += [
                     compile_scalar(node, machine.program)
                     for node in walk(part)
-                    if isinstance(node, e.CountPodsInCluster)
+                    if isinstance(node, e.PodTotal) and node.topology_key is None
                 ]
         yield
     return ClockReads(
@@ -249,6 +249,7 @@ def evicting_could_help(condition: e.Expr) -> bool:
     """Only where the condition reads what placed pods use."""
     return any(
         isinstance(node, e.CountPodsOnNode | e.SumPodsOnNode)
+        or (isinstance(node, e.PodTotal) and node.topology_key is not None)
         or (
             isinstance(node, e.Attr)
             and node.owner == "node"

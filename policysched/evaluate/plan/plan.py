@@ -13,9 +13,9 @@ from policysched.evaluate.plan.lower import AnyRule, LoweringOptions, Variant, l
 from policysched.evaluate.plan.queue_order import CompiledQueueOrder, QueueSortKey
 from policysched.evaluate.plan.quotas import CompiledQuotas, QuotaCharge
 from policysched.evaluate.plan.read_set import ReadSet, read_set, unknown_namespace
-from policysched.evaluate.plan.victims import CompiledVictims, VictimPredicate
+from policysched.evaluate.plan.victims import CompiledVictims, VictimChange, VictimPredicate
 from policysched.evaluate.scalar.compiler import compile_scalar
-from policysched.evaluate.scalar.eval_context import EvalContext
+from policysched.evaluate.scalar.eval_context import EMPTY_SHARES, EvalContext
 from policysched.evaluate.scalar.leaves import input_text
 from policysched.lang.ir.arithmetic import Number
 from policysched.lang.ir.cost import policy_cost
@@ -181,17 +181,38 @@ class Plan:
         """Whether the policy allows any preemption."""
         return self._victims.mode != "never"
 
+    @property
+    def victim_events(self) -> frozenset[ClusterEvent]:
+        """The events after which other pods may be evicted."""
+        return self._victims.requeue_events
+
     def may_evict(
-        self, pod: Pod, namespace: Namespace | None, facts: QueuedPodInfo, now_ns: int
+        self,
+        pod: Pod,
+        namespace: Namespace | None,
+        facts: QueuedPodInfo,
+        now_ns: int,
+        shares: ShareLookup = EMPTY_SHARES,
     ) -> VictimPredicate:
-        """Which pods may be evicted for this one."""
-        return self._victims.predicate(self.eval_context(pod, namespace, facts, now_ns))
+        """Which pods may be evicted for this one. Shares are those before the eviction."""
+        return self._victims.predicate(self.eval_context(pod, namespace, facts, now_ns, shares))
+
+    def next_victim_change(
+        self, pod: Pod, namespace: Namespace | None, facts: QueuedPodInfo, now_ns: int
+    ) -> VictimChange | None:
+        """When `may_evict` changes for a pod; None: it does not depend on the clock."""
+        return self._victims.next_change(self.eval_context(pod, namespace, facts, now_ns))
 
     def may_reclaim(
-        self, pod: Pod, namespace: Namespace | None, facts: QueuedPodInfo, now_ns: int
+        self,
+        pod: Pod,
+        namespace: Namespace | None,
+        facts: QueuedPodInfo,
+        now_ns: int,
+        shares: ShareLookup = EMPTY_SHARES,
     ) -> VictimPredicate:
         """Which pods may be evicted for this one to take back what they borrow of a quota."""
-        return self._victims.reclaim_predicate(self.eval_context(pod, namespace, facts, now_ns))
+        return self._victims.reclaim_predicate(self.eval_context(pod, namespace, facts, now_ns, shares))
 
     def victims_key(self, pod: Pod, namespace: Namespace | None) -> Hashable:
         """Pods with equal keys may evict the same pods, unless the clause reads queue facts
@@ -202,9 +223,14 @@ class Plan:
     # ── for the Evaluator ──────────────────────────────────────────────────────────────────────────────────────────
 
     def eval_context(
-        self, pod: Pod, namespace: Namespace | None, facts: QueuedPodInfo, now_ns: int
+        self,
+        pod: Pod,
+        namespace: Namespace | None,
+        facts: QueuedPodInfo,
+        now_ns: int,
+        shares: ShareLookup = EMPTY_SHARES,
     ) -> EvalContext:
-        return EvalContext(pod, namespace or unknown_namespace(pod), facts, now_ns)
+        return EvalContext(pod, namespace or unknown_namespace(pod), facts, now_ns, shares=shares)
 
     def active_layers(self, context: EvalContext) -> tuple[int, ...]:
         """Indexes of the layers whose condition is true for the pod."""

@@ -25,7 +25,7 @@ from policysched.evaluate.rules.specialized_rules import (
     expression_score,
 )
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue
-from policysched.evaluate.vector.traffic import traffic_fingerprint
+from policysched.evaluate.vector.pod_totals import fingerprint_of_other_rows
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.declarations import Input
 from policysched.lang.ir.expr_analysis import stage_of, type_of
@@ -152,7 +152,8 @@ def _specialize_filter(
         if kernel is None:
             return None
         if step.node_when is not None:
-            kernel = ConditionalFilter(kernel, step.node_when, activation)
+            fingerprint = fingerprint_of_other_rows(activation.machine, rule.when)
+            kernel = ConditionalFilter(kernel, step.node_when, activation, fingerprint)
         return SpecializedFilter(
             rule.name, kernel, BUILTINS[rule.builtin].scaleup, step.requeue_events, step.metrics
         )
@@ -175,7 +176,7 @@ def _specialize_filter(
             "" if step.comparison is None else not_recovered_reason(step.condition_metrics[0]),
         ),
         comparison=step.comparison,
-        fingerprint=traffic_fingerprint(activation.machine, rule.condition),
+        fingerprint=fingerprint_of_other_rows(activation.machine, rule.when, rule.condition),
     )
     return SpecializedFilter(
         rule.name,
@@ -234,7 +235,10 @@ def _specialize_score(
         )
         if kernel is None:
             return None
-        return builtin_score(rule.name, rule.weight, kernel, step.node_when, step.metrics, activation)
+        fingerprint = fingerprint_of_other_rows(activation.machine, rule.when)
+        return builtin_score(
+            rule.name, rule.weight, kernel, step.node_when, step.metrics, activation, fingerprint
+        )
     assert step.value is not None
     return expression_score(
         rule.name,
@@ -247,5 +251,5 @@ def _specialize_score(
         metrics=step.metrics,
         has_raw=rule.normalize is not None,
         over_candidates=e.Stage.CANDIDATES in stage_of(rule.value),
-        fingerprint=traffic_fingerprint(activation.machine, rule.value),
+        fingerprint=fingerprint_of_other_rows(activation.machine, rule.when, rule.value),
     )

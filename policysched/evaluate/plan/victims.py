@@ -6,11 +6,16 @@ from policysched.evaluate.plan.read_set import QUEUE_PATHS
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.evaluate.scalar.leaves import attribute
+from policysched.evaluate.scalar.next_change import compile_next_change
+from policysched.lang.ir.expr import Stage
+from policysched.lang.ir.expr_analysis import stage_of
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.reads import expr_reads
 from policysched.model.pods import Pod
 
 VictimPredicate = Callable[[Pod], bool]
+VictimChange = Callable[[Pod], int | None]
+"""When a pod of lower priority that may not be evicted may be, for the passing of time alone (ns); None: never."""
 
 
 class CompiledVictims:
@@ -21,10 +26,18 @@ class CompiledVictims:
         self.mode = clause.mode
         self._condition = None if clause.victims is None else compile_scalar(clause.victims, program)
         reads = expr_reads(clause.victims, program.inputs)
+        self.requeue_events = reads.requeue_events
+        """The events after which other pods may be evicted: shares change with placed pods."""
         self._reads = [
             *(attribute("pod", path) for path in sorted(reads.pod - QUEUE_PATHS)),
-            *(attribute("namespace", path) for path in sorted(reads.namespace)),
+            *(attribute("namespace", path) for path in sorted(reads.namespace) if path[0] != "share"),
+            *([attribute("namespace", ("name",))] if reads.shares else []),
         ]
+        self._next_change = (
+            compile_next_change(clause.victims, program)
+            if clause.victims is not None and Stage.TIME in stage_of(clause.victims)
+            else None
+        )
 
     def predicate(self, context: EvalContext) -> VictimPredicate:
         """Whether `context.pod` may evict a pod. A missing condition counts as false."""
@@ -43,6 +56,15 @@ class CompiledVictims:
                 return lambda victim: (
                     victim.priority < preemptor.priority and condition(context.with_other_pod(victim)) is True
                 )
+
+    def next_change(self, context: EvalContext) -> VictimChange | None:
+        """None: the clause does not read the clock."""
+        change = self._next_change
+        if change is None:
+            return None
+        return lambda victim: (
+            change(context.with_other_pod(victim)) if victim.priority < context.pod.priority else None
+        )
 
     def reclaim_predicate(self, context: EvalContext) -> VictimPredicate:
         """Whether `context.pod` may take back quota from a pod, whatever its priority."""

@@ -87,8 +87,11 @@ class SpecializedFilter:
 class ConditionalFilter:
     """A built-in with a `when` that depends on the node."""
 
-    def __init__(self, kernel: FilterKernel, when: int, activation: Activation) -> None:
+    def __init__(
+        self, kernel: FilterKernel, when: int, activation: Activation, fingerprint: Fingerprint | None
+    ) -> None:
         self.kernel, self._when, self._activation = kernel, when, activation
+        self._fingerprint = fingerprint  # of what `when` reads on other nodes
         self.depends_on = kernel.depends_on | activation.machine.depends_on(when)
 
     def rejected(self, view: View) -> Array:
@@ -117,10 +120,11 @@ class ConditionalFilter:
         return [(text, mask & self.applies(view)) for text, mask in errors]
 
     def fingerprint(self, view: View) -> Hashable:
-        return self.kernel.fingerprint(view)
+        of_kernel = self.kernel.fingerprint(view)
+        return of_kernel if self._fingerprint is None else (of_kernel, self._fingerprint(self._frame(view)))
 
     def is_node_local(self, view: View) -> bool:
-        return self.kernel.is_node_local(view)
+        return self._fingerprint is None and self.kernel.is_node_local(view)
 
     def shortfall(self, view: View) -> Mapping[str, Array]:
         """Not known: on which nodes the rule applies may change."""
@@ -130,7 +134,10 @@ class ConditionalFilter:
         return self.kernel.prebind_requirements(pod, node, view) if self.applies(view)[0] else None
 
     def applies(self, view: View) -> Array:
-        return evaluate_condition(self._activation.machine, self._when, self._activation.frame(view)).true
+        return evaluate_condition(self._activation.machine, self._when, self._frame(view)).true
+
+    def _frame(self, view: View) -> EvalFrame:
+        return self._activation.frame(view)
 
 
 class NodeInputFilter(FilterKernelBase):
@@ -306,6 +313,7 @@ def builtin_score(
     when: int | None,
     metrics: tuple[str, ...],
     activation: Activation,
+    when_fingerprint: Fingerprint | None,
 ) -> SpecializedScore:
     machine = activation.machine
 
@@ -315,13 +323,19 @@ def builtin_score(
             applies = np.zeros(view.count, np.bool_)
         return RawScores(kernel.raw(view), None, applies)
 
+    def fingerprint(view: View) -> Hashable:
+        of_kernel = kernel.fingerprint(view)
+        return (
+            of_kernel if when_fingerprint is None else (of_kernel, when_fingerprint(activation.frame(view)))
+        )
+
     depends_on = kernel.depends_on | (Dependency.NONE if when is None else machine.depends_on(when))
     return SpecializedScore(
         name,
         weight,
         depends_on,
         raw_scores,
-        kernel.fingerprint,
+        fingerprint,
         kernel.normalizer,
         0,
         metrics,

@@ -12,6 +12,7 @@ from policysched.cluster.samples import StateRow
 from policysched.evaluate.scalar import leaves, operations
 from policysched.evaluate.scalar.eval_context import EvalContext, ExprDeclarations, ScalarFunction
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.text_functions import bucket_of
 
 EMPTY_STATE_ROW = StateRow({})
 
@@ -53,6 +54,10 @@ def compile_scalar(expr: e.Expr, program: ExprDeclarations) -> ScalarFunction:
             return operations.function_call(expr, [function(arg) for arg in expr.args])
         case e.Rank(item=item, order=order):
             return operations.rank(function(item), order)
+        case e.StartsWith(text=text, prefix=prefix):
+            return operations.text_function(function(text), lambda value: value.startswith(prefix))
+        case e.Bucket(text=text, count=count):
+            return operations.text_function(function(text), lambda value: bucket_of(value, count))
         case e.Else():
             return operations.value_or_fallback(expr, function(expr.value), function(expr.fallback))
         case e.If():
@@ -61,8 +66,8 @@ def compile_scalar(expr: e.Expr, program: ExprDeclarations) -> ScalarFunction:
             )
         case e.CountPodsOnNode(where=where):
             return operations.pod_count(None if where is None else function(where))
-        case e.CountPodsInCluster():
-            return operations.pod_count_anywhere(expr, program)
+        case e.PodTotal():
+            return operations.pod_total(expr, program)
         case e.SumPodsOnNode():
             return operations.pod_sum(expr, function(expr.value))
         case e.ElementField(index=index):

@@ -22,7 +22,7 @@ PresentValue = bool | int | float | str | tuple[int | float | str, ...] | tuple[
 EvalValue = PresentValue | None
 
 _NO_QUEUE_FACTS = QueuedPodInfo(queued_ns=0, attempts=0)
-_EMPTY_SHARES = NamespaceShares()
+EMPTY_SHARES = NamespaceShares()
 
 
 @dataclass(slots=True)
@@ -39,15 +39,16 @@ class EvalContext:
     node: Node | None = None
     usage: NodeUsage | None = None
     other: Pod | None = None
-    shares: ShareLookup = _EMPTY_SHARES
+    shares: ShareLookup = EMPTY_SHARES
     element: RecordValue | None = None
     pod_counter: "PodCounter | None" = None
     quota_share: Callable[[str], float] | None = None  # of the pod's entity, by the name of the quota
+    other_node: Node | None = None  # that `other` is placed on
 
     def with_node(self, node: Node, usage: NodeUsage) -> "EvalContext":
         return replace(self, node=node, usage=usage)
 
-    def with_other_pod(self, other: Pod) -> "EvalContext":
+    def with_other_pod(self, other: Pod, node: Node | None = None) -> "EvalContext":
         return EvalContext(
             self.pod,
             self.namespace,
@@ -58,6 +59,7 @@ class EvalContext:
             self.usage,
             other,
             self.shares,
+            other_node=node,
         )
 
 
@@ -65,10 +67,10 @@ ScalarFunction = Callable[[EvalContext], EvalValue]
 
 
 class PodCounter(Protocol):
-    """Evaluates `count(pods where ...)` over the whole cluster."""
+    """Evaluates totals over the pods of the cluster."""
 
-    def count(self, expr: e.CountPodsInCluster, program: "ExprDeclarations", context: EvalContext) -> int:
-        """How many pods satisfy the condition."""
+    def total(self, expr: e.PodTotal, program: "ExprDeclarations", context: EvalContext) -> EvalValue:
+        """The total; for one with a topology key that of the domain of the context's node."""
         ...
 
 

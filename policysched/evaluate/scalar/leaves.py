@@ -37,6 +37,11 @@ def attribute(owner: e.Owner, path: tuple[str, ...]) -> ScalarFunction:
             return _group_field(row, name)
         case "share":
             return _namespace_share(name)
+        case "victim_share":
+            part = attrgetter(name)
+            return lambda context: float(part(context.shares.share_of(_other_pod(context).namespace)))
+        case "node":
+            return _node_of_other_pod(name, key)
         case _:
             return _owner_field(row, key)
 
@@ -135,6 +140,19 @@ def _group_field(row: BuiltinAttribute, name: str) -> ScalarFunction:
 def _namespace_share(resource: str) -> ScalarFunction:
     part = attrgetter(resource)
     return lambda context: float(part(context.shares.share_of(context.namespace.name)))
+
+
+def _node_of_other_pod(name: str, key: str) -> ScalarFunction:
+    """A field of the node that the counted pod is placed on, or the value of `key` in it."""
+    field = attrgetter(name)
+    if name == key:
+        return lambda context: field(_other_node(context))
+    return lambda context: field(_other_node(context)).get(key)
+
+
+def _other_node(context: EvalContext) -> Node:
+    assert context.other_node is not None, "the context has no node of another pod"
+    return context.other_node
 
 
 def input_text(declaration: Input, of: e.Owner = "pod") -> Callable[[EvalContext], str | None]:

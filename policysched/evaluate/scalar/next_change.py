@@ -4,55 +4,80 @@ A comparison of the clock with a constant flips once, at a computable time; a we
 at its next edge. Every other use of the clock is evaluated again after a second.
 """
 
+from collections.abc import Callable
 from zoneinfo import ZoneInfo
 
 from policysched.evaluate.scalar.compiler import compile_scalar
-from policysched.evaluate.scalar.eval_context import EvalContext
+from policysched.evaluate.scalar.eval_context import EvalContext, ExprDeclarations
 from policysched.evaluate.scalar.operations import minute_of_week
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.expr_analysis import children, is_floating, stage_of, type_of
-from policysched.lang.ir.program import Program
 
 _SECOND_NS = 10**9
 _MINUTE_NS = 60 * _SECOND_NS
 _HALF_HOUR_NS = 30 * _MINUTE_NS
 
 
+NextChange = Callable[[EvalContext], int | None]
+"""The earliest time after `context.now_ns` at which a value can change; None: never."""
+
+
 def next_change_ns(
-    expr: e.Expr, context: EvalContext, program: Program, *, running: bool = True
+    expr: e.Expr, context: EvalContext, program: ExprDeclarations, *, running: bool = True
 ) -> int | None:
     """The earliest time after `context.now_ns` at which the value of an expression of the pod can
-    change; None: never.
+    change; None: never."""
+    return compile_next_change(expr, program, running=running)(context)
+
+
+def compile_next_change(expr: e.Expr, program: ExprDeclarations, *, running: bool = True) -> NextChange:
+    """`next_change_ns` as a function, for many pods.
 
     `running` False ignores a bare clock (`pod.waited`, `now + 5m`), which changes all the time and
     equally for all pods.
     """
     if e.Stage.TIME not in stage_of(expr):
-        return None
+        return _never
     if slope(expr) is not None and not isinstance(expr, e.Compare):
-        return context.now_ns + 1 if running else None
+        return (lambda context: context.now_ns + 1) if running else _never
     match expr:
         case e.Compare(left=left, right=right) if slope(left) is not None and slope(right) is not None:
-            left_ns, right_ns = (
-                compile_scalar(left, program)(context),
-                compile_scalar(right, program)(context),
-            )
-            if left_ns is None or right_ns is None:
-                return None
-            assert isinstance(left_ns, int) and isinstance(right_ns, int), (
-                f"{left_ns!r} {expr.op} {right_ns!r}"
-            )
-            return crossing_ns(left_ns - right_ns, slope_difference(left, right), context.now_ns)
+            return _crossing(expr, program)
         case e.WeeklyWindow(minute_ranges=spans, time_zone=zone):
-            return _next_edge_ns(spans, ZoneInfo(zone), context.now_ns)
+            zone_info = ZoneInfo(zone)
+            return lambda context: _next_edge_ns(spans, zone_info, context.now_ns)
         case e.Not() | e.And() | e.Or() | e.Has() | e.Else() | e.If():
-            changes = [next_change_ns(child, context, program, running=running) for child in children(expr)]
+            changes = [compile_next_change(child, program, running=running) for child in children(expr)]
             if not running and any(slope(child) for child in children(expr)):
                 # A choice can give the clock to one pod and a constant to another.
-                changes.append(context.now_ns + _SECOND_NS)
-            return min((change for change in changes if change is not None), default=None)
+                changes.append(_in_a_second)
+            return lambda context: min(
+                (time for change in changes if (time := change(context)) is not None), default=None
+            )
         case _:
-            return context.now_ns + _SECOND_NS
+            return _in_a_second
+
+
+def _never(context: EvalContext) -> None:
+    return None
+
+
+def _in_a_second(context: EvalContext) -> int:
+    return context.now_ns + _SECOND_NS
+
+
+def _crossing(expr: e.Compare, program: ExprDeclarations) -> NextChange:
+    left, right = compile_scalar(expr.left, program), compile_scalar(expr.right, program)
+    growth = slope_difference(expr.left, expr.right)
+
+    def change(context: EvalContext) -> int | None:
+        left_ns, right_ns = left(context), right(context)
+        if left_ns is None or right_ns is None:
+            return None
+        assert isinstance(left_ns, int) and isinstance(right_ns, int), f"{left_ns!r} {expr.op} {right_ns!r}"
+        return crossing_ns(left_ns - right_ns, growth, context.now_ns)
+
+    return change
 
 
 def slope(expr: e.Expr) -> int | None:

@@ -3,7 +3,7 @@
 A missing operand makes the result missing, unless another operand decides it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import ceil
@@ -126,6 +126,14 @@ def rank(item: ScalarFunction, order: tuple[str, ...]) -> ScalarFunction:
     return evaluate
 
 
+def text_function(text: ScalarFunction, function: Callable[[str], bool | int]) -> ScalarFunction:
+    def evaluate(context: EvalContext) -> EvalValue:
+        value = text(context)
+        return None if value is None else function(str(value))
+
+    return evaluate
+
+
 def value_or_fallback(expr: e.Else, preferred: ScalarFunction, fallback: ScalarFunction) -> ScalarFunction:
     def evaluate(context: EvalContext) -> EvalValue:
         value = preferred(context)
@@ -178,10 +186,10 @@ def requested_amount(amount: ScalarFunction, context: EvalContext) -> int:
     return 0 if value is None else max(0, ceil(expect_number(value)))
 
 
-def pod_count_anywhere(expr: e.CountPodsInCluster, program: ExprDeclarations) -> ScalarFunction:
+def pod_total(expr: e.PodTotal, program: ExprDeclarations) -> ScalarFunction:
     def evaluate(context: EvalContext) -> EvalValue:
         assert context.pod_counter is not None, f"the context has no counter for `{expr.span.text}`"
-        return context.pod_counter.count(expr, program, context)
+        return context.pod_counter.total(expr, program, context)
 
     return evaluate
 

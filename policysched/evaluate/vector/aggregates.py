@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from policysched.evaluate.columns.columns import Array
-from policysched.evaluate.vector.elements import ElementsView
+from policysched.evaluate.vector.elements import repeat_per_element
 from policysched.evaluate.vector.functions import as_float, finite
 from policysched.evaluate.vector.machine import EvalFrame, ValueVector, VectorMachine, VectorStep
 from policysched.lang.ir import expr as e
@@ -66,7 +66,7 @@ def aggregate(machine: VectorMachine, expr: Aggregate) -> VectorStep:
 
     def run(frame: EvalFrame) -> ValueVector:
         if frame.outer is not None:
-            return _repeat_per_element(run(frame.outer), frame)
+            return repeat_per_element(run(frame.outer), frame)
         fixed = frame.fixed_aggregates.get(expr) if frame.fixed_aggregates else None
         if fixed is not None:
             return fixed
@@ -112,15 +112,6 @@ def _plain_aggregate(machine: VectorMachine, expr: Aggregate) -> VectorStep:
         return ValueVector(result, count > 0)
 
     return run
-
-
-def _repeat_per_element(vector: ValueVector, frame: EvalFrame) -> ValueVector:
-    """Each node's value, repeated for each element of its list."""
-    assert isinstance(frame.view, ElementsView), "a nested frame is over elements of lists"
-    owners = frame.view.owners
-    values = vector.values[owners] if vector.values.ndim else vector.values
-    known = vector.known
-    return ValueVector(values, known[owners] if isinstance(known, np.ndarray) and known.ndim else known)
 
 
 # ── nested aggregates that vary with the placement ─────────────────────────────────────────────────────────────────

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import map_codes
@@ -18,6 +19,7 @@ from policysched.evaluate.vector.machine import (
 )
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.expr_analysis import is_floating, type_of
+from policysched.lang.ir.text_functions import bucket_of
 from policysched.lang.types.kinds import TypeKind
 
 
@@ -168,5 +170,31 @@ def rank(machine: VectorMachine, expr: e.Rank) -> VectorStep:
         for position, text in reversed(list(enumerate(expr.order))):
             ranks = np.where(vector.values == frame.view.codes.strings.find(text), position, ranks)
         return ValueVector(ranks, vector.known)
+
+    return run
+
+
+def starts_with(machine: VectorMachine, expr: e.StartsWith) -> VectorStep:
+    prefix = expr.prefix
+    return _function_of_text(machine, expr.text, lambda text: text.startswith(prefix), np.bool_)
+
+
+def bucket(machine: VectorMachine, expr: e.Bucket) -> VectorStep:
+    count = expr.count
+    return _function_of_text(machine, expr.text, lambda text: bucket_of(text, count), np.int64)
+
+
+def _function_of_text(
+    machine: VectorMachine, text: e.Expr, function: Callable[[str], bool | int], dtype: DTypeLike
+) -> VectorStep:
+    """Evaluated once for each distinct string of the view."""
+    operand = machine.operand(text)
+
+    def run(frame: EvalFrame) -> ValueVector:
+        vector, texts = operand(frame), frame.view.codes.strings.values
+        distinct, positions = np.unique(vector.values, return_inverse=True)
+        # Below 0 there is no string: the value is missing.
+        values = [function(texts[code]) if code >= 0 else 0 for code in distinct.tolist()]
+        return ValueVector(np.array(values, dtype)[positions.reshape(vector.values.shape)], vector.known)
 
     return run

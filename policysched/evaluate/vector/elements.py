@@ -74,6 +74,15 @@ class ElementsView(View):
         return self._base.node_at(int(self.owners[position]))
 
 
+def repeat_per_element(vector: ValueVector, frame: EvalFrame) -> ValueVector:
+    """Each node's value, repeated for each element of its list."""
+    assert isinstance(frame.view, ElementsView), "a nested frame is over elements of lists"
+    owners = frame.view.owners
+    values = vector.values[owners] if vector.values.ndim else vector.values
+    known = vector.known
+    return ValueVector(values, known[owners] if isinstance(known, np.ndarray) and known.ndim else known)
+
+
 def element_field(machine: VectorMachine, expr: e.ElementField) -> VectorStep:
     def run(frame: EvalFrame) -> ValueVector:
         assert isinstance(frame.view, ElementsView), f"{expr.name} is read outside a list"

@@ -196,6 +196,8 @@ class VectorMachine:
         match expr:
             case e.CountPodsOnNode() | e.SumPodsOnNode():
                 return Dependency.NODE | Dependency.USAGE
+            case e.PodTotal(topology_key=str()):
+                return Dependency.NODE | Dependency.CLUSTER
             case e.Attr(owner="node", path=path):
                 reads_usage = find_attribute("node", path).field.startswith("usage.")
                 return Dependency.NODE | (Dependency.USAGE if reads_usage else Dependency.NONE)
@@ -239,7 +241,7 @@ class VectorMachine:
         if cached is None:
             if self.is_leaf(expr):
                 time_dependent = self.leaves[self.leaf_index(expr)].time_dependent
-            elif isinstance(expr, e.CountPodsOnNode | e.SumPodsOnNode | e.ListFold):
+            elif isinstance(expr, e.CountPodsOnNode | e.SumPodsOnNode | e.PodTotal | e.ListFold):
                 time_dependent = e.Stage.TIME in stage_of(expr)
             else:
                 time_dependent = any(self._is_time_dependent(child) for child in children(expr))

@@ -45,6 +45,8 @@ def columns_read_by(expr: e.Expr, program: Program) -> list[ColumnKind]:
                 columns.append(_policy_resource_column(part, program))
             case e.GangTraffic(topology_key=str() as key):
                 columns.append(DomainColumn(key))
+            case e.PodTotal(topology_key=str() as key):
+                columns.append(DomainColumn(key))
             case e.CountPodsOnNode(where=None):
                 columns.append(PodCountColumn())
             case e.CountPodsOnNode(where=where):

@@ -14,6 +14,7 @@ from policysched.evaluate.vector.arithmetic import (
     value_or_fallback,
 )
 from policysched.evaluate.vector.conditions import (
+    bucket,
     comparison,
     conjunction,
     disjunction,
@@ -21,6 +22,7 @@ from policysched.evaluate.vector.conditions import (
     logical_not,
     membership,
     rank,
+    starts_with,
 )
 from policysched.evaluate.vector.elements import element_field, fold_elements
 from policysched.evaluate.vector.machine import StepBuilder, VectorMachine
@@ -33,6 +35,7 @@ from policysched.evaluate.vector.node_values import (
     pod_sum,
     policy_state,
 )
+from policysched.evaluate.vector.pod_totals import pod_total
 from policysched.evaluate.vector.traffic import traffic_to
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.program import Program
@@ -51,6 +54,8 @@ STEP_BUILDERS: Mapping[type, StepBuilder] = {
     e.Negate: arithmetic_negation,
     e.Call: function_call,
     e.Rank: rank,
+    e.StartsWith: starts_with,
+    e.Bucket: bucket,
     e.Else: value_or_fallback,
     e.If: conditional,
     e.NotRecovered: awaiting_recovery,
@@ -58,6 +63,7 @@ STEP_BUILDERS: Mapping[type, StepBuilder] = {
     e.GangTraffic: traffic_to,
     e.Aggregate: aggregate,
     e.CountPodsOnNode: pod_count,
+    e.PodTotal: pod_total,
     e.SumPodsOnNode: pod_sum,
     e.ElementField: element_field,
     e.ListFold: fold_elements,

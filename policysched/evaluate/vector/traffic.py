@@ -17,7 +17,6 @@ from policysched.evaluate.scalar.eval_context import inputs_read
 from policysched.evaluate.vector.machine import EvalFrame, Fingerprint, ValueVector, VectorMachine, VectorStep
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.arithmetic import Number, exact_total
-from policysched.lang.ir.expr_analysis import walk
 from policysched.lang.ir.program import Program
 
 
@@ -64,17 +63,8 @@ def traffic_to(machine: VectorMachine, expr: e.GangTraffic) -> VectorStep:
     return run
 
 
-def traffic_fingerprint(machine: VectorMachine, expr: e.Expr | None) -> Fingerprint | None:
-    """The fingerprint of what the value reads of other rows; None: it reads none."""
-    parts = [
-        _members_fingerprint(machine, part)
-        for part in (() if expr is None else walk(expr))
-        if isinstance(part, e.GangTraffic) and part.topology_key is not None
-    ]
-    return (lambda frame: tuple([part(frame) for part in parts])) if parts else None
-
-
-def _members_fingerprint(machine: VectorMachine, expr: e.GangTraffic) -> Fingerprint:
+def members_fingerprint(machine: VectorMachine, expr: e.GangTraffic) -> Fingerprint:
+    """Changes with the members of the pod's gang and with the domains of nodes."""
     assert expr.gang_key is not None, f"`{expr.span.text}` of a policy without gangs"
     spec, gang_leaf = _member_spec(expr, machine.program), machine.existing_leaf_index(expr.gang_key)
 

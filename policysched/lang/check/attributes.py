@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from policysched.lang.check.habits import ATTRIBUTE_HABITS, owner_habit
 from policysched.lang.check.scope import ExpressionContext, Scope, did_you_mean
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.attributes import ATTRIBUTES, OWNERS, value_type
@@ -25,6 +26,15 @@ def check_attribute(scope: Scope, node: s.AttributeExpr, context: ExpressionCont
             f"{context.description} cannot read `{node.span.text}`",
             node.span,
             label=_unreadable_label(owner),
+        )
+        return None
+    if owner == "other" and node.path[0].text == "node" and not context.other_node:
+        scope.report(
+            "PS220",
+            f"{context.description} cannot read `{node.span.text}`",
+            node.span,
+            label="the pod may be on no node",
+            help="count `placed pods` or `pods in KEY`",
         )
         return None
     resolved = _resolve_keys(scope, node)
@@ -162,7 +172,11 @@ def _report_unknown_owner(scope: Scope, node: s.AttributeExpr) -> None:
         message, hint = f"`{node.owner}` has no attributes", f"write only `{node.owner}`"
     else:
         message = f"unknown name `{node.owner}`"
-        hint = did_you_mean(node.owner, OWNERS) or "attributes belong to `pod`, `node` or `namespace`"
+        hint = (
+            owner_habit(node.owner)
+            or did_you_mean(node.owner, OWNERS)
+            or "attributes belong to `pod`, `node` or `namespace`"
+        )
     span = Span(node.span.source, node.span.start, node.span.start + len(node.owner))
     scope.report("PS210", message, span, label="unknown owner", help=hint)
 
@@ -189,6 +203,14 @@ def _is_readable_quota(scope: Scope, node: s.AttributeExpr, context: ExpressionC
     return name.text in scope.quotas
 
 
+def _resource_key(owner: e.Owner, words: tuple[str, ...]) -> str:
+    """A help line for `pod.requests.nvidia.com`, whose key is not quoted; empty for other paths."""
+    container = ATTRIBUTES.get((owner, words[:1]))
+    if container is None or container.key_kind != "resources" or len(words) < 3:
+        return ""
+    return f'quote the name of a resource with a domain, for example `{container.qualified_name}["{".".join(words[1:])}/gpu"]`'
+
+
 def _report_unknown_path(scope: Scope, node: s.AttributeExpr, owner: e.Owner, words: tuple[str, ...]) -> None:
     row = ATTRIBUTES.get((owner, words))
     if row is not None and row.key_kind is not None:
@@ -207,5 +229,8 @@ def _report_unknown_path(scope: Scope, node: s.AttributeExpr, owner: e.Owner, wo
         f"unknown attribute `{node.span.text}`",
         node.path[0].span.cover(node.path[-1].span) if node.path else node.span,
         label=f"{owner} has no such attribute",
-        help=did_you_mean(".".join(words), known) or f"attributes of {owner} are {', '.join(known)}",
+        help=_resource_key(owner, words)
+        or ATTRIBUTE_HABITS.get(f"{owner}.{'.'.join(words)}")
+        or did_you_mean(".".join(words), known)
+        or f"attributes of {owner} are {', '.join(known)}",
     )

@@ -15,11 +15,12 @@ from policysched.lang.check.dimensions import (
 )
 from policysched.lang.check.elements import check_fold, check_record_field, is_record_field
 from policysched.lang.check.expression_checker import ExpressionChecker, conform
-from policysched.lang.check.functions import check_call, check_count
+from policysched.lang.check.functions import check_call
 from policysched.lang.check.limits import check_limits
 from policysched.lang.check.lists import check_list_literal, check_membership
 from policysched.lang.check.literals import check_number
 from policysched.lang.check.names import check_name
+from policysched.lang.check.pod_totals import check_pod_total
 from policysched.lang.check.resource_amounts import check_resource_amount, is_resource_amount
 from policysched.lang.check.scope import ExpressionContext, Scope
 from policysched.lang.ir import expr as e
@@ -104,8 +105,8 @@ def _check_node(checker: ExpressionChecker, node: s.Expression, expected: Type |
             return check_call(checker, node, expected)
         case s.AggregateExpr():
             return check_aggregate(checker, node, expected)
-        case s.CountExpr():
-            return check_count(checker, node)
+        case s.PodTotalExpr():
+            return check_pod_total(checker, node)
         case s.ListFoldExpr():
             return check_fold(checker, node)
 

@@ -3,7 +3,9 @@
 from policysched.lang.check.dimensions import DIMENSIONLESS, common_type, describe_type, same_dimension
 from policysched.lang.check.elements import check_fold
 from policysched.lang.check.expression_checker import ExpressionChecker, report_type_mismatch
-from policysched.lang.check.scope import COUNTED_IN_CLUSTER, COUNTED_ON_NODE, did_you_mean, join_alternatives
+from policysched.lang.check.habits import FUNCTION_HABITS
+from policysched.lang.check.scope import did_you_mean, join_alternatives
+from policysched.lang.check.text_functions import check_text_function
 from policysched.lang.check.traffic import check_traffic_to
 from policysched.lang.check.windows import check_window
 from policysched.lang.ir import expr as e
@@ -33,6 +35,8 @@ def check_call(checker: ExpressionChecker, node: s.CallExpr, expected: Type | No
             return _check_plain_number_call(checker, node, name, t.FLOAT)
         case "rank":
             return _check_rank(checker, node)
+        case "starts_with" | "bucket":
+            return check_text_function(checker, node)
         case "traffic_to":
             return check_traffic_to(checker, node)
         case "window":
@@ -45,7 +49,8 @@ def check_call(checker: ExpressionChecker, node: s.CallExpr, expected: Type | No
                 f"unknown function `{unknown}`",
                 node.function.span,
                 label="unknown function",
-                help=did_you_mean(unknown, FUNCTION_NAMES)
+                help=FUNCTION_HABITS.get(unknown)
+                or did_you_mean(unknown, FUNCTION_NAMES)
                 or f"the functions are {', '.join(FUNCTION_NAMES)}",
             )
             return None
@@ -184,25 +189,6 @@ def _check_rank(checker: ExpressionChecker, node: s.CallExpr) -> e.Expr | None:
     return e.Rank(item, tuple(str(word) for word in order.value), node.span)
 
 
-def check_count(checker: ExpressionChecker, node: s.CountExpr) -> e.Expr | None:
-    if not node.on_node:
-        return _check_cluster_count(checker, node)
-    if not checker.context.node_pods:
-        return checker.report_not_readable(node.span, "the pods of a node")
-    if node.where is None:
-        return e.CountPodsOnNode(None, node.span)
-    where = checker.in_context(COUNTED_ON_NODE).check_condition(node.where, "where")
-    return None if where is None else e.CountPodsOnNode(where, node.span)
-
-
-def _check_cluster_count(checker: ExpressionChecker, node: s.CountExpr) -> e.Expr | None:
-    assert node.where is not None, f"{node.span.text} has no condition"
-    if not checker.context.cluster_pods:
-        return checker.report_not_readable(node.span, "the pods of the cluster")
-    where = checker.in_context(COUNTED_IN_CLUSTER).check_condition(node.where, "where")
-    return None if where is None else e.CountPodsInCluster(where, node.include_finished, node.span)
-
-
 ROUNDING_MODES: dict[str, e.Function] = {
     "half_even": "round",
     "half_up": "round_half_up",
@@ -226,6 +212,8 @@ FUNCTION_NAMES = (
     "normal_cdf",
     "beta_cdf",
     "rank",
+    "starts_with",
+    "bucket",
     "window",
     "count",
     "traffic_to",

@@ -102,7 +102,11 @@ class _Expander:
         name = node.target.value
         target = self.find_include_target(name)
         if target is None:
-            near = did_you_mean(name, self.bundle_keys)
+            near = (
+                "without quotes it is the built-in set: `include kube_default`"
+                if name == "kube_default"
+                else did_you_mean(name, self.bundle_keys)
+            )
             known = ", ".join(f"`{key}`" for key in self.bundle_keys if key != above[0])
             self.scope.report(
                 "PS225",

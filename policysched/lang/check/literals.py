@@ -117,7 +117,7 @@ def _report_unknown_suffix(scope: Scope, node: s.NumberLit, wanted: TypeKind | N
     meant = UNIT_SPELLINGS.get(node.suffix)
     if meant is not None and meant in _suffixes(wanted):
         hint = f"write `{node.digits}{meant}`"
-        if f"{meant.upper()}i" in SUFFIXES[TypeKind.BYTES]:
+        if wanted is not TypeKind.DURATION and f"{meant.upper()}i" in SUFFIXES[TypeKind.BYTES]:
             hint += f", or `{node.digits}{meant.upper()}i` for the binary unit"
     elif wanted in SUFFIXES:
         known = [suffix for suffix in SUFFIXES[wanted] if suffix]

@@ -16,7 +16,6 @@ from policysched.lang.ir.expr import (
     Attr,
     Call,
     Const,
-    CountPodsInCluster,
     CountPodsOnNode,
     ElementField,
     Else,
@@ -30,10 +29,12 @@ from policysched.lang.ir.expr import (
     Negate,
     Not,
     Or,
+    PodTotal,
     Stage,
     SumPodsOnNode,
 )
 from policysched.lang.ir.expr_analysis import children, stage_of, type_of
+from policysched.lang.types.kinds import STRING
 
 PresentReads = frozenset[Expr]
 """Reads that are known to be present."""
@@ -52,8 +53,14 @@ def possibly_missing(expr: Expr, known: PresentReads = NO_PRESENT_READS) -> Iter
                 yield expr
         case GangTraffic():
             yield expr
-        case Has() | CountPodsOnNode() | CountPodsInCluster() | SumPodsOnNode():
+        case Has() | CountPodsOnNode() | SumPodsOnNode():
             return
+        case PodTotal(topology_key=key):
+            if (
+                key is not None
+                and Attr("node", ("labels", key), STRING.as_optional(), expr.span) not in known
+            ):
+                yield expr
         case ListFold(items=items, function=function):
             yield from possibly_missing(items, known)
             if function in ("min", "max"):
@@ -193,10 +200,11 @@ def report_possibly_missing(scope: Scope, hole: Expr) -> None:
                 help=f"add a fallback: `{written} else 0`",
             )
         case _:
+            checked = f'node.labels["{hole.topology_key}"]' if isinstance(hole, PodTotal) else written
             scope.report(
                 "PS201",
                 f"`{written}` can be absent",
                 hole.span,
                 label="read without a check",
-                help=f"check it first: `has {written} and ...`, or add a fallback: `({written} else ...)`",
+                help=f"check it first: `has {checked} and ...`, or add a fallback: `({written} else ...)`",
             )

@@ -41,6 +41,7 @@ class ExpressionContext:
     time: bool = False
     victim: bool = False
     other: bool = False
+    other_node: bool = False  # `other.node`: the counted pod is on a node
     node_pods: bool = False
     cluster_pods: bool = True  # `count(pods where ...)`
     all_candidates: bool = False  # aggregates over the candidates
@@ -67,9 +68,7 @@ GANG_TERM = ExpressionContext(
 ASSUMED_METRIC = ExpressionContext(
     "the `assume` of a metric", queue_values=False, namespace_shares=False, cluster_pods=False
 )
-VICTIM_CONDITION = ExpressionContext(
-    "a `victims` condition", victim=True, namespace_shares=False, cluster_pods=False
-)
+VICTIM_CONDITION = ExpressionContext("a `victims` condition", victim=True, time=True, cluster_pods=False)
 CAPACITY = ExpressionContext(
     "the capacity of a resource", pod=False, node=True, metrics=True, cluster_pods=False
 )
@@ -96,6 +95,7 @@ COUNTED_ON_NODE = ExpressionContext("a `count` condition", other=True, cluster_p
 COUNTED_IN_CLUSTER = ExpressionContext(
     "a `count` condition", other=True, queue_values=False, namespace_shares=False, cluster_pods=False
 )
+COUNTED_ON_NODES = replace(COUNTED_IN_CLUSTER, other_node=True)
 LET_VALUE = replace(SCORE_VALUE, description="a `let`")
 LET_OF_STATE_UPDATE = replace(STATE_UPDATE, description="a `let` that reads `container`")
 REASON_TEMPLATE = ExpressionContext("a message", node=True, metrics=True, time=True, node_pods=True)

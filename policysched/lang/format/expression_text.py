@@ -138,9 +138,27 @@ def _text_without_parentheses(expression: s.Expression) -> str:
         case s.AggregateExpr(function=function, value=value, after_placement=after_placement):
             after = " after placing" if after_placement else ""
             return f"{function.text} of {expression_text(value)} over nodes{after}"
-        case s.CountExpr(where=where, on_node=on_node, include_finished=include_finished):
-            pods = "pods on node" if on_node else "all pods" if include_finished else "pods"
-            return f"count({pods})" if where is None else f"count({pods} where {expression_text(where)})"
+        case s.PodTotalExpr(function=function, value=value, pods=pods, where=where):
+            counted = (
+                _counted_pods_text(pods)
+                if value is None
+                else f"{expression_text(value)} over {_counted_pods_text(pods)}"
+            )
+            condition_text = "" if where is None else f" where {expression_text(where)}"
+            return f"{function.text}({counted}{condition_text})"
+
+
+def _counted_pods_text(pods: s.CountedPods) -> str:
+    match pods.word:
+        case "in":
+            assert pods.key is not None, f"{pods.span.text} has no key"
+            return f"pods in {expression_text(pods.key)}"
+        case "node":
+            return "pods on node"
+        case None:
+            return "pods"
+        case word:
+            return f"{word} pods"
 
 
 def _path_part_text(part: s.PathPart) -> str:

@@ -5,6 +5,7 @@ Constant folding uses it. An undefined result (division by zero, the logarithm o
 
 import math
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 
 from policysched.lang.ir.distributions import beta_cdf, normal_cdf
 from policysched.lang.ir.expr import CompareOp, Function
@@ -33,6 +34,24 @@ def exact_total(numbers: Sequence[Number], *, floating: bool) -> Number:
         return clamp_finite(math.fsum(numbers))
     except OverflowError:  # an intermediate sum; at that size one more rounding does not matter
         return clamp_finite(sum(sorted(map(float, numbers))))
+
+
+ExactNumber = int | Fraction
+"""A total that is not rounded or saturated yet, so that parts can be added and subtracted in any order."""
+
+
+def exact_number(number: Number, *, floating: bool) -> ExactNumber:
+    return Fraction(number) if floating else int(number)
+
+
+def rounded_total(total: ExactNumber, *, floating: bool) -> Number:
+    """The total with a single rounding, saturated to int64 or to the largest float64."""
+    if not floating:
+        return saturate(int(total))
+    try:
+        return clamp_finite(float(total))
+    except OverflowError:
+        return math.copysign(FLOAT64_MAX, total)
 
 
 def integer_sum(numbers: Iterable[int], *, floating: bool) -> Number:

@@ -30,8 +30,9 @@ from policysched.model.cluster_events import ClusterEvent
 @dataclass(frozen=True, slots=True)
 class BuiltinAttribute:
     """`field` is what is read: `FIELD` of the `Pod`, `Node` or `Namespace`, `FIELD[].ITEM` for that field of each item of
-    a list, `usage.TOTAL` for the running totals of the node, `share.RESOURCE` for those of the namespace, `facts.FACT` for
-    what the queue knows of the pod, `group.FIELD` for its PodGroup, missing without one.
+    a list, `usage.TOTAL` for the running totals of the node, `share.RESOURCE` for those of the namespace,
+    `victim_share.RESOURCE` for those of the victim's namespace, `node.FIELD` for a field of the node that a counted pod is
+    placed on, `facts.FACT` for what the queue knows of the pod, `group.FIELD` for its PodGroup, missing without one.
 
     `requeue_events` are the events that can change the value. `key_kind` is what the keys of a map are: texts (labels),
     where an absent key is missing, names of resources, where an absent key is 0, or names of the policy's quotas.
@@ -356,6 +357,25 @@ _PLACED_ROWS = tuple(
     row for row in _POD_ROWS if not row.field.startswith("facts.") and row.key_kind != "quotas"
 )
 
+_SHARES_OF_VICTIM_ROWS = tuple(
+    replace(
+        row, owner="victim", path=("namespace", *row.path), stage=Stage.CONSTANT, field=f"victim_{row.field}"
+    )
+    for row in _NAMESPACE_ROWS
+    if row.path[0] == "share"
+)
+_NODE_OF_COUNTED_ROWS = tuple(
+    replace(
+        row,
+        owner="other",
+        path=("node", *row.path),
+        field=f"node.{row.field}",
+        requeue_events=row.requeue_events | _PLACED_POD_EVENTS,
+    )
+    for row in _NODE_ROWS
+    if row.path in (("name",), ("labels",))
+)
+
 ATTRIBUTES: Mapping[tuple[Owner, tuple[str, ...]], BuiltinAttribute] = {
     (row.owner, row.path): row
     for row in (
@@ -364,6 +384,8 @@ ATTRIBUTES: Mapping[tuple[Owner, tuple[str, ...]], BuiltinAttribute] = {
         *_NAMESPACE_ROWS,
         *(_placed_pod_attribute("victim", row) for row in _PLACED_ROWS),
         *(_placed_pod_attribute("other", row) for row in _PLACED_ROWS),
+        *_NODE_OF_COUNTED_ROWS,
+        *_SHARES_OF_VICTIM_ROWS,
     )
 }
 """By owner and path; the path of a map has no key."""

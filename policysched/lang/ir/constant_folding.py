@@ -14,10 +14,10 @@ from policysched.lang.ir.expr import (
     And,
     Arith,
     Attr,
+    Bucket,
     Call,
     Compare,
     Const,
-    CountPodsInCluster,
     CountPodsOnNode,
     ElementField,
     Else,
@@ -34,12 +34,15 @@ from policysched.lang.ir.expr import (
     NotRecovered,
     Now,
     Or,
+    PodTotal,
     Rank,
+    StartsWith,
     StateRef,
     SumPodsOnNode,
     WeeklyWindow,
 )
 from policysched.lang.ir.expr_analysis import is_floating
+from policysched.lang.ir.text_functions import bucket_of
 from policysched.lang.types.kinds import BOOL, INT, Type
 from policysched.text import Span
 
@@ -93,6 +96,8 @@ def _fold_children(expr: Expr, fold: ExprFolder) -> Expr:
         case Call():
             args = tuple(fold(arg) for arg in expr.args)
             return _fold_call(expr if _same_objects(args, expr.args) else replace(expr, args=args))
+        case StartsWith() | Bucket():
+            return _fold_text_function(_replace_parts(expr, text=fold(expr.text)))
         case Rank():
             return _fold_rank(_replace_parts(expr, item=fold(expr.item)))
         case Else():
@@ -112,8 +117,6 @@ def _fold_children(expr: Expr, fold: ExprFolder) -> Expr:
             )
         case CountPodsOnNode(where=where):
             return expr if where is None else _replace_parts(expr, where=fold(where))
-        case CountPodsInCluster():
-            return _replace_parts(expr, where=fold(expr.where))
         case SumPodsOnNode():
             return _replace_parts(expr, value=fold(expr.value))
         case StateRef():
@@ -121,7 +124,7 @@ def _fold_children(expr: Expr, fold: ExprFolder) -> Expr:
         case GangTraffic(gang_key=gang_key, assume=assume):
             gang_key, assume = (None if part is None else fold(part) for part in (gang_key, assume))
             return _replace_parts(expr, pod_key=fold(expr.pod_key), gang_key=gang_key, assume=assume)
-        case ListFold(value=value, where=where):
+        case ListFold(value=value, where=where) | PodTotal(value=value, where=where):
             value, where = (None if part is None else fold(part) for part in (value, where))
             return _replace_parts(expr, value=value, where=where)
 
@@ -218,6 +221,15 @@ def _fold_call(expr: Call) -> Expr:
         return expr
     value = call(expr.function, known, floating=expr.floating)
     return expr if value is None else _constant(value, expr.type, expr.floating, expr.span, expr)
+
+
+def _fold_text_function(expr: StartsWith | Bucket) -> Expr:
+    text = expr.text
+    if not isinstance(text, Const) or not isinstance(text.value, str):
+        return expr
+    if isinstance(expr, StartsWith):
+        return Const(text.value.startswith(expr.prefix), BOOL, expr.span)
+    return Const(bucket_of(text.value, expr.count), INT, expr.span)
 
 
 def _fold_rank(expr: Rank) -> Expr:

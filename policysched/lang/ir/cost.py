@@ -13,9 +13,9 @@ from policysched.lang.ir.expr import (
     Aggregate,
     And,
     Attr,
+    Bucket,
     Call,
     Const,
-    CountPodsInCluster,
     CountPodsOnNode,
     ElementField,
     Else,
@@ -28,8 +28,10 @@ from policysched.lang.ir.expr import (
     MetricRef,
     Now,
     Or,
+    PodTotal,
     Rank,
     Stage,
+    StartsWith,
     StateRef,
     SumPodsOnNode,
     WeeklyWindow,
@@ -110,7 +112,7 @@ def _operation_count(expr: Expr) -> int:
             return 0
         case And(items=items) | Or(items=items):
             return len(items) - 1
-        case In() | Rank() | Else() | If() | WeeklyWindow():
+        case In() | Rank() | StartsWith() | Bucket() | Else() | If() | WeeklyWindow():
             return 2
         case Aggregate(function=function, body_after_placement=after):
             return (8 if function == "stddev" else 3) + (0 if after is None else 3)
@@ -124,7 +126,7 @@ def _operation_count(expr: Expr) -> int:
             return 8  # each member of the gang is read
         case StateRef():
             return 2  # rows are rebuilt when the values of the key change
-        case CountPodsInCluster():
+        case PodTotal():
             return 3  # a lookup where the condition tests equality
         case SumPodsOnNode():
             return 1  # a column maintained with placements

@@ -15,8 +15,9 @@ Expressions compare by value without their spans, so equal sub-expressions of di
 
 from dataclasses import dataclass, field
 from enum import Flag, auto
-from typing import Literal, TypeVar
+from typing import Literal
 
+from policysched.lang.ir.cached_hash import CachedHash, cache_hash
 from policysched.lang.types.kinds import Type
 from policysched.text import Span
 
@@ -38,32 +39,7 @@ VOLATILE_STAGES = Stage.NAMESPACE_SHARES | Stage.CLUSTER_PODS
 """Stages that change although neither the pod nor a node does; their values are the same for all nodes."""
 
 Owner = Literal["pod", "node", "namespace", "victim", "other"]
-"""`other` is the counted pod in `count(pods ... where ...)`, `victim` the pod that preemption would evict."""
-
-
-class _CachedHash:
-    """Caches the hash, which covers the whole subtree and is needed for many lookups."""
-
-    __slots__ = ("_cached_hash",)
-    _cached_hash: int
-
-
-_ExprClassT = TypeVar("_ExprClassT", bound=_CachedHash)
-
-
-def _cache_hash(expr_class: type[_ExprClassT]) -> type[_ExprClassT]:
-    compute_hash = expr_class.__hash__
-
-    def cached_hash(self: _ExprClassT) -> int:
-        try:
-            return self._cached_hash
-        except AttributeError:
-            value = compute_hash(self)
-            object.__setattr__(self, "_cached_hash", value)
-            return value
-
-    expr_class.__hash__ = cached_hash  # type: ignore[assignment]
-    return expr_class
+"""`other` is the counted pod in `count(pods ... where ...)` and `sum(... over pods ...)`, `victim` the pod that preemption would evict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +79,9 @@ class MetricRef:
     span: Span = field(compare=False)
 
 
-@_cache_hash
+@cache_hash
 @dataclass(frozen=True, slots=True)
-class GangTraffic(_CachedHash):
+class GangTraffic(CachedHash):
     """The sum of the pair metric `name` between the pod and the members of its gang on the node, or with `topology_key`
     on all nodes with the same value of that label. 0 where the pod is in no gang.
 
@@ -128,9 +104,9 @@ class GangTraffic(_CachedHash):
     span: Span = field(compare=False)
 
 
-@_cache_hash
+@cache_hash
 @dataclass(frozen=True, slots=True)
-class StateRef(_CachedHash):
+class StateRef(CachedHash):
     """The value of a `state` for this pod's key on this node; `start` before the first observation. Missing where the
     key is. `is_cluster_wide`: the same on all nodes."""
 
@@ -142,32 +118,32 @@ class StateRef(_CachedHash):
     span: Span = field(compare=False)
 
 
-@_cache_hash
+@cache_hash
 @dataclass(frozen=True, slots=True)
-class Has(_CachedHash):
+class Has(CachedHash):
     """True where the target (an optional input, a label, a metric) is not missing."""
 
     target: "Expr"
     span: Span = field(compare=False)
 
 
-@_cache_hash
+@cache_hash
 @dataclass(frozen=True, slots=True)
-class Not(_CachedHash):
+class Not(CachedHash):
     operand: "Expr"
     span: Span = field(compare=False)
 
 
-@_cache_hash
+@cache_hash
 @dataclass(frozen=True, slots=True)
-class And(_CachedHash):
+class And(CachedHash):
     items: tuple["Expr", ...]
     span: Span = field(compare=False)
 
 
-@_cache_hash
+@cache_hash
 @dataclass(frozen=True, slots=True)
-class Or(_CachedHash):
+class Or(CachedHash):
     items: tuple["Expr", ...]
     span: Span = field(compare=False)
 
@@ -175,9 +151,9 @@ class Or(_CachedHash):
 CompareOp = Literal["==", "!=", "<", "<=", ">", ">="]
 
 
-@_cache_hash
+@cache_hash
 @dataclass(frozen=True, slots=True)
-class Compare(_CachedHash):
+class Compare(CachedHash):
     """Both sides have one dimension. Strings and booleans are compared only by `==` and `!=`."""
 
     op: CompareOp
@@ -186,9 +162,9 @@ class Compare(_CachedHash):
     span: Span = field(compare=False)
 
 
-@_cache_hash
+@cache_hash
 @dataclass(frozen=True, slots=True)
-class In(_CachedHash):
+class In(CachedHash):
     """Whether the item is one of the constants (`options.value` is a tuple) or in a list attribute."""
 
     item: "Expr"
@@ -196,9 +172,9 @@ class In(_CachedHash):
     span: Span = field(compare=False)
 
 
-@_cache_hash
+@cache_hash
 @dataclass(frozen=True, slots=True)
-class Arith(_CachedHash):
+class Arith(CachedHash):
     """`type` is the dimension of the result; `floating`: the result is float64, whatever the type (`cpu * ratio` is a
     cpu in float64)."""
 
@@ -210,9 +186,9 @@ class Arith(_CachedHash):
     span: Span = field(compare=False)
 
 
-@_cache_hash
+@cache_hash
 @dataclass(frozen=True, slots=True)
-class Negate(_CachedHash):
+class Negate(CachedHash):
     operand: "Expr"
     span: Span = field(compare=False)
 
@@ -224,9 +200,9 @@ Function = Literal[
 ]  # fmt: skip
 
 
-@_cache_hash
+@cache_hash
 @dataclass(frozen=True, slots=True)
-class Call(_CachedHash):
+class Call(CachedHash):
     """`floor`, `ceil`, `trunc`, `round` (half to even), `round_half_up` (toward plus infinity) and `round_half_away`
     (from zero) return a saturated int64; `sqrt`, `log`, `exp` and the distributions float64."""
 
@@ -237,9 +213,9 @@ class Call(_CachedHash):
     span: Span = field(compare=False)
 
 
-@_cache_hash
+@cache_hash
 @dataclass(frozen=True, slots=True)
-class Rank(_CachedHash):
+class Rank(CachedHash):
     """`rank(item, [order])`: the index (from 0) of a string in a list; `len(order)` for a string that is not in it."""
 
     item: "Expr"
@@ -247,9 +223,30 @@ class Rank(_CachedHash):
     span: Span = field(compare=False)
 
 
-@_cache_hash
+@cache_hash
 @dataclass(frozen=True, slots=True)
-class Else(_CachedHash):
+class StartsWith(CachedHash):
+    """Whether a string begins with `prefix`."""
+
+    text: "Expr"
+    prefix: str
+    span: Span = field(compare=False)
+
+
+@cache_hash
+@dataclass(frozen=True, slots=True)
+class Bucket(CachedHash):
+    """`bucket(text, count)`: a number from 0 to `count - 1` that depends on the string alone, evenly spread (`bucket_of`
+    in `lang.ir.text_functions`)."""
+
+    text: "Expr"
+    count: int
+    span: Span = field(compare=False)
+
+
+@cache_hash
+@dataclass(frozen=True, slots=True)
+class Else(CachedHash):
     """`value else fallback`: the fallback where the value is missing. The other branch of an `if` is `If.otherwise`."""
 
     value: "Expr"
@@ -259,9 +256,9 @@ class Else(_CachedHash):
     span: Span = field(compare=False)
 
 
-@_cache_hash
+@cache_hash
 @dataclass(frozen=True, slots=True)
-class If(_CachedHash):
+class If(CachedHash):
     """`then` where the condition is True, `otherwise` where it is False, missing where the condition is. The branch
     that is not chosen has no effect."""
 
@@ -273,30 +270,44 @@ class If(_CachedHash):
     span: Span = field(compare=False)
 
 
-@_cache_hash
+@cache_hash
 @dataclass(frozen=True, slots=True)
-class CountPodsOnNode(_CachedHash):
+class CountPodsOnNode(CachedHash):
     """The number of pods placed on the node for which `where` (owner `other`) is True."""
 
     where: "Expr | None"
     span: Span = field(compare=False)
 
 
-@_cache_hash
-@dataclass(frozen=True, slots=True)
-class CountPodsInCluster(_CachedHash):
-    """The number of pods of the cluster for which `where` (owner `other`) is True, of any scheduler, placed or not,
-    including the pod being scheduled. Finished and terminating pods count only with `include_finished`, until they are
-    deleted from the API server."""
+PodScope = Literal["placed", "active", "all"]
+"""`placed`: pods on a node of the cluster, as the ledger has them, decided ones included. `active`: pods that have not
+finished and are not terminating, placed or not, and the pod being scheduled. `all`: also finished and terminating pods,
+until they are deleted from the API server."""
 
-    where: "Expr"
-    include_finished: bool
+
+@cache_hash
+@dataclass(frozen=True, slots=True)
+class PodTotal(CachedHash):
+    """The number of pods of any scheduler for which `where` (owner `other`, None: all) is True, or with `value` the sum
+    of that value over them, skipping pods where it is missing. Sums do not depend on the order
+    (`lang.ir.arithmetic.weighted_total`).
+
+    `topology_key` (scope `placed` only): only the pods on nodes with the same value of that label; missing where the
+    node lacks the label. Without it the total is the same for all nodes and never missing.
+    """
+
+    scope: PodScope
+    topology_key: str | None
+    value: "Expr | None"
+    where: "Expr | None"
+    type: Type
+    floating: bool
     span: Span = field(compare=False)
 
 
-@_cache_hash
+@cache_hash
 @dataclass(frozen=True, slots=True)
-class SumPodsOnNode(_CachedHash):
+class SumPodsOnNode(CachedHash):
     """The sum of `value` (owner `other`) over the pods placed on the node, such as their requests of a `resource`. Each
     pod counts in whole units of the type, rounded up, at least 0; a missing value counts 0. Saturates."""
 
@@ -318,9 +329,9 @@ class ElementField:
 ListFoldFunction = Literal["count", "any", "sum", "min", "max"]
 
 
-@_cache_hash
+@cache_hash
 @dataclass(frozen=True, slots=True)
-class ListFold(_CachedHash):
+class ListFold(CachedHash):
     """Folds the elements of a list for which `where` is True (None: all). Missing where the list is.
 
     `count` is their number, `any` whether there is one. The other functions fold `value` and skip elements where it is
@@ -359,9 +370,9 @@ class NotRecovered:
     span: Span = field(compare=False)
 
 
-@_cache_hash
+@cache_hash
 @dataclass(frozen=True, slots=True)
-class Aggregate(_CachedHash):
+class Aggregate(CachedHash):
     """Aggregates the body over all candidates (the feasible nodes). A candidate where the body is missing is skipped;
     without any value the aggregate is missing. `stddev` is that of the whole population.
 
@@ -418,10 +429,12 @@ Expr = (
     | Negate
     | Call
     | Rank
+    | StartsWith
+    | Bucket
     | Else
     | If
     | CountPodsOnNode
-    | CountPodsInCluster
+    | PodTotal
     | SumPodsOnNode
     | ElementField
     | ListFold

@@ -7,10 +7,10 @@ from policysched.lang.ir.expr import (
     And,
     Arith,
     Attr,
+    Bucket,
     Call,
     Compare,
     Const,
-    CountPodsInCluster,
     CountPodsOnNode,
     ElementField,
     Else,
@@ -27,8 +27,10 @@ from policysched.lang.ir.expr import (
     NotRecovered,
     Now,
     Or,
+    PodTotal,
     Rank,
     Stage,
+    StartsWith,
     StateRef,
     SumPodsOnNode,
     WeeklyWindow,
@@ -42,6 +44,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
     match expr:
         case Has(target=operand) | Not(operand=operand) | Negate(operand=operand) | Rank(item=operand):
             return (operand,)
+        case StartsWith(text=text) | Bucket(text=text):
+            return (text,)
         case And(items=items) | Or(items=items):
             return items
         case Compare(left=left, right=right) | Arith(left=left, right=right):
@@ -58,8 +62,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return (body,) if after is None else (body, after)
         case CountPodsOnNode(where=where):
             return () if where is None else (where,)
-        case CountPodsInCluster(where=where):
-            return (where,)
+        case PodTotal(value=value, where=where):
+            return tuple(part for part in (value, where) if part is not None)
         case SumPodsOnNode(value=value):
             return (value,)
         case StateRef(key=key):
@@ -102,12 +106,13 @@ def type_of(expr: Expr) -> Type:
             | ElementField()
             | ListFold()
             | SumPodsOnNode()
+            | PodTotal()
             | Aggregate()
         ):
             return expr.type
         case Negate(operand=operand):
             return type_of(operand)
-        case Rank() | CountPodsOnNode() | CountPodsInCluster():
+        case Rank() | Bucket() | CountPodsOnNode():
             return kinds.INT
         case Now():
             return kinds.TIMESTAMP
@@ -118,7 +123,7 @@ def type_of(expr: Expr) -> Type:
 def is_floating(expr: Expr) -> bool:
     """Whether the value is a float64."""
     match expr:
-        case Arith() | Call() | Else() | If() | ListFold() | Aggregate():
+        case Arith() | Call() | Else() | If() | ListFold() | PodTotal() | Aggregate():
             return expr.floating
         case Negate(operand=operand):
             return is_floating(operand)
@@ -140,6 +145,8 @@ def reads_node(expr: Expr) -> bool:
             | Aggregate()
         ):
             return True
+        case PodTotal(topology_key=topology_key):
+            return topology_key is not None
         case InputRef(stage=stage):
             return Stage.NODE in stage
         case _:
@@ -177,8 +184,8 @@ def _own_stage(expr: Expr) -> Stage:
             return Stage.NODE
         case GangTraffic():
             return Stage.POD | Stage.NODE
-        case CountPodsInCluster():
-            return Stage.POD | Stage.CLUSTER_PODS
+        case PodTotal(topology_key=topology_key):
+            return Stage.POD | (Stage.CLUSTER_PODS if topology_key is None else Stage.NODE)
         case InputRef():
             return expr.stage
         case Aggregate():

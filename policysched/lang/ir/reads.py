@@ -12,7 +12,6 @@ from policysched.lang.ir.attributes import find_attribute
 from policysched.lang.ir.declarations import Input
 from policysched.lang.ir.expr import (
     Attr,
-    CountPodsInCluster,
     CountPodsOnNode,
     Expr,
     GangTraffic,
@@ -21,6 +20,7 @@ from policysched.lang.ir.expr import (
     NotRecovered,
     Now,
     Owner,
+    PodTotal,
     Stage,
     StateRef,
     SumPodsOnNode,
@@ -46,7 +46,7 @@ class Reads:
     """Everything that a value depends on.
 
     `pod`, `namespace`, `node`: paths of attributes, with the key of a map last (`("labels", "app")`); an input counts as
-    the attribute that it is read from. `counted_pods`: paths of the pods counted on a node. `pod_fields` and
+    the attribute that it is read from. `counted_pods`: paths of the pods that are counted. `pod_fields` and
     `node_fields`: fields of `model.pods.Pod` and `model.nodes.Node` that built-ins read (for nodes also `usage` and
     `cluster`). `time`: the clock, so that the value has a "valid until". `shares`: resources held by namespaces, which
     every placement changes. `cluster_pods`: the set of pods of the cluster. `requeue_events`: the events that can make a
@@ -128,16 +128,29 @@ def expr_reads(expr: Expr | None, inputs: Mapping[str, Input]) -> Reads:
                 )
             case CountPodsOnNode() | SumPodsOnNode():
                 reads |= Reads(placed_pods=True, requeue_events=_PLACED_POD_EVENTS)
-            case CountPodsInCluster(include_finished=include_finished):
-                events = {ClusterEvent.POD_COUNT}
-                if include_finished:
-                    events.add(ClusterEvent.FINISHED_POD)
-                reads |= Reads(cluster_pods=True, requeue_events=frozenset(events))
+            case PodTotal(topology_key=None):
+                reads |= Reads(cluster_pods=True, requeue_events=_pod_total_events(part))
+            case PodTotal(topology_key=str() as key):
+                reads |= Reads(
+                    node=frozenset({("labels", key)}),
+                    placed_pods=True,
+                    requeue_events=_pod_total_events(part) | {ClusterEvent.NODE_LABEL},
+                )
             case Now() | WeeklyWindow():
                 reads |= Reads(time=True, requeue_events=frozenset({ClusterEvent.TIME}))
             case _:
                 pass
     return reads
+
+
+def _pod_total_events(total: PodTotal) -> frozenset[ClusterEvent]:
+    match total.scope:
+        case "active":
+            return frozenset({ClusterEvent.POD_COUNT})
+        case "all":
+            return frozenset({ClusterEvent.POD_COUNT, ClusterEvent.FINISHED_POD})
+        case "placed":  # a node that is deleted takes its pods along
+            return _PLACED_POD_EVENTS | {ClusterEvent.NODE_DELETE}
 
 
 def _attribute_reads(owner: str, path: Path) -> Reads:
@@ -156,9 +169,12 @@ def _attribute_reads(owner: str, path: Path) -> Reads:
         case "node":
             return Reads(node=paths, requeue_events=find_attribute("node", path).requeue_events)
         case "other":
-            return Reads(counted_pods=paths)  # the requeue events come from the counting expression
-        case _:
-            return NO_READS  # victims are read only during preemption
+            # Other requeue events come from the counting expression.
+            events = find_attribute("other", path).requeue_events & {ClusterEvent.NODE_LABEL}
+            return Reads(counted_pods=paths, requeue_events=events)
+        case _:  # victims are read only during preemption; only their namespaces' shares can change
+            row = find_attribute("victim", path)
+            return Reads(requeue_events=row.requeue_events) if path[1:2] == ("share",) else NO_READS
 
 
 def _input_reads(input_: Input, owner: Owner) -> Reads:

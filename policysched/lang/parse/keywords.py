@@ -64,7 +64,18 @@ UNIT_SPELLINGS = {
 
 KEYWORD_OF_TERMINAL = {
     word.upper(): word
-    for word in (*STATEMENTS, *CONTINUATION_KEYWORDS, "never", "true", "false", "pods", "node", "nodes")
+    for word in (
+        *STATEMENTS,
+        *CONTINUATION_KEYWORDS,
+        "never",
+        "true",
+        "false",
+        "pods",
+        "node",
+        "nodes",
+        "all",
+        "placed",
+    )
 }
 """The keyword that a terminal of the grammar stands for."""
 

@@ -176,5 +176,12 @@ def unexpected_character(span: Span, text: str, *, invisible: bool) -> Diagnosti
         f"unexpected character `{quoted}`",
         span,
         label="invisible character" if invisible else "not part of the language",
-        help="remove it; a statement ends with its line" if text == ";" else "remove it",
+        help=_CHARACTER_HABITS.get(text, "remove it"),
     )
+
+
+_CHARACTER_HABITS = {
+    ";": "remove it; a statement ends with its line",
+    "~": 'there are no regular expressions; `starts_with(node.name, "gpu-")` tests the beginning of a text',
+    "?": "write `if CONDITION then VALUE else VALUE`",
+}

@@ -255,7 +255,9 @@ def _check_weight(weight: s.NumberLit | s.NameExpr) -> Iterator[Diagnostic]:
             f"expected a whole number as weight, found `{weight.span.text}`",
             weight.span,
             label="not a whole number",
-            help=f"write `weight {whole}`; weights are relative to each other",
+            help=f"write `weight {whole}`; weights are relative to each other"
+            if whole.strip("0")
+            else "weights are whole numbers, relative to each other: multiply all of them by the same number",
         )
 
 

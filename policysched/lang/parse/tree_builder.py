@@ -399,14 +399,33 @@ class TreeBuilder(Transformer[Token, Any]):
         condition = where[1] if len(where) > 1 else None
         return s.ListFoldExpr(identifier(function), value, identifier(over), condition, span_of(children))
 
-    def count_on_node(self, children: Children) -> s.CountExpr:
-        return s.CountExpr(children[2] if len(children) > 3 else None, True, span_of(children))
+    def count_on_node(self, children: Children) -> s.PodTotalExpr:
+        function, _open, pods, *where, _close = children
+        counted_pods = s.CountedPods("node", None, span_of([pods]))
+        condition = where[-1] if where else None
+        return s.PodTotalExpr(identifier(function), None, counted_pods, condition, span_of(children))
 
-    def count_anywhere(self, children: Children) -> s.CountExpr:
-        return s.CountExpr(children[2], False, span_of(children))
+    def count_pods(self, children: Children) -> s.PodTotalExpr:
+        function, _open, pods, *where, _close = children
+        condition = where[-1] if where else None
+        return s.PodTotalExpr(identifier(function), None, pods, condition, span_of(children))
 
-    def count_all(self, children: Children) -> s.CountExpr:
-        return s.CountExpr(children[3], False, span_of(children), include_finished=True)
+    def sum_pods(self, children: Children) -> s.PodTotalExpr:
+        function, _open, value, _over, pods, *where, _close = children
+        condition = where[-1] if where else None
+        return s.PodTotalExpr(identifier(function), value, pods, condition, span_of(children))
+
+    def counted_pods(self, children: Children) -> s.CountedPods:
+        match children:
+            case [Token(type="PODS"), Token(type="IN"), key]:
+                name = string_literal(key) if key.type == "STRING" else s.NameExpr(str(key), span_of([key]))
+                return s.CountedPods("in", name, span_of(children))
+            case [Token(type="ALL"), _]:
+                return s.CountedPods("all", None, span_of(children))
+            case [Token(type="PLACED"), _]:
+                return s.CountedPods("placed", None, span_of(children))
+            case _:
+                return s.CountedPods(None, None, span_of(children))
 
     def aggregate(self, children: Children) -> s.AggregateExpr:
         function, value, _over, *rest = children

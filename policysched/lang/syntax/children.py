@@ -20,9 +20,7 @@ def syntax_children(node: s.Expression) -> tuple[s.Expression, ...]:
             return (condition, then, otherwise)
         case s.AggregateExpr(value=value):
             return (value,)
-        case s.CountExpr(where=where):
-            return () if where is None else (where,)
-        case s.ListFoldExpr(value=folded, where=where):
+        case s.ListFoldExpr(value=folded, where=where) | s.PodTotalExpr(value=folded, where=where):
             return tuple(part for part in (folded, where) if part is not None)
         case s.NumberLit() | s.StringLit() | s.BoolLit() | s.NameExpr() | s.AttributeExpr():
             return ()

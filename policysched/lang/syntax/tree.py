@@ -126,14 +126,24 @@ class CallExpr:
 
 
 @dataclass(frozen=True, slots=True)
-class CountExpr:
-    """`count(pods on node where E)`; without `on node` it counts in the cluster, with `all` also finished pods. In E the
-    counted pod is `other`."""
+class CountedPods:
+    """The pods that a total is over. `word` is what stands before `pods` (None: nothing), `node` for `pods on node`,
+    `in` for `pods in KEY`; then `key` is the key of a node label, as a string or the name of a constant."""
 
-    where: "Expression | None"
-    on_node: bool
+    word: Literal["all", "placed", "node", "in"] | None
+    key: "StringLit | NameExpr | None"
     span: Span
-    include_finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodTotalExpr:
+    """`count(pods where E)`, `sum(VALUE over placed pods where E)`. In E and VALUE the counted pod is `other`."""
+
+    function: Identifier
+    value: "Expression | None"
+    pods: CountedPods
+    where: "Expression | None"
+    span: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +181,7 @@ Expression = (
     | IfExpr
     | HasExpr
     | CallExpr
-    | CountExpr
+    | PodTotalExpr
     | ListFoldExpr
     | AggregateExpr
 )

@@ -257,7 +257,8 @@ class ExtenderServer:
         pod = without_delegated_features(pod, plan, AvailableDevices(core.cache.devices))
         if core.pre_enqueue_rejection(policy, pod) is not None:
             return ()
-        may_evict = EvictionRights(core, policy, plan.may_evict(pod, core.namespace_of(pod), facts, now_ns))
+        selects = plan.may_evict(pod, core.namespace_of(pod), facts, now_ns, core.cache.shares)
+        may_evict = EvictionRights(core, policy, selects)
         dry_run = core.evaluator.dry_run(
             plan,
             pod,

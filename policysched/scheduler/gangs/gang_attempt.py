@@ -46,9 +46,8 @@ from policysched.scheduler.outcome import (
 )
 from policysched.scheduler.preemption.default_preemption import (
     DefaultPreemption,
-    NoPreemption,
-    PreemptionStarted,
 )
+from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
 from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gangs import QueuedGang
@@ -398,8 +397,9 @@ class GangAttempts:
         )
         if any(uid in core.cache.nominated for uid in gang.pending_members):
             requeue_events |= PLACED_POD_EVENTS  # whose room they wait for
-        if isinstance(preemption, NoPreemption) and preemption.valid_until_ns is not None:
-            expiries.append(preemption.valid_until_ns)
+        if isinstance(preemption, NoPreemption):
+            requeue_events |= preemption.requeue_events
+            expiries += [] if preemption.valid_until_ns is None else [preemption.valid_until_ns]
         if search.domains_tried is not None:
             expiries.append(now_ns + core.limits.backoff_ns(1))
         elif search.ends_round:  # the domains of earlier attempts may have changed since

@@ -48,9 +48,11 @@ from policysched.scheduler.preemption.post_filter_messages import (
     placement_message,
     preemption_message,
 )
+from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
 from policysched.scheduler.preemption.running_gangs import RunningGangs
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.steps import Steps
 from policysched.scheduler.unschedulable_message import unavailable_message
 
@@ -59,23 +61,6 @@ AddToOverlay = Callable[[PendingPod, NodeName, Overlay], object]
 FindGangPlacement = Callable[
     [SchedulerCore, QueuedGang, GangSearchContext, int], Steps[GangPlacement | NoGangPlacement]
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class PreemptionStarted:
-    """Evictions were started; the pod, or the needed members of the gang, are nominated. `message`: what
-    is said of it on a single pod; empty for nothing.
-    """
-
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class NoPreemption:
-    """No pod is evicted: the message, and when another attempt may succeed for that reason alone (ns)."""
-
-    message: str
-    valid_until_ns: int | None = None
 
 
 @dataclass(slots=True)
@@ -166,7 +151,8 @@ class DefaultPreemption:
         if chosen is None:
             self._core.withdraw_nomination(pod.uid, now_ns)
             message = allowed.explain(unavailable_message(len(core.cache.nodes), reasons))
-            return self._no_preemption(pod.policy, message, blocked_until_ns, claims)
+            expiry_ns = earlier_ns(blocked_until_ns, allowed.next_change_ns)
+            return self._no_preemption(pod.policy, message, expiry_ns, claims)
         self.evict(pod, chosen, now_ns)
         return PreemptionStarted(placement_message(plan.program, chosen.node, len(chosen.victims)))
 
@@ -198,9 +184,15 @@ class DefaultPreemption:
         core.records.counters.preemption_attempts += 1
         if now_ns < self._forbidden_until_ns:
             return self._no_gang_preemption(gang, self._forbidden_message, self._forbidden_until_ns, now_ns)
+        rights = list[EvictionRights]()
+
+        def rights_of(pod: PendingPod) -> EvictionRights:
+            rights.append(eviction_rights(core, pod, now_ns))
+            return rights[-1]
+
         context = GangSearchContext(
             equivalence_keys=equivalence_keys,
-            eviction_rights=lambda pod: eviction_rights(core, pod, now_ns),
+            eviction_rights=rights_of,
             eviction_blocked=lambda victim: self._breaker.blocks(victim, now_ns),
             is_terminating=self._is_terminating,
             started_ns=self._started_ns,
@@ -213,7 +205,8 @@ class DefaultPreemption:
             case NoGangPlacement(message, victims_terminating=True):
                 return self._no_preemption(gang.policy, message)
             case NoGangPlacement(message):
-                return self._no_gang_preemption(gang, message, blocked_until_ns, now_ns)
+                times = [each.next_change_ns for each in rights]
+                return self._no_gang_preemption(gang, message, earlier_ns(blocked_until_ns, *times), now_ns)
             case GangPlacement() as placement:
                 self.evict_for_gang(gang, placement, now_ns)
                 return PreemptionStarted()
@@ -327,8 +320,8 @@ class DefaultPreemption:
         valid_until_ns: int | None = None,
         claims: ClaimPostFilterMessage = ClaimPostFilterMessage.NONE,
     ) -> NoPreemption:
-        program = self._core.policies.running[policy].program
-        return NoPreemption(preemption_message(program, message, claims), valid_until_ns)
+        program, events = self._core.policies.running[policy].program, self._core.plan(policy).victim_events
+        return NoPreemption(preemption_message(program, message, claims), valid_until_ns, events)
 
     def _pods_on(self, node: NodeName) -> Collection[Pod]:
         return self._core.cache.ledger.usage(node).pods.values()

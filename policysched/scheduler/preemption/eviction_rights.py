@@ -1,16 +1,27 @@
 """Which pods one pod may evict: those that its policy selects, except what the operator's settings protect."""
 
-from policysched.evaluate import VictimPredicate
+from policysched.evaluate import VictimChange, VictimPredicate
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.queue.entries import PendingPod
+from policysched.scheduler.queue.movable_heap import earlier_ns
 
 
 class EvictionRights:
     """A predicate on victims for one attempt. It counts the pods that only the settings protect, for the message."""
 
-    def __init__(self, core: SchedulerCore, policy: str, selects: VictimPredicate) -> None:
+    def __init__(
+        self,
+        core: SchedulerCore,
+        policy: str,
+        selects: VictimPredicate,
+        next_change: VictimChange | None = None,
+    ) -> None:
+        """`next_change`: when the policy's answer about a pod changes; None: never by itself."""
+        self.next_change_ns: int | None = None
+        """When one of the pods asked about may be evicted that the policy does not select now."""
+        self._next_change = next_change
         self._core = core
         self._policy = policy
         self._selects = selects
@@ -18,6 +29,8 @@ class EvictionRights:
 
     def __call__(self, victim: Pod) -> bool:
         if not self._selects(victim):
+            if self._next_change is not None:
+                self.next_change_ns = earlier_ns(self.next_change_ns, self._next_change(victim))
             return False
         if self._core.authority.protects(self._policy, victim, self._core.namespace_of(victim)):
             self._protected.add(victim.uid)
@@ -36,6 +49,10 @@ class EvictionRights:
 def eviction_rights(core: SchedulerCore, pod: PendingPod, now_ns: int) -> EvictionRights:
     """The rights of a pending pod."""
     plan, value = core.plan(pod.policy), pod.pod
+    arguments = value, core.namespace_of(value), pod.facts, now_ns
     return EvictionRights(
-        core, pod.policy, plan.may_evict(value, core.namespace_of(value), pod.facts, now_ns)
+        core,
+        pod.policy,
+        plan.may_evict(*arguments, core.cache.shares),
+        plan.next_victim_change(*arguments),
     )

@@ -126,7 +126,7 @@ class QuotaPreemption:
             return None
         if self._preemption.is_forbidden(now_ns):
             return None
-        selects = plan.may_reclaim(value, core.namespace_of(value), pod.facts, now_ns)
+        selects = plan.may_reclaim(value, core.namespace_of(value), pod.facts, now_ns, core.cache.shares)
         allowed = EvictionRights(core, pod.policy, selects)
         own_gang = () if gang is None else gang.terms.keys()
         return ReclaimSearch(

@@ -15,11 +15,9 @@ Key = Any
 _STALE_ENTRIES_MAX = 64
 
 
-def earlier_ns(first_ns: int | None, second_ns: int | None) -> int | None:
-    """The earlier of two times; None is never."""
-    if first_ns is None:
-        return second_ns
-    return first_ns if second_ns is None or first_ns < second_ns else second_ns
+def earlier_ns(*times_ns: int | None) -> int | None:
+    """The earliest of the times; None is never."""
+    return min((time_ns for time_ns in times_ns if time_ns is not None), default=None)
 
 
 class MovableHeap(Generic[Item]):

@@ -26,6 +26,8 @@ def test_every_attribute_reads_a_field_that_is_there() -> None:
         "facts": names(QueuedPodInfo) | {"waited"},  # computed from `queued_ns` and the clock
         "usage": names(NodeUsage) | {"free"},  # computed from the node's `allocatable`
         "share": names(NamespaceShare),
+        "victim_share": names(NamespaceShare),
+        "node": names(Node),  # that a counted pod is placed on
         "group": names(PodGroup) | {"name", "api"},  # parts of its key
         "quotas": {"share"},  # computed from the use of quotas
     }
@@ -73,7 +75,8 @@ def test_namespace_shares_are_read_only_where_they_may_change_between_decisions(
     assert codes("layer busy when namespace.share.cpu > 50% { drop image_locality }") == []
     assert codes("queue by namespace.share.cpu * pod.priority") == ["PS215"]
     assert codes(gang) == ["PS220"]
-    assert codes("preemption { victims = namespace.share.cpu < 50% }") == ["PS220"]
+    assert codes("preemption { victims = victim.namespace.share.cpu > namespace.share.cpu }") == []
+    assert codes("filter f reject victim.namespace.share.cpu > 50%") == ["PS220"]
 
 
 def test_lists_are_tested_with_in() -> None:

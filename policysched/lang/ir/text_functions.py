@@ -1,0 +1,9 @@
+"""Functions of strings that evaluation, constant folding and documentation share."""
+
+from hashlib import blake2b
+
+
+def bucket_of(text: str, count: int) -> int:
+    """From 0 to `count - 1`: BLAKE2b of 8 bytes of the UTF-8 text, big-endian, modulo the count. Never changes between
+    versions, so that a rollout keeps its pods."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") % count
