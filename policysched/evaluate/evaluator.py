@@ -441,9 +441,8 @@ class Evaluator:
 def _columns_needed(plan: Plan) -> Iterator[ColumnKind]:
     """The columns that the plan's rules without layers read; may repeat a column."""
     variant = plan.variant(())
-    rules: list[AnyRule] = [step.rule for step in variant.filters]
-    rules += [step.rule for step in variant.scores]
-    for rule in rules:
+    filters: list[AnyRule] = [step.rule for step in variant.filters]
+    for rule in [*filters, *(step.rule for step in variant.scores)]:
         for expr in rule_expressions(rule):
             if expr:
                 yield from columns_read_by(expr, plan.program)

@@ -13,6 +13,7 @@ from lark import Token, Transformer
 
 from policysched.lang.parse.tree_parts import (
     Children,
+    QuotaAmounts,
     first_of_type,
     identifier,
     identifiers,
@@ -36,12 +37,6 @@ class _UnitClause:
 @dataclass(frozen=True, slots=True)
 class _PathClause:
     path: s.StringLit
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class _QuotaAmounts:
-    amounts: tuple[s.QuotaAmountDecl, ...]
     span: Span
 
 
@@ -73,24 +68,24 @@ class TreeBuilder(Transformer[Token, Any]):
             "policy" if kind.type == "POLICY" else "library",
             identifier(name),
             number_literal(version),
-            self._statement_span(),
+            parse_context.get().span,
         )
 
     def include(self, children: Children) -> s.IncludeDecl:
         return s.IncludeDecl(
             identifier(children[0]),
             string_literal(children[1]) if len(children) > 1 else None,
-            self._statement_span(),
+            parse_context.get().span,
         )
 
     def include_file(self, children: Children) -> s.IncludeDecl:
-        return s.IncludeDecl(string_literal(children[0]), None, self._statement_span())
+        return s.IncludeDecl(string_literal(children[0]), None, parse_context.get().span)
 
     def parameter(self, children: Children) -> s.ParameterDecl:
         locked = isinstance(children[0], Token) and children[0].type == "LOCKED"
         name, kind, _equal, default, *limits = children[1:] if locked else children
         return s.ParameterDecl(
-            identifier(name), kind, default, limits[0] if limits else None, locked, self._statement_span()
+            identifier(name), kind, default, limits[0] if limits else None, locked, parse_context.get().span
         )
 
     def parameter_range(self, children: Children) -> s.RangeLimit:
@@ -102,7 +97,7 @@ class TreeBuilder(Transformer[Token, Any]):
 
     def let(self, children: Children) -> s.LetDecl:
         name, kind, _equal, value = children
-        return s.LetDecl(identifier(name), kind, value, self._statement_span())
+        return s.LetDecl(identifier(name), kind, value, parse_context.get().span)
 
     def input(self, children: Children) -> s.InputDecl:
         name, kind, _equal, source, *clauses = children
@@ -115,7 +110,7 @@ class TreeBuilder(Transformer[Token, Any]):
             None if unit is None else unit.text,
             first_of_type(clauses, s.AbsentClause),
             first_of_type(clauses, s.InvalidClause),
-            self._statement_span(),
+            parse_context.get().span,
         )
 
     def input_unit(self, children: Children) -> _UnitClause:
@@ -126,7 +121,7 @@ class TreeBuilder(Transformer[Token, Any]):
 
     def record(self, children: Children) -> s.RecordDecl:
         fields = tuple(child for child in children if isinstance(child, s.RecordFieldDecl))
-        return s.RecordDecl(identifier(children[0]), fields, self._statement_span())
+        return s.RecordDecl(identifier(children[0]), fields, parse_context.get().span)
 
     def record_field(self, children: Children) -> s.RecordFieldDecl:
         name, kind, *rest = children
@@ -167,14 +162,14 @@ class TreeBuilder(Transformer[Token, Any]):
 
     def metric(self, children: Children) -> s.MetricDecl:
         name, kind, block = children
-        return s.MetricDecl(identifier(name), kind, block.params, self._statement_span())
+        return s.MetricDecl(identifier(name), kind, block.params, parse_context.get().span)
 
     def state(self, children: Children) -> s.StateDecl:
         name, kind, block = children
-        return s.StateDecl(identifier(name), kind, block.params, self._statement_span())
+        return s.StateDecl(identifier(name), kind, block.params, parse_context.get().span)
 
     def resource(self, children: Children) -> s.ResourceDecl:
-        return s.ResourceDecl(identifier(children[0]), children[1].params, self._statement_span())
+        return s.ResourceDecl(identifier(children[0]), children[1].params, parse_context.get().span)
 
     def type_ref(self, children: Children) -> s.TypeRef:
         return s.TypeRef(identifier(children[0]), None, span_of(children))
@@ -183,7 +178,7 @@ class TreeBuilder(Transformer[Token, Any]):
         return s.TypeRef(identifier(children[0]), children[2], span_of(children))
 
     def queue(self, children: Children) -> s.QueueDecl:
-        return s.QueueDecl(tuple(children), self._statement_span())
+        return s.QueueDecl(tuple(children), parse_context.get().span)
 
     def order_key(self, children: Children) -> s.OrderKeyDecl:
         descending = len(children) > 1 and children[1].type == "DESC"
@@ -191,7 +186,7 @@ class TreeBuilder(Transformer[Token, Any]):
 
     def gang(self, children: Children) -> s.GangDecl:
         return s.GangDecl(
-            children[0], children[1].params if len(children) > 1 else (), self._statement_span()
+            children[0], children[1].params if len(children) > 1 else (), parse_context.get().span
         )
 
     def quota(self, children: Children) -> s.QuotaDecl:
@@ -206,18 +201,18 @@ class TreeBuilder(Transformer[Token, Any]):
             children[1],
             parents[0] if parents else None,
             rows,
-            self._statement_span(),
+            parse_context.get().span,
         )
 
     def quota_row(self, children: Children) -> s.QuotaRowDecl:
         path = tuple(
             string_literal(child) for child in children if isinstance(child, Token) and child.type == "STRING"
         )
-        block = first_of_type(children, _QuotaAmounts)
+        block = first_of_type(children, QuotaAmounts)
         return s.QuotaRowDecl(path, None if block is None else block.amounts, span_of(children))
 
-    def quota_amounts(self, children: Children) -> _QuotaAmounts:
-        return _QuotaAmounts(
+    def quota_amounts(self, children: Children) -> QuotaAmounts:
+        return QuotaAmounts(
             tuple(child for child in children if isinstance(child, s.QuotaAmountDecl)), span_of(children)
         )
 
@@ -231,17 +226,17 @@ class TreeBuilder(Transformer[Token, Any]):
         )
 
     def outage(self, children: Children) -> s.OutageDecl:
-        return s.OutageDecl(children[0].params, self._statement_span())
+        return s.OutageDecl(children[0].params, parse_context.get().span)
 
     def extender(self, children: Children) -> s.ExtenderDecl:
         name, *clauses = children
-        return s.ExtenderDecl(identifier(name), tuple(clauses), self._statement_span())
+        return s.ExtenderDecl(identifier(name), tuple(clauses), parse_context.get().span)
 
     def preemption(self, children: Children) -> s.PreemptionDecl:
-        return s.PreemptionDecl(children[0].params, self._statement_span())
+        return s.PreemptionDecl(children[0].params, parse_context.get().span)
 
     def preemption_never(self, _children: Children) -> s.PreemptionDecl:
-        return s.PreemptionDecl(None, self._statement_span())
+        return s.PreemptionDecl(None, parse_context.get().span)
 
     # ── rules ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -253,17 +248,21 @@ class TreeBuilder(Transformer[Token, Any]):
 
     def amend(self, children: Children) -> s.AmendStatement:
         name, clauses, params, _locked, _ = self._rule_parts(children)
-        return s.AmendStatement(name, clauses, params, self._statement_span())
+        return s.AmendStatement(name, clauses, params, parse_context.get().span)
 
     def replace(self, children: Children) -> s.ReplaceStatement:
-        return s.ReplaceStatement(children[0], self._statement_span())
+        return s.ReplaceStatement(children[0], parse_context.get().span)
 
     def reweight(self, children: Children) -> s.ReweightStatement:
-        return s.ReweightStatement(identifier(children[0]), weight_value(children[1]), self._statement_span())
+        return s.ReweightStatement(
+            identifier(children[0]), weight_value(children[1]), parse_context.get().span
+        )
 
     def drop(self, children: Children) -> s.DropStatement:
         kinds = [identifier(child) for child in children[:-1] if child is not None]
-        return s.DropStatement(kinds[0] if kinds else None, identifier(children[-1]), self._statement_span())
+        return s.DropStatement(
+            kinds[0] if kinds else None, identifier(children[-1]), parse_context.get().span
+        )
 
     def layer_head(self, children: Children) -> LayerHead:
         return LayerHead(identifier(children[0]), children[1])
@@ -401,19 +400,15 @@ class TreeBuilder(Transformer[Token, Any]):
 
     def count_on_node(self, children: Children) -> s.PodTotalExpr:
         function, _open, pods, *where, _close = children
-        counted_pods = s.CountedPods("node", None, span_of([pods]))
-        condition = where[-1] if where else None
-        return s.PodTotalExpr(identifier(function), None, counted_pods, condition, span_of(children))
+        return _pod_total(function, None, s.CountedPods("node", None, span_of([pods])), where, children)
 
     def count_pods(self, children: Children) -> s.PodTotalExpr:
         function, _open, pods, *where, _close = children
-        condition = where[-1] if where else None
-        return s.PodTotalExpr(identifier(function), None, pods, condition, span_of(children))
+        return _pod_total(function, None, pods, where, children)
 
     def sum_pods(self, children: Children) -> s.PodTotalExpr:
         function, _open, value, _over, pods, *where, _close = children
-        condition = where[-1] if where else None
-        return s.PodTotalExpr(identifier(function), value, pods, condition, span_of(children))
+        return _pod_total(function, value, pods, where, children)
 
     def counted_pods(self, children: Children) -> s.CountedPods:
         match children:
@@ -436,10 +431,6 @@ class TreeBuilder(Transformer[Token, Any]):
 
     # ── shared ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @staticmethod
-    def _statement_span() -> Span:
-        return parse_context.get().span
-
     def _rule_parts(
         self, children: Children
     ) -> tuple[s.Identifier, tuple[s.Clause, ...], tuple[s.Param | s.ParamBlock, ...] | None, bool, Span]:
@@ -447,6 +438,12 @@ class TreeBuilder(Transformer[Token, Any]):
         locked = isinstance(first, Token) and first.type == "LOCKED"
         block = first_of_type(children, ParsedBlock)
         clauses = tuple(c for c in children if not isinstance(c, Token | ParsedBlock))
-        start = start_of(first) if isinstance(first, Token) else self._statement_span().start
-        span = Span(parse_context.get().source, start, self._statement_span().end)
+        start = start_of(first) if isinstance(first, Token) else parse_context.get().span.start
+        span = Span(parse_context.get().source, start, parse_context.get().span.end)
         return identifiers(children)[0], clauses, None if block is None else block.params, locked, span
+
+
+def _pod_total(
+    function: Token, value: Any, pods: s.CountedPods, where: Children, parts: Children
+) -> s.PodTotalExpr:
+    return s.PodTotalExpr(identifier(function), value, pods, where[-1] if where else None, span_of(parts))

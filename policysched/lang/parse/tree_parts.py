@@ -27,6 +27,13 @@ class ParseContext:
 
 parse_context: ContextVar[ParseContext] = ContextVar("parse_context")
 
+
+@dataclass(frozen=True, slots=True)
+class QuotaAmounts:
+    amounts: tuple[s.QuotaAmountDecl, ...]
+    span: Span
+
+
 T = TypeVar("T")
 Children = list[Any]
 _ESCAPE = re.compile(r"\\(.)")
