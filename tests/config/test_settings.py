@@ -375,7 +375,7 @@ def test_teams_own_policies_only_with_a_base_and_names_of_their_own() -> None:
     settings = read_settings(None, {}, given)
 
     assert settings.team_policies == TeamPolicySettings(
-        "base.policy", "policysched-policies", 8, 128 * 1024, 2_000
+        "base.policy", "policysched-policies", 8, 128 * 1024, 1_000
     )
     assert settings.authority.owner("ml-a") == "ml" and settings.authority.owners() == {"ml"}
     assert read_settings(None, {}, {"policies": "a/b"}).team_policies is None

@@ -21,7 +21,7 @@ REFUSED: Json = {
     "nodeName": None,
     "reason": "Unschedulable",
     "message": (
-        "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, preemption: "
+        "0/2 nodes are available: 2 Insufficient cpu. preemption: "
         "0/2 nodes are available: 2 Preemption is not helpful for scheduling."
     ),
 }
@@ -55,6 +55,7 @@ def test_another_node_and_another_score_are_differences(whole_control_plane: Con
                 "NodeResourcesBalancedAllocation": {"busy": 75, "idle": 75},
                 "NodeResourcesFit": {"busy": 25, "idle": 74},
                 "TaintToleration": {"busy": 300, "idle": 300},
+                "VolumeBinding": {"busy": 0, "idle": 0},
             },
         },
     )

@@ -278,10 +278,9 @@ def create_what_the_program_is_given(world: World) -> None:
         plural = {"ConfigMap": "configmaps", "Lease": "leases"}.get(manifest["kind"])
         if plural is not None:
             world.local.create(plural, "policysched", manifest)
-    config = world.local.get("configmaps", "policysched", "policies")
-    assert config is not None
+    config = yaml.safe_load((DEPLOY / "example-policies.yaml").read_text())
     with_groups = {"pod-groups.policy": data_file("policies", "pod-groups.policy").read_text()}
-    world.local.update("configmaps", config, lambda obj: {**obj, "data": {**obj["data"], **with_groups}})
+    world.local.create("configmaps", "policysched", {**config, "data": {**config["data"], **with_groups}})
 
 
 def in_groups(world: World) -> None:

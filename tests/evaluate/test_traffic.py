@@ -64,7 +64,7 @@ def test_the_other_nodes_of_its_domain_are_infeasible_too() -> None:
 
 
 def test_a_planted_missing_domain_fingerprint_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(specialize, "traffic_fingerprint", lambda *_: None)
+    monkeypatch.setattr(specialize, "fingerprint_of_other_rows", lambda *_: None)
 
     assert feasible_counts_before_with_and_after_the_peer(IN_THE_ZONE) != [3, 1, 3]
 

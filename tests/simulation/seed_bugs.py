@@ -252,25 +252,25 @@ def _leaders_stand_still(profile: FaultProfile) -> FaultProfile:
 
 PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(
-        an_unanswered_bind_is_withdrawn, r"in our pods and has", seed=3, profile=_binds_are_unanswered
+        an_unanswered_bind_is_withdrawn, r"in our pods and has", seed=1, profile=_binds_are_unanswered
     ),
-    PlantedBug(a_bind_omits_the_uid, r"is on .*, our decision was", seed=3),
+    PlantedBug(a_bind_omits_the_uid, r"is on .*, our decision was", seed=24),
     PlantedBug(the_ledger_does_not_subtract_removed_pods, r"ledger (priorities|claims): kept", seed=2),
     PlantedBug(the_ledger_does_not_count_assumed_pods, r"in our pods and has", seed=0),
     PlantedBug(the_overlay_omits_earlier_gang_members, r"is assumed on .*, the reference selects", seed=5),
     PlantedBug(gangs_are_placed_partially, r"partial gang", seed=5),
     PlantedBug(columns_miss_a_cordon, r"the plan (finds|selects|counts)", seed=2),
     PlantedBug(a_deleted_node_stays_in_the_cache, r"in the cache, but not on the API server", seed=2),
-    PlantedBug(nominations_are_never_cleared, r"is nominated to .*, where no pod terminates", seed=6),
-    PlantedBug(capacity_holds_never_expire, r"is still held$", seed=9, profile=_kubelets_reject_pods),
+    PlantedBug(nominations_are_never_cleared, r"is nominated to .*, where no pod terminates", seed=31),
+    PlantedBug(capacity_holds_never_expire, r"is still held$", seed=31, profile=_kubelets_reject_pods),
     PlantedBug(a_deleted_pod_requeues_nothing, r"(is|are) pending and the reference finds", seed=9),
     PlantedBug(a_watch_skips_changes_after_410_gone, r"missing from the cache", seed=2),
-    PlantedBug(a_condition_patch_omits_the_resource_version, r"is on .* and its PodScheduled is", seed=33),
+    PlantedBug(a_condition_patch_omits_the_resource_version, r"is on .* and its PodScheduled is", seed=24),
     PlantedBug(a_broken_policy_is_activated, r"by an invalid text of", seed=8),
-    PlantedBug(policy_updates_are_ignored, r"the ConfigMap has", seed=0),
-    PlantedBug(host_ports_are_not_checked, r"has a host port twice", seed=6),
+    PlantedBug(policy_updates_are_ignored, r"the ConfigMap has", seed=2),
+    PlantedBug(host_ports_are_not_checked, r"has a host port twice", seed=3),
     PlantedBug(volume_node_affinity_is_ignored, r"which is on \[", seed=1),
-    PlantedBug(read_write_once_pod_claims_are_shared, r"is ReadWriteOncePod", seed=1),
+    PlantedBug(read_write_once_pod_claims_are_shared, r"is ReadWriteOncePod", seed=3),
     PlantedBug(a_pod_is_bound_before_its_claims, r"is not bound", seed=1),
     PlantedBug(
         a_reserved_volume_is_reserved_again,
@@ -288,7 +288,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(
         devices_are_released_before_their_writes_are_answered,
         r"is in two claims",
-        seed=14,
+        seed=6,
         profile=_pods_are_deleted_during_prebind,
     ),
     PlantedBug(pods_of_unknown_schedulers_are_scheduled, r"has an unknown scheduler and was bound", seed=0),
@@ -299,7 +299,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(
         each_retry_of_an_event_creates_another,
         r"was bound and has [2-9] Scheduled events",
-        seed=8,
+        seed=9,
         profile=_responses_are_lost,
     ),
     PlantedBug(scheduled_events_are_not_recorded, r"was bound and has 0 Scheduled events", seed=0),
@@ -325,7 +325,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(
         each_pod_update_counts_the_run_again, r"counts .* runs, and", seed=1, profile=_many_pods_finish
     ),
-    PlantedBug(the_victims_condition_of_a_policy_is_ignored, r"its label .* protects it", seed=3),
+    PlantedBug(the_victims_condition_of_a_policy_is_ignored, r"its label .* protects it", seed=7),
     PlantedBug(the_settings_protect_nobody, r", which the settings protect", seed=5),
     PlantedBug(pods_of_equal_priority_are_evicted, r"whose priority is not higher", seed=0),
     PlantedBug(
@@ -333,18 +333,18 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     ),
     PlantedBug(more_pods_are_evicted_than_needed, r"of which .* is not needed", seed=12),
     PlantedBug(
-        a_preemptor_is_not_requeued_after_its_evictions, r"is pending and the reference finds", seed=12
+        a_preemptor_is_not_requeued_after_its_evictions, r"is pending and the reference finds", seed=3
     ),
     PlantedBug(preemption_places_a_gang_partially, r"members placed, and preemption places", seed=5),
     PlantedBug(gang_preemption_ignores_earlier_members, r"preemption places .* on", seed=5),
-    PlantedBug(a_fair_share_queue_is_not_reordered, r"goes before", seed=4),
-    PlantedBug(a_pod_overtakes_others_in_backoff, r"stands ahead of it and fits too", seed=7),
-    PlantedBug(assumed_load_is_not_counted, r"with the assumed load", seed=16),
+    PlantedBug(a_fair_share_queue_is_not_reordered, r"goes before", seed=2),
+    PlantedBug(a_pod_overtakes_others_in_backoff, r"stands ahead of it and fits too", seed=21),
+    PlantedBug(assumed_load_is_not_counted, r"with the assumed load", seed=33),
     PlantedBug(placed_gang_members_are_overlooked, r"of traffic to its peers", seed=1),
-    PlantedBug(recovery_conditions_are_ignored, r"was over the limit", seed=47),
-    PlantedBug(missing_metrics_are_not_awaited, r"whose load is unknown", seed=70),
+    PlantedBug(recovery_conditions_are_ignored, r"was over the limit", seed=53),
+    PlantedBug(missing_metrics_are_not_awaited, r"whose load is unknown", seed=7),
     PlantedBug(the_pod_index_keeps_deleted_pods, r"(active|ended) pods: index has", seed=2),
-    PlantedBug(extender_rejections_are_ignored, r"which an extender rejects", seed=31),
-    PlantedBug(gang_topology_is_ignored, r"has a topology and goes to domains", seed=10),
+    PlantedBug(extender_rejections_are_ignored, r"which an extender rejects", seed=8),
+    PlantedBug(gang_topology_is_ignored, r"has a topology and goes to domains", seed=24),
     PlantedBug(a_gang_times_out_too_early, r"reports its gang as failed after", seed=23),
 )

@@ -22,7 +22,7 @@ from unittest.mock import patch
 from policysched.config.settings import Settings
 from policysched.daemon.app import Runtime
 from policysched.evaluate import evaluation, evaluation_cache
-from policysched.evaluate.columns import columns, existing_terms, placed_pods, pod_counter
+from policysched.evaluate.columns import columns, existing_terms, placed_pods, pod_counter, pod_totals
 from policysched.kube.watch import reflector
 from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.runtime.leadership import NoLeaderElection
@@ -57,7 +57,11 @@ BOUNDS: tuple[tuple[Any, str, int], ...] = (
     (placed_pods, "_EMPTY_SIZE_MAX", 8),
     (placed_pods, "_CACHE_ENTRIES_MAX", 16),
     (existing_terms, "_CACHE_ENTRIES_MAX", 16),
-    (pod_counter, "_CACHE_ENTRIES_MAX", 16),
+    (pod_counter, "_SPECS_MAX", 16),
+    (pod_counter, "_INDEXES_MAX", 2),
+    (pod_totals, "_CHANGES_MAX", 16),
+    (pod_totals, "_RESULTS_MAX", 16),
+    (pod_totals, "_AMOUNTS_MAX", 16),
     (reflector, "TOMBSTONES_MAX", 50),
     (evaluation, "_USAGE_CACHE_MAX", 8),
     (movable_heap, "_STALE_ENTRIES_MAX", 0),

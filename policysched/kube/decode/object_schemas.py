@@ -72,6 +72,7 @@ _SPREAD = object_of(
 )
 
 _OWNERS = ListSchema(object_of(apiVersion=TEXT, kind=TEXT, name=TEXT, controller=BOOLEAN))
+_WRITERS = ListSchema(object_of(manager=TEXT, fieldsV1=object_of(**{"f:status": object_of()})))
 _OWNERS_BY_UID = ListSchema(object_of({"uid": TEXT}, controller=BOOLEAN))
 
 
@@ -133,7 +134,7 @@ _CONTAINER_STATUS = object_of(
 
 _POD = object_of(
     {
-        "metadata": _metadata(ownerReferences=_OWNERS),
+        "metadata": _metadata(ownerReferences=_OWNERS, managedFields=_WRITERS),
         "spec": object_of(
             containers=ListSchema(_CONTAINER),
             initContainers=ListSchema(_CONTAINER),

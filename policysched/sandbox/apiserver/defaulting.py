@@ -167,7 +167,9 @@ def stateful_set(obj: Json) -> None:
     spec.setdefault("revisionHistoryLimit", 10)
     strategy = spec.setdefault("updateStrategy", {})
     if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
-        strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+        rolling = strategy.setdefault("rollingUpdate", {})
+        rolling.setdefault("partition", 0)
+        rolling.setdefault("maxUnavailable", 1)  # since 1.37, by the gate MaxUnavailableStatefulSet
     kept = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
     for moment in ("whenDeleted", "whenScaled"):
         kept.setdefault(moment, "Retain")
