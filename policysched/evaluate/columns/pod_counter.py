@@ -6,6 +6,7 @@ of the cluster follow the pods one change at a time.
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from weakref import ref
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.pod_index import PodIndex
@@ -28,9 +29,7 @@ class ClusterPodCounter:
     def __init__(self, cache: ClusterCache, columns: Columns) -> None:
         self._cache = cache
         self._columns = columns
-        self._specs: dict[
-            int, tuple[e.PodTotal, ExprDeclarations, PodTotalSpec]
-        ] = {}  # by id of the expression
+        self._specs: dict[int, _Specs] = {}  # by id of the program
         self._indexes: OrderedDict[tuple[PodTotalSpec, bool], _FollowedPods] = OrderedDict()
 
     def total(
@@ -58,12 +57,17 @@ class ClusterPodCounter:
         return rounded_total(total, floating=expr.floating)
 
     def _spec(self, expr: e.PodTotal, program: ExprDeclarations) -> PodTotalSpec:
-        known = self._specs.get(id(expr))
-        if known is None or known[0] is not expr or known[1] is not program:
-            if len(self._specs) >= _SPECS_MAX:
-                self._specs.clear()
-            known = self._specs[id(expr)] = expr, program, PodTotalSpec.of(expr, program)
-        return known[2]
+        specs = self._specs.get(id(program))
+        if specs is None or specs.program() is not program:
+            # A replaced policy must not stay in memory for its totals.
+            self._specs = {key: other for key, other in self._specs.items() if other.program() is not None}
+            specs = self._specs[id(program)] = _Specs(ref(program))
+        known = specs.by_expr.get(id(expr))
+        if known is None or known[0] is not expr:
+            if len(specs.by_expr) >= _SPECS_MAX:
+                specs.by_expr.clear()
+            known = specs.by_expr[id(expr)] = expr, PodTotalSpec.of(expr, program)
+        return known[1]
 
     def _total_placed(
         self, spec: PodTotalSpec, context: EvalContext, overlay: Overlay | None
@@ -83,6 +87,7 @@ class ClusterPodCounter:
         key = spec, pods is self._cache.ended_pods
         index = self._indexes.get(key)
         if index is None:
+            self._drop_outdated()
             index = self._indexes[key] = _FollowedPods(PodTotals(spec))
             if len(self._indexes) > _INDEXES_MAX:
                 self._indexes.popitem(last=False)
@@ -90,6 +95,13 @@ class ClusterPodCounter:
             self._indexes.move_to_end(key)
         index.catch_up(pods)
         return index
+
+    def _drop_outdated(self) -> None:
+        """An index that the change log does not reach would be made again anyway, and keeps pods that are gone."""
+        for key in list(self._indexes):
+            pods = self._cache.ended_pods if key[1] else self._cache.active_pods
+            if self._indexes[key].is_outdated(pods):
+                del self._indexes[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +116,23 @@ class HypotheticalPodCounter:
 
 
 @dataclass(slots=True)
+class _Specs:
+    """The totals of one program, by the id of their expression."""
+
+    program: "ref[ExprDeclarations]"
+    by_expr: dict[int, tuple[e.PodTotal, PodTotalSpec]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class _FollowedPods:
     """Totals over the pods of an index, as far as its changes were applied."""
 
     totals: PodTotals
     _version: int = -1
     _pods: dict[PodUid, Pod] = field(default_factory=dict)
+
+    def is_outdated(self, index: PodIndex) -> bool:
+        return self._version != index.version and index.changed_since(self._version) is None
 
     def catch_up(self, index: PodIndex) -> None:
         if self._version == index.version:

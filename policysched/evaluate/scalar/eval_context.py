@@ -84,7 +84,7 @@ class ExprDeclarations(Protocol):
     def metrics(self) -> Mapping[str, Metric]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class InputDeclarations:
     """Declarations of inputs alone, for expressions of the pod that outlive their program."""
 

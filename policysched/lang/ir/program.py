@@ -110,7 +110,7 @@ class TeamSource:
     base_sha256: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Program:
     """A policy that passed the checker.
 
