@@ -46,6 +46,8 @@ from policysched.scheduler.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
+CATCH_UP_S = 1.0
+"""After a stall: until the watches have delivered what they missed."""
 SLICE_S = 0.005
 STEPS_PER_CLOCK_READ = 4
 STEPS_PER_SLICE_MAX = 256
@@ -105,6 +107,7 @@ class SchedulerApp(DaemonApp):
         )
         self._decision_elapsed_s = 0.0  # of the decision in progress
         self._decision_fence = self._make_fence()
+        self._decides_after_s = float("-inf")
         self._ended: asyncio.Event = asyncio.Event()
         self._exit_reason: ExitReason | None = None
         self.stopping = False
@@ -320,8 +323,6 @@ class SchedulerApp(DaemonApp):
             elif self._inbox and not scheduler.attempt_in_progress:
                 self._dispatcher.dispatch(scheduler.handle(self._inbox.popleft(), now_ns))
             elif self._may_decide() and scheduler.ready(now_ns):
-                if not self._decision_fence():
-                    self._decision_fence = self._make_fence()
                 began_s = runtime.monotonic_s()
                 self._dispatcher.dispatch(scheduler.decide(now_ns))
                 self._decision_elapsed_s += runtime.monotonic_s() - began_s
@@ -340,7 +341,15 @@ class SchedulerApp(DaemonApp):
         return lambda: leadership.stalls() == stalls
 
     def _may_decide(self) -> bool:
-        return not self.stopping and self.leadership.may_decide()
+        return not self.stopping and self.leadership.may_decide() and self._has_caught_up()
+
+    def _has_caught_up(self) -> bool:
+        """After a stall, what happened in the cluster meanwhile is read before a decision."""
+        now_s = self.runtime.monotonic_s()
+        if not self._decision_fence():
+            self._decision_fence = self._make_fence()
+            self._decides_after_s = now_s + CATCH_UP_S
+        return now_s >= self._decides_after_s
 
     def _idle_timeout_s(self) -> float:
         """How long there is no work unless an event arrives."""

@@ -51,10 +51,6 @@ def test_under_faults_no_node_overflows_no_gang_is_split_and_no_pod_is_forgotten
     certain = set(Fault) - set(WEBHOOK_FAULTS)
     assert {fault for fault in certain if not injected[fault]} == set(), f"too few faults: {injected}"
     assert any(injected[fault] for fault in WEBHOOK_FAULTS), f"no webhook was in the way: {injected}"
-    absent = {
-        result.seed: {*profile_of(result.seed).planted} & certain - {*+result.injected} for result in results
-    }
-    assert not any(absent.values()), f"planted faults that did not occur: {absent}"
 
 
 @pytest.mark.parametrize("bug", list(BUGS))

@@ -19,6 +19,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+from policysched.cluster import pod_index
 from policysched.config.settings import Settings
 from policysched.daemon.app import Runtime
 from policysched.evaluate import evaluation, evaluation_cache
@@ -57,7 +58,8 @@ BOUNDS: tuple[tuple[Any, str, int], ...] = (
     (placed_pods, "_EMPTY_SIZE_MAX", 8),
     (placed_pods, "_CACHE_ENTRIES_MAX", 16),
     (existing_terms, "_CACHE_ENTRIES_MAX", 16),
-    (pod_counter, "_SPECS_MAX", 16),
+    (pod_index, "_CHANGES_KEPT_MIN", 4),
+    (pod_totals, "_SPECS_MAX", 2),
     (pod_counter, "_INDEXES_MAX", 2),
     (pod_totals, "_CHANGES_MAX", 16),
     (pod_totals, "_RESULTS_MAX", 16),
