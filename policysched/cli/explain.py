@@ -1,6 +1,5 @@
 """`policysched explain`: why a pod is placed where it is, or nowhere."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,12 @@ from policysched.cli.live_options import live_options, live_page
 from policysched.cli.offline_options import (
     file_options,
     load_inputs,
+    load_values,
     print_json,
     print_notes,
     report_unusable_files,
 )
 from policysched.cli.tables import output_console
-from policysched.from_files.inputs import load_present
 from policysched.offline.pod_explanation import explain_pod
 
 
@@ -64,14 +63,7 @@ def explain(
         raise click.UsageError(f"{missing} is missing; without both a running scheduler is asked")
     with report_unusable_files():
         program, files, authority = load_inputs(policy_path, name, params, cluster_paths, config_path)
-        present = load_present(
-            metrics_path,
-            state_path,
-            program,
-            files.node_names(),
-            at_ns=at_ns,
-            clock_ns=time.time_ns(),
-        )
+        present = load_values(metrics_path, state_path, program, files, at_ns)
         result = explain_pod(
             program,
             files,

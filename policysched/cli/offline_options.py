@@ -1,6 +1,7 @@
 """Options that the offline commands share, and how they report unusable input."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from policysched.cli import CommandError
 from policysched.cli.policy_options import at_option, name_option, output_format_option, param_option
 from policysched.files import STANDARD_INPUT
 from policysched.from_files.cluster_files import ClusterFiles, read_cluster_files
-from policysched.from_files.inputs import PolicyHasErrors, choose_policy
+from policysched.from_files.inputs import PolicyHasErrors, PresentInputs, choose_policy, load_present
 from policysched.lang.ir.program import Program
 from policysched.metric_sources.file import BadSamplesFile
 from policysched.policy_files.source_set import UnusableFile
@@ -126,6 +127,18 @@ def load_inputs(
     for malformed in files.malformed:
         click.echo(f"policysched: skipped: {malformed}", err=True)
     return program, files, rules.authority
+
+
+def load_values(
+    metrics_path: Path | None,
+    state_path: Path | None,
+    program: Program,
+    files: ClusterFiles,
+    at_ns: int | None,
+) -> PresentInputs:
+    """Read the samples and the values of states. `at_ns`: the present time; None: that of the samples, otherwise now."""
+    nodes = files.node_names()
+    return load_present(metrics_path, state_path, program, nodes, at_ns=at_ns, clock_ns=time.time_ns())
 
 
 def load_settings_rules(config_path: Path | None) -> "SettingsRules":

@@ -1,7 +1,6 @@
 """`policysched simulate`: place the pending pods of a cluster file."""
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,13 +10,14 @@ import click
 
 from policysched.cli.offline_options import (
     load_inputs,
+    load_values,
     offline_options,
     print_json,
     print_notes,
     report_unusable_files,
 )
 from policysched.cli.tables import output_console, print_table
-from policysched.from_files.inputs import load_present, with_assumed_load
+from policysched.from_files.inputs import with_assumed_load
 from policysched.from_files.simulate import SimulationResult, choose_scope
 from policysched.from_files.simulate import simulate as simulate_cluster
 from policysched.offline.pod_explanation import missing_inputs_note
@@ -65,14 +65,7 @@ def simulate(
     """
     with report_unusable_files():
         program, files, authority = load_inputs(policy_path, name, params, cluster_paths, config_path)
-        present = load_present(
-            metrics_path,
-            state_path,
-            program,
-            files.node_names(),
-            at_ns=at_ns,
-            clock_ns=time.time_ns(),
-        )
+        present = load_values(metrics_path, state_path, program, files, at_ns)
     notes = present.notes
     scope = (
         choose_scope(files, program.name)

@@ -48,8 +48,8 @@ def print_table(
         table.add_column(heading, justify="right" if number in right else "left", overflow="fold")
     number = 0
     for _, group in groupby(rows, key=lambda row: row[0] if merge_first else id(row)):
-        for place, row in enumerate(group):
-            first = row[0] if place == 0 else ""
+        for position, row in enumerate(group):
+            first = row[0] if position == 0 else ""
             table.add_row(
                 *(Text(field) for field in (first, *row[1:])), style="bold" if number in bold else ""
             )
