@@ -125,6 +125,11 @@ class Recording:
     def starts_ns(self) -> int:
         return min(file.header.at_ns for file in self.files)
 
+    @property
+    def ends_ns(self) -> int:
+        """When something was written last."""
+        return max(file.path.stat().st_mtime_ns for file in self.files)
+
     def files_from(self, since_ns: int | None) -> tuple[RecordingFile, ...]:
         """Of each run the last file that starts before `since_ns`, and all after it."""
         if since_ns is None:

@@ -28,6 +28,7 @@ from policysched.recording.format import (
     run_name,
 )
 from policysched.recording.recorder import Call, DecideCall, EventCall, Recorder, RequeueCall, Snapshot
+from policysched.recording.recording_settings import RecordingSettings
 from policysched.recording.value_codec import to_json
 
 log = logging.getLogger(__name__)
@@ -41,18 +42,6 @@ PAUSE_S = 0.002
 POLL_S = 0.1
 RETRY_S = 10.0
 CLOSE_TIMEOUT_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class RecordingSettings:
-    """`folder`, and the limits of all files in it: the oldest are removed. A file is closed when it has `file_bytes_max`
-    compressed bytes, or is `file_age_max_s` old."""
-
-    folder: Path
-    bytes_max: int = 2**30
-    age_max_s: float = 7 * 86_400.0
-    file_bytes_max: int = 2**26
-    file_age_max_s: float = 3_600.0
 
 
 @dataclass(slots=True)
@@ -73,7 +62,7 @@ class RecordingWriter:
         self, recorder: Recorder, settings: RecordingSettings, identity: str, now_ns: Callable[[], int]
     ) -> None:
         self.counts = RecordingCounts()
-        self._recorder = recorder
+        self.recorder = self._recorder = recorder
         self._settings = settings
         self._identity = identity
         self._now_ns = now_ns
@@ -103,10 +92,15 @@ class RecordingWriter:
     def _work(self) -> None:
         while not self._ends.wait(POLL_S):
             self.write_queued(PAUSE_S)
-        self.write_queued(0.0)
-        self._put_line(b'{"kind":"end","at_ns":%d}' % self._now_ns())
-        self._guarded(self._flush)
-        self._close_file()
+        self.write_all()
+
+    def write_all(self) -> None:
+        """Writes all calls that are queued, and ends the run. Without a thread, tests call it."""
+        self.write_queued()
+        if self._file is not None:
+            self._put_line(b'{"kind":"end","at_ns":%d}' % self._now_ns())
+            self._guarded(self._flush)
+            self._close_file()
 
     def write_queued(self, pause_s: float = 0.0) -> None:
         """Writes all calls that are queued now, and what is due by time."""
