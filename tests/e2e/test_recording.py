@@ -19,6 +19,7 @@ def test_a_killed_process_leaves_a_recording_that_is_replayed_without_difference
     control_plane.add_node(ready_node("node-1", cpu="2"))
     scheduler = deployed.start("--record", str(folder))
     try:
+        scheduler.wait_until_ready()
         for number in range(6):
             control_plane.api.post(PODS, pod(f"p-{number}", schedulerName="test"))
         control_plane.api.post(PODS, pod("huge", cpu="1000", schedulerName="test"))

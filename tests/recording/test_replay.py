@@ -83,7 +83,7 @@ def test_a_part_of_a_recording_is_replayed_from_the_snapshot_before_it(recording
 # ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 OMITTED = (
-    *(e.PodUpdated, e.PodDeleted, e.NodeUpdated, e.NodeDeleted, e.NamespaceUpdated),
+    *(e.PodUpdated, e.PodDeleted, e.NodeUpdated, e.NamespaceUpdated),
     *(e.PoliciesUpdated, e.SamplesArrived, e.Synced),
     *(e.StorageObjectUpdated, e.DeviceObjectUpdated, e.Evicted, e.ExtendersAnswered),
 )

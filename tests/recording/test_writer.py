@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from policysched.recording.format import parse_file_name
-from policysched.recording.reader import Gap, RunEnded, UnusableRecording, open_recording
+from policysched.recording.reader import RecordingGap, RunEnded, UnusableRecording, open_recording
 from policysched.recording.replay import replay
 from policysched.scheduler import events as e
 from policysched.schemas import findings
@@ -42,8 +42,8 @@ def test_each_line_has_the_documented_form_and_only_the_owner_may_read_the_file(
 
 
 def test_files_are_rotated_and_the_oldest_are_removed(tmp_path: Path) -> None:
-    recorded = Recorded(tmp_path, file_bytes_max=2_000, bytes_max=20_000)
-    for _ in range(60):
+    recorded = Recorded(tmp_path, file_bytes_max=1_000, bytes_max=12_000)
+    for _ in range(20):
         recorded.place_pods(5)
         recorded.writer.write_queued()
         recorded.writer._guarded(recorded.writer._flush)
@@ -52,10 +52,10 @@ def test_files_are_rotated_and_the_oldest_are_removed(tmp_path: Path) -> None:
     numbers = [parse_file_name(path.name)[1] for path in recorded.files()]  # type: ignore[index]
     assert numbers[0] > 1 and numbers == list(range(numbers[0], numbers[-1] + 1))
     sizes = [path.stat().st_size for path in recorded.files()]
-    assert sum(sizes) - max(sizes) < 20_000  # the file that is written may exceed its share
+    assert sum(sizes) - max(sizes) < 12_000  # the file that is written may exceed its share
     report = replay(open_recording(tmp_path))
     assert (report.different, report.problems) == (0, [])
-    assert report.same["snapshot"] == report.decisions > 20
+    assert report.same["snapshot"] == report.decisions > 10
 
 
 def test_files_that_are_too_old_are_removed(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_run_that_ends_in_good_order_says_so(tmp_path: Path) -> None:
     items = list(open_recording(tmp_path).items())
 
     assert isinstance(items[-1], RunEnded)
-    assert not any(isinstance(item, Gap) for item in items)
+    assert not any(isinstance(item, RecordingGap) for item in items)
 
 
 def _replayed(folder: Path) -> tuple[int, int, int]:
