@@ -371,10 +371,10 @@ class SchedulingQueue:
             states.setdefault(entry, []).append(QueueState.UNSCHEDULABLE)
         for entry in self._gated:
             states.setdefault(entry, []).append(QueueState.GATED)
-        for entry, places in states.items():
-            if places != [entry.state]:
+        for entry, queue_states in states.items():
+            if queue_states != [entry.state]:
                 problems.append(
-                    f"{entry} is in {[place.value for place in places]}, its state is {entry.state.value}"
+                    f"{entry} is in {[queue_state.value for queue_state in queue_states]}, its state is {entry.state.value}"
                 )
         return [*problems, *self._groups.check()]
 
