@@ -152,7 +152,8 @@ def test_import_config_needs_no_extra(tmp_path: Path) -> None:
 
     done = run_with_the_core_alone("import-config", str(file))
 
-    assert "include kube_default" in done.stdout, done.stderr
+    assert "include kube_default" in done.stdout
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
