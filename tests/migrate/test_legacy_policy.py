@@ -81,7 +81,7 @@ def test_unsupported_parts_of_kube_safe_scheduler_are_listed_with_lines_in_a_fil
         "arguments of InterPodAffinity",
     ]
     hint = next(note.why for note in done.notes if note.where == "extenders[0]")
-    assert "mean-free-cpu" in hint
+    assert "policies/safe.policy" in hint
     assert done.settings["extenders"]["safe_overload"]["url"] == "http://localhost:8888/scheduler"
 
 
