@@ -177,6 +177,7 @@ OF_OTHER_PROGRAMS = frozenset(
         "--image",
         "--non-resource-url",
         "--overrides",
+        "--patch-file",
         "--replicas",
         "--serviceaccount",
         "--terminated-pod-gc-threshold",
