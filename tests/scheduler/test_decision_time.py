@@ -175,7 +175,7 @@ def test_a_policy_with_expensive_decisions_does_not_delay_another_by_its_backlog
 
 def test_two_policies_with_a_backlog_get_equal_time() -> None:
     rig = two_policies(expensive=100)
-    rig.observe(*(friend(f"f{index}", scheduler="plain") for index in range(120)))
+    rig.observe(*(friend(f"f{index:03}", scheduler="plain") for index in range(120)))
 
     rig.attempts_until_bound("f119", COSTS)
 
@@ -185,7 +185,7 @@ def test_two_policies_with_a_backlog_get_equal_time() -> None:
 def test_a_policy_that_had_nothing_to_decide_saves_no_time_up() -> None:
     rig = two_policies(expensive=100)
     rig.attempts_until_bound("e019", COSTS)
-    rig.observe(*(friend(f"f{index}", scheduler="plain") for index in range(120)))
+    rig.observe(*(friend(f"f{index:03}", scheduler="plain") for index in range(120)))
 
     rig.attempts_until_bound("f119", COSTS)
 
