@@ -11,7 +11,7 @@ SLOW_TIERS := bench conformance contract controlplane e2e prometheus simulation 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check static lint types layers unit bench bench-beside chaos live simulate soak lock sbom docs release-check fmt clean
+.PHONY: help setup demo test check static lint types layers unit bench bench-beside chaos live simulate soak lock sbom docs release-check fmt clean soak-hostile
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -62,6 +62,11 @@ chaos: setup  ## 500 seeds of faults between policysched and a real API server
 
 soak: setup  ## an hour of churn on virtual time; fails if memory grows (about 5 minutes)
 	$(BIN)/python -m tests.soak
+
+HOSTILE_MINUTES ?= 60
+
+soak-hostile: setup  ## an hour of a hostile tenant beside a friendly one on a real control plane
+	$(BIN)/python -m tests.soak.hostile --minutes $(HOSTILE_MINUTES)
 
 simulate: setup  ## 10,000 seeds of the fault simulation on virtual time
 	$(BIN)/python -m tests.simulation --seeds 10000
