@@ -69,19 +69,21 @@ class AttemptRunner:
             return
         self._last_run = None
         entry = self._core.queue.pop()
-        self.has_attempted = self.has_attempted or entry is not None
+        if entry is not None:
+            self.attempt(entry, cost_max, now_ns)
+
+    def attempt(self, entry: QueueEntry, cost_max: int | None, now_ns: int) -> None:
+        """Begin the attempt of a detached entry."""
+        self.has_attempted = True
         match entry:
             case PendingPod():
                 steps = self._pod_attempts.attempt_pod(entry, now_ns)
-                self._run(_Attempt(entry, steps, entry.attempts), cost_max)
             case QueuedGang():
                 self._gang_attempts.begin(now_ns)
                 steps = self._gang_attempts.attempt_gang(entry, now_ns)
-                self._run(_Attempt(entry, steps, entry.attempts), cost_max)
-            case None:
-                pass
-            case QueueEntry():
+            case _:
                 raise AssertionError(f"{entry} is neither a pod nor a gang")
+        self._run(_Attempt(entry, steps, entry.attempts), cost_max)
 
     def advance_pause(self, cost_max: int, now_ns: int) -> None:
         """Decide about one pod beside the paused attempt, or continue it."""

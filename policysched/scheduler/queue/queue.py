@@ -32,7 +32,8 @@ class SchedulingQueue:
     """Pods and gangs by state; `queue.entries` draws the states.
 
     `new_policy_queue` creates the queue of a policy. Entries of `held_policies` keep their place and are not popped.
-    `incoming_counts` counts the pods that entered, by queue and event. `yielded` is the active entry that fits and has
+    `incoming_counts` counts the pods that entered, by queue and event. `order_is_given`: others say what is attempted next, as
+    where a recording is replayed from a snapshot; nothing yields, and no class is blocked. `yielded` is the active entry that fits and has
     yielded to earlier ones of its policy: until it is popped again, only entries of its policy are popped, and the
     cluster must not change. `attempting` is the gang whose attempt is paused, `missed_events` are those that it could
     have been requeued by since.
@@ -51,6 +52,7 @@ class SchedulingQueue:
         self._active = ActiveQueues(new_queue, held_policies, self.decision_time)
         self._backoff = BackoffQueue(new_queue, self.decision_time)
         self.yielded: QueueEntry | None = None
+        self.order_is_given = False
         self.attempting: QueueEntry | None = None
         self.missed_events: set[ClusterEvent] = set()
         self._groups = ParkedGroups(limits, new_queue)
@@ -132,6 +134,8 @@ class SchedulingQueue:
         those of overdrawn namespaces are left out.
         """
         assert entry.state is QueueState.DETACHED, f"{entry} is still {entry.state.value}"
+        if self.order_is_given:
+            return False
         yields = self._send_overtaken_members(entry, now_ns)
         while (earlier := self._backoff.pop_before(entry)) is not None:
             self._activate(earlier, "QueueOrder")
@@ -222,7 +226,7 @@ class SchedulingQueue:
 
     def blocked_group(self, equivalence_key: EquivalenceKey) -> ParkedGroup | None:
         """The parked group of the class, if nothing has happened that could change its verdict."""
-        group = self._groups.get(equivalence_key)
+        group = None if self.order_is_given else self._groups.get(equivalence_key)
         return group if group is not None and group.blocked else None
 
     def mark_placed(self, entry: QueueEntry, now_ns: int) -> None:
