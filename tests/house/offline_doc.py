@@ -1,6 +1,7 @@
 """Generates the command output in `docs/offline.md` and `docs/testing-policies.md` from `docs/examples`."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,12 @@ def explain() -> str:
 
 def simulate() -> str:
     return _run(f"simulate {_FILES}")
+
+
+def diff() -> str:
+    return _run(
+        f"diff quiet.policy stricter.policy {_FILES.partition(' ')[2].partition(' ')[2]} --fail-on 'newly_pending > 5'"
+    )
 
 
 def show() -> str:
@@ -33,7 +40,7 @@ def test_run() -> str:
 def _run(arguments: str) -> str:
     environment = {**os.environ, "COLUMNS": "80", "TTY_COMPATIBLE": "1", "TERM": "dumb"}
     done = subprocess.run(
-        [sys.executable, "-m", "policysched", *arguments.split()],
+        [sys.executable, "-m", "policysched", *shlex.split(arguments)],
         cwd=EXAMPLES,
         env=environment,
         capture_output=True,
