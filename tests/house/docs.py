@@ -40,6 +40,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "covered": coverage_doc.covered,
     "not carried out": coverage_doc.not_carried_out,
     "not covered": coverage_doc.not_covered,
+    "diff": offline_doc.diff,
     "explain": offline_doc.explain,
     "metrics": metrics_doc.table,
     "metrics of kube scheduler": metrics_doc.not_here,

@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,12 @@ def explain() -> str:
 
 def simulate() -> str:
     return _run(f"simulate {_FILES}")
+
+
+def diff() -> str:
+    return _run(
+        f"diff quiet.policy stricter.policy {_FILES.partition(' ')[2].partition(' ')[2]} --fail-on 'newly_pending > 5'"
+    )
 
 
 def show() -> str:
@@ -56,7 +63,7 @@ def _run(arguments: str) -> str:
 def _output(arguments: str, *, term: str) -> str:
     environment = {**os.environ, "COLUMNS": "80", "TTY_COMPATIBLE": "1", "TERM": term}
     done = subprocess.run(
-        [sys.executable, "-m", "policysched", *arguments.split()],
+        [sys.executable, "-m", "policysched", *shlex.split(arguments)],
         cwd=EXAMPLES,
         env=environment,
         capture_output=True,

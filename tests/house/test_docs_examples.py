@@ -136,7 +136,7 @@ def commands_in(text: str) -> Iterator[list[str]]:
             inside = True
         elif inside:
             inside = line != "POLICY"
-        elif command := re.search(r"(?:^|\||&&|\$) *(?:\.venv/bin/)?policysched ([^|>]*)", line):
+        elif command := re.search(r"(?:^|\||&&|\$) *(?:\.venv/bin/)?policysched ((?:'[^']*'|[^|>])*)", line):
             yield shlex.split(command[1].replace("$(", "(").replace("(", "").replace(")", ""), comments=True)
 
 
