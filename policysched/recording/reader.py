@@ -8,7 +8,7 @@
             case SnapshotEnded():    the snapshot is complete
             case RecordedDecide():   a call of `Scheduler.decide`, with what it decided
             case RecordedRequeue():  a call of `Scheduler.requeue_current_attempt`
-            case Gap():              calls are missing here; a new file with its own snapshot follows
+            case RecordingGap():              calls are missing here; a new file with its own snapshot follows
             case RunEnded():         the process stopped in good order
 
 With `since_ns` the items begin at the last file that starts before it, since the state at that time is that file's snapshot and
@@ -85,7 +85,7 @@ class RecordedRequeue:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class RecordingGap:
     """`lines` calls were not recorded, for this reason; from `since_ns` on, until `at_ns`."""
 
     at_ns: int
@@ -99,7 +99,9 @@ class RunEnded:
     at_ns: int
 
 
-Item = FileStarted | RecordedEvent | SnapshotEnded | RecordedDecide | RecordedRequeue | Gap | RunEnded
+Item = (
+    FileStarted | RecordedEvent | SnapshotEnded | RecordedDecide | RecordedRequeue | RecordingGap | RunEnded
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +212,7 @@ class Recording:
             case "requeue":
                 return RecordedRequeue(line["at_ns"])
             case "gap":
-                return Gap(line["at_ns"], line["since_ns"], line["lines"], line["reason"])
+                return RecordingGap(line["at_ns"], line["since_ns"], line["lines"], line["reason"])
             case "snapshot-end":
                 return SnapshotEnded(line["at_ns"], decoder(SchedulerState)(line["state"]))
             case "end":

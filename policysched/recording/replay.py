@@ -18,12 +18,12 @@ from policysched.recording.format import Header, RecordedSettings
 from policysched.recording.given_order import GivenOrderScheduler
 from policysched.recording.reader import (
     FileStarted,
-    Gap,
     RecordedDecide,
     RecordedDecision,
     RecordedEvent,
     RecordedRequeue,
     Recording,
+    RecordingGap,
     RunEnded,
     SnapshotEnded,
 )
@@ -64,7 +64,7 @@ class ReplayReport:
     skipped: int = 0
     differences: list[Difference] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    gaps: list[Gap] = field(default_factory=list)
+    gaps: list[RecordingGap] = field(default_factory=list)
     policysched: str = ""
     first_ns: int | None = None
     last_ns: int | None = None
@@ -104,7 +104,7 @@ class _Replay:
         if isinstance(item, FileStarted):
             self._start_file(item)
             return
-        if isinstance(item, Gap):
+        if isinstance(item, RecordingGap):
             self.report.gaps.append(item)
             self._begin("snapshot")
             return
