@@ -500,6 +500,7 @@ def a_state(draw: Draw, name: str, kind: str, names: Names) -> str:
     if kind == "float":
         value = "if container.terminated then 0.5 * container.exit_code else 1.0"
     settings = f"value = {value} keep = {draw(st.sampled_from(('0%', '90%')))} start = {literal(draw, kind)}"
+    settings += draw(st.sampled_from(("", " half_life = 30m", " half_life = 1m", " half_life = 365d")))
     return f"state {name}: {kind} {{ {key}{per}{on}{when}{settings} }}"
 
 

@@ -233,7 +233,7 @@ class _ScenarioReader:
                 except BadStateValues as error:
                     self._add_problem(str(error), self._document.span(*place, "state", name, *error.path))
                     continue
-                for key, node, _ in tables[name]:
+                for key, node, *_ in tables[name]:
                     if node != ALL_NODES and node not in nodes:
                         path = (key, node) if key else (node,)
                         self._add_unknown_name(

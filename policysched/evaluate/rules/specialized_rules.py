@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from policysched.cluster.samples import StateRow
 from policysched.evaluate.columns.column_kinds import INPUT_INVALID, INPUT_REQUIRED, InputStateColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
@@ -39,6 +40,10 @@ class Activation:
 
     def frame(self, view: View, candidates: Array | None = None) -> EvalFrame:
         return EvalFrame(view, self.context, self.leaves, candidates)
+
+    def state_changes_ns(self) -> list[int | None]:
+        """When decay changes the values of each state that the rules read; None: not by itself."""
+        return [row.changes_ns for row in self.leaves if isinstance(row, StateRow)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -499,7 +499,7 @@ class OutageDecl:
 
 @dataclass(frozen=True, slots=True)
 class StateDecl:
-    """`state NAME: TYPE { key = E  on = terminated  value = E  keep = 90%  start = 1.0  most = 10000 }`."""
+    """`state NAME: TYPE { key = E  on = terminated  value = E  keep = 90%  start = 1.0  half_life = 30m  most = 10000 }`."""
 
     name: Identifier
     type: TypeRef
