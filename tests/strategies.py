@@ -762,6 +762,17 @@ def queue(draw: Draw, names: Names) -> str:
     return f"queue by {', '.join(keys)}"
 
 
+def preemption(draw: Draw) -> str:
+    keys = ("victim.priority", 'victim.labels["app"]', "now - victim.created > 30m", "victim.requests.cpu")
+    words = draw(st.lists(st.sampled_from(keys), min_size=1, max_size=3))
+    listed = [f"{key}{draw(st.sampled_from(('', ' asc', ' desc')))}" for key in words]
+    order = listed[0] if len(listed) == 1 else f"[{', '.join(listed)}]"
+    victims = draw(st.sampled_from(("own", "any", "victim.priority < 100")))
+    return draw(
+        st.sampled_from(("preemption never", f"preemption {{ victims = {victims}  order = {order} }}"))
+    )
+
+
 def extenders(draw: Draw) -> list[str]:
     """Extenders; not for policies with gangs, which cannot be combined with them."""
     weight = ("", " weight 3 missing neutral", " weight 1 missing 40", " weight 0 missing worst")
@@ -794,6 +805,8 @@ def policies(draw: Draw, *, layers: bool = True) -> str:
         lines.append(gang(draw, names))
     elif draw(st.integers(0, 5)) == 0:
         lines += extenders(draw)
+    if draw(st.integers(0, 3)) == 0:
+        lines.append(preemption(draw))
     lines += builtins(draw, names)
     filters = [f"f{index}" for index in range(draw(st.integers(0, 3)))]
     scores = [f"s{index}" for index in range(draw(st.integers(0, 3)))]

@@ -6,7 +6,7 @@ rows and gives reasons, a `SpecializedScore` computes raw values and scores.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
@@ -43,7 +43,7 @@ class Activation:
 
     def state_changes_ns(self) -> list[int | None]:
         """When decay changes the values of each state that the rules read; None: not by itself."""
-        return [row.changes_ns for row in self.leaves if isinstance(row, StateRow)]
+        return [row.changes_ns for row in cast(Sequence[object], self.leaves) if isinstance(row, StateRow)]
 
 
 @dataclass(frozen=True, slots=True)
