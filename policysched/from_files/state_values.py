@@ -26,6 +26,7 @@ from policysched.scheduler.policies.policy_states import (
     PolicyStates,
     StateEntry,
     parse_state_text,
+    state_entry,
     state_text,
 )
 from policysched.text.abbreviate import abbreviate_names
@@ -91,7 +92,7 @@ def load_state_values(
         except (TypeError, ValueError, OverflowError) as error:
             raise UnusableFile(f"{path}: {error}") from error
         tables = {
-            name: list(map(_entry, entries)) for name, entries in given.items() if name in program.states
+            name: list(map(state_entry, entries)) for name, entries in given.items() if name in program.states
         }
     else:
         given, tables = document, {}
@@ -105,17 +106,12 @@ def load_state_values(
     notes = [f"state {name} has no values ({path})" for name in program.states if name not in given]
     notes += [f"{path}: the policy declares no state {name}" for name in given if name not in program.states]
     for name, entries in tables.items():
-        unknown = dict.fromkeys(node for _, node, _ in entries if node != ALL_NODES and node not in nodes)
+        unknown = dict.fromkeys(node for _, node, *_ in entries if node != ALL_NODES and node not in nodes)
         if unknown:
             notes.append(
                 f"{path}: state {name} has values of unknown nodes: {abbreviate_names(list(unknown))}"
             )
     return state_text(now_ns, tables), notes
-
-
-def _entry(values: list[Any]) -> StateEntry:
-    key, node, value = values
-    return key, NodeName(node), float(value)
 
 
 def _document(path: Path) -> dict[str, Any]:

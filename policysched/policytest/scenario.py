@@ -237,7 +237,7 @@ class _ScenarioReader:
                         str(error), self._document.span(*section_path, "state", name, *error.path)
                     )
                     continue
-                for key, node, _ in tables[name]:
+                for key, node, *_ in tables[name]:
                     if node != ALL_NODES and node not in nodes:
                         path = (key, node) if key else (node,)
                         self._add_unknown_name(

@@ -60,7 +60,7 @@ class CompiledQueueOrder:
             if gained_a_ns and isinstance(value, int):
                 # Keys made at different times are compared, so a value that grows equally for all is taken at time 0.
                 value = value - gained_a_ns * context.now_ns
-            values += _sort_value(value, descending)
+            values += sort_value(value, descending)
         values.append(context.pod.uid)
         return tuple(values)
 
@@ -72,7 +72,7 @@ class CompiledQueueOrder:
         """The same key with the values that depend on the shares of the namespace."""
         values = list(key)
         for index, function, descending in self._share_keys:
-            values[index : index + 2] = _sort_value(function(context), descending)
+            values[index : index + 2] = sort_value(function(context), descending)
         return tuple(values)
 
     def next_change_ns(self, context: EvalContext) -> int | None:
@@ -93,7 +93,8 @@ def _missing_value(context: EvalContext) -> EvalValue:
     return None
 
 
-def _sort_value(value: Any, descending: bool) -> tuple[bool, Any]:
+def sort_value(value: Any, descending: bool) -> tuple[bool, Any]:
+    """What a key adds to a sort key: a missing value comes last in either direction."""
     return value is None, 0 if value is None else (_negated(value) if descending else value)
 
 

@@ -116,8 +116,9 @@ def expr_reads(expr: Expr | None, inputs: Mapping[str, Input]) -> Reads:
                     placed_pods=True,
                     requeue_events=_PLACED_POD_EVENTS | {ClusterEvent.SAMPLES},
                 )
-            case StateRef():
-                reads |= Reads(requeue_events=frozenset({ClusterEvent.STATE, ClusterEvent.NODE_ADD}))
+            case StateRef(decays=decays):
+                changes = {ClusterEvent.STATE, ClusterEvent.NODE_ADD}
+                reads |= Reads(requeue_events=frozenset(changes | {ClusterEvent.TIME} if decays else changes))
             case NotRecovered(condition=condition):
                 reads |= Reads(
                     metrics=frozenset({condition.metric}),
