@@ -81,12 +81,24 @@ def test_scaleup_would_not_help_where_a_rule_says_so_about_each_kind_of_node() -
     plan = plan_of(RX, "filter node_resources_fit", COOL)
 
     pending_by_policy = ask(evaluator, plan, pod(cpu="2"), samples=hot)
-    one_is_only_too_small = ask(evaluator, plan, pod(cpu="2"), samples=one_hot)
+    one_kind_is_too_small = ask(evaluator, plan, pod(cpu="2"), samples=one_hot)
     no_nodes = ask(Evaluator(world()), plan, pod(), samples=hot)
 
     assert pending_by_policy.scaleup_would_not_help()
-    assert not one_is_only_too_small.scaleup_would_not_help()
+    assert one_kind_is_too_small.scaleup_would_not_help()
     assert not no_nodes.scaleup_would_not_help()
+
+
+def test_a_full_node_is_of_a_kind_that_a_scaleup_could_add() -> None:
+    full = world([node("a"), node("b", cpu="2")])
+    full.assume(pod("other", cpu="1"), NodeName("b"))
+    plan, samples = plan_of(RX, "filter node_resources_fit", COOL), rx(MONDAY_NS, a=9e9, b=0)
+
+    fits_when_empty = ask(Evaluator(full), plan, pod(cpu="2"), samples=samples)
+    too_large_for_each = ask(Evaluator(full), plan, pod(cpu="1000"), samples=samples)
+
+    assert not fits_when_empty.scaleup_would_not_help()
+    assert not too_large_for_each.scaleup_would_not_help()
 
 
 @pytest.mark.parametrize(
