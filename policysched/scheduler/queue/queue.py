@@ -25,7 +25,7 @@ from policysched.scheduler.queue.decision_time import DecisionTime
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.queue.ordered_queue import OrderedQueue, SortKeyQueue
-from policysched.scheduler.queue.parked_groups import EquivalenceKey, ParkedGroup, ParkedGroups
+from policysched.scheduler.queue.parked_groups import EquivalenceKey, ParkedGroup, ParkedGroups, RuleCounts
 
 
 class SchedulingQueue:
@@ -342,6 +342,10 @@ class SchedulingQueue:
     def parked_groups(self) -> Iterator[ParkedGroup]:
         """In no order."""
         return iter(self._groups)
+
+    @property
+    def rule_counts(self) -> Mapping[tuple[str, str], RuleCounts]:
+        return self._groups.rule_counts
 
     def group_of(self, entry: QueueEntry) -> ParkedGroup | None:
         return self._group_by_entry.get(entry)
