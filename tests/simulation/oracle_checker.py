@@ -273,7 +273,7 @@ class OracleChecker:
         self._advance(now_ns)
 
     def _check_pop(self) -> QueueEntry | None:
-        active = {policy: list(line) for policy, line in self._core.queue._active.items()}
+        active = {policy: list(line) for policy, line in self._core.queue._active.by_policy.items()}
         unit = self._pop()
         if unit is None or unit not in active.get(unit.policy, ()):
             return unit
