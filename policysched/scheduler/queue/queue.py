@@ -12,7 +12,7 @@ Backoff limits how often an entry is tried in vain, and never changes its place:
 policy that back off ahead of it are attempted on the same state of the cluster (`yield_to_earlier`).
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from policysched.evaluate.verdict import RejectionCause
 from policysched.model.cluster_events import ClusterEvent
