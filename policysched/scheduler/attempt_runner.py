@@ -16,9 +16,6 @@ from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueSta
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.steps import Steps
 
-PIECE_COST_BY_MEMBER = 5
-"""A piece is at least this long for each member that is placed: going on after a pause places them again."""
-
 
 @dataclass(slots=True)
 class _Attempt:
@@ -155,7 +152,8 @@ class AttemptRunner:
         gang = attempt.entry
         if search is None or self._core.queue.yielded is not None or not isinstance(gang, QueuedGang):
             return False
-        if attempt.piece_cost < max(limits.gang_piece_cost_max, PIECE_COST_BY_MEMBER * len(search.fits)):
+        going_on_cost = limits.gang_piece_cost_by_member * len(search.fits)
+        if attempt.piece_cost < max(limits.gang_piece_cost_max, going_on_cost):
             return False
         overtaking = attempt.cost >= limits.gang_head_start_cost
         self._core.queue.attempting = gang
