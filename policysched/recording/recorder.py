@@ -53,7 +53,7 @@ class RequeueCall:
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotCall:
+class RecordedSnapshot:
     """The cluster, the policies and the samples as events, and the rest. A new file begins with it. `dropped` calls since
     `since_ns` are missing before it."""
 
@@ -64,7 +64,7 @@ class SnapshotCall:
     since_ns: int = 0
 
 
-Call = EventCall | DecideCall | RequeueCall | SnapshotCall
+Call = EventCall | DecideCall | RequeueCall | RecordedSnapshot
 
 
 class Recorder:
@@ -113,7 +113,7 @@ class Recorder:
             self.queue.append(self._snapshot(call.at_ns, self._gap_count, self._gap_since_ns))
             self._gap_since_ns = None
 
-    def _snapshot(self, at_ns: int, dropped: int = 0, since_ns: int = 0) -> SnapshotCall:
+    def _snapshot(self, at_ns: int, dropped: int = 0, since_ns: int = 0) -> RecordedSnapshot:
         self.wants_snapshot = False
         core = self._core
         assert core is not None, "nothing was begun"
@@ -122,7 +122,7 @@ class Recorder:
         if latest is not None:
             events.append(_present_policies(core, latest))
         events += self._objects.events()
-        return SnapshotCall(at_ns, events, scheduler_state(core), dropped, since_ns)
+        return RecordedSnapshot(at_ns, events, scheduler_state(core), dropped, since_ns)
 
 
 def _present_policies(core: SchedulerCore, latest: PoliciesUpdated) -> PoliciesUpdated:

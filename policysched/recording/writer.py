@@ -27,7 +27,14 @@ from policysched.recording.format import (
     parse_file_name,
     run_name,
 )
-from policysched.recording.recorder import Call, DecideCall, EventCall, Recorder, RequeueCall, SnapshotCall
+from policysched.recording.recorder import (
+    Call,
+    DecideCall,
+    EventCall,
+    RecordedSnapshot,
+    Recorder,
+    RequeueCall,
+)
 from policysched.recording.recording_settings import RecordingSettings
 from policysched.recording.value_codec import to_json
 
@@ -124,7 +131,7 @@ class RecordingWriter:
             self._recorder.wants_snapshot = True
 
     def _write(self, call: Call, pause_s: float) -> None:
-        if isinstance(call, SnapshotCall):
+        if isinstance(call, RecordedSnapshot):
             if call.dropped:
                 self._add_gap(call.since_ns, call.dropped, "the queue was full: the disk is too slow")
             self._guarded(lambda: self._next_file(call, pause_s))
@@ -167,9 +174,9 @@ class RecordingWriter:
     def _open_first_file(self, at_ns: int) -> None:
         self._settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._open_file(at_ns)
-        self._put_snapshot(SnapshotCall(at_ns, [], SchedulerState()), 0.0)
+        self._put_snapshot(RecordedSnapshot(at_ns, [], SchedulerState()), 0.0)
 
-    def _next_file(self, snapshot: SnapshotCall, pause_s: float) -> None:
+    def _next_file(self, snapshot: RecordedSnapshot, pause_s: float) -> None:
         if self._file is not None:
             self._flush()
         self._close_file()
@@ -196,7 +203,7 @@ class RecordingWriter:
         self._put_line(b'{"kind":"header",' + to_json(header)[1:])
         self._flush()
 
-    def _put_snapshot(self, snapshot: SnapshotCall, pause_s: float) -> None:
+    def _put_snapshot(self, snapshot: RecordedSnapshot, pause_s: float) -> None:
         for count, event in enumerate(snapshot.events, start=1):
             name, value = encode_event(event, self._recorder.source_name_of)
             self._put_line(

@@ -33,6 +33,8 @@ from policysched.recording.recording_settings import RecordingSettings
 from policysched.recording.writer import RecordingWriter
 from policysched.runtime.leadership import Leadership, NoLeaderElection, ThreadedLeaderElection
 from policysched.runtime.live_pages import LivePages
+from policysched.runtime.page_documents import PageDocuments
+from policysched.runtime.policy_history import PolicyHistory
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.runtime.self_check import compare_with_server
 from policysched.runtime.telemetry import Telemetry
@@ -157,6 +159,7 @@ def _start_http(settings: Settings, process: DaemonProcess, app: SchedulerApp, t
         ready=_ready_checks(app),
         warnings={"last-good": app.last_good_problem, "settings": lambda: process.settings_watch.problem},
     )
+    live = LivePages(app.scheduler, lambda: app.unavailable_reason, process.clock.now_ns)
     pages = StatusEndpoints(
         metrics=telemetry.registry.render,
         policy=lambda: policy_page(
@@ -169,7 +172,8 @@ def _start_http(settings: Settings, process: DaemonProcess, app: SchedulerApp, t
         decisions=DecisionsPage(app.scheduler, lambda: app.unavailable_reason).look,
         configz=lambda: configz_page(settings),
         quotas=lambda: quotas_page(app.scheduler.quotas(), app.unavailable_reason),
-        live_pages=LivePages(app.scheduler, lambda: app.unavailable_reason, process.clock.now_ns).by_path(),
+        live_pages=live.by_path(),
+        page_feeds=PageDocuments(app, live, PolicyHistory()).by_path(),
     )
     start_http_server(settings.http, process.connection, health, pages, telemetry.registry, process.on_exit)
 

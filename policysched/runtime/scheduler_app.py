@@ -329,7 +329,9 @@ class SchedulerApp(DaemonApp):
             elif self._may_decide() and scheduler.ready(now_ns):
                 began_s = runtime.monotonic_s()
                 self._dispatcher.dispatch(scheduler.decide(now_ns))
-                self._decision_elapsed_s += runtime.monotonic_s() - began_s
+                elapsed_s = runtime.monotonic_s() - began_s
+                scheduler.account_time(round(elapsed_s * 1e9))
+                self._decision_elapsed_s += elapsed_s
                 if not scheduler.attempt_in_progress:
                     if self._observe_decision_s is not None:
                         self._observe_decision_s(self._decision_elapsed_s)
