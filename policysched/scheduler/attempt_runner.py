@@ -21,7 +21,7 @@ from policysched.scheduler.steps import Steps
 @dataclass(slots=True)
 class _Attempt:
     """`steps` are left. `cost`: of those before; `piece_cost`: of those since the last pause. `elapsed_ns`: see
-    `account_time`; `attempts_before`: of the entry; `pod`: its representative."""
+    `account_time`; `attempts_before`: of the entry; `pod`: its representative, which may be placed at the end."""
 
     entry: QueueEntry
     steps: Steps[None]
@@ -94,7 +94,7 @@ class AttemptRunner:
             return
         pod = pause.next_pod()
         if pod is not None:
-            self._last_run = _Attempt(pod, self._nothing(), pod.attempts, pod.representative_pod)
+            self._last_run = _Attempt(pod, self._nothing(), pod.attempts, pod.pod)
             pause.decide(pod, now_ns)
             return
         self._pause = self._core.queue.attempting = None
@@ -116,7 +116,7 @@ class AttemptRunner:
         self._last_run = None
         is_vain = entry.state is QueueState.UNSCHEDULABLE and entry.attempts > attempt.attempts_before
         if is_vain or not self._core.evaluator.is_short_decision(attempt.pod):
-            time.charge_in_vain(attempt.pod.namespace, attempt.elapsed_ns)
+            time.charge_in_vain(entry.namespace, attempt.elapsed_ns)
 
     def requeue(self, now_ns: int) -> None:
         """Give up the attempt that is begun and requeue its pod or gang, as if there had been none."""
