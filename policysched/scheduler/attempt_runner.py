@@ -7,6 +7,7 @@ popped ─► runs ──a slice is over──► in progress: no event is appli
 
 from dataclasses import dataclass
 
+from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.enqueue import PodEnqueuer
@@ -20,11 +21,12 @@ from policysched.scheduler.steps import Steps
 @dataclass(slots=True)
 class _Attempt:
     """`steps` are left. `cost`: of those before; `piece_cost`: of those since the last pause. `elapsed_ns`: see
-    `account_time`; `attempts_before`: of the entry."""
+    `account_time`; `attempts_before`: of the entry; `pod`: its representative, which may be placed at the end."""
 
     entry: QueueEntry
     steps: Steps[None]
     attempts_before: int
+    pod: Pod
     cost: int = 0
     piece_cost: int = 0
     elapsed_ns: int = 0
@@ -80,7 +82,7 @@ class AttemptRunner:
                 steps = self._gang_attempts.attempt_gang(entry, now_ns)
             case _:
                 raise AssertionError(f"{entry} is neither a pod nor a gang")
-        self._run(_Attempt(entry, steps, entry.attempts), cost_max)
+        self._run(_Attempt(entry, steps, entry.attempts, entry.representative_pod), cost_max)
 
     def advance_pause(self, cost_max: int, now_ns: int) -> None:
         """Decide about one pod beside the paused attempt, or continue it."""
@@ -92,7 +94,7 @@ class AttemptRunner:
             return
         pod = pause.next_pod()
         if pod is not None:
-            self._last_run = _Attempt(pod, self._nothing(), pod.attempts)
+            self._last_run = _Attempt(pod, self._nothing(), pod.attempts, pod.pod)
             pause.decide(pod, now_ns)
             return
         self._pause = self._core.queue.attempting = None
@@ -113,7 +115,7 @@ class AttemptRunner:
             return
         self._last_run = None
         is_vain = entry.state is QueueState.UNSCHEDULABLE and entry.attempts > attempt.attempts_before
-        if is_vain or not self._core.evaluator.is_short_decision(entry.representative_pod):
+        if is_vain or not self._core.evaluator.is_short_decision(attempt.pod):
             time.charge_in_vain(entry.namespace, attempt.elapsed_ns)
 
     def requeue(self, now_ns: int) -> None:

@@ -436,7 +436,8 @@ class World:
         kept = scheduler._core.samples.policy_states._policies.get("epsilon")
         if kept is None:
             return ["the policy with a state does not run yet"]
-        return self._state_checker.problems(kept.tables["ended"].values)
+        held = {cell: value for cell, (value, _) in kept.tables["ended"].values.items()}
+        return self._state_checker.problems(held)
 
     def _expected(self) -> dict[str, str]:
         config_map = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
