@@ -1,11 +1,14 @@
 """Every event survives its way through JSON, and every event is known to the snapshots."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from policysched.cluster.samples import MetricSamples, Sample
+from policysched.model.identifiers import NodeName
 from policysched.recording import tracked_objects
 from policysched.recording.event_codec import EVENT_TYPES, EventDecoder, decode_line, encode_event
 from policysched.recording.format import RecordedSettings
@@ -31,6 +34,23 @@ def test_an_event_is_the_same_after_it_was_recorded(name: str, data: Any) -> Non
 
     line = decode_line(b'{"kind":"event","value":%s}' % value)
     assert EventDecoder().decode(recorded, line["value"]) == event
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    values=st.dictionaries(_TEXTS.map(NodeName), st.builds(Sample, st.floats(-1e9, 1e9), st.integers(0))),
+    pairs=st.dictionaries(
+        st.tuples(_TEXTS, _TEXTS), st.dictionaries(st.tuples(_TEXTS, _TEXTS), st.none() | st.floats(0, 1e9))
+    ),
+)
+def test_samples_are_recorded_as_they_arrived_without_what_the_core_adds(values: Any, pairs: Any) -> None:
+    arrived = MetricSamples(values, 7, pairs=pairs)
+    with_load = replace(arrived, assumed={NodeName("a"): 5})
+
+    name, value = encode_event(e.SamplesArrived("test", "load", with_load), lambda _: None)
+
+    line = decode_line(b'{"kind":"event","value":%s}' % value)
+    assert EventDecoder().decode(name, line["value"]) == e.SamplesArrived("test", "load", arrived)
 
 
 def test_policies_are_rebuilt_from_their_texts() -> None:
