@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from policysched.recording.recorder import RecordedScheduler, Recorder
@@ -16,13 +16,15 @@ from tests.bench.clusters import NOW_NS
 from tests.builders import node, pending, pod
 from tests.scheduler.rig import bundle
 
-POLICY = "policy test version 1\ninclude kube_default\n"
+POLICY = "policy {name} version 1\ninclude kube_default\n"
 
 
 class Recorded:
     """A scheduler with a recorder, whose writer works when it is told to."""
 
-    def __init__(self, folder: Path, *, queue_max: int = 10_000, **limits: int) -> None:
+    def __init__(
+        self, folder: Path, *, queue_max: int = 10_000, policies: Sequence[str] = ("test",), **limits: int
+    ) -> None:
         self.folder = folder
         self.now_ns = NOW_NS
         self.recorder = Recorder(queue_max)
@@ -39,21 +41,35 @@ class Recorded:
         )
         self.pods = 0
         self.handle(e.NodeUpdated(node("a", cpu="4")))
-        self.handle(e.PoliciesUpdated(bundle({"main.policy": POLICY}), resource_version="1"))
+        self.handle(
+            e.PoliciesUpdated(
+                bundle({f"{name}.policy": POLICY.format(name=name) for name in policies}),
+                resource_version="1",
+            )
+        )
         self.handle(e.Synced())
 
     def handle(self, event: e.Event) -> None:
         self.now_ns += 1_000_000
         self.scheduler.handle(event, self.now_ns)
 
+    def add_pod(self, *, cpu: str = "10m", scheduler: str = "test") -> None:
+        self.pods += 1
+        self.handle(e.PodUpdated(pending(pod(f"p{self.pods}", cpu=cpu, scheduler=scheduler))))
+
+    def decide(self, *, elapsed_ns: int = 1) -> None:
+        """One call, as the program makes it; its binds are confirmed."""
+        commands = self.scheduler.decide(self.now_ns)
+        self.scheduler.account_time(elapsed_ns)
+        for command in commands:
+            if isinstance(command, Bind):
+                self.handle(e.BindConfirmed(command.uid, command.node))
+
     def place_pods(self, count: int) -> None:
         for _ in range(count):
-            self.pods += 1
-            self.handle(e.PodUpdated(pending(pod(f"p{self.pods}", cpu="10m", scheduler="test"))))
+            self.add_pod()
             while self.scheduler.ready(self.now_ns):
-                for command in self.scheduler.decide(self.now_ns):
-                    if isinstance(command, Bind):
-                        self.handle(e.BindConfirmed(command.uid, command.node))
+                self.decide()
 
     def files(self) -> list[Path]:
         return sorted(self.folder.iterdir())

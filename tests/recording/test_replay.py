@@ -2,6 +2,7 @@
 restarts, gangs, preemption, quotas, samples and reloads. Each planted bug makes a replay say so."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -10,10 +11,12 @@ import pytest
 
 from policysched.recording import replay as replay_module
 from policysched.recording.reader import Item, RecordedDecide, RecordedEvent, Recording, open_recording
+from policysched.recording.recorder import RecordedScheduler
 from policysched.recording.replay import ReplayReport, replay
 from policysched.recording.tracked_objects import TrackedObjects
 from policysched.scheduler import events as e
 from policysched.scheduler.scheduler import Scheduler
+from tests.recording.recorded import Recorded
 from tests.recording.simulated import record_seed
 
 SEEDS = (3, 8)
@@ -102,11 +105,7 @@ def test_a_recording_without_a_kind_of_event_is_not_reproduced(
 
 def test_a_decision_at_another_time_is_noticed(recordings: dict[int, Path]) -> None:
     def later(item: Item) -> Item:
-        return (
-            RecordedDecide(item.at_ns + 1, 0, item.decisions, item.evictions)
-            if isinstance(item, RecordedDecide)
-            else item
-        )
+        return replace(item, at_ns=item.at_ns + 1) if isinstance(item, RecordedDecide) else item
 
     with _items(later):
         assert _differs(recordings[8])
@@ -125,6 +124,24 @@ def test_a_scheduler_that_decides_otherwise_is_noticed(recordings: dict[int, Pat
 def test_evictions_that_are_not_repeated_are_noticed(recordings: dict[int, Path]) -> None:
     with patch.object(replay_module, "Evict", type("Other", (), {})):
         assert any(_differs(folder) for folder in recordings.values())
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_the_time_that_is_charged_to_policies_is_part_of_a_recording(
+    tmp_path: Path, is_recorded: bool
+) -> None:
+    """Whatever the scheduler is told beside events decides too."""
+    account_time = RecordedScheduler.account_time if is_recorded else Scheduler.account_time
+    with patch.object(RecordedScheduler, "account_time", account_time):
+        recorded = Recorded(tmp_path, policies=("test", "other"))
+        for number in range(6):
+            recorded.add_pod(scheduler=("test", "other")[number % 2])
+        while recorded.scheduler.ready(recorded.now_ns):
+            recorded.decide(elapsed_ns=10**10 if recorded.scheduler.decisions[-1:] == [] else 1)
+    recorded.writer.write_all()
+
+    assert len(recorded.scheduler.decisions) == 6
+    assert _differs(tmp_path) is not is_recorded
 
 
 def test_a_snapshot_that_forgets_new_pods_is_noticed(recordings: dict[int, Path], tmp_path: Path) -> None:

@@ -11,19 +11,16 @@ import pytest
 from policysched.recording.format import parse_file_name
 from policysched.recording.reader import RecordingGap, RunEnded, UnusableRecording, open_recording
 from policysched.recording.replay import replay
-from policysched.scheduler import events as e
 from policysched.schemas import findings
 from tests.bench.clusters import NOW_NS
-from tests.builders import pending, pod
 from tests.recording.recorded import Recorded, lines, write_member
 
 
 def test_each_line_has_the_documented_form_and_only_the_owner_may_read_the_file(tmp_path: Path) -> None:
     recorded = Recorded(tmp_path / "new" / "folder")
     recorded.place_pods(3)
-    recorded.handle(e.PodUpdated(pending(pod("huge", cpu="1000", scheduler="test"))))
-    while recorded.scheduler.ready(recorded.now_ns):
-        recorded.scheduler.decide(recorded.now_ns)
+    recorded.add_pod(cpu="1000")
+    recorded.decide()
     recorded.writer.write_all()
 
     (file,) = recorded.files()
