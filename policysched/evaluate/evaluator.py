@@ -170,7 +170,7 @@ class Evaluator:
             score=0 if row is None else int(evaluation.total[row]),
             valid_until_ns=self._valid_until_ns(plan, variant, evaluation, snapshot, context),
             diagnose=diagnosis,
-            detail=lambda: decision_detail(evaluation, self._columns.names, self._columns.name_hash),
+            detail=lambda: decision_detail(evaluation, self._columns),
         )
 
     def candidate_domains(

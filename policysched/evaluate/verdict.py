@@ -62,17 +62,17 @@ class UnschedulableDiagnosis:
 
 @dataclass(frozen=True, slots=True)
 class NodeTotal:
-    """A total score, one of the nodes that have it, and how many have it."""
+    """A total score, the node that has it (None: several have), and how many have it."""
 
     score: int
-    node: NodeName
+    node: NodeName | None
     equals: int
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionDetail:
     """What recordings have of a decision beside its result. `rejections`: how many nodes each rule rejects, whatever
-    the others say. `best`: the best totals, greatest first."""
+    the others say. `best`: the two best totals, greatest first."""
 
     rejections: Mapping[str, int]
     best: tuple[NodeTotal, ...]

@@ -1,14 +1,16 @@
 """Events as JSON and back: the class's name, and its value. Policies are recorded as their texts."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 import orjson
 
+from policysched.cluster.samples import MetricSamples, PairSamples, Sample
 from policysched.lang.check import check_sources
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.ir.program import Program, TeamSource, removed_program, suspended_program
+from policysched.model.identifiers import NodeName
 from policysched.recording.value_codec import Decode, UndecodableValue, decoder, to_json
 from policysched.scheduler import events as e
 from policysched.scheduler.policies.first_samples import SourceNameOf
@@ -24,6 +26,22 @@ EVENT_TYPES: Mapping[str, type] = {
     for union in get_args(e.Event)
     for event in (union.__subclasses__() if union is e.PodGroupChange else [union])
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Samples:
+    """What `MetricSamples` has when they arrive. The core adds the rest: the assumed load, recoveries, rows of states."""
+
+    values: Mapping[NodeName, Sample]
+    polled_ns: int
+    pairs: PairSamples = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _ArrivedSamples:
+    policy: str
+    metric: str
+    samples: _Samples
 
 
 def encode_event(event: e.Event, source_name_of: SourceNameOf) -> tuple[str, bytes]:
@@ -48,6 +66,8 @@ class EventDecoder:
         """Raises UndecodableValue for what this version does not know."""
         if name == "PoliciesUpdated":
             return self._decode_policies(value)
+        if name == "SamplesArrived":
+            return self._decode_samples(value)
         if name not in EVENT_TYPES:
             raise UndecodableValue(f"event {name} is not known to this version")
         decode = self._decoders.get(name)
@@ -55,6 +75,15 @@ class EventDecoder:
             decode = self._decoders[name] = decoder(EVENT_TYPES[name])
         event: e.Event = decode(value)
         return event
+
+    def _decode_samples(self, value: Any) -> e.SamplesArrived:
+        arrived: _ArrivedSamples = decoder(_ArrivedSamples)(value)
+        samples = arrived.samples
+        return e.SamplesArrived(
+            arrived.policy,
+            arrived.metric,
+            MetricSamples(samples.values, samples.polled_ns, pairs=samples.pairs),
+        )
 
     def _decode_policies(self, value: Mapping[str, Any]) -> e.PoliciesUpdated:
         try:
@@ -97,11 +126,10 @@ class EventDecoder:
 
 
 def _encode_samples(event: e.SamplesArrived) -> bytes:
-    """What arrived: the core adds the assumed load later."""
-    samples: dict[str, Any] = {"values": event.samples.values, "polled_ns": event.samples.polled_ns}
-    if event.samples.pairs:
-        samples["pairs"] = event.samples.pairs
-    return to_json({"policy": event.policy, "metric": event.metric, "samples": samples})
+    """What arrived: the core changes the assumed load of its samples later."""
+    samples = event.samples
+    recorded = _Samples(samples.values, samples.polled_ns, samples.pairs)
+    return to_json(_ArrivedSamples(event.policy, event.metric, recorded))
 
 
 def _encode_policies(event: e.PoliciesUpdated, source_name_of: SourceNameOf) -> bytes:

@@ -71,12 +71,14 @@ class RecordedDecision:
 @dataclass(frozen=True, slots=True)
 class RecordedDecide:
     """`decisions` is empty for a step of a longer attempt, and where there was no decision. `evictions` are the commands that
-    went with them. `duration_ns` is that of the whole attempt, where it ends here."""
+    went with them. `duration_ns` is that of the whole attempt, where it ends here; `elapsed_ns` is for
+    `Scheduler.account_time`, unless None."""
 
     at_ns: int
     duration_ns: int
     decisions: tuple[RecordedDecision, ...] = ()
     evictions: tuple[Evict, ...] = ()
+    elapsed_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +210,7 @@ class Recording:
                     line.get("duration_ns", 0),
                     _decisions(line.get("decisions", ())),
                     tuple([decode_evict(evict) for evict in line.get("evictions", ())]),
+                    line.get("elapsed_ns"),
                 )
             case "requeue":
                 return RecordedRequeue(line["at_ns"])

@@ -9,7 +9,7 @@ references alone, so that it costs the decisions a millisecond for ten thousand 
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter_ns
 
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
@@ -39,12 +39,14 @@ class EventCall:
 
 @dataclass(frozen=True, slots=True)
 class DecideCall:
-    """`duration_ns`: of the attempt that ended, 0 where none did."""
+    """`duration_ns`: of the attempt that ended, 0 where none did. `elapsed_ns`: what `Scheduler.account_time` was told of
+    this call; None: it was not called."""
 
     at_ns: int
     duration_ns: int
     decisions: list[Decision] | None
     evictions: list[Evict] | None
+    elapsed_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +93,8 @@ class Recorder:
         self._objects.track(event)
         self._put(EventCall(at_ns, event, decisions))
 
-    def decide(
-        self, at_ns: int, duration_ns: int, decisions: list[Decision] | None, evictions: list[Evict] | None
-    ) -> None:
-        self._put(DecideCall(at_ns, duration_ns, decisions, evictions))
+    def decide(self, call: DecideCall) -> None:
+        self._put(call)
 
     def requeue(self, at_ns: int) -> None:
         self._put(RequeueCall(at_ns))
@@ -185,34 +185,48 @@ class RecordedScheduler(Scheduler):
         )
         self._recorder = recorder
         self._elapsed_ns = 0  # of the attempt in progress
+        self._decide_call: DecideCall | None = None
         self._core.records.recorded = []
         settings = RecordedSettings(limits, extenders, authority, first_samples_s)
         recorder.begin(self._core, settings, source_name_of)
 
     def handle(self, event: Event, now_ns: int) -> list[Command]:
+        self._put_decide()
         commands = super().handle(event, now_ns)
         self._recorder.event(now_ns, event, self._take_decisions())
         return commands
 
     def decide(self, now_ns: int) -> list[Command]:
+        self._put_decide()
         began_ns = perf_counter_ns()
         commands = super().decide(now_ns)
         self._elapsed_ns += perf_counter_ns() - began_ns
-        decisions = self._take_decisions()
+        duration_ns = 0
+        if not (self._attempts.in_progress or self._attempts.paused):
+            duration_ns, self._elapsed_ns = self._elapsed_ns, 0
         evictions = [command for command in commands if type(command) is Evict] if commands else None
-        if self._attempts.in_progress or self._attempts.paused:
-            self._recorder.decide(now_ns, 0, decisions, evictions)
-            return commands
-        self._recorder.decide(now_ns, self._elapsed_ns, decisions, evictions)
-        self._elapsed_ns = 0
+        self._decide_call = DecideCall(now_ns, duration_ns, self._take_decisions(), evictions)
         return commands
 
+    def account_time(self, elapsed_ns: int) -> None:
+        super().account_time(elapsed_ns)
+        if self._decide_call is not None:
+            self._decide_call = replace(self._decide_call, elapsed_ns=elapsed_ns)
+            self._put_decide()
+
     def requeue_current_attempt(self, now_ns: int) -> list[Command]:
+        self._put_decide()
         commands = super().requeue_current_attempt(now_ns)
         self._elapsed_ns = 0
         self._take_decisions()
         self._recorder.requeue(now_ns)
         return commands
+
+    def _put_decide(self) -> None:
+        """Record the last call of `decide`, whose time may be accounted before the next call."""
+        call, self._decide_call = self._decide_call, None
+        if call is not None:
+            self._recorder.decide(call)
 
     def _take_decisions(self) -> list[Decision] | None:
         records = self._core.records

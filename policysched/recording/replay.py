@@ -153,11 +153,13 @@ class _Replay:
                 if not self._skips_snapshot and self._basis == "snapshot":
                     scheduler.restore(state, at_ns)
                 self._skips_snapshot = False
-            case RecordedDecide(at_ns, _, decisions, evictions):
+            case RecordedDecide(at_ns, _, decisions, evictions, elapsed_ns):
                 if self._basis == "run":
                     commands = scheduler.decide(at_ns)
                     self._compare(decisions, scheduler.take_decisions(), at_ns)
                     self._compare_evictions(evictions, commands, at_ns)
+                    if elapsed_ns is not None:
+                        scheduler.account_time(elapsed_ns)
                 else:
                     for attempt in _attempts(decisions):
                         self._decide_again(attempt, scheduler)

@@ -37,7 +37,7 @@ BIG_INTEGER = "__integer__"
 
 def _special(value: Any) -> Any:
     if isinstance(value, frozenset | set):
-        return sorted(value)
+        return sorted(value, key=str)
     if isinstance(value, tuple):
         return list(value)
     if isinstance(value, Mapping):
@@ -66,7 +66,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
     if isinstance(value, frozenset | set):
-        return [_plain(item) for item in sorted(value)]
+        return [_plain(item) for item in sorted(value, key=str)]
     if isinstance(value, Fraction):
         return str(value)
     return value

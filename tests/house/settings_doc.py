@@ -1,6 +1,7 @@
 """Generates the table of settings from the schema, the flags of `run` and the defaults in the code."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.write.bind import BindSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.lang.check.limits import POLICY_COST_MAX
+from policysched.recording.recording_settings import RecordingSettings
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.schemas import schema
 
@@ -23,6 +25,7 @@ _DEFAULTS: Mapping[str, object] = {
     "reporting": ReporterSettings(),
     "scheduling": SchedulerLimits(),
     "extender_server": ExtenderLimits(),
+    "recording": RecordingSettings(Path()),
 }
 """The dataclass of each section. Settings without a default in the code have it in the schema's
 description.
@@ -33,6 +36,7 @@ _FLAG_OF = {
     "log.level": "--log-level",
     "leader_election.enabled": "--leader-elect",
     "http_server.insecure": "--insecure-http",
+    "recording.folder": "--record",
 }
 
 SAID: Mapping[str, str] = {
@@ -65,6 +69,10 @@ SAID: Mapping[str, str] = {
 """Defaults and notes that the schema lacks. A test checks that exactly these are missing there."""
 
 _OWN_DEFAULTS = {
+    "recording.folder": "",
+    "recording.bytes_max": "1 GiB",
+    "recording.file_bytes_max": "64 MiB",
+    "recording.age_max_s": "604800",
     "policies": "required",
     "last_good": "`policies` with `-last-good`",
     "leader_election.enabled": "true",

@@ -223,8 +223,10 @@ class OracleChecker:
         self._evict_for_gang(gang, placement, now_ns)
 
     def _check_gang_placements(self, gang: QueuedGang, gang_placement: GangPlacement) -> None:
-        """Place the members in order without their victims, evaluate each, and restore the ledger."""
+        """Place the members in order without their victims, evaluate each, and restore the ledger. Its listeners are not
+        told: a release of quota that never happened would requeue who waits for one."""
         ledger = self._core.cache.ledger
+        listeners, ledger.listeners = ledger.listeners, []
         assumed: list[PodUid] = []
         removed: list[tuple[Placement, PlacementState]] = []
         for other, node in competing_nominations(
@@ -261,6 +263,7 @@ class OracleChecker:
             ledger.withdraw(uid)
         for placement, state in removed:
             ledger._put_placement(placement, state)
+        ledger.listeners = listeners
 
     def _has_quotas(self, policy: str) -> bool:
         """Whether the policy takes back quota, from pods of any priority; see the quota checker."""
