@@ -7,6 +7,7 @@ popped ─► runs ──a slice is over──► in progress: no event is appli
 
 from dataclasses import dataclass
 
+from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.enqueue import PodEnqueuer
@@ -16,18 +17,16 @@ from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueSta
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.steps import Steps
 
-PIECE_COST_BY_MEMBER = 5
-"""A piece is at least this long for each member that is placed: going on after a pause places them again."""
-
 
 @dataclass(slots=True)
 class _Attempt:
     """`steps` are left. `cost`: of those before; `piece_cost`: of those since the last pause. `elapsed_ns`: see
-    `account_time`; `attempts_before`: of the entry."""
+    `account_time`; `attempts_before`: of the entry; `pod`: its representative, which may be placed at the end."""
 
     entry: QueueEntry
     steps: Steps[None]
     attempts_before: int
+    pod: Pod
     cost: int = 0
     piece_cost: int = 0
     elapsed_ns: int = 0
@@ -69,19 +68,21 @@ class AttemptRunner:
             return
         self._last_run = None
         entry = self._core.queue.pop()
-        self.has_attempted = self.has_attempted or entry is not None
+        if entry is not None:
+            self.attempt(entry, cost_max, now_ns)
+
+    def attempt(self, entry: QueueEntry, cost_max: int | None, now_ns: int) -> None:
+        """Begin the attempt of a detached entry."""
+        self.has_attempted = True
         match entry:
             case PendingPod():
                 steps = self._pod_attempts.attempt_pod(entry, now_ns)
-                self._run(_Attempt(entry, steps, entry.attempts), cost_max)
             case QueuedGang():
                 self._gang_attempts.begin(now_ns)
                 steps = self._gang_attempts.attempt_gang(entry, now_ns)
-                self._run(_Attempt(entry, steps, entry.attempts), cost_max)
-            case None:
-                pass
-            case QueueEntry():
+            case _:
                 raise AssertionError(f"{entry} is neither a pod nor a gang")
+        self._run(_Attempt(entry, steps, entry.attempts, entry.representative_pod), cost_max)
 
     def advance_pause(self, cost_max: int, now_ns: int) -> None:
         """Decide about one pod beside the paused attempt, or continue it."""
@@ -93,7 +94,7 @@ class AttemptRunner:
             return
         pod = pause.next_pod()
         if pod is not None:
-            self._last_run = _Attempt(pod, self._nothing(), pod.attempts)
+            self._last_run = _Attempt(pod, self._nothing(), pod.attempts, pod.pod)
             pause.decide(pod, now_ns)
             return
         self._pause = self._core.queue.attempting = None
@@ -114,7 +115,7 @@ class AttemptRunner:
             return
         self._last_run = None
         is_vain = entry.state is QueueState.UNSCHEDULABLE and entry.attempts > attempt.attempts_before
-        if is_vain or not self._core.evaluator.is_short_decision(entry.representative_pod):
+        if is_vain or not self._core.evaluator.is_short_decision(attempt.pod):
             time.charge_in_vain(entry.namespace, attempt.elapsed_ns)
 
     def requeue(self, now_ns: int) -> None:
@@ -153,7 +154,8 @@ class AttemptRunner:
         gang = attempt.entry
         if search is None or self._core.queue.yielded is not None or not isinstance(gang, QueuedGang):
             return False
-        if attempt.piece_cost < max(limits.gang_piece_cost_max, PIECE_COST_BY_MEMBER * len(search.fits)):
+        going_on_cost = limits.gang_piece_cost_by_member * len(search.fits)
+        if attempt.piece_cost < max(limits.gang_piece_cost_max, going_on_cost):
             return False
         overtaking = attempt.cost >= limits.gang_head_start_cost
         self._core.queue.attempting = gang

@@ -16,7 +16,7 @@ from policysched.scheduler.queue.decision_time import VAIN_CREDIT_NS, DecisionTi
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.ordered_queue import SortKeyQueue
 from tests.builders import node, pending, pod
-from tests.scheduler.rig import FIT, Rig
+from tests.scheduler.rig import FIT, GANG, Rig
 
 MS = 10**6
 PLAIN = FIT.replace("policy test", "policy plain")
@@ -281,3 +281,14 @@ def test_accounts_that_are_paid_are_dropped() -> None:
         time.charge_in_vain(f"tenant-{number}", MS)
 
     assert len(time._paid_ns) <= 1_000
+
+
+def test_the_time_of_a_gang_that_is_placed_is_charged_to_its_policy() -> None:
+    labels = {"group": "g", "least": "2"}
+    members = [pod(name, cpu="1", labels=labels) for name in ("one", "two")]
+    rig = TimedRig(GANG.format(more=""), node("a", cpu="4"), *members)
+
+    made = rig.attempts_until_bound("two", {"test": 30})
+
+    assert made == 1
+    assert rig.placements() == {"one": "a", "two": "a"}

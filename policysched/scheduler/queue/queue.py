@@ -12,7 +12,7 @@ Backoff limits how often an entry is tried in vain, and never changes its place:
 policy that back off ahead of it are attempted on the same state of the cluster (`yield_to_earlier`).
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from policysched.evaluate.verdict import RejectionCause
 from policysched.model.cluster_events import ClusterEvent
@@ -25,14 +25,15 @@ from policysched.scheduler.queue.decision_time import DecisionTime
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.queue.ordered_queue import OrderedQueue, SortKeyQueue
-from policysched.scheduler.queue.parked_groups import EquivalenceKey, ParkedGroup, ParkedGroups
+from policysched.scheduler.queue.parked_groups import EquivalenceKey, ParkedGroup, ParkedGroups, RuleCounts
 
 
 class SchedulingQueue:
     """Pods and gangs by state; `queue.entries` draws the states.
 
     `new_policy_queue` creates the queue of a policy. Entries of `held_policies` keep their place and are not popped.
-    `incoming_counts` counts the pods that entered, by queue and event. `yielded` is the active entry that fits and has
+    `incoming_counts` counts the pods that entered, by queue and event. `order_is_given`: others say what is attempted next, as
+    where a recording is replayed from a snapshot; nothing yields, and no class is blocked. `yielded` is the active entry that fits and has
     yielded to earlier ones of its policy: until it is popped again, only entries of its policy are popped, and the
     cluster must not change. `attempting` is the gang whose attempt is paused, `missed_events` are those that it could
     have been requeued by since.
@@ -51,6 +52,7 @@ class SchedulingQueue:
         self._active = ActiveQueues(new_queue, held_policies, self.decision_time)
         self._backoff = BackoffQueue(new_queue, self.decision_time)
         self.yielded: QueueEntry | None = None
+        self.order_is_given = False
         self.attempting: QueueEntry | None = None
         self.missed_events: set[ClusterEvent] = set()
         self._groups = ParkedGroups(limits, new_queue)
@@ -132,6 +134,8 @@ class SchedulingQueue:
         those of overdrawn namespaces are left out.
         """
         assert entry.state is QueueState.DETACHED, f"{entry} is still {entry.state.value}"
+        if self.order_is_given:
+            return False
         yields = self._send_overtaken_members(entry, now_ns)
         while (earlier := self._backoff.pop_before(entry)) is not None:
             self._activate(earlier, "QueueOrder")
@@ -222,7 +226,7 @@ class SchedulingQueue:
 
     def blocked_group(self, equivalence_key: EquivalenceKey) -> ParkedGroup | None:
         """The parked group of the class, if nothing has happened that could change its verdict."""
-        group = self._groups.get(equivalence_key)
+        group = None if self.order_is_given else self._groups.get(equivalence_key)
         return group if group is not None and group.blocked else None
 
     def mark_placed(self, entry: QueueEntry, now_ns: int) -> None:
@@ -339,6 +343,10 @@ class SchedulingQueue:
         """In no order."""
         return iter(self._groups)
 
+    @property
+    def rule_counts(self) -> Mapping[tuple[str, str], RuleCounts]:
+        return self._groups.rule_counts
+
     def group_of(self, entry: QueueEntry) -> ParkedGroup | None:
         return self._group_by_entry.get(entry)
 
@@ -354,10 +362,10 @@ class SchedulingQueue:
             states.setdefault(entry, []).append(QueueState.UNSCHEDULABLE)
         for entry in self._gated:
             states.setdefault(entry, []).append(QueueState.GATED)
-        for entry, places in states.items():
-            if places != [entry.state]:
+        for entry, queue_states in states.items():
+            if queue_states != [entry.state]:
                 problems.append(
-                    f"{entry} is in {[place.value for place in places]}, its state is {entry.state.value}"
+                    f"{entry} is in {[queue_state.value for queue_state in queue_states]}, its state is {entry.state.value}"
                 )
         return [*problems, *self._groups.check()]
 
