@@ -52,8 +52,8 @@ def _entries(state: StateSpec, values: Any) -> Iterator[StateEntry]:
         if state.scope == "cluster":
             yield key, ALL_NODES, _number(state, of_key, path)
             continue
-        for node, value, place in _map_items(of_key, path, "nodes"):
-            yield key, NodeName(node), _number(state, value, place)
+        for node, value, value_path in _map_items(of_key, path, "nodes"):
+            yield key, NodeName(node), _number(state, value, value_path)
 
 
 def _map_items(values: Any, path: tuple[str, ...], what: str) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
@@ -101,8 +101,8 @@ def load_state_values(
                 try:
                     tables[name] = parse_state_entries(program.states[name], values)
                 except BadStateValues as error:
-                    place = ".".join((name, *error.path))
-                    raise UnusableFile(f"{path}: {place}: {error}") from error
+                    value_path = ".".join((name, *error.path))
+                    raise UnusableFile(f"{path}: {value_path}: {error}") from error
     notes = [f"state {name} has no values ({path})" for name in program.states if name not in given]
     notes += [f"{path}: the policy declares no state {name}" for name in given if name not in program.states]
     for name, entries in tables.items():

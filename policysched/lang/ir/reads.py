@@ -271,18 +271,18 @@ def _change_reads(part: object, inputs: Mapping[str, Input]) -> Reads:
 
 def stage_text(stage: Stage) -> str:
     """The stage for listings: `pod and node, time`."""
-    place = {
+    text = {
         Stage.CONSTANT: "constant",
         Stage.POD: "pod",
         Stage.NODE: "node",
         Stage.POD | Stage.NODE: "pod and node",
     }[stage & (Stage.POD | Stage.NODE)]
     if stage & Stage.NAMESPACE_SHARES:
-        place = f"{place}, shares"
+        text = f"{text}, shares"
     if stage & Stage.CLUSTER_PODS:
-        place = f"{place}, pods"
+        text = f"{text}, pods"
     if stage & Stage.CANDIDATES:
-        place = f"{place}, candidates"
+        text = f"{text}, candidates"
     if stage & Stage.TIME:
-        return "time" if place == "constant" else f"{place}, time"
-    return place
+        return "time" if text == "constant" else f"{text}, time"
+    return text

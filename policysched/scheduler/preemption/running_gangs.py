@@ -72,7 +72,7 @@ class RunningGangs:
         if running is None:
             named = (observed.pod.uid for observed in self._core.cache.pod_groups.members(pod.group.key))
             placed = (self._core.cache.ledger.placement(uid) for uid in named)
-            members = {place.pod.uid: place.pod for place in placed if place is not None}
+            members = {placement.pod.uid: placement.pod for placement in placed if placement is not None}
             members = {uid: member for uid, member in members.items() if not self._is_leaving(uid)}
             running = self._known_groups[pod.group.key] = RunningGang(members, len(members))
         return running if pod.uid in running.members else None
