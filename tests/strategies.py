@@ -53,7 +53,12 @@ NODE_NUMBERS = {
     "duration": ("(now - node.created)",),
 }
 RESOURCE_OF_NODE = ("node.free.link", "node.requested.link", "node.allocatable.link")
-SHARES = ("namespace.share.cpu", "namespace.share.memory")
+SHARES = (
+    "namespace.share.cpu",
+    "namespace.share.memory",
+    'namespace.share["nvidia.com/gpu"]',
+    "namespace.share.pods",
+)
 METRIC_OF = {"bandwidth": "rx", "ratio": "load"}
 POD_STRINGS = ("pod.namespace", "pod.name", "pod.owner.kind", "pod.service_account", "namespace.name")
 COUNTED = (
@@ -320,6 +325,8 @@ def string(draw: Draw, at: At) -> str:
         absent += [name for name, its in at.names.node_optional if its == "string"]
     for name in absent:
         found.append(name if name in at.known else f'({name} else "{draw(st.sampled_from(LABEL_VALUES))}")')
+    if at.node:
+        found.append('(node.taints["dedicated"] else "gpu")')
     if draw(st.integers(0, 7)) == 0:
         then, other = draw(st.sampled_from(found)), draw(st.sampled_from(found))
         return f"(if has {optional_value(draw, at)} then {then} else {other})"

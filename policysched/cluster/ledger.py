@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Protocol
 
 from policysched.cluster.node_usage import NodeUsage
-from policysched.cluster.shares import CpuMemory, NamespaceShares, add_requests
+from policysched.cluster.shares import Amounts, NamespaceShares, add_pod
 from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
 from policysched.model.pods import Placement, Pod
 
@@ -129,14 +129,11 @@ class Ledger:
         priorities = Counter(placement.pod.priority for placement in self._placements.values())
         if priorities != self._priorities:
             differences.append(f"ledger priorities: kept {self._priorities}, recounted {dict(priorities)}")
-        held: dict[str, CpuMemory] = {}
+        held: dict[str, Amounts] = {}
         for pod in (placement.pod for placement in self._placements.values()):
-            held[pod.namespace] = add_requests(held.get(pod.namespace, (0, 0)), pod.requests, 1)
-        counted_shares = {namespace: amounts for namespace, amounts in held.items() if amounts != (0, 0)}
-        if counted_shares != self.shares.requested:
-            differences.append(
-                f"namespace requests: kept {self.shares.requested}, recounted {counted_shares}"
-            )
+            add_pod(held.setdefault(pod.namespace, {}), pod.requests, 1)
+        if held != self.shares.requested:
+            differences.append(f"namespace requests: kept {self.shares.requested}, recounted {held}")
         claims = Counter(use.claim for placement in self._placements.values() for use in placement.pod.claims)
         if claims != self._claims:
             differences.append(f"ledger claims: kept {self._claims}, recounted {dict(claims)}")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from policysched.lang.ir.decay import Decay
-from policysched.lang.ir.expr import RecoveryCondition
+from policysched.lang.ir.recovery_condition import RecoveryCondition
 from policysched.model.identifiers import NodeName
 
 

@@ -5,70 +5,69 @@ Running totals, since fair-share queues read the shares at every decision and ev
 changes one. A change log tells an ordered queue which namespaces to reposition.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Protocol
 
 from policysched.cluster.change_log import ChangeLog
 
-
-@dataclass(frozen=True, slots=True)
-class NamespaceShare:
-    """Fractions of the cluster's allocatable cpu and memory; 0 if the cluster has none, above 1 if
-    pods are bound to deleted nodes."""
-
-    cpu: float
-    memory: float
-
-
 _CHANGES_KEPT_MAX = 4096
 """Namespaces in the change log. Without a limit it would keep every namespace that ever existed."""
 
-CpuMemory = tuple[int, int]
-"""Milli-cores and bytes."""
+Amounts = dict[str, int]
+"""By resource, without zeros; `pods` is the number of pods."""
 
 
 class ShareLookup(Protocol):
     """The shares of the real or of a hypothetical cluster."""
 
-    def share_of(self, namespace: str) -> NamespaceShare: ...
+    def share_of(self, namespace: str, resource: str) -> float:
+        """The fraction of the resource; 0 if the cluster has none, above 1 if pods are bound to deleted nodes."""
+        ...
+
+    def state_of(self, namespace: str) -> Hashable:
+        """Equal for equal shares of all resources."""
+        ...
 
 
 class NamespaceShares:
     """The ledger adjusts what is requested, the cluster cache what is allocatable."""
 
     def __init__(self) -> None:
-        self.requested: dict[str, CpuMemory] = {}
-        self.allocatable_total: CpuMemory = (0, 0)
+        self.requested: dict[str, Amounts] = {}
+        self.allocatable_total: Amounts = {}
         self.changes: ChangeLog[str] = ChangeLog()
 
     @property
     def version(self) -> int:
         return self.changes.version
 
-    def share_of(self, namespace: str) -> NamespaceShare:
-        return self.share_for(self.requested.get(namespace, (0, 0)))
+    def share_of(self, namespace: str, resource: str) -> float:
+        return self.share_for(self.held(namespace, resource), resource)
 
-    def share_for(self, held: CpuMemory) -> NamespaceShare:
+    def held(self, namespace: str, resource: str) -> int:
+        """What the placed pods of the namespace request."""
+        return self.requested.get(namespace, {}).get(resource, 0)
+
+    def share_for(self, held: int, resource: str) -> float:
         """The share of a namespace that requests this much."""
-        return NamespaceShare(
-            _fraction(held[0], self.allocatable_total[0]), _fraction(held[1], self.allocatable_total[1])
-        )
+        total = self.allocatable_total.get(resource, 0)
+        return held / total if total else 0.0
+
+    def state_of(self, namespace: str) -> Hashable:
+        return frozenset(self.requested.get(namespace, {}).items()), frozenset(self.allocatable_total.items())
 
     def adjust_requested(self, namespace: str, requests: Mapping[str, int], sign: int) -> None:
         """A pod with these requests was placed (`sign` 1) or removed (-1)."""
-        held = add_requests(self.requested.get(namespace, (0, 0)), requests, sign)
-        if held == (0, 0):
-            self.requested.pop(namespace, None)
-        else:
-            self.requested[namespace] = held
+        held = self.requested.setdefault(namespace, {})
+        add_pod(held, requests, sign)
+        if not held:
+            del self.requested[namespace]
         self.changes.record(namespace, keys_max=_CHANGES_KEPT_MAX)
 
     def adjust_total(self, allocatable: Mapping[str, int], sign: int) -> None:
         """A node with this allocatable was added (`sign` 1) or removed (-1)."""
-        total = add_requests(self.allocatable_total, allocatable, sign)
-        if total != self.allocatable_total:
-            self.allocatable_total = total
+        if any(allocatable.values()):
+            add_amounts(self.allocatable_total, allocatable, sign)
             self.changes.record_all()
 
     def changed_since(self, version: int) -> Iterable[str] | None:
@@ -81,20 +80,28 @@ class HypotheticalShares:
 
     def __init__(self, real: NamespaceShares) -> None:
         self._real = real
-        self._adjustments: dict[str, CpuMemory] = {}
+        self._adjustments: dict[str, Amounts] = {}
 
-    def share_of(self, namespace: str) -> NamespaceShare:
-        cpu, memory = self._real.requested.get(namespace, (0, 0))
-        more_cpu, more_memory = self._adjustments.get(namespace, (0, 0))
-        return self._real.share_for((cpu + more_cpu, memory + more_memory))
+    def share_of(self, namespace: str, resource: str) -> float:
+        more = self._adjustments.get(namespace, {}).get(resource, 0)
+        return self._real.share_for(self._real.held(namespace, resource) + more, resource)
+
+    def state_of(self, namespace: str) -> Hashable:
+        return self._real.state_of(namespace), frozenset(self._adjustments.get(namespace, {}).items())
 
     def adjust_requested(self, namespace: str, requests: Mapping[str, int], sign: int) -> None:
-        self._adjustments[namespace] = add_requests(self._adjustments.get(namespace, (0, 0)), requests, sign)
+        add_pod(self._adjustments.setdefault(namespace, {}), requests, sign)
 
 
-def add_requests(held: CpuMemory, amounts: Mapping[str, int], sign: int) -> CpuMemory:
-    return held[0] + sign * amounts.get("cpu", 0), held[1] + sign * amounts.get("memory", 0)
+def add_pod(held: Amounts, requests: Mapping[str, int], sign: int) -> None:
+    add_amounts(held, requests, sign)
+    add_amounts(held, {"pods": 1}, sign)
 
 
-def _fraction(held: int, total: int) -> float:
-    return held / total if total else 0.0
+def add_amounts(held: Amounts, amounts: Mapping[str, int], sign: int) -> None:
+    for resource, amount in amounts.items():
+        total = held.get(resource, 0) + sign * amount
+        if total:
+            held[resource] = total
+        else:
+            held.pop(resource, None)

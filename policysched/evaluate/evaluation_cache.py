@@ -163,7 +163,7 @@ class EvaluationCache:
             else ()
         )
         share = (
-            context.shares.share_of(context.namespace.name)
+            context.shares.state_of(context.namespace.name)
             if variant.clock_reads.shares_in_messages
             else None
         )

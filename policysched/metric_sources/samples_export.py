@@ -13,9 +13,9 @@ import orjson
 
 from policysched.cluster.samples import MetricSamples, PairEndpoint, Sample, Samples
 from policysched.lang.ir.declarations import Metric, is_node_metric
-from policysched.lang.ir.expr import RecoveryCondition
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.recovery import recovery_conditions
+from policysched.lang.ir.recovery_condition import RecoveryCondition
 from policysched.model.identifiers import NodeName
 from policysched.schemas import findings
 

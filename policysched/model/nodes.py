@@ -47,6 +47,11 @@ class Node:
     csi: CsiNode | None = None
     attachments: frozenset[CsiAttachment] = frozenset()
 
+    @property
+    def taint_values(self) -> Mapping[str, str]:
+        """The values of its taints by key, of several with one key the first."""
+        return {taint.key: taint.value for taint in reversed(self.taints)}
+
 
 def node_matches(terms: Iterable[NodeSelectorTerm], node: Node) -> bool:
     """Whether a node selector with these terms selects the node, by its labels and its name. A term without requirements

@@ -3,8 +3,12 @@
 import pytest
 
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.shares import _CHANGES_KEPT_MAX, HypotheticalShares, NamespaceShare, NamespaceShares
+from policysched.cluster.shares import _CHANGES_KEPT_MAX, HypotheticalShares, NamespaceShares
 from tests.builders import node, placed, pod, world
+
+
+def shares_of(cache: ClusterCache, namespace: str) -> tuple[float, float]:
+    return cache.shares.share_of(namespace, "cpu"), cache.shares.share_of(namespace, "memory")
 
 
 def test_a_share_is_the_requests_of_placed_pods_relative_to_all_nodes() -> None:
@@ -15,8 +19,8 @@ def test_a_share_is_the_requests_of_placed_pods_relative_to_all_nodes() -> None:
 
     cache.assume(pod("two", namespace="team", cpu="1"), "b")
 
-    assert cache.shares.share_of("team") == NamespaceShare(0.25, 0.25)
-    assert cache.shares.share_of("elsewhere") == NamespaceShare(0.0, 0.0)
+    assert shares_of(cache, "team") == (0.25, 0.25)
+    assert shares_of(cache, "elsewhere") == (0.0, 0.0)
 
 
 def test_a_share_shrinks_when_pods_are_removed() -> None:
@@ -24,7 +28,7 @@ def test_a_share_shrinks_when_pods_are_removed() -> None:
 
     cache.drop_pod(pod("one", namespace="team").uid)
 
-    assert cache.shares.share_of("team") == NamespaceShare(0.0, 0.0)
+    assert shares_of(cache, "team") == (0.0, 0.0)
     assert cache.shares.requested == {}
 
 
@@ -33,7 +37,7 @@ def test_a_cluster_without_nodes_has_no_shares() -> None:
 
     cache.drop_node("a")
 
-    assert cache.shares.share_of("team") == NamespaceShare(0.0, 0.0)
+    assert shares_of(cache, "team") == (0.0, 0.0)
 
 
 def test_each_namespace_changed_since_a_version_is_reported_once() -> None:
@@ -81,8 +85,8 @@ def test_a_hypothetical_placement_does_not_change_the_real_share() -> None:
 
     shares.adjust_requested("team", {"cpu": 2000}, 1)
 
-    assert shares.share_of("team").cpu == 0.75
-    assert cache.shares.share_of("team").cpu == 0.25
+    assert shares.share_of("team", "cpu") == 0.75
+    assert cache.shares.share_of("team", "cpu") == 0.25
 
 
 def test_the_ledger_recounts_namespace_requests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,3 +103,13 @@ def test_the_ledger_recounts_namespace_requests(monkeypatch: pytest.MonkeyPatch)
     cache.drop_pod(pod("one", namespace="team").uid)
 
     assert [difference for difference in cache.ledger.check() if "namespace requests" in difference]
+
+
+def test_there_is_a_share_of_every_resource_of_nodes_and_of_the_number_of_pods() -> None:
+    cache = world([node("a", cpu="4", pods="8", resources={"nvidia.com/gpu": "4"})], [])
+
+    cache.assume(pod("one", namespace="team", cpu="1", resources={"nvidia.com/gpu": "1"}), "a")
+
+    assert cache.shares.share_of("team", "nvidia.com/gpu") == 0.25
+    assert cache.shares.share_of("team", "pods") == 0.125
+    assert cache.shares.share_of("team", "example.com/none") == 0.0

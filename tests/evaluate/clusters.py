@@ -26,7 +26,7 @@ from policysched.cluster.samples import (
 )
 from policysched.kube.decode import core_objects as wire
 from policysched.lang.ir.decay import Decay
-from policysched.lang.ir.expr import RecoveryCondition
+from policysched.lang.ir.recovery_condition import RecoveryCondition
 from policysched.model.identifiers import NodeName
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node

@@ -62,6 +62,12 @@ CORNERS: dict[str, tuple[str, ...]] = {
         'filter rollout when bucket(pod.name, 100) < 30 require bucket(node.name, 2) == 0 says "not in the rollout"',
         'filter mine require (if has node.labels["gen"] then starts_with(node.labels["gen"], "1") else true)',
         "score spread weight 2 higher bucket(node.name, 1000) normalize range(0, 1000)",
+        'filter listed when has pod.labels["pool"] require pod.labels["pool"] in split(node.annotations["example.com/pools"] else "a, b", ",")',
+        'filter part reject node.labels["pool"] in split(pod.name, "-") or node.name in split(node.labels["zone"], "-")',
+        'filter parts require "pod" in split(pod.name, "-") and not ("b" in split(node.labels["gen"] else "1", "1"))',
+        'filter tainted reject node.taints["dedicated"] == "gpu" or starts_with(node.taints["key"], "v")',
+        "filter young require count(pods on node where other.age < 30m) < 3",
+        "score older weight 1 higher count(pods on node where other.age > 30m) normalize max",
         "score pool weight 1 higher (bucket(pool, 7) else 3) normalize max",
     ),
     "placed counts": (

@@ -69,7 +69,7 @@ def _name(attribute: BuiltinAttribute) -> str:
 def _type(attribute: BuiltinAttribute) -> str:
     if attribute.key_kind == "texts":
         return "string?"
-    if attribute.key_kind == "quotas":
+    if attribute.key_kind in ("quotas", "shares"):
         return "ratio"
     return "by resource" if attribute.key_kind == "resources" else str(attribute.type)
 

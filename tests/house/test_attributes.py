@@ -115,8 +115,7 @@ VALUES: Mapping[str, str] = {
     "namespace.name": "default",
     "namespace.labels": "label of default",
     "namespace.annotations": "annotation of default",
-    "namespace.share.cpu": "0%",
-    "namespace.share.memory": "12.5%",
+    "namespace.share": "12.5%",
 }
 """The value of each attribute for `a_pod("web")` and its only node, as a policy's text writes it. A
 new attribute needs a row here.
@@ -128,6 +127,7 @@ def written(attribute: BuiltinAttribute) -> str:
     key = {
         "texts": "Ready" if attribute.path == ("conditions",) else "key",
         "resources": "memory",
+        "shares": "memory",
         "quotas": None,
         None: None,
     }[attribute.key_kind]

@@ -36,7 +36,7 @@ def attribute(owner: Owner, path: tuple[str, ...], context: ExpressionContext) -
             assert context.victim is not None, "no victim is being considered here"
             if path[:2] == ("namespace", "share"):
                 assert context.cache is not None, "the shares of no cluster"
-                return float(getattr(namespace_share(context.victim.namespace, context.cache), path[2]))
+                return namespace_share(context.victim.namespace, path[2], context.cache)
             return _pod_attribute(path, context.victim, context)
 
 
@@ -127,6 +127,8 @@ def _node_attribute(path: tuple[str, ...], context: ExpressionContext) -> Value:
             return len(usage.pods)
         case ("taints",):
             return tuple(taint.key for taint in node.taints)
+        case ("taint_values", key):
+            return next((taint.value for taint in node.taints if taint.key == key), MISSING)
         case ("images",):
             return tuple(node.images)
         case ("created",):
@@ -154,8 +156,7 @@ def _namespace_attribute(path: tuple[str, ...], namespace: Namespace, cache: Clu
             return _entry(namespace.annotations, key)
         case ("share", resource):
             assert cache is not None, "a namespace share needs the cluster"
-            share = namespace_share(namespace.name, cache)
-            return share.cpu if resource == "cpu" else share.memory
+            return namespace_share(namespace.name, resource, cache)
         case _:
             raise AssertionError(f"a namespace has no attribute {path}")
 

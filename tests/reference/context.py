@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.samples import Samples
-from policysched.cluster.shares import NamespaceShare
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.program import Program
 from policysched.lang.types.records import RecordValue
@@ -94,7 +93,7 @@ def placed_copy_uid(pod: Pod) -> PodUid:
     return PodUid(f"{pod.uid} once more")
 
 
-def namespace_share(namespace: str, cache: ClusterCache) -> NamespaceShare:
+def namespace_share(namespace: str, resource: str, cache: ClusterCache) -> float:
     """The share of the namespace, recounted from its placed pods."""
     placed = [
         pod
@@ -102,13 +101,9 @@ def namespace_share(namespace: str, cache: ClusterCache) -> NamespaceShare:
         for pod in cache.ledger.usage(node).pods.values()
         if pod.namespace == namespace
     ]
-
-    def part(resource: str) -> float:
-        total = sum(node.allocatable.get(resource, 0) for node in cache.nodes.values())
-        held = sum(pod.requests.get(resource, 0) for pod in placed)
-        return held / total if total else 0.0
-
-    return NamespaceShare(part("cpu"), part("memory"))
+    total = sum(node.allocatable.get(resource, 0) for node in cache.nodes.values())
+    held = len(placed) if resource == "pods" else sum(pod.requests.get(resource, 0) for pod in placed)
+    return held / total if total else 0.0
 
 
 def namespace_of(pod: Pod, cache: ClusterCache) -> Namespace | None:

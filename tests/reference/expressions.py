@@ -81,6 +81,12 @@ def value(expr: e.Expr, context: ExpressionContext) -> Value:
         case e.StartsWith():
             text = value(expr.text, context)
             return MISSING if text is MISSING else str(text)[: len(expr.prefix)] == expr.prefix
+        case e.Split():
+            text = value(expr.text, context)
+            if text is MISSING:
+                return MISSING
+            parts = (part.strip(" ") for part in str(text).split(expr.separator))
+            return tuple(part for part in parts if part != "")
         case e.Bucket():
             text = value(expr.text, context)
             if text is MISSING:

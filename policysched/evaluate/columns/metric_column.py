@@ -15,7 +15,7 @@ from policysched.evaluate.columns.columns import Array, Columns
 from policysched.evaluate.columns.dtypes import dtype_of
 from policysched.lang.ir.arithmetic import Number, clamp_finite, saturate
 from policysched.lang.ir.declarations import Metric, is_node_metric
-from policysched.lang.ir.expr import RecoveryCondition
+from policysched.lang.ir.recovery_condition import RecoveryCondition
 from policysched.model.quantity import INT64_MAX, INT64_MIN
 
 _NEVER_NS = INT64_MIN // 2

@@ -35,7 +35,7 @@ from policysched.evaluate.columns.row_counts import RowCounts
 from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.columns.storage_capacity import StorageCapacityTable
 from policysched.lang.ir.arithmetic import Number
-from policysched.lang.ir.expr import RecoveryCondition
+from policysched.lang.ir.recovery_condition import RecoveryCondition
 from policysched.model.affinity import PodSelector
 from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
 from policysched.model.nodes import Node

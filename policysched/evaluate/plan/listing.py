@@ -218,6 +218,8 @@ def _node_reads(reads: Reads) -> tuple[str, ...]:
 def _source_path(owner: str, path: tuple[str, ...]) -> str:
     """As a policy writes it: keys of maps are quoted."""
     match path:
+        case ("taint_values", key):
+            return f'{owner}.taints["{key}"]'
         case ("labels" | "annotations" | "conditions" | "objects" as entries, key):
             return f'{owner}.{entries}["{key}"]'
         case _:

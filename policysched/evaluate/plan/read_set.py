@@ -70,12 +70,13 @@ def read_set(program: Program, rules: Iterable[AnyRule]) -> ReadSet:
         # Shares change all the time. Pods of one namespace agree on them, and the cache key has what
         # the rules make of them.
         reads["namespace.name"] = attribute("namespace", ("name",))
-    for path in all_reads.namespace - _SHARE_PATHS:
+    share_paths = {path for path in all_reads.namespace if path[0] == "share"}
+    for path in all_reads.namespace - share_paths:
         reads[f"namespace.{'.'.join(path)}"] = attribute("namespace", path)
     # Not the time waited: the cache key has what the rules make of the clock.
     reads_queue_facts = not all_reads.pod.isdisjoint(QUEUE_PATHS - {("waited",)})
     separate_fields = all_reads.pod_fields & _SEPARATE_FIELDS
-    shares = [f"namespace.{'.'.join(path)}" for path in all_reads.namespace & _SHARE_PATHS]
+    shares = [f"namespace.{'.'.join(path)}" for path in share_paths]
     return ReadSet(
         names=tuple(sorted([*reads, *shares, *(f"pod.{name}" for name in (*fields, *separate_fields))])),
         fields=_field_getter(fields),
@@ -88,7 +89,6 @@ def read_set(program: Program, rules: Iterable[AnyRule]) -> ReadSet:
 
 
 _SEPARATE_FIELDS = frozenset({CLAIMS_FIELD, "selected_labels", "siblings"})
-_SHARE_PATHS = frozenset({("share", "cpu"), ("share", "memory")})
 QUEUE_PATHS = frozenset({("queued",), ("waited",), ("attempts",)})
 
 

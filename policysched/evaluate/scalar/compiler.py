@@ -12,7 +12,7 @@ from policysched.cluster.samples import StateRow
 from policysched.evaluate.scalar import leaves, operations
 from policysched.evaluate.scalar.eval_context import EvalContext, ExprDeclarations, ScalarFunction
 from policysched.lang.ir import expr as e
-from policysched.lang.ir.text_functions import bucket_of
+from policysched.lang.ir.text_functions import bucket_of, parts_of
 
 EMPTY_STATE_ROW = StateRow({})
 
@@ -58,6 +58,8 @@ def compile_scalar(expr: e.Expr, program: ExprDeclarations) -> ScalarFunction:
             return operations.text_function(function(text), lambda value: value.startswith(prefix))
         case e.Bucket(text=text, count=count):
             return operations.text_function(function(text), lambda value: bucket_of(value, count))
+        case e.Split(text=text, separator=separator):
+            return operations.text_function(function(text), lambda value: parts_of(value, separator))
         case e.Else():
             return operations.value_or_fallback(expr, function(expr.value), function(expr.fallback))
         case e.If():

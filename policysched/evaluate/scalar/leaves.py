@@ -15,6 +15,7 @@ from policysched.lang.ir import expr as e
 from policysched.lang.ir.arithmetic import arithmetic, saturate
 from policysched.lang.ir.attributes import BuiltinAttribute, find_attribute
 from policysched.lang.ir.declarations import Input, Metric
+from policysched.lang.ir.recovery_condition import RecoveryCondition
 from policysched.lang.types.kinds import TypeKind
 from policysched.lang.types.records import NoValueReason, parse_typed_value
 from policysched.model.namespaces import Namespace
@@ -36,10 +37,9 @@ def attribute(owner: e.Owner, path: tuple[str, ...]) -> ScalarFunction:
         case "group":
             return _group_field(row, name)
         case "share":
-            return _namespace_share(name)
+            return lambda context: context.shares.share_of(context.namespace.name, key)
         case "victim_share":
-            part = attrgetter(name)
-            return lambda context: float(part(context.shares.share_of(_other_pod(context).namespace)))
+            return lambda context: context.shares.share_of(_other_pod(context).namespace, key)
         case "node":
             return _node_of_other_pod(name, key)
         case _:
@@ -137,11 +137,6 @@ def _group_field(row: BuiltinAttribute, name: str) -> ScalarFunction:
     return read
 
 
-def _namespace_share(resource: str) -> ScalarFunction:
-    part = attrgetter(resource)
-    return lambda context: float(part(context.shares.share_of(context.namespace.name)))
-
-
 def _node_of_other_pod(name: str, key: str) -> ScalarFunction:
     """A field of the node that the counted pod is placed on, or the value of `key` in it."""
     field = attrgetter(name)
@@ -207,7 +202,7 @@ def element_field(index: int) -> ScalarFunction:
     return evaluate
 
 
-def awaiting_recovery(condition: e.RecoveryCondition, metric: ScalarFunction) -> ScalarFunction:
+def awaiting_recovery(condition: RecoveryCondition, metric: ScalarFunction) -> ScalarFunction:
     def evaluate(context: EvalContext) -> EvalValue:
         if metric(context) is None:
             return None

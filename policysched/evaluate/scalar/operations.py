@@ -126,7 +126,9 @@ def rank(item: ScalarFunction, order: tuple[str, ...]) -> ScalarFunction:
     return evaluate
 
 
-def text_function(text: ScalarFunction, function: Callable[[str], bool | int]) -> ScalarFunction:
+def text_function(
+    text: ScalarFunction, function: Callable[[str], bool | int | tuple[str, ...]]
+) -> ScalarFunction:
     def evaluate(context: EvalContext) -> EvalValue:
         value = text(context)
         return None if value is None else function(str(value))

@@ -19,7 +19,7 @@ from policysched.evaluate.vector.machine import (
 )
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.expr_analysis import is_floating, type_of
-from policysched.lang.ir.text_functions import bucket_of
+from policysched.lang.ir.text_functions import bucket_of, parts_of
 from policysched.lang.types.kinds import TypeKind
 
 
@@ -113,7 +113,30 @@ def _text_operand(machine: VectorMachine, expr: e.Expr, other: e.Expr) -> Vector
 def membership(machine: VectorMachine, expr: e.In) -> VectorStep:
     if machine.is_leaf(expr.options):
         return _in_leaf_list(machine, expr)
+    if isinstance(expr.options, e.Split):
+        return _in_parts(machine, expr.item, expr.options)
     return _in_node_list(machine, expr)
+
+
+def _in_parts(machine: VectorMachine, item: e.Expr, options: e.Split) -> VectorStep:
+    """Each distinct string of the node is split once; each distinct pair of it and an item is looked up once."""
+    text, wanted, separator = machine.operand(options.text), machine.operand(item), options.separator
+
+    def run(frame: EvalFrame) -> ValueVector:
+        lists, items, texts = text(frame), wanted(frame), frame.view.codes.strings.values
+        list_codes, item_codes = np.broadcast_arrays(lists.values, items.values)
+        pairs = np.stack([list_codes.ravel(), item_codes.ravel()])
+        distinct, positions = np.unique(pairs, axis=1, return_inverse=True)
+        parts = {code: parts_of(texts[code], separator) for code in set(distinct[0].tolist()) if code >= 0}
+        # Below 0 there is no string: the value is missing.
+        found = [
+            code >= 0 and 0 <= wanted_code < len(texts) and texts[wanted_code] in parts[code]
+            for code, wanted_code in distinct.T.tolist()
+        ]
+        contained = np.array(found, np.bool_)[positions.reshape(list_codes.shape)]
+        return ValueVector(contained, both_known(lists.known, items.known))
+
+    return run
 
 
 def _in_leaf_list(machine: VectorMachine, expr: e.In) -> VectorStep:

@@ -58,6 +58,11 @@ def check_attribute(scope: Scope, node: s.AttributeExpr, context: ExpressionCont
             label="changes with every placement",
         )
         return None
+    if owner == "node" and words[:-1] == ("taints",) and node.path[-1].is_quoted_key:
+        words = ("taint_values", words[-1])
+    elif words[0] == "taint_values":
+        _report_unknown_path(scope, node, owner, words)
+        return None
     row = ATTRIBUTES.get((owner, words))
     if row is not None and row.key_kind is None and not any(part.is_quoted_key for part in node.path):
         return e.Attr(owner, words, row.type, node.span)
@@ -75,7 +80,16 @@ def check_attribute(scope: Scope, node: s.AttributeExpr, context: ExpressionCont
             return None
         if container.key_kind == "quotas" and not _is_readable_quota(scope, node, context):
             return None
-        if container.key_kind == "resources":
+        if container.key_kind == "shares" and last.text in scope.resources:
+            scope.report(
+                "PS220",
+                f"there is no share of the policy's own resource `{last.text}`",
+                node.span,
+                label="not counted by namespace",
+                help="limit it with a `quota`, and order by `pod.quota_share`",
+            )
+            return None
+        if container.key_kind in ("resources", "shares"):
             example = f'{node.owner}.{node.path[0].text}["nvidia.com/gpu"]'
             warn_unknown_resource(scope, last.text, last.span, label="always 0", example=example)
         return e.Attr(owner, words, value_type(container, last.text), node.span)
@@ -206,7 +220,7 @@ def _is_readable_quota(scope: Scope, node: s.AttributeExpr, context: ExpressionC
 def _resource_key(owner: e.Owner, words: tuple[str, ...]) -> str:
     """A help line for `pod.requests.nvidia.com`, whose key is not quoted; empty for other paths."""
     container = ATTRIBUTES.get((owner, words[:1]))
-    if container is None or container.key_kind != "resources" or len(words) < 3:
+    if container is None or container.key_kind not in ("resources", "shares") or len(words) < 3:
         return ""
     return f'quote the name of a resource with a domain, for example `{container.qualified_name}["{".".join(words[1:])}/gpu"]`'
 
@@ -214,7 +228,7 @@ def _resource_key(owner: e.Owner, words: tuple[str, ...]) -> str:
 def _report_unknown_path(scope: Scope, node: s.AttributeExpr, owner: e.Owner, words: tuple[str, ...]) -> None:
     row = ATTRIBUTES.get((owner, words))
     if row is not None and row.key_kind is not None:
-        example = {"texts": '["app"]', "resources": ".cpu", "quotas": ".team"}[row.key_kind]
+        example = {"texts": '["app"]', "resources": ".cpu", "shares": ".cpu", "quotas": ".team"}[row.key_kind]
         scope.report(
             "PS211",
             f"`{row.qualified_name}` is a map and needs a key",
@@ -223,7 +237,11 @@ def _report_unknown_path(scope: Scope, node: s.AttributeExpr, owner: e.Owner, wo
             help=f"for example `{row.qualified_name}{example}`",
         )
         return
-    known = [".".join(path) for row_owner, path in ATTRIBUTES if row_owner == owner]
+    known = [
+        ".".join(path)
+        for (row_owner, path), attribute in ATTRIBUTES.items()
+        if row_owner == owner and attribute.written_path is None
+    ]
     scope.report(
         "PS211",
         f"unknown attribute `{node.span.text}`",

@@ -19,7 +19,7 @@ from policysched.lang.check.functions import check_call
 from policysched.lang.check.limits import check_limits
 from policysched.lang.check.lists import check_list_literal, check_membership
 from policysched.lang.check.literals import check_number
-from policysched.lang.check.names import check_name
+from policysched.lang.check.names import check_age, check_name
 from policysched.lang.check.pod_totals import check_pod_total
 from policysched.lang.check.resource_amounts import check_resource_amount, is_resource_amount
 from policysched.lang.check.scope import ExpressionContext, Scope
@@ -77,6 +77,8 @@ def _check_node(checker: ExpressionChecker, node: s.Expression, expected: Type |
             return check_name(checker, node, expected)
         case s.AttributeExpr() if is_record_field(checker, node):
             return check_record_field(checker, node)
+        case s.AttributeExpr(owner="other" | "victim", path=(s.PathPart(text="age"),)):
+            return check_age(checker, node)
         case s.AttributeExpr():
             if is_resource_amount(checker.scope, node, checker.context):
                 return check_resource_amount(checker.scope, node, checker.context)

@@ -35,7 +35,7 @@ def check_call(checker: ExpressionChecker, node: s.CallExpr, expected: Type | No
             return _check_plain_number_call(checker, node, name, t.FLOAT)
         case "rank":
             return _check_rank(checker, node)
-        case "starts_with" | "bucket":
+        case "starts_with" | "bucket" | "split":
             return check_text_function(checker, node)
         case "traffic_to":
             return check_traffic_to(checker, node)
@@ -214,6 +214,7 @@ FUNCTION_NAMES = (
     "rank",
     "starts_with",
     "bucket",
+    "split",
     "window",
     "count",
     "traffic_to",

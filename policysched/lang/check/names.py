@@ -3,7 +3,9 @@
 The name of a `let` that is not constant is replaced by its expression.
 """
 
-from policysched.lang.check.attributes import suggest_attribute
+from dataclasses import replace
+
+from policysched.lang.check.attributes import check_attribute, suggest_attribute
 from policysched.lang.check.expression_checker import ExpressionChecker, conform
 from policysched.lang.check.scope import DeclaredName, LetExpression, declared_here, did_you_mean
 from policysched.lang.ir import expr as e
@@ -135,7 +137,17 @@ def report_pod_pair_metric(
     return None
 
 
-def _now(checker: ExpressionChecker, node: s.NameExpr) -> e.Expr | None:
+def check_age(checker: ExpressionChecker, node: s.AttributeExpr) -> e.Expr | None:
+    """`other.age` and `victim.age`: the time since the pod was created."""
+    written = replace(node, path=(replace(node.path[0], text="created"),))
+    created = check_attribute(checker.scope, written, checker.context)
+    now = None if created is None else _now(checker, node)
+    return (
+        None if created is None or now is None else e.Arith("-", now, created, t.DURATION, False, node.span)
+    )
+
+
+def _now(checker: ExpressionChecker, node: s.NameExpr | s.AttributeExpr) -> e.Expr | None:
     if not checker.context.time:
         return checker.report_not_readable(node.span, "the current time")
     return e.Now(node.span)

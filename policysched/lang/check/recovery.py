@@ -7,6 +7,7 @@ from policysched.lang.check.scope import CONSTANT, Scope
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.arithmetic import compare
 from policysched.lang.ir.constant_folding import fold_constants
+from policysched.lang.ir.recovery_condition import RecoveryCondition
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
 
@@ -55,7 +56,7 @@ def check_recovery(scope: Scope, clause: s.RequireClause, expr: e.Expr) -> e.Exp
         )
         return None
     not_recovered = e.NotRecovered(
-        e.RecoveryCondition(metric.name, passes, limit, recover_at, int(duration)), recover.span
+        RecoveryCondition(metric.name, passes, limit, recover_at, int(duration)), recover.span
     )
     if clause.rejects:
         return e.Or((expr, not_recovered), expr.span)

@@ -92,7 +92,7 @@ STATE_UPDATE = ExpressionContext(
     element_record=CONTAINER_RECORD,
     cluster_pods=False,
 )
-COUNTED_ON_NODE = ExpressionContext("a `count` condition", other=True, cluster_pods=False)
+COUNTED_ON_NODE = ExpressionContext("a `count` condition", other=True, time=True, cluster_pods=False)
 COUNTED_IN_CLUSTER = ExpressionContext(
     "a `count` condition", other=True, queue_values=False, namespace_shares=False, cluster_pods=False
 )

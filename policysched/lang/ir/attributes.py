@@ -30,12 +30,13 @@ from policysched.model.cluster_events import ClusterEvent
 @dataclass(frozen=True, slots=True)
 class BuiltinAttribute:
     """`field` is what is read: `FIELD` of the `Pod`, `Node` or `Namespace`, `FIELD[].ITEM` for that field of each item of
-    a list, `usage.TOTAL` for the running totals of the node, `share.RESOURCE` for those of the namespace,
-    `victim_share.RESOURCE` for those of the victim's namespace, `node.FIELD` for a field of the node that a counted pod is
+    a list, `usage.TOTAL` for the running totals of the node, `share` for those of the namespace,
+    `victim_share` for those of the victim's namespace, `node.FIELD` for a field of the node that a counted pod is
     placed on, `facts.FACT` for what the queue knows of the pod, `group.FIELD` for its PodGroup, missing without one.
 
     `requeue_events` are the events that can change the value. `key_kind` is what the keys of a map are: texts (labels),
-    where an absent key is missing, names of resources, where an absent key is 0, or names of the policy's quotas.
+    where an absent key is missing, names of resources, where an absent key is 0 (of `shares` each value is a ratio), or names of the policy's quotas.
+    `written_path`: as in a policy, where that differs from `path`.
     """
 
     owner: Owner
@@ -45,13 +46,14 @@ class BuiltinAttribute:
     field: str
     requeue_events: frozenset[ClusterEvent]
     doc: str
-    key_kind: Literal["texts", "resources", "quotas"] | None = None
+    key_kind: Literal["texts", "resources", "shares", "quotas"] | None = None
     unit: str = ""
+    written_path: tuple[str, ...] | None = None
 
     @property
     def qualified_name(self) -> str:
         """As in a policy: `pod.owner.kind`."""
-        return ".".join((self.owner, *self.path))
+        return ".".join((self.owner, *(self.written_path or self.path)))
 
 
 _STRING_MAP = Type(TypeKind.MAP, element=STRING)
@@ -273,6 +275,17 @@ _NODE_ROWS: tuple[BuiltinAttribute, ...] = (
     _node_attribute(
         "taints", _STRING_LIST, "taints[].key", frozenset({_E.NODE_TAINT}), "The keys of its taints."
     ),
+    replace(
+        _node_attribute(
+            "taint_values",
+            _STRING_MAP,
+            "taint_values",
+            frozenset({_E.NODE_TAINT}),
+            "The value of its taint with the key, empty where the taint has none; of several the first.",
+            keys="texts",
+        ),
+        written_path=("taints",),
+    ),
     _node_attribute(
         "conditions",
         _STRING_MAP,
@@ -302,19 +315,6 @@ _NODE_ROWS: tuple[BuiltinAttribute, ...] = (
 )
 
 
-def _share_attribute(resource: str, doc: str) -> BuiltinAttribute:
-    requeue_events = _PLACED_POD_EVENTS | {_E.NODE_ALLOCATABLE, _E.NODE_DELETE}
-    return BuiltinAttribute(
-        "namespace",
-        ("share", resource),
-        RATIO,
-        Stage.POD | Stage.NAMESPACE_SHARES,
-        f"share.{resource}",
-        requeue_events,
-        doc,
-    )
-
-
 _NAMESPACE_ROWS: tuple[BuiltinAttribute, ...] = (
     BuiltinAttribute(
         "namespace", ("name",), STRING, Stage.POD, "name", _NO_EVENTS, "The same as `pod.namespace`."
@@ -339,11 +339,16 @@ _NAMESPACE_ROWS: tuple[BuiltinAttribute, ...] = (
         "An annotation by its key.",
         "texts",
     ),
-    _share_attribute(
-        "cpu",
-        "The fraction of all nodes' allocatable cpu that its placed pods request; 0 if no node has any.",
+    BuiltinAttribute(
+        "namespace",
+        ("share",),
+        Type(TypeKind.MAP, element=RATIO),
+        Stage.POD | Stage.NAMESPACE_SHARES,
+        "share",
+        _PLACED_POD_EVENTS | {_E.NODE_ALLOCATABLE, _E.NODE_DELETE},
+        "The fraction of all nodes' allocatable amount of a resource that its placed pods request; 0 if no node has any. Of `pods` it is their number.",
+        "shares",
     ),
-    _share_attribute("memory", "The fraction of all nodes' allocatable memory that its placed pods request."),
 )
 
 
@@ -407,7 +412,7 @@ def value_type(attribute: BuiltinAttribute, key: str | None) -> Type:
     if attribute.key_kind is None:
         return attribute.type
     assert key is not None, f"{attribute.qualified_name} is a map and needs a key"
-    if attribute.key_kind == "quotas":
+    if attribute.key_kind in ("quotas", "shares"):
         return RATIO
     return STRING.as_optional() if attribute.key_kind == "texts" else resource_type(key)
 

@@ -36,13 +36,14 @@ from policysched.lang.ir.expr import (
     Or,
     PodTotal,
     Rank,
+    Split,
     StartsWith,
     StateRef,
     SumPodsOnNode,
     WeeklyWindow,
 )
 from policysched.lang.ir.expr_analysis import is_floating
-from policysched.lang.ir.text_functions import bucket_of
+from policysched.lang.ir.text_functions import bucket_of, parts_of
 from policysched.lang.types.kinds import BOOL, INT, Type
 from policysched.text import Span
 
@@ -96,7 +97,7 @@ def _fold_children(expr: Expr, fold: ExprFolder) -> Expr:
         case Call():
             args = tuple(fold(arg) for arg in expr.args)
             return _fold_call(expr if _same_objects(args, expr.args) else replace(expr, args=args))
-        case StartsWith() | Bucket():
+        case StartsWith() | Bucket() | Split():
             return _fold_text_function(_replace_parts(expr, text=fold(expr.text)))
         case Rank():
             return _fold_rank(_replace_parts(expr, item=fold(expr.item)))
@@ -223,12 +224,14 @@ def _fold_call(expr: Call) -> Expr:
     return expr if value is None else _constant(value, expr.type, expr.floating, expr.span, expr)
 
 
-def _fold_text_function(expr: StartsWith | Bucket) -> Expr:
+def _fold_text_function(expr: StartsWith | Bucket | Split) -> Expr:
     text = expr.text
     if not isinstance(text, Const) or not isinstance(text.value, str):
         return expr
     if isinstance(expr, StartsWith):
         return Const(text.value.startswith(expr.prefix), BOOL, expr.span)
+    if isinstance(expr, Split):
+        return Const(parts_of(text.value, expr.separator), expr.type, expr.span)
     return Const(bucket_of(text.value, expr.count), INT, expr.span)
 
 

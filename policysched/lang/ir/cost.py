@@ -30,6 +30,7 @@ from policysched.lang.ir.expr import (
     Or,
     PodTotal,
     Rank,
+    Split,
     Stage,
     StartsWith,
     StateRef,
@@ -112,7 +113,7 @@ def _operation_count(expr: Expr) -> int:
             return 0
         case And(items=items) | Or(items=items):
             return len(items) - 1
-        case In() | Rank() | StartsWith() | Bucket() | Else() | If() | WeeklyWindow():
+        case In() | Rank() | StartsWith() | Bucket() | Split() | Else() | If() | WeeklyWindow():
             return 2
         case Aggregate(function=function, body_after_placement=after):
             return (8 if function == "stddev" else 3) + (0 if after is None else 3)

@@ -18,6 +18,7 @@ from enum import Flag, auto
 from typing import Literal
 
 from policysched.lang.ir.cached_hash import CachedHash, cache_hash
+from policysched.lang.ir.recovery_condition import RecoveryCondition
 from policysched.lang.types.kinds import Type
 from policysched.text import Span
 
@@ -248,6 +249,18 @@ class Bucket(CachedHash):
 
 @cache_hash
 @dataclass(frozen=True, slots=True)
+class Split(CachedHash):
+    """`split(text, separator)`: the list of the parts of a string (`parts_of` in `lang.ir.text_functions`). Only the
+    options of an `In`."""
+
+    text: "Expr"
+    separator: str
+    type: Type
+    span: Span = field(compare=False)
+
+
+@cache_hash
+@dataclass(frozen=True, slots=True)
 class Else(CachedHash):
     """`value else fallback`: the fallback where the value is missing. The other branch of an `if` is `If.otherwise`."""
 
@@ -351,19 +364,6 @@ class ListFold(CachedHash):
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveryCondition:
-    """`require METRIC op LIMIT recover MARK for DURATION`: a node passes while `value op limit` is True. After that was
-    False, it is rejected until `value op recover_at` has been True for `recover_for_ns`. `limit` and `recover_at` are in
-    the unit of the metric's type."""
-
-    metric: str
-    op: Literal["<", "<=", ">", ">="]
-    limit: int | float
-    recover_at: int | float
-    recover_for_ns: int
-
-
-@dataclass(frozen=True, slots=True)
 class NotRecovered:
     """Whether the node has crossed the limit of the condition and has not recovered yet; missing where the metric is.
     The state comes with the samples (`MetricSamples.recovering_until_ns`)."""
@@ -433,6 +433,7 @@ Expr = (
     | Rank
     | StartsWith
     | Bucket
+    | Split
     | Else
     | If
     | CountPodsOnNode

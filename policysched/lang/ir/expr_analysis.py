@@ -29,6 +29,7 @@ from policysched.lang.ir.expr import (
     Or,
     PodTotal,
     Rank,
+    Split,
     Stage,
     StartsWith,
     StateRef,
@@ -44,7 +45,7 @@ def children(expr: Expr) -> tuple[Expr, ...]:
     match expr:
         case Has(target=operand) | Not(operand=operand) | Negate(operand=operand) | Rank(item=operand):
             return (operand,)
-        case StartsWith(text=text) | Bucket(text=text):
+        case StartsWith(text=text) | Bucket(text=text) | Split(text=text):
             return (text,)
         case And(items=items) | Or(items=items):
             return items
@@ -108,6 +109,7 @@ def type_of(expr: Expr) -> Type:
             | SumPodsOnNode()
             | PodTotal()
             | Aggregate()
+            | Split()
         ):
             return expr.type
         case Negate(operand=operand):

@@ -7,14 +7,15 @@ from policysched.lang.ir.arithmetic import compare
 from policysched.lang.ir.expr_analysis import walk
 from policysched.lang.ir.layers import AmendRule, SetRule
 from policysched.lang.ir.program import Program
+from policysched.lang.ir.recovery_condition import RecoveryCondition
 from policysched.lang.ir.rules import FilterRule
 
 
-def crosses_limit(condition: e.RecoveryCondition, value: float) -> bool:
+def crosses_limit(condition: RecoveryCondition, value: float) -> bool:
     return not compare(condition.op, value, condition.limit)
 
 
-def meets_recovery_mark(condition: e.RecoveryCondition, value: float) -> bool:
+def meets_recovery_mark(condition: RecoveryCondition, value: float) -> bool:
     """Whether the value is at or beyond the mark."""
     return compare(condition.op, value, condition.recover_at)
 
@@ -31,7 +32,7 @@ def split_recovery_condition(condition: e.Expr) -> tuple[e.Expr, e.NotRecovered]
             return None
 
 
-def recovery_conditions(program: Program) -> tuple[e.RecoveryCondition, ...]:
+def recovery_conditions(program: Program) -> tuple[RecoveryCondition, ...]:
     """The distinct recovery conditions of all filters, including those of layers."""
     conditions = [
         part.condition

@@ -3,6 +3,11 @@
 from hashlib import blake2b
 
 
+def parts_of(text: str, separator: str) -> tuple[str, ...]:
+    """The parts between separators, without surrounding spaces; empty parts are left out."""
+    return tuple(part for written in text.split(separator) if (part := written.strip(" ")))
+
+
 def bucket_of(text: str, count: int) -> int:
     """From 0 to `count - 1`: BLAKE2b of 8 bytes of the UTF-8 text, big-endian, modulo the count. Never changes between
     versions, so that a rollout keeps its pods."""

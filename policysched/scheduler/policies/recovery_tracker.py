@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 
 from policysched.cluster.samples import MetricSamples
 from policysched.lang.ir.declarations import Metric
-from policysched.lang.ir.expr import RecoveryCondition
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.recovery import crosses_limit, meets_recovery_mark, recovery_conditions
+from policysched.lang.ir.recovery_condition import RecoveryCondition
 from policysched.model.identifiers import NodeName
 from policysched.model.quantity import INT64_MAX
 
