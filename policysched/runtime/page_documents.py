@@ -250,6 +250,7 @@ class PageDocuments:
         counts = scheduler.core.queue.rule_counts
         records = []
         for name, program in sorted(scheduler.programs().items()):
+            self._history.observe(name, program, self._live.now_ns())
             rules = []
             for kind, of_kind in (("filter", program.rules.filters), ("score", program.rules.scores)):
                 for rule in of_kind:
