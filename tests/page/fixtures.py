@@ -1,4 +1,4 @@
-"""A Chromium for the session, and a tab for each test that fails it on an error of a script or of the Content-Security-Policy.
+"""A Chromium for each module, and a tab for each test that fails it on an error of a script or of the Content-Security-Policy.
 
 If the program is missing, the test is skipped with the reason; with `POLICYSCHED_REQUIRE=browser` it fails.
 """
@@ -22,8 +22,9 @@ def chromium() -> str | None:
     return next((path for name in PROGRAMS if (path := shutil.which(name))), None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """Not for the session: while Playwright runs, its event loop does, and no other test could run one in this thread."""
     program = chromium()
     if program is None:
         reason = "no browser: chromium is not on the PATH (apt-get install chromium)"

@@ -33,7 +33,7 @@ def main() -> None:
             for view, scheme in PICTURES.items():
                 page = running.new_page(viewport={"width": 1280, "height": 720}, color_scheme=scheme)
                 page.goto(f"{url}#{'pending' if view == 'pod' else view}")
-                page.wait_for_selector("main table:visible, main article")
+                page.wait_for_selector("main table:visible, main article, main .gutter b")
                 if view == "pod":
                     page.click("article.cause a")
                     page.wait_for_selector("text=Filters that reject nodes")
