@@ -26,6 +26,14 @@ from policysched.scheduler.scheduler import Scheduler
 
 Scope = Literal["named", "all"]
 
+Observe = Callable[[Scheduler, c.Command], None]
+"""Sees each bind and each report of a pending pod before it takes effect; a bound pod is assumed on its node already."""
+
+
+def _observe_nothing(_scheduler: Scheduler, _command: c.Command) -> None:
+    return
+
+
 _DECISIONS_KEPT_MAX = 10**7  # all of them: the scores are read from the records at the end
 
 
@@ -88,6 +96,7 @@ def simulate(
     scope: Scope,
     now_ns: int,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
+    observe: Observe = _observe_nothing,
 ) -> SimulationResult:
     """Decides every pending pod in the scope. `saved_states` are saved values of the policy's states (None: their start values);
     container events in the files do not change them. `progress` gets the decided and the total number of pods."""
@@ -117,6 +126,7 @@ def simulate(
         while commands:
             match commands.pop(0):
                 case c.Bind(uid=uid, node=node) as bind:
+                    observe(scheduler, bind)
                     del waiting[uid]
                     binds.append(bind)
                     commands += scheduler.handle(e.BindConfirmed(uid, node), now_ns)
@@ -130,6 +140,7 @@ def simulate(
                         commands += scheduler.handle(e.PodDeleted(victim_uid), now_ns)
                     commands += scheduler.handle(e.Evicted(uid, victim_uids), now_ns)
                 case c.ReportPending(uid=uid, message=message) as report:
+                    observe(scheduler, report)
                     messages[uid] = message
                     first_messages.setdefault(f"{report.namespace}/{report.name}", message)
                 case _:

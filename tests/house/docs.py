@@ -31,6 +31,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/attributes.md": attributes_doc.page,
     "docs/builtins.md": builtins_doc.page,
     "docs/commands.md": commands_doc.page,
+    "docs/explain.svg": offline_doc.picture,
     "docs/rules.md": rules_doc.page,
 }
 """Generated pages, by path."""
@@ -39,6 +40,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "covered": coverage_doc.covered,
     "not carried out": coverage_doc.not_carried_out,
     "not covered": coverage_doc.not_covered,
+    "diff": offline_doc.diff,
     "explain": offline_doc.explain,
     "metrics": metrics_doc.table,
     "metrics of kube scheduler": metrics_doc.not_here,
