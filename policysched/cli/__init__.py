@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "queue": ("policysched.cli.queue", "Show the pending pods in the order in which they are tried."),
     "top": ("policysched.cli.top", "Show what the pods on each node request."),
     "samples": ("policysched.cli.samples", "Show the metric samples that a scheduler holds."),
+    "page": ("policysched.cli.page", "Show a running scheduler in the browser."),
     "simulate": ("policysched.cli.simulate", "Place the pending pods of a cluster file."),
     "replay": ("policysched.cli.replay", "Make the decisions of a recording again and compare them."),
     "diff": ("policysched.cli.diff", "Show what a change of a policy would do to the pods of a cluster."),

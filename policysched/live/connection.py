@@ -9,9 +9,11 @@ HTTPS that is verified.
 """
 
 import http.client
+import random
 import ssl
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +71,14 @@ def _describe(target: LiveTarget) -> str:
 
 
 def _get_by_url(base: str, url: str) -> dict[str, Any]:
+    connection = _url_connection(base)
+    try:
+        return _read(connection, url, _Credentials())
+    finally:
+        connection.close()
+
+
+def _url_connection(base: str) -> http.client.HTTPConnection:
     parts = urlsplit(base)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise LiveFailed(f"{base}: not a URL; write http://127.0.0.1:PORT")
@@ -76,11 +86,7 @@ def _get_by_url(base: str, url: str) -> dict[str, Any]:
     if parts.scheme == "http" and not is_loopback:
         raise LiveFailed(f"{base}: plain HTTP is for loopback addresses")
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
-    try:
-        return _read(connection, url, _Credentials())
-    finally:
-        connection.close()
+    return kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
 
 
 # ── port-forward ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -92,7 +98,7 @@ def _get_by_port_forward(target: LiveTarget, url: str) -> dict[str, Any]:
         pods = _scheduler_pods(core, target.namespace)
         holder = _lease_holder(coordination, target.namespace)
         pods.sort(key=lambda pod: not (holder or "").startswith(f"{pod.metadata.name}_"))
-        problem = LiveFailed(f"no pod with the label {_PODS_LABEL} runs in namespace {target.namespace}")
+        problem = _no_pod(target.namespace)
         for pod in pods:
             try:
                 page = _get_from_pod(core, pod, url, credentials)
@@ -105,6 +111,10 @@ def _get_by_port_forward(target: LiveTarget, url: str) -> dict[str, Any]:
                 return page
             problem = LiveFailed(str(page["note"]))
         raise problem
+
+
+def _no_pod(namespace: str) -> LiveFailed:
+    return LiveFailed(f"no pod with the label {_PODS_LABEL} runs in namespace {namespace}")
 
 
 @contextmanager
@@ -171,17 +181,21 @@ def _port_of(pod: Any) -> int:
     return named[0] if named else PORT_DEFAULT
 
 
-def _get_from_pod(core: Any, pod: Any, url: str, credentials: _Credentials) -> dict[str, Any]:
+@contextmanager
+def _pod_connection(
+    core: Any, pod: Any, credentials: _Credentials
+) -> Iterator[tuple[http.client.HTTPSConnection, Callable[[], str | None]]]:
+    """TLS to the pod's port, and why the tunnel ended. Raises OSError."""
     from kubernetes.stream import portforward
 
     port = _port_of(pod)
-    name = f"{pod.metadata.namespace}/{pod.metadata.name}"
     forward = portforward(
         core.connect_get_namespaced_pod_portforward,
         pod.metadata.name,
         pod.metadata.namespace,
         ports=str(port),
     )
+    connection = http.client.HTTPSConnection("localhost", port)
     try:
         tunnel = forward.socket(port)
         tunnel.settimeout(TIMEOUT_S)
@@ -189,17 +203,102 @@ def _get_from_pod(core: Any, pod: Any, url: str, credentials: _Credentials) -> d
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # see the module's docstring
         if credentials.cert_file:
             context.load_cert_chain(credentials.cert_file, credentials.key_file)
-        connection = http.client.HTTPSConnection("localhost", port)
         try:
             connection.sock = context.wrap_socket(tunnel, server_hostname="localhost")
+        except OSError as error:
+            reason = forward.error(port) or describe_http_error(error)
+            raise LiveFailed(f"{_place(pod)}: {reason}") from error
+        yield connection, lambda: forward.error(port)
+    finally:
+        connection.close()
+        forward.close()
+
+
+def _place(pod: Any) -> str:
+    return f"pod {pod.metadata.namespace}/{pod.metadata.name}, port {_port_of(pod)}"
+
+
+def _get_from_pod(core: Any, pod: Any, url: str, credentials: _Credentials) -> dict[str, Any]:
+    with _pod_connection(core, pod, credentials) as (connection, tunnel_error):
+        try:
             return _read(connection, url, credentials)
         except (OSError, http.client.HTTPException) as error:
-            reason = forward.error(port) or describe_http_error(error)
-            raise LiveFailed(f"pod {name}, port {port}: {reason}") from error
-        finally:
-            connection.close()
-    finally:
-        forward.close()
+            raise LiveFailed(f"{_place(pod)}: {tunnel_error() or describe_http_error(error)}") from error
+
+
+# ── a connection that is kept ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedAnswer:
+    """What the scheduler answered, to be passed on."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class LiveChannel:
+    """One connection to the scheduler that leads, for many requests of any threads. A request that fails on a connection
+    that was used before is sent once more, on a new one."""
+
+    def __init__(self, target: LiveTarget) -> None:
+        self._target = target
+        self._lock = threading.Lock()
+        self._stack = ExitStack()
+        self._connection: http.client.HTTPConnection | None = None
+        self._credentials = _Credentials()
+
+    def get(self, url: str, headers: Mapping[str, str]) -> ForwardedAnswer:
+        """Raises LiveFailed."""
+        with self._lock:
+            while True:
+                is_new = self._connection is None
+                try:
+                    return self._get(self._connection or self._open(), url, headers)
+                except (OSError, http.client.HTTPException) as error:
+                    self._close()
+                    if is_new:
+                        raise LiveFailed(
+                            f"{_describe(self._target)}: {describe_http_error(error)}"
+                        ) from error
+
+    def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    def _get(
+        self, connection: http.client.HTTPConnection, url: str, headers: Mapping[str, str]
+    ) -> ForwardedAnswer:
+        own = {"Authorization": self._credentials.authorization} if self._credentials.authorization else {}
+        connection.request("GET", url, headers={**headers, **own, "User-Agent": f"policysched/{__version__}"})
+        answer = connection.getresponse()
+        body = answer.read()
+        if _NO_LEADER.encode() in body[:500]:
+            self._close()  # the next request looks for the leader again
+        return ForwardedAnswer(answer.status, dict(answer.getheaders()), body)
+
+    def _open(self) -> http.client.HTTPConnection:
+        if self._target.url is not None:
+            self._connection = _url_connection(self._target.url)
+            self._stack.callback(self._connection.close)
+            return self._connection
+        with _api_client(self._target) as (core, coordination, credentials):
+            pods = _scheduler_pods(core, self._target.namespace)
+            holder = _lease_holder(coordination, self._target.namespace)
+            if not pods:
+                raise _no_pod(self._target.namespace)
+            pod = next(
+                (pod for pod in pods if (holder or "").startswith(f"{pod.metadata.name}_")),
+                random.choice(pods),
+            )
+            self._credentials = credentials
+            self._connection, _ = self._stack.enter_context(_pod_connection(core, pod, credentials))
+        return self._connection
+
+    def _close(self) -> None:
+        self._stack.close()
+        self._connection = None
 
 
 def _read(connection: http.client.HTTPConnection, url: str, credentials: _Credentials) -> dict[str, Any]:

@@ -49,13 +49,13 @@ class PageDocuments:
         self._app, self._live, self._history = app, live, history
 
     def by_path(self) -> dict[str, tuple[LivePage, float]]:
-        """With the share of a core that each may cost; together less than 3 % without `/page/pod`, which is asked for one
-        pod at a time."""
+        """With the share of a core that each may cost: less than 3 % together. `/page/pod` may take more for a moment, so
+        that one pod after another can be looked at; the page asks for it every ten seconds."""
         return {
             "/page/overview": (self.overview, 0.005),
-            "/page/pending": (self.pending, 0.01),
+            "/page/pending": (self.pending, 0.008),
             "/page/queue": (self.queue, 0.005),
-            "/page/nodes": (self.nodes, 0.008),
+            "/page/nodes": (self.nodes, 0.007),
             "/page/policies": (self.policies, 0.002),
             "/page/pod": (self.pod, 0.05),
         }
@@ -250,6 +250,7 @@ class PageDocuments:
         counts = scheduler.core.queue.rule_counts
         records = []
         for name, program in sorted(scheduler.programs().items()):
+            self._history.observe(name, program, self._live.now_ns())
             rules = []
             for kind, of_kind in (("filter", program.rules.filters), ("score", program.rules.scores)):
                 for rule in of_kind:

@@ -27,6 +27,7 @@ from policysched.kube.write.evict import Evictor
 from policysched.recording.writer import RecordingWriter
 from policysched.scheduler.scheduler import Scheduler
 from policysched.serve.prometheus_text import (
+    Labels,
     MetricFamily,
     MetricRegistry,
     counter_family,
@@ -180,6 +181,11 @@ def _scheduling_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
         "Number of pending pods, by the queue type.",
         {(("queue", queue),): n for queue, n in scheduler.pending_counts().items()},
     )
+    yield gauge_family(
+        "policysched_oldest_pending_timestamp_seconds",
+        "Since when the pod, and the member of a gang, wait that have waited longest; absent while none waits.",
+        _oldest_pending(scheduler),
+    )
     yield counter_family(
         "scheduler_queue_incoming_pods_total",
         "Number of pods added to scheduling queues by event and queue type.",
@@ -210,6 +216,18 @@ def _scheduling_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
         "Total preemption attempts in the cluster till now.",
         {(): scheduler.counters.preemption_attempts},
     )
+
+
+def _oldest_pending(scheduler: Scheduler) -> dict[Labels, float]:
+    core = scheduler.core
+    since_ns: dict[str, int] = {}
+    first = next(iter(core.pods.values()), None)  # seen before the others
+    if first is not None:
+        since_ns["pod"] = first.queued_ns
+    members = [next(iter(gang.pending_members.values())) for gang in core.gangs if gang.pending_members]
+    if members:
+        since_ns["gang"] = min(member.queued_ns for member in members)
+    return {(("what", what),): at_ns / 1e9 for what, at_ns in since_ns.items()}
 
 
 def _external_pod_families(scheduler: Scheduler) -> Iterator[MetricFamily]:

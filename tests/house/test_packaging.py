@@ -1,5 +1,7 @@
 """The installed package is complete: it contains the grammar, the policies and the schemas."""
 
+import hashlib
+import json
 import re
 import shutil
 import subprocess
@@ -42,6 +44,42 @@ def test_the_wheel_contains_all_data_folders_that_the_code_reads() -> None:
     assert [folder for folder in FORCED if not (ROOT / folder).is_dir()] == []
     assert {folder: f"policysched/_data/{folder}" for folder in FORCED} == FORCED
     assert asked_for <= set(FORCED), "a file that the wheel does not take along"
+
+
+def test_vendored_files_are_those_that_were_recorded() -> None:
+    folder = ROOT / "policysched/serve/page/vendor"
+    recorded = json.loads((folder / "vendored.json").read_text(encoding="utf-8"))
+
+    hashes = {name: sha for library in recorded.values() for name, sha in library["files"].items()}
+    found = {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in folder.iterdir()
+        if file.name != "vendored.json"
+    }
+    assert found == hashes
+    for name, library in recorded.items():
+        assert library["version"] and f"{name}.LICENSE.txt" in library["files"], name
+
+
+def test_the_page_loads_nothing_from_elsewhere() -> None:
+    """No file of ours names another host; the Content-Security-Policy would refuse it too."""
+    folder = ROOT / "policysched/serve/page"
+    own = [
+        file
+        for file in folder.rglob("*")
+        if file.suffix in (".html", ".js", ".css") and "vendor" not in file.parts
+    ]
+
+    assert len(own) > 8
+    assert [
+        file.name for file in own if re.search(r"(https?:)?//[a-z0-9.-]+\.[a-z]{2,}", file.read_text())
+    ] == []
+    assert [
+        file.name
+        for file in own
+        if re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", file.read_text())
+    ] == []
+    assert [file.name for file in own if len(file.read_text().splitlines()) > 450] == []
 
 
 def installed_in(folder: Path) -> Path:

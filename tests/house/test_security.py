@@ -32,6 +32,7 @@ ROLES = {
 
 OTHER_ROLES = {
     "metrics-reader.yaml": "for whoever scrapes: the path /metrics",
+    "page-reader.yaml": "for users of the page: its paths",
     "extender/client.yaml": "for callers of the extender: its paths",
     "break-glass/rbac.yaml": "of a kube-scheduler, beside the cluster's own roles",
     "admission/node-metrics/role.yaml": "for agents; docs/threat-model.md",

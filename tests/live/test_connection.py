@@ -28,6 +28,9 @@ class Reviewer:
     async def review_access(self, user: User, verb: str, path: str) -> AccessDecision:
         return AccessDecision(user.name == "ada" and verb == "get" and path != "/pending", "")
 
+    async def review_list_pods(self, user: User, namespace: str | None) -> AccessDecision:
+        return AccessDecision(user.name == "ada", "")
+
     async def client_ca(self) -> str | None:
         return ""
 
@@ -119,7 +122,14 @@ async def cluster(
 
     def endpoints(look: Any) -> StatusEndpoints:
         live = {"/explain": look, "/pending": look}
-        return StatusEndpoints(PAGES.metrics, PAGES.policy, PAGES.decisions, PAGES.configz, live_pages=live)
+        return StatusEndpoints(
+            PAGES.metrics,
+            PAGES.policy,
+            PAGES.decisions,
+            PAGES.configz,
+            live_pages=live,
+            page_feeds={"/page/overview": (look, 0.5)},
+        )
 
     async with (
         serving(options, pages=endpoints(follows)) as follower,

@@ -13,7 +13,7 @@ export function podView(pod) {
   let shown = null;
   return {
     element: el("section", {}, title, body),
-    intervalMs: 3000,
+    intervalMs: 10000,
     path: () => `/page/pod?pod=${encodeURIComponent(pod)}`,
     fail(message) {
       shown = null;

@@ -1,0 +1,56 @@
+"""`policysched page`: the page of a running scheduler, in the user's browser."""
+
+from pathlib import Path
+
+import click
+
+from policysched.cli import CommandError
+from policysched.cli.live_options import live_options
+
+
+@click.command()
+@click.option(
+    "--port",
+    default=0,
+    type=click.IntRange(0, 65535),
+    help="The port on 127.0.0.1 (default: a free port).",
+)
+@live_options
+def page(
+    port: int, kubeconfig: str | None, context: str | None, scheduler_namespace: str, url: str | None
+) -> None:
+    """Serve the page of a running scheduler on this machine, until Ctrl-C.
+
+    The page is read-only. The scheduler is asked with your credentials of the kubeconfig: pods of
+    namespaces whose pods you may not list are not shown. The printed URL has a key; other users of
+    this machine cannot use the port without it.
+
+    Examples:
+
+    \b
+      policysched page
+      kubectl policysched page --context production --port 8080
+
+    Exit codes: 0 stopped by Ctrl-C; 2 could not run.
+    """
+    from policysched.live.connection import LiveChannel, LiveFailed, LiveTarget
+    from policysched.live.page_proxy import PageProxy
+
+    path = None if kubeconfig is None else Path(kubeconfig)
+    channel = LiveChannel(LiveTarget(url, path, context, scheduler_namespace))
+    try:
+        answer = channel.get("/page/overview", {})
+        if answer.status != 200:
+            text = " ".join(answer.body.decode(errors="replace").split())[:500]
+            raise CommandError(f"the scheduler answered {answer.status}: {text}")
+        with PageProxy(port, lambda path, headers: channel.get(path, headers)) as proxy:
+            click.echo(f"The page: {proxy.url}\nStop it with Ctrl-C.")
+            proxy.serve_forever()
+    except LiveFailed as error:
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(f"127.0.0.1:{port}: {error.strerror or error}") from error
+    except KeyboardInterrupt:
+        return
+    finally:
+        channel.close()

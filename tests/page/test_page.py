@@ -1,0 +1,155 @@
+"""The page in Chromium: hostile texts stay texts, 5,000 nodes are smooth, keys work, a lost server is said."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.builders import node, pod
+from tests.page.fixtures import Tab
+from tests.page.served_page import Json, document, serving_documents
+from tests.scheduler.rig import FIT, Rig
+
+VIEWS = ("health", "pending", "queue", "nodes", "policy", "pod/default%2Fhuge")
+PATHS = [f"/page/{name}" for name in ("overview", "pending", "queue", "nodes", "policies", "pod")]
+UPDATE_MS_MAX = 100
+"""Of the main thread, for one update."""
+ATTACK = "<img src=x onerror=window.attacked=1><script>window.attacked=1</script><b>bold</b>"
+
+
+@cache
+def rig() -> Rig:
+    gang = [pod("huge", cpu="64", memory="1Gi"), pod("huge-2", cpu="64")]
+    small = Rig(FIT, node("a", cpu="4"), node("b", cpu="500m", unschedulable=True), pod("fine"), *gang)
+    small.settle()
+    small.confirm_binds()
+    return small
+
+
+def of_rig(path: str, query: Mapping[str, str]) -> Json:
+    return document(rig(), path, query)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with serving_documents(of_rig, PATHS) as served:
+        yield served
+
+
+def test_the_pending_pod_and_its_story_are_a_click_apart(tab: Tab, url: str) -> None:
+    tab.open(f"{url}/#pending")
+
+    assert "Insufficient cpu" in tab.page.inner_text("article.cause")
+    tab.page.click("article.cause a >> text=default/huge")
+    tab.page.wait_for_selector("text=What would make it fit")
+
+    assert tab.page.inner_text("h1").startswith("default/huge")
+    assert "node_resources_fit" in tab.page.inner_text("main")
+
+
+def test_every_view_is_reached_by_its_key_and_has_a_heading(tab: Tab, url: str) -> None:
+    tab.open(url)
+
+    for key, title in enumerate(("Health", "Pending", "Queue", "Nodes", "Policy", "Pod"), start=1):
+        tab.page.keyboard.press(str(key))
+        tab.until(f"document.title.startsWith('{title}')")
+        assert tab.page.locator("main h1").count() == 1
+        assert tab.page.locator('nav a[aria-current="page"]').inner_text().startswith(title)
+
+
+def test_the_map_of_the_nodes_tells_the_chosen_one_to_the_keyboard(tab: Tab, url: str) -> None:
+    tab.open(f"{url}/#nodes")
+    tab.page.focus("canvas[tabindex]")
+
+    tab.page.keyboard.press("ArrowRight")
+    tab.page.keyboard.press("ArrowRight")
+
+    detail = tab.page.inner_text(".detail")
+    assert detail.startswith("b") and "of 0.5 cores" in detail and "cordoned" in detail
+
+
+def test_a_policy_has_the_count_of_its_rule_in_the_margin(tab: Tab, url: str) -> None:
+    tab.open(f"{url}/#policy")
+    tab.page.wait_for_selector(".gutter b")
+
+    margin = tab.page.locator(".row:has(.gutter b)")
+    assert margin.count() == 1
+    assert "alone" in margin.inner_text() and "fit" in margin.inner_text()
+
+
+def hostile(value: Any) -> Any:
+    """The same document with an attack in each text that is shown."""
+    if isinstance(value, dict):
+        return {name: hostile(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [hostile(part) for part in value]
+    return f"{value}{ATTACK}" if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_of_a_tenant_is_never_markup(tab: Tab, scheme: str) -> None:
+    def attacked(path: str, query: Mapping[str, str]) -> Json:
+        page = of_rig(path, query)
+        kept = {name: page[name] for name in ("by", "type") if name in page}
+        return hostile(page) | kept
+
+    tab.page.emulate_media(color_scheme=scheme)
+    with serving_documents(attacked, PATHS) as attacked_url:
+        for view in VIEWS:
+            tab.open(f"{attacked_url}/#{view}")
+            tab.until("document.querySelector('main').innerText.includes('onerror')")
+            assert tab.page.evaluate("window.attacked") is None
+            assert tab.page.locator("main img, main script, main b:has-text('bold')").count() == 0
+
+
+def test_markup_would_be_refused_by_the_browser_too(tab: Tab, url: str) -> None:
+    """The planted bug: a view that sets `innerHTML`. Trusted Types and the policy of the headers refuse it."""
+    tab.open(url)
+
+    refused = tab.page.evaluate(
+        """attack => { try { document.querySelector("main").innerHTML = attack; return "shown"; } catch (e) { return e.name; } }""",
+        ATTACK,
+    )
+
+    assert refused == "TypeError"
+    assert tab.page.evaluate("window.attacked") is None
+    assert any("TrustedHTML" in problem for problem in tab.problems)
+    tab.problems.clear()
+
+
+def test_5000_nodes_are_drawn_within_the_budget_of_an_update(tab: Tab) -> None:
+    """Every update has other values, so that each is drawn whole."""
+    turn = [0]
+
+    def large(path: str, query: Mapping[str, str]) -> Json:
+        page = of_rig(path, query)
+        if path == "/page/nodes":
+            turn[0] += 1
+            page["names"] = [f"node-{index:04}" for index in range(5000)]
+            page["values"] = [(index * 37 + turn[0] * 91) % 4000 for index in range(5000)]
+            page |= {
+                "of": [4000] * 5000,
+                "pods": [7] * 5000,
+                "flags": [2 * (n % 9 == 0) for n in range(5000)],
+            }
+        return page
+
+    with serving_documents(large, PATHS) as large_url:
+        tab.open(f"{large_url}/#nodes")
+        tab.until("globalThis.policyschedUpdates.length >= 5")
+
+    worked_ms = sorted(tab.page.evaluate("globalThis.policyschedUpdates"))
+    assert turn[0] >= 3
+    assert worked_ms[len(worked_ms) // 2] < UPDATE_MS_MAX, worked_ms
+    assert "5,000 nodes" in tab.page.inner_text("h1")
+
+
+def test_a_server_that_goes_away_is_said_and_what_was_shown_stays(tab: Tab) -> None:
+    with serving_documents(of_rig, PATHS) as short_url:
+        tab.open(f"{short_url}/#pending")
+    tab.page.wait_for_selector("text=no answer; retrying", timeout=20_000)
+
+    assert "Insufficient cpu" in tab.page.inner_text("article.cause")
+    assert all("Failed to load resource" in problem for problem in tab.problems)
+    tab.problems.clear()

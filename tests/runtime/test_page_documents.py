@@ -1,0 +1,79 @@
+"""The documents of the page agree with the scheduler's state."""
+
+import json
+
+from policysched.runtime.policy_history import PolicyHistory
+from tests.builders import node, pod
+from tests.page.served_page import document
+from tests.scheduler.rig import FIT, Rig
+
+
+def settled() -> Rig:
+    rig = Rig(FIT, node("a", cpu="4"), node("b", cpu="500m", unschedulable=True), pod("fine", cpu="1"), pod("huge", cpu="64"), pod("huge-2", cpu="64"))  # fmt: skip
+    rig.settle()
+    rig.confirm_binds()
+    return rig
+
+
+def test_the_overview_counts_what_waits_and_what_runs() -> None:
+    page = document(settled(), "/page/overview")
+
+    assert page["queue"]["unschedulable"] == 2
+    assert (page["nodes"], page["pods"]) == (2, 3)
+    assert page["attempts"]["scheduled"] == 1
+    assert page["policies"][0]["phase"] == "active"
+
+
+def test_the_causes_have_their_pods_requests_and_namespaces() -> None:
+    page = document(settled(), "/page/pending")
+
+    assert page["pods"] == 2
+    (cause,) = page["causes"]
+    assert cause["pods"] == 2 and cause["namespaces"] == ["default"]
+    assert {"resource": "cpu", "amount": "128"} in cause["requests"]
+    assert [row["pod"] for row in cause["examples"]] == ["default/huge", "default/huge-2"]
+
+
+def test_nodes_are_columns_of_the_chosen_value() -> None:
+    page = document(settled(), "/page/nodes", {"by": "cpu"})
+
+    assert page["names"] == ["a", "b"]
+    assert page["values"] == [1000, 0] and page["of"] == [4000, 500]
+    assert page["flags"] == [0, 1]
+
+
+def test_a_rule_that_kept_pods_pending_is_counted_and_others_are_not() -> None:
+    (policy,) = document(settled(), "/page/policies")["policies"]
+
+    fit = next(rule for rule in policy["rules"] if rule["name"] == "node_resources_fit")
+    assert fit["blocked"] >= 1
+    assert all(rule["blocked"] == 0 for rule in policy["rules"] if rule["kind"] == "score")
+
+
+def test_every_row_about_a_pod_names_its_namespace() -> None:
+    """`serve.page_feed` hides rows by it."""
+    for path, query in (
+        ("pending", {}),
+        ("queue", {}),
+        ("pod", {"pod": "default/huge"}),
+        ("pod", {"pod": "huge"}),
+    ):
+        page = document(settled(), f"/page/{path}", query)
+        for key, rows in page.items():
+            for row in rows if isinstance(rows, list) else ():
+                if "default/huge" in json.dumps(row):
+                    assert "namespace" in row or "namespaces" in row, (path, key, row)
+
+
+def test_the_history_has_the_diff_of_each_edit() -> None:
+    history, rig = PolicyHistory(), settled()
+    (name, program), *_ = rig.scheduler.programs().items()
+    other = Rig(FIT + 'filter spare require node.free.pods > 2 says "full"\n', node("a"))
+    history.observe(name, program, 1_000_000)
+    history.observe(name, program, 2_000_000)
+    history.observe(name, other.scheduler.programs()[name], 3_000_000)
+
+    newest, first = history.of(name)
+    assert first["diff"] == [] and first["seen_ms"] == 1
+    assert newest["seen_ms"] == 3
+    assert any(line.startswith("+") and "filter spare" in line for line in newest["diff"])
