@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "samples": ("policysched.cli.samples", "Show the metric samples that a scheduler holds."),
     "simulate": ("policysched.cli.simulate", "Place the pending pods of a cluster file."),
     "diff": ("policysched.cli.diff", "Show what a change of a policy would do to the pods of a cluster."),
+    "shadow": ("policysched.cli.shadow", "Decide beside another scheduler, and compare."),
     "test": ("policysched.cli.test", "Run the tests of policies."),
     "import-config": ("policysched.cli.import_config", "Convert a kube-scheduler configuration to policies."),
     "completion": ("policysched.cli.completion", "Print a script for completion in a shell."),
