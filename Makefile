@@ -11,7 +11,7 @@ SLOW_TIERS := bench conformance contract controlplane e2e prometheus simulation 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check static lint types layers unit bench bench-beside chaos live simulate soak lock sbom release-check fmt clean
+.PHONY: help setup demo test check static lint types layers unit bench bench-beside chaos live simulate soak lock sbom docs release-check fmt clean soak-hostile
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -63,6 +63,11 @@ chaos: setup  ## 500 seeds of faults between policysched and a real API server
 soak: setup  ## an hour of churn on virtual time; fails if memory grows (about 5 minutes)
 	$(BIN)/python -m tests.soak
 
+HOSTILE_MINUTES ?= 60
+
+soak-hostile: setup  ## an hour of a hostile tenant beside a friendly one on a real control plane
+	$(BIN)/python -m tests.soak.hostile --minutes $(HOSTILE_MINUTES)
+
 simulate: setup  ## 10,000 seeds of the fault simulation on virtual time
 	$(BIN)/python -m tests.simulation --seeds 10000
 
@@ -75,11 +80,23 @@ $(RELEASE_VENV)/.ready: pyproject.toml
 	@touch $@
 
 lock: $(RELEASE_VENV)/.ready  ## pin the dependencies of the image, with hashes, in requirements.lock
-	$(RELEASE_VENV)/bin/uv pip compile pyproject.toml --universal --generate-hashes --no-header --quiet --output-file requirements.lock
+	$(RELEASE_VENV)/bin/uv pip compile pyproject.toml --extra run --universal --generate-hashes --no-header --quiet --output-file requirements.lock
 
 sbom: $(RELEASE_VENV)/.ready  ## write dist/sbom.json: what the image installs, as CycloneDX
 	@mkdir -p dist
 	$(RELEASE_VENV)/bin/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible -o dist/sbom.json
+
+# An environment of its own, too: the generator brings other versions of what .venv has.
+DOCS_VENV := .venv-docs
+
+$(DOCS_VENV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' > $(DOCS_VENV)/requirements.txt
+	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $(DOCS_VENV)/requirements.txt
+	@touch $@
+
+docs: $(DOCS_VENV)/.ready  ## build the documentation into site/; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet
 
 release-check: $(RELEASE_VENV)/.ready  ## build wheel and source distribution, and try the wheel in a bare environment
 	$(RELEASE_VENV)/bin/python -m tests.release $(TAG)
@@ -88,4 +105,4 @@ fmt: setup  ## format the Python code
 	$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(RELEASE_VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(RELEASE_VENV) $(DOCS_VENV) dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -500,6 +500,7 @@ def a_state(draw: Draw, name: str, kind: str, names: Names) -> str:
     if kind == "float":
         value = "if container.terminated then 0.5 * container.exit_code else 1.0"
     settings = f"value = {value} keep = {draw(st.sampled_from(('0%', '90%')))} start = {literal(draw, kind)}"
+    settings += draw(st.sampled_from(("", " half_life = 30m", " half_life = 1m", " half_life = 365d")))
     return f"state {name}: {kind} {{ {key}{per}{on}{when}{settings} }}"
 
 
@@ -761,6 +762,17 @@ def queue(draw: Draw, names: Names) -> str:
     return f"queue by {', '.join(keys)}"
 
 
+def preemption(draw: Draw) -> str:
+    keys = ("victim.priority", 'victim.labels["app"]', "now - victim.created > 30m", "victim.requests.cpu")
+    words = draw(st.lists(st.sampled_from(keys), min_size=1, max_size=3))
+    listed = [f"{key}{draw(st.sampled_from(('', ' asc', ' desc')))}" for key in words]
+    order = listed[0] if len(listed) == 1 else f"[{', '.join(listed)}]"
+    victims = draw(st.sampled_from(("own", "any", "victim.priority < 100")))
+    return draw(
+        st.sampled_from(("preemption never", f"preemption {{ victims = {victims}  order = {order} }}"))
+    )
+
+
 def extenders(draw: Draw) -> list[str]:
     """Extenders; not for policies with gangs, which cannot be combined with them."""
     weight = ("", " weight 3 missing neutral", " weight 1 missing 40", " weight 0 missing worst")
@@ -793,6 +805,8 @@ def policies(draw: Draw, *, layers: bool = True) -> str:
         lines.append(gang(draw, names))
     elif draw(st.integers(0, 5)) == 0:
         lines += extenders(draw)
+    if draw(st.integers(0, 3)) == 0:
+        lines.append(preemption(draw))
     lines += builtins(draw, names)
     filters = [f"f{index}" for index in range(draw(st.integers(0, 3)))]
     scores = [f"s{index}" for index in range(draw(st.integers(0, 3)))]

@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "top": ("policysched.cli.top", "Show what the pods on each node request."),
     "samples": ("policysched.cli.samples", "Show the metric samples that a scheduler holds."),
     "simulate": ("policysched.cli.simulate", "Place the pending pods of a cluster file."),
+    "replay": ("policysched.cli.replay", "Make the decisions of a recording again and compare them."),
     "diff": ("policysched.cli.diff", "Show what a change of a policy would do to the pods of a cluster."),
     "shadow": ("policysched.cli.shadow", "Decide beside another scheduler, and compare."),
     "test": ("policysched.cli.test", "Run the tests of policies."),
@@ -46,6 +47,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Name -> module and one line of help, in the order shown by `--help`."""
 
+
+_OFFLINE_COMMANDS = frozenset({"lint", "show", "explain", "simulate", "test"})
+OFFLINE_PACKAGES = frozenset({"aiohttp", "cel_expr_python", "numpy", "rich"})
+"""What the extra `offline` of the package installs, and the commands for which it is enough; `run` includes it."""
 
 _ALIASES = {"why": "explain"}
 """Other names of commands: `kubectl policysched why POD`."""
@@ -73,6 +78,17 @@ def write_file(path: str, text: str) -> None:
         Path(path).write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror or error}") from None
+
+
+def _not_installed(command: str, error: ModuleNotFoundError) -> Exception:
+    """What to install for a command; the error itself if a module of this package is missing."""
+    package = (error.name or "policysched").partition(".")[0]
+    if package == "policysched":
+        return error
+    extra = "offline" if command in _OFFLINE_COMMANDS and package in OFFLINE_PACKAGES else "run"
+    return CommandError(
+        f"{command} needs {package}, which is not installed: pip install 'policysched[{extra}]'"
+    )
 
 
 class _Commands(click.Group):
@@ -136,7 +152,10 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Detects closed output while the command prints."""
         with closed_output.detect_closed_output():
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            except ModuleNotFoundError as error:
+                raise _not_installed(ctx.invoked_subcommand or "", error) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         return list(COMMANDS)
@@ -145,7 +164,10 @@ class _Commands(click.Group):
         cmd_name = _ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name.replace("-", "_"))
+        try:
+            command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name.replace("-", "_"))
+        except ModuleNotFoundError as error:
+            raise _not_installed(cmd_name, error) from error
         assert isinstance(command, click.Command), f"{cmd_name} is {command!r}"
         return command
 

@@ -29,7 +29,7 @@ def demo(keep: bool) -> None:
     """Start a simulated cluster and a scheduler, run a workload, and edit a policy live.
 
     Everything runs on this machine; nothing is installed. With --keep the cluster stays up, and the
-    demo prints how to reach it with kubectl.
+    demo prints how to reach it with kubectl and a browser.
 
     Examples:
 
@@ -182,4 +182,5 @@ def _print_next_steps(console: "Console", world: "Demo") -> None:
     console.print(f"  export KUBECONFIG={world.sandbox.kubeconfig_path}", markup=False)
     console.print("  kubectl get pods -A -o wide")
     console.print("  kubectl -n policysched edit configmap policies")
-    console.print(f"\nThe scheduler's log: {world.log_path}")
+    console.print(f"\nThe scheduler's page: {world.page_url()}", markup=False)
+    console.print(f"The scheduler's log: {world.log_path}")

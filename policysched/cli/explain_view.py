@@ -151,7 +151,7 @@ def _print_rejected(console: "Console", record: Record, suffix: str, *, in_full:
     for reasons, nodes in shown:
         short = [node.removesuffix(suffix) for node in nodes]
         names = ", ".join(short) if in_full else abbreviate_names(short)
-        rows += [(names if place == 0 else "", rule, reason) for place, (rule, reason) in enumerate(reasons)]
+        rows += [(names if row == 0 else "", rule, reason) for row, (rule, reason) in enumerate(reasons)]
     print_table(console, ("rejected", "by", "reason"), rows)
     if len(ordered) > len(shown):
         rest = sum(len(nodes) for _, nodes in ordered[len(shown) :])

@@ -34,6 +34,33 @@ class _Time(click.ParamType[int]):
         return at_ns
 
 
+class _Duration(click.ParamType[int]):
+    """A duration as in policies, in ns."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        span_ns = parse_value(str(value), Type(TypeKind.DURATION), None)
+        if not isinstance(span_ns, int) or span_ns <= 0:
+            self.fail(f"`{value}` is not a duration; write it as 30m, 24h or 7d", param, ctx)
+        return span_ns
+
+
+def recorded_time_options(command: Command) -> Command:
+    """`--from`, `--to` and `--last`, as `from_ns`, `to_ns` and `last_ns` (None: not given): a part of a recording."""
+    for option in (
+        click.option(
+            "--last", "last_ns", type=_Duration(), metavar="DURATION", help="The end of the recording only."
+        ),
+        click.option("--to", "to_ns", type=_Time(), metavar="TIME", help="Nothing after this time."),
+        click.option("--from", "from_ns", type=_Time(), metavar="TIME", help="Nothing before this time."),
+    ):
+        command = option(command)
+    return command
+
+
 def at_option(help_text: str) -> Callable[[Command], Command]:
     """`--at`: the present time, as `at_ns` (None: the default)."""
     return click.option("--at", "at_ns", type=_Time(), metavar="TIME", help=help_text)

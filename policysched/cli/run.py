@@ -50,6 +50,11 @@ from policysched.cli.start_options import (
 @click.option(
     "--lease", metavar="NAMESPACE/NAME", help="The Lease to hold (default: kube-system/policysched)."
 )
+@click.option(
+    "--record",
+    metavar="DIR",
+    help="Record every decision, and what it was made on, for `policysched replay DIR`.",
+)
 def run(
     kubeconfig: str | None,
     context: str | None,
@@ -63,6 +68,7 @@ def run(
     leader_elect: bool | None,
     no_leader_elect: bool,
     lease: str | None,
+    record: str | None,
     **http_server: Any,
 ) -> int:
     """Schedule the pods whose schedulerName is the name of a policy.
@@ -88,6 +94,7 @@ def run(
         "http_server": http_server_flags(http_server),
         "metrics": metrics,
         "log": drop_none(format=log_format, level=log_level),
+        "recording": drop_none(folder=record),
         "leader_election": drop_none(enabled=False if no_leader_elect else leader_elect, lease=lease),
     }
     return _run(config or os.environ.get("POLICYSCHED_CONFIG"), drop_none(**flags))

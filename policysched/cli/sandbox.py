@@ -61,8 +61,8 @@ def sandbox(nodes: str, port: int, kubeconfig: str) -> None:
         raise CommandError(f"{nodes}: {error}") from error
     except OSError as error:
         # An error without a file name is about the address.
-        place = f"127.0.0.1:{port}" if error.filename is None else path
-        raise CommandError(f"{place}: {error.strerror or error}") from error
+        location = f"127.0.0.1:{port}" if error.filename is None else path
+        raise CommandError(f"{location}: {error.strerror or error}") from error
 
 
 async def _serve(sandbox: Any, path: Path) -> None:

@@ -53,8 +53,8 @@ class PodSets:
             return False
         self._unindex(before)
         self.by_key[key] = pod_set
-        if (place := _index_key(pod_set)) is not None:
-            self._services.setdefault(place, {})[pod_set.name] = pod_set
+        if (index_key := _index_key(pod_set)) is not None:
+            self._services.setdefault(index_key, {})[pod_set.name] = pod_set
         self._changed()
         return True
 
@@ -106,10 +106,10 @@ class PodSets:
                     yield service
 
     def _unindex(self, before: PodSet | None) -> None:
-        if before is not None and (place := _index_key(before)) is not None:
-            del self._services[place][before.name]
-            if not self._services[place]:
-                del self._services[place]
+        if before is not None and (index_key := _index_key(before)) is not None:
+            del self._services[index_key][before.name]
+            if not self._services[index_key]:
+                del self._services[index_key]
 
     def _changed(self) -> None:
         self.version += 1

@@ -22,6 +22,7 @@ from policysched.kube.write.bind import BindSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.lang.check.limits import POLICY_COST_MAX
 from policysched.metric_sources.source_kind import SettingProblem
+from policysched.recording.recording_settings import RecordingSettings
 from policysched.scheduler.authority import Authority
 from policysched.scheduler.limits import SchedulerLimits
 
@@ -91,7 +92,7 @@ class DaemonSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(DaemonSettings):
-    """The settings of `run`. `lease` None: no leader election."""
+    """The settings of `run`. `lease` None: no leader election. `recording` None: nothing is recorded."""
 
     policies: NamespacedName
     last_good: NamespacedName
@@ -101,6 +102,7 @@ class Settings(DaemonSettings):
     extenders: Mapping[str, ExtenderEndpoint] = field(default_factory=dict)
     node_objects: tuple[NodeObjectKind, ...] = ()
     stop_wait_s: float = 25.0
+    recording: RecordingSettings | None = None
 
 
 def read_settings(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Settings:
@@ -113,6 +115,7 @@ def read_settings(file: Path | None, environment: Mapping[str, str], flags: Mapp
     given.add_problems(common_problems(given))
     given.add_problems(_time_problems(given))
     given.add_problems(_extender_problems(given))
+    given.add_problems(_recording_problems(given))
     given.raise_problems()
     return replace(_settings(given.value), file=file)
 
@@ -150,6 +153,17 @@ def _extender_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
             yield (*path, "tls"), "the url is not https"
         if "filter" not in extender and "prioritize" not in extender:
             yield path, "no verb is configured: give `filter` or `prioritize`"
+
+
+def _recording_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
+    section = given.valid("recording")
+    recording = None if section is None else _recording(section)
+    if recording is not None and recording.file_bytes_max * 2 > recording.bytes_max:
+        limit = f"{recording.bytes_max:,}"
+        yield (
+            ("recording", "file_bytes_max"),
+            f"is more than half of bytes_max ({limit}), so that no complete file could be kept",
+        )
 
 
 def config_map_names(given: Mapping[str, Any]) -> tuple[NamespacedName, NamespacedName]:
@@ -198,8 +212,14 @@ def _settings(given: Mapping[str, Any]) -> Settings:
             for kind, resource in sorted(given.get("node_objects", {}).items())
         ),
         stop_wait_s=given.get("stop_wait_s", 25.0),
+        recording=_recording(given["recording"]) if "recording" in given else None,
         **shared_settings(given),
     )
+
+
+def _recording(given: Mapping[str, Any]) -> RecordingSettings:
+    limits = {name: value for name, value in given.items() if name != "folder"}
+    return RecordingSettings(expand_home(given["folder"]), **limits)
 
 
 def _lease(given: Mapping[str, Any]) -> LeaseSettings | None:

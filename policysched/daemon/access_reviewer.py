@@ -50,12 +50,20 @@ class ApiAccessReviewer:
 
     async def review_access(self, user: User, verb: str, path: str) -> AccessDecision:
         """Raises ReviewFailed."""
+        return await self._review_of(user, {"nonResourceAttributes": {"path": path, "verb": verb}})
+
+    async def review_list_pods(self, user: User, namespace: str | None) -> AccessDecision:
+        """Raises ReviewFailed."""
+        attributes = {"verb": "list", "resource": "pods", "namespace": namespace or ""}
+        return await self._review_of(user, {"resourceAttributes": attributes})
+
+    async def _review_of(self, user: User, attributes: Json) -> AccessDecision:
         spec = {
             "user": user.name,
             "groups": list(user.groups),
             "uid": user.uid,
             "extra": {name: list(values) for name, values in user.extra},
-            "nonResourceAttributes": {"path": path, "verb": verb},
+            **attributes,
         }
         status = await self._review(_ACCESS_REVIEWS, "authorization.k8s.io/v1", "SubjectAccessReview", spec)
         return AccessDecision(status.get("allowed") is True, status.get("reason", ""))

@@ -73,7 +73,7 @@ def main() -> None:
     assert isinstance(job, CheckJob), f"the job is {type(job)}"
     signal.setitimer(signal.ITIMER_PROF, job.kill_timeout_s)
     guard = CpuTimeGuard(timeout_s=job.timeout_s, text_timeout_s=job.text_timeout_s)
-    bundle = check_texts(job.texts, job.place, job.cost_max, guard, job.check_last, job.base)
+    bundle = check_texts(job.texts, job.location, job.cost_max, guard, job.check_last, job.base)
     sys.stdout.buffer.write(pickle.dumps(bundle))
 
 

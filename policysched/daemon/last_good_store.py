@@ -60,18 +60,18 @@ class LastGoodStore:
     def __init__(
         self,
         api: ApiClient,
-        place: NamespacedName,
+        location: NamespacedName,
         *,
         random: Random,
         connectivity: Connectivity,
         report: Callable[[ReportPolicyEvent], None],
     ) -> None:
         self._api = api
-        self._place = place
+        self._place = location
         self._random = random
         self._connectivity = connectivity
         self._report = report
-        self._path = f"/api/v1/namespaces/{place.namespace}/configmaps"
+        self._path = f"/api/v1/namespaces/{location.namespace}/configmaps"
         self._pending: Mapping[str, str] | None = None
         self._texts: Mapping[str, str] = {}
         self._stored: Mapping[str, str] = {}  # as last read or written

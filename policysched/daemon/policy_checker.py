@@ -51,11 +51,11 @@ CheckTexts = Callable[[PolicyTexts, str], Awaitable[PolicyBundle]]
 
 @dataclass(frozen=True, slots=True)
 class TeamBase:
-    """What a team's texts are checked with: the operator's `texts` of `place` (libraries, and parameter values of the
+    """What a team's texts are checked with: the operator's `texts` of `location` (libraries, and parameter values of the
     settings), and the key of the library that each of the team's policies includes first."""
 
     texts: PolicyTexts
-    place: str
+    location: str
     required: str
 
 
@@ -78,48 +78,52 @@ def decode_text(raw: bytes) -> str:
 
 def check_texts(
     texts: PolicyTexts,
-    place: str,
+    location: str,
     cost_max: int = POLICY_COST_MAX,
     guard: TextGuard = nullcontext,
     check_last: Collection[str] = (),
     base: TeamBase | None = None,
 ) -> PolicyBundle:
     """The arguments from `cost_max` to `check_last` are those of `check_sources`; `base` is that of a team's texts."""
-    below = {} if base is None else _sources(base.texts, base.place)
-    given = {} if base is None else _parameter_sources(base.texts, base.place)
+    below = {} if base is None else _sources(base.texts, base.location)
+    given = {} if base is None else _parameter_sources(base.texts, base.location)
     bundle = check_sources(
-        {**_sources(texts, place), **below},
-        read_parameter_values({**_parameter_sources(texts, place), **given}),
+        {**_sources(texts, location), **below},
+        read_parameter_values({**_parameter_sources(texts, location), **given}),
         cost_max,
         guard,
         check_last,
         None if base is None else RequiredBase(base.required, frozenset(below)),
     )
     bundle = PolicyBundle({key: source for key, source in bundle.sources.items() if key not in below})
-    return _with_removals(_with_missing_texts(bundle.sources, texts, place), texts, place)
+    return _with_removals(_with_missing_texts(bundle.sources, texts, location), texts, location)
 
 
-def _sources(texts: PolicyTexts, place: str) -> dict[str, Source]:
+def _sources(texts: PolicyTexts, location: str) -> dict[str, Source]:
     """The policies and libraries, normalized as `lint` reads them from files: kubectl copies a file into a ConfigMap
     with its byte order mark and line endings."""
     return {
-        key: Source(f"{place} key {key}", normalize_text(text))
+        key: Source(f"{location} key {key}", normalize_text(text))
         for key, text in texts.items()
         if key.endswith(POLICY_SUFFIX) and invalid_utf8_offset(text) is None
     }
 
 
-def _with_missing_texts(checked: Mapping[str, CheckedSource], texts: PolicyTexts, place: str) -> PolicyBundle:
+def _with_missing_texts(
+    checked: Mapping[str, CheckedSource], texts: PolicyTexts, location: str
+) -> PolicyBundle:
     """Adds the policy keys whose value is not text."""
     no_texts = {
-        key: CheckedSource(key, False, None, (_missing_text(f"{place} key {key}", at),), policy_name_in(text))
+        key: CheckedSource(
+            key, False, None, (_missing_text(f"{location} key {key}", at),), policy_name_in(text)
+        )
         for key, text in texts.items()
         if key.endswith(POLICY_SUFFIX) and (at := invalid_utf8_offset(text)) is not None
     }
     return PolicyBundle(dict(sorted({**checked, **no_texts}.items())))
 
 
-def _with_removals(bundle: PolicyBundle, texts: PolicyTexts, place: str) -> PolicyBundle:
+def _with_removals(bundle: PolicyBundle, texts: PolicyTexts, location: str) -> PolicyBundle:
     """Replaces the texts of removed policies by programs that refuse their pods. A removal wins over a text: what removes
     a policy must not depend on who deletes the text, and when."""
     removals = {name: key for key in texts if (name := removed_name(key)) is not None}
@@ -127,7 +131,7 @@ def _with_removals(bundle: PolicyBundle, texts: PolicyTexts, place: str) -> Poli
         key: source for key, source in bundle.sources.items() if _policy_of(source, texts) not in removals
     }
     for name, key in removals.items():
-        program = removed_program(name, _removal_message(name, texts[key], f"key {key} of {place}"))
+        program = removed_program(name, _removal_message(name, texts[key], f"key {key} of {location}"))
         kept[key] = CheckedSource(key, False, program, (), name)
     return PolicyBundle(dict(sorted(kept.items())))
 
@@ -152,9 +156,9 @@ def _missing_text(name: str, at: int) -> Diagnostic:
     )
 
 
-def _parameter_sources(texts: PolicyTexts, place: str) -> dict[str, Source]:
+def _parameter_sources(texts: PolicyTexts, location: str) -> dict[str, Source]:
     return {
-        key: Source("settings" if key.startswith(SETTINGS_KEY_PREFIX) else f"{place} key {key}", text)
+        key: Source("settings" if key.startswith(SETTINGS_KEY_PREFIX) else f"{location} key {key}", text)
         for key, text in texts.items()
         if key.endswith(PARAMETERS_SUFFIX)
     }
@@ -166,7 +170,7 @@ class CheckJob:
     is killed after it."""
 
     texts: PolicyTexts
-    place: str
+    location: str
     timeout_s: float
     text_timeout_s: float
     kill_timeout_s: float
@@ -208,16 +212,16 @@ class WorkerChecker:
         self._spare_worker: asyncio.subprocess.Process | None = None
         self._lock = asyncio.Lock()
 
-    async def __call__(self, texts: PolicyTexts, place: str, base: TeamBase | None = None) -> PolicyBundle:
+    async def __call__(self, texts: PolicyTexts, location: str, base: TeamBase | None = None) -> PolicyBundle:
         async with self._lock:
             try:
-                return await self._check_in_worker(texts, place, base)
+                return await self._check_in_worker(texts, location, base)
             except WorkerFailed as error:
                 log.warning(
                     "could not check the policies; the active ones are unchanged",
-                    extra={"place": place, "why": str(error)},
+                    extra={"location": location, "why": str(error)},
                 )
-                return _unchecked_bundle(texts, place, str(error))
+                return _unchecked_bundle(texts, location, str(error))
             finally:
                 await self._start_spare()
 
@@ -233,13 +237,15 @@ class WorkerChecker:
                 await _terminate(self._spare_worker)
                 self._spare_worker = None
 
-    async def _check_in_worker(self, texts: PolicyTexts, place: str, base: TeamBase | None) -> PolicyBundle:
+    async def _check_in_worker(
+        self, texts: PolicyTexts, location: str, base: TeamBase | None
+    ) -> PolicyBundle:
         worker, self._spare_worker = self._spare_worker, None
         if worker is None or worker.returncode is not None:
             worker = await self._start_when_possible()
         job = CheckJob(
             dict(texts),
-            place,
+            location,
             self._timeout_s,
             self._text_timeout_s,
             KILL_TIMEOUT_FACTOR * (self._timeout_s + KILL_MARGIN_S),
@@ -310,14 +316,14 @@ async def _terminate(worker: asyncio.subprocess.Process) -> None:
         await worker.wait()
 
 
-def _unchecked_bundle(texts: PolicyTexts, place: str, why: str) -> PolicyBundle:
+def _unchecked_bundle(texts: PolicyTexts, location: str, why: str) -> PolicyBundle:
     """Rejects every text, since the faulty one is not known: the active policies are unchanged."""
-    sources = _sources(texts, place)
+    sources = _sources(texts, location)
     unchecked = {
         key: CheckedSource(key, False, None, (_unchecked_diagnostic(source, why),))
         for key, source in sources.items()
     }
-    return _with_removals(_with_missing_texts(unchecked, texts, place), texts, place)
+    return _with_removals(_with_missing_texts(unchecked, texts, location), texts, location)
 
 
 def _unchecked_diagnostic(source: Source, why: str) -> Diagnostic:

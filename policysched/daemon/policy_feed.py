@@ -31,13 +31,13 @@ log = logging.getLogger(__name__)
 
 class PolicyFeed:
     """The reflector calls `on_config_map` for each version, and `on_listed` after its first list; `run` checks and
-    delivers. `place` and `kept_in` name the location of the texts and of the last known good ones (empty: none) in
+    delivers. `location` and `kept_in` name the location of the texts and of the last known good ones (empty: none) in
     messages; `params` are the settings' parameter values by policy; `is_elsewhere` says whether a team owns the name of a policy; `uid` is the ConfigMap's, for events; `texts` are those of the
     latest check, with the settings' parameter values."""
 
     def __init__(
         self,
-        place: str,
+        location: str,
         kept_in: str,
         check_texts: CheckTexts,
         deliver: Callable[[PoliciesUpdated], None],
@@ -46,7 +46,7 @@ class PolicyFeed:
         params: Mapping[str, Mapping[str, Any]] | None = None,
         is_elsewhere: Callable[[str], bool] = lambda _policy: False,
     ) -> None:
-        self._place, self._kept_in = place, kept_in
+        self._place, self._kept_in = location, kept_in
         self._check = check_texts
         self._deliver = deliver
         self._is_elsewhere = is_elsewhere
@@ -108,10 +108,10 @@ class PolicyFeed:
         if ignored != self._reported_ignored and ignored:
             log.info(
                 "ignoring keys not named NAME.policy, NAME.params.yaml or NAME.removed",
-                extra={"place": self._place, "keys": ", ".join(ignored)},
+                extra={"location": self._place, "keys": ", ".join(ignored)},
             )
         self._reported_ignored = ignored
-        log.debug("checking the policies", extra={"place": self._place, "keys": len(texts)})
+        log.debug("checking the policies", extra={"location": self._place, "keys": len(texts)})
         slow = asyncio.get_running_loop().call_later(SLOW_CHECK_WARNING_S, self._warn_slow_check)
         try:
             bundle = await self._check(texts, self._place)
@@ -121,7 +121,9 @@ class PolicyFeed:
         return PoliciesUpdated(bundle, newest.resource_version, last_good, self._place, self._kept_in)
 
     def _warn_slow_check(self) -> None:
-        log.info("still checking the edit; the active policies are unchanged", extra={"place": self._place})
+        log.info(
+            "still checking the edit; the active policies are unchanged", extra={"location": self._place}
+        )
 
 
 def _batches(texts: Mapping[str, str]) -> Iterator[dict[str, str]]:

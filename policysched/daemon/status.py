@@ -26,20 +26,20 @@ _GangAttempt = tuple[str, str, int]
 
 def policy_page(
     source: PolicyProvider,
-    place: str,
+    location: str,
     metrics: Iterable[MetricStatus] = (),
     now_ns: int = 0,
     *,
     note: str | None = None,
 ) -> Json:
-    """`place` is `namespace/name` of the ConfigMap; `metrics` is the status of the active policies' metrics at `now_ns`;
+    """`location` is `namespace/name` of the ConfigMap; `metrics` is the status of the active policies' metrics at `now_ns`;
     `note` is why this process has no data."""
     parameters = {name: parameter_values(program) for name, program in source.programs().items()}
     of_policy: dict[str, Json] = {}
     for metric in metrics:
         of_policy.setdefault(metric.policy, {})[metric.metric.name] = _metric(metric, now_ns)
     return {
-        "configmap": place,
+        "configmap": location,
         "resource_version": source.policies_resource_version,
         "note": note,
         "policies": [
@@ -150,7 +150,7 @@ def _metric(metric: MetricStatus, now_ns: int) -> Json:
 
 def _diagnostic(diagnostic: Diagnostic) -> Json:
     source = diagnostic.span.source if diagnostic.span is not None else None
-    place = (
+    location = (
         source.position(diagnostic.span.start) if source is not None and diagnostic.span is not None else None
     )
     return {
@@ -160,8 +160,8 @@ def _diagnostic(diagnostic: Diagnostic) -> Json:
         "message": diagnostic.message,
         "help": diagnostic.help,
         "key": source.name.rpartition(" ")[2] if source is not None else None,
-        "line": place.line if place is not None else None,
-        "column": place.column if place is not None else None,
+        "line": location.line if location is not None else None,
+        "column": location.column if location is not None else None,
     }
 
 

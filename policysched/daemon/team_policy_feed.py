@@ -49,12 +49,12 @@ class TeamPolicyFeed:
         self,
         settings: TeamPolicySettings,
         authority: Authority,
-        place: str,
+        location: str,
         check: CheckTeamTexts,
         texts: Callable[[], PolicyTexts],
         deliver: Callable[[PoliciesUpdated], None],
     ) -> None:
-        self._settings, self._authority, self._place = settings, authority, place
+        self._settings, self._authority, self._place = settings, authority, location
         self._check, self._texts, self._deliver = check, texts, deliver
         self._teams = authority.owners()
         self._content: dict[str, ConfigMapUpdated] = {}
@@ -74,7 +74,7 @@ class TeamPolicyFeed:
         self._revision = 0
         self._delivered = False
 
-    def place(self, namespace: str) -> NamespacedName:
+    def config_map(self, namespace: str) -> NamespacedName:
         """The ConfigMap of a team."""
         return NamespacedName(namespace, self._settings.config_map)
 
@@ -166,9 +166,9 @@ class TeamPolicyFeed:
         base = self._base
         assert base is not None, "nothing to check with"
         there = {**content.data, **{key: decode_text(raw) for key, raw in content.binary.items()}}
-        place = f"ConfigMap {self.place(namespace)}"
-        texts, too_many = self._within_limits(namespace, there, place)
-        checked = (await self._check(texts, place, base)).sources
+        location = f"ConfigMap {self.config_map(namespace)}"
+        texts, too_many = self._within_limits(namespace, there, location)
+        checked = (await self._check(texts, location, base)).sources
         return {
             key: self._check_name(namespace, _with_team(source, texts, base))
             for key, source in {**checked, **too_many}.items()
@@ -227,7 +227,7 @@ class TeamPolicyFeed:
         )
 
     def _within_limits(
-        self, namespace: str, there: PolicyTexts, place: str
+        self, namespace: str, there: PolicyTexts, location: str
     ) -> tuple[dict[str, str], dict[str, CheckedSource]]:
         """The texts to check, policies under `NAMESPACE/KEY`, and the first one that exceeds the limits: one for all, since
         each has a status, an event and metrics."""
@@ -251,7 +251,9 @@ class TeamPolicyFeed:
                 f"the texts up to this one exceed the limit of namespace {namespace}: "
                 f"{settings.texts_max} texts, {settings.bytes_max:,} bytes; policies that are not checked: {beyond}"
             )
-            problem = _diagnostic("PS913", message, f"{place} key {first_beyond}", "remove or shorten texts")
+            problem = _diagnostic(
+                "PS913", message, f"{location} key {first_beyond}", "remove or shorten texts"
+            )
             name = policy_name_in(there[first_beyond.removeprefix(f"{namespace}/")])
             too_many[first_beyond] = CheckedSource(first_beyond, False, None, (problem,), name)
         return texts, too_many
@@ -377,11 +379,11 @@ def _with_team(source: CheckedSource, texts: PolicyTexts, base: TeamBase) -> Che
     )
 
 
-def _yield_name(source: CheckedSource, operator_names: set[str], place: str) -> CheckedSource:
+def _yield_name(source: CheckedSource, operator_names: set[str], location: str) -> CheckedSource:
     """Rejects a team's policy of a name that the operator's ConfigMap has."""
     if source.program is None or source.program.name not in operator_names:
         return source
-    message = f"{place} has a policy called `{source.program.name}`, or removes it"
+    message = f"{location} has a policy called `{source.program.name}`, or removes it"
     return _without_program(source, message, "take another name, or ask the operator")
 
 
@@ -396,5 +398,5 @@ def _without_program(source: CheckedSource, message: str, advice: str) -> Checke
     )
 
 
-def _diagnostic(code: str, message: str, place: str, advice: str) -> Diagnostic:
-    return make_diagnostic(code, message, Span(Source(place, ""), 0, 0), help=advice)
+def _diagnostic(code: str, message: str, location: str, advice: str) -> Diagnostic:
+    return make_diagnostic(code, message, Span(Source(location, ""), 0, 0), help=advice)

@@ -23,7 +23,7 @@ from policysched.evaluate.plan.gang_terms import GangTerms
 from policysched.evaluate.plan.listing import Listing, listing
 from policysched.evaluate.plan.plan import Plan, compile_lazily
 from policysched.evaluate.plan.plan import compile_program as compile  # noqa: A004  # the seam's word
-from policysched.evaluate.plan.victims import VictimChange, VictimPredicate
+from policysched.evaluate.plan.victims import VictimChange, VictimOrder, VictimPredicate
 from policysched.evaluate.topology_domains import (
     NodeSelection,
     OneNode,
@@ -48,6 +48,7 @@ __all__ = [
     "TopologyDomain",
     "Verdict",
     "VictimChange",
+    "VictimOrder",
     "VictimPredicate",
     "VolumesToBind",
     "compile",

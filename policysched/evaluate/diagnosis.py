@@ -189,8 +189,8 @@ def _scaleup_would_not_help(
 ) -> bool:
     """Whether a new node of no kind that exists would pass every rule with `scaleup no`.
 
-    A rule with `scaleup no` rejects a new node of a kind as it rejects the existing one. Kinds that taints or affinity
-    keep the pod from do not count, unless that holds for all: then an autoscaler may know another kind.
+    A rule with `scaleup no` rejects a new node of a kind as it rejects the existing one. Kinds that taints, affinity or
+    their size keep the pod from do not count, unless that holds for all: then an autoscaler may know another kind.
     """
     view = snapshot.view()
     rejected = (snapshot.columns.valid & ~evaluation.feasible)[: view.count]

@@ -7,7 +7,6 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 
 import numpy as np
 
-from policysched.builtins import kernels
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.devices.pod_claims import uses_devices
 from policysched.cluster.samples import Samples
@@ -23,6 +22,7 @@ from policysched.evaluate.decision_cost import (
     member_allowance,
     over_budget_message,
 )
+from policysched.evaluate.decision_detail import decision_detail
 from policysched.evaluate.diagnosis import PrefilterRejection, diagnose, prefilter_rejection
 from policysched.evaluate.dry_run import DryRun
 from policysched.evaluate.evaluation import Evaluation
@@ -30,16 +30,15 @@ from policysched.evaluate.evaluation_cache import EvaluationCache
 from policysched.evaluate.node_subset import node_subset_result, row_mask
 from policysched.evaluate.nominated_rows import NO_NOMINATED_ROWS, NominatedPods, nominated_rows
 from policysched.evaluate.placement_explanation import explanation
-from policysched.evaluate.plan.lower import AnyRule, Variant, rule_expressions
+from policysched.evaluate.plan.columns_needed import columns_needed
+from policysched.evaluate.plan.lower import Variant
 from policysched.evaluate.plan.plan import Plan
 from policysched.evaluate.plan.specialize import specialize_claim_rules
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.evaluate.scalar.next_change import crossing_ns, next_change_ns
 from policysched.evaluate.snapshots import SnapshotBuilder
 from policysched.evaluate.topology_domains import NodeSelection, candidate_domains, pod_capacity
-from policysched.evaluate.vector.node_values import columns_read_by
 from policysched.evaluate.verdict import PrebindRequirements, UnschedulableDiagnosis, Verdict
-from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore
 from policysched.lang.ir.verdict import NodeSubsetVerdict, PlacementExplanation
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
@@ -171,6 +170,7 @@ class Evaluator:
             score=0 if row is None else int(evaluation.total[row]),
             valid_until_ns=self._valid_until_ns(plan, variant, evaluation, snapshot, context),
             diagnose=diagnosis,
+            detail=lambda: decision_detail(evaluation, self._columns.names, self._columns.name_hash),
         )
 
     def candidate_domains(
@@ -383,7 +383,7 @@ class Evaluator:
         if not plan.is_lowered(()):
             return ()
         if plan not in self._columns_by_plan:
-            self._columns_by_plan[plan] = tuple(dict.fromkeys(_columns_needed(plan)))
+            self._columns_by_plan[plan] = tuple(dict.fromkeys(columns_needed(plan)))
         return self._columns_by_plan[plan]
 
     # ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -419,14 +419,13 @@ class Evaluator:
     def _valid_until_ns(
         self, plan: Plan, variant: Variant, evaluation: Evaluation, snapshot: Snapshot, context: EvalContext
     ) -> int | None:
-        """When a sample goes stale or a value that reads the clock changes; None: the verdict does
-        not expire.
-        """
+        """When a sample goes stale or a value changes with the clock; None: the verdict does not expire."""
         machine, clock = variant.machine, variant.clock_reads
         times = [snapshot.metrics_known_until_ns(variant.metrics)]
         times += [
             next_change_ns(leaf.expr, context, plan.program) for leaf in machine.leaves if leaf.in_cache_key
         ]
+        times += evaluation.rules.activation.state_changes_ns()
         times += [next_change_ns(layer.condition, context, plan.program) for layer in plan.program.layers]
         if clock.has_other_reads:
             times.append(context.now_ns + _SECOND_NS)
@@ -436,15 +435,3 @@ class Evaluator:
             gaps = np.unique(np.broadcast_to(left.values - right.values, (frame.view.count,)))
             times += [crossing_ns(gap, slope, context.now_ns) for gap in gaps.tolist()]
         return min((time for time in times if time is not None and time < INT64_MAX), default=None)
-
-
-def _columns_needed(plan: Plan) -> Iterator[ColumnKind]:
-    """The columns that the plan's rules without layers read; may repeat a column."""
-    variant = plan.variant(())
-    filters: list[AnyRule] = [step.rule for step in variant.filters]
-    for rule in [*filters, *(step.rule for step in variant.scores)]:
-        for expr in rule_expressions(rule):
-            if expr:
-                yield from columns_read_by(expr, plan.program)
-        if isinstance(rule, BuiltinFilter | BuiltinScore):
-            yield from kernels.KERNEL_COLUMNS.get(rule.builtin, ())

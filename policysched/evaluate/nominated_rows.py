@@ -96,14 +96,14 @@ def _rejections(
     # Among equal ranks the first in the order of the file decides.
     ranks = [_ranks(rule, view) for rule, _ in rejected]
     reasons_of = [(rule.kernel.reasons(view), rule.kernel.unresolvable(view)) for rule, _ in rejected]
-    for place, row in enumerate(rows):
-        rejecting = [index for index, (_, mask) in enumerate(rejected) if mask[place]]
+    for position, row in enumerate(rows):
+        rejecting = [index for index, (_, mask) in enumerate(rejected) if mask[position]]
         if rejecting:
-            rejecting.sort(key=lambda index: ranks[index][place])
+            rejecting.sort(key=lambda index: ranks[index][position])
             reasons, unresolvable = reasons_of[rejecting[0]]
-            groups = tuple(group for group, mask in reasons if np.asarray(mask)[place])
+            groups = tuple(group for group, mask in reasons if np.asarray(mask)[position])
             rejections[row] = NominatedRejection(
-                groups, tuple(rejected[index][0] for index in rejecting), not unresolvable[place]
+                groups, tuple(rejected[index][0] for index in rejecting), not unresolvable[position]
             )
     return rejections
 

@@ -60,6 +60,24 @@ class UnschedulableDiagnosis:
     cause: RejectionCause | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class NodeTotal:
+    """A total score, one of the nodes that have it, and how many have it."""
+
+    score: int
+    node: NodeName
+    equals: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionDetail:
+    """What recordings have of a decision beside its result. `rejections`: how many nodes each rule rejects, whatever
+    the others say. `best`: the best totals, greatest first."""
+
+    rejections: Mapping[str, int]
+    best: tuple[NodeTotal, ...]
+
+
 class Verdict:
     """The outcome for one pod. `selected` None: no node. `pod_rejection` is the message where the pod
     is rejected before any node is looked at, `rejected_by` the filter that rejects it (None: an
@@ -67,10 +85,11 @@ class Verdict:
     node. `score` is the selected node's total.
 
     Without a node the diagnosis is made at once; with one it is made on demand, from the cluster as
-    it is then.
+    it is then. `detail`, which is made on demand too, is None where no node was looked at.
     """
 
     __slots__ = (
+        "_detail",
         "_diagnose",
         "_diagnosis",
         "feasible_count",
@@ -99,7 +118,9 @@ class Verdict:
         rejected_by: str | None = None,
         over_budget: bool = False,
         is_error: bool = False,
+        detail: Callable[[], DecisionDetail] | None = None,
     ) -> None:
+        self._detail = detail
         self.is_error = is_error
         self.over_budget = over_budget
         self.rejected_by = rejected_by
@@ -122,6 +143,9 @@ class Verdict:
     def requeue_events(self) -> frozenset[ClusterEvent]:
         """The events that can make the pod schedulable."""
         return self._get_diagnosis().requeue_events
+
+    def detail(self) -> DecisionDetail | None:
+        return None if self._detail is None else self._detail()
 
     def cause(self) -> RejectionCause | None:
         """None if the pod is rejected before any node is looked at, or there is no node."""

@@ -92,7 +92,7 @@ class ExtenderApp(DaemonApp):
                     write_log(log, command)
                 case c.ReportPolicyEvent(event_type, reason, message):
                     level = logging.WARNING if event_type == "Warning" else logging.INFO
-                    log.log(level, message, extra={"reason": reason, "place": self.settings.source_name})
+                    log.log(level, message, extra={"reason": reason, "location": self.settings.source_name})
                     self._report(event_type, reason, message)
                 case c.SavePolicyTexts(texts):
                     if self.last_good is not None:

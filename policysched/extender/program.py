@@ -98,10 +98,12 @@ def _serve(
         },
         warnings={"last-good": app.last_good_problem, "settings": lambda: process.settings_watch.problem},
     )
-    place = str(settings.policies) if isinstance(settings.policies, NamespacedName) else settings.source_name
+    location = (
+        str(settings.policies) if isinstance(settings.policies, NamespacedName) else settings.source_name
+    )
     pages = StatusEndpoints(
         metrics=telemetry.registry.render,
-        policy=lambda: policy_page(app.extender_server, place, app.metric_monitor.statuses(), now_ns()),
+        policy=lambda: policy_page(app.extender_server, location, app.metric_monitor.statuses(), now_ns()),
         decisions=None,
         configz=lambda: {"policysched": redact_secrets(settings.configured)},
     )

@@ -26,6 +26,7 @@ from policysched.scheduler.policies.policy_states import (
     PolicyStates,
     StateEntry,
     parse_state_text,
+    state_entry,
     state_text,
 )
 from policysched.text.abbreviate import abbreviate_names
@@ -51,8 +52,8 @@ def _entries(state: StateSpec, values: Any) -> Iterator[StateEntry]:
         if state.scope == "cluster":
             yield key, ALL_NODES, _number(state, of_key, path)
             continue
-        for node, value, place in _map_items(of_key, path, "nodes"):
-            yield key, NodeName(node), _number(state, value, place)
+        for node, value, value_path in _map_items(of_key, path, "nodes"):
+            yield key, NodeName(node), _number(state, value, value_path)
 
 
 def _map_items(values: Any, path: tuple[str, ...], what: str) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
@@ -91,7 +92,7 @@ def load_state_values(
         except (TypeError, ValueError, OverflowError) as error:
             raise UnusableFile(f"{path}: {error}") from error
         tables = {
-            name: list(map(_entry, entries)) for name, entries in given.items() if name in program.states
+            name: list(map(state_entry, entries)) for name, entries in given.items() if name in program.states
         }
     else:
         given, tables = document, {}
@@ -100,22 +101,17 @@ def load_state_values(
                 try:
                     tables[name] = parse_state_entries(program.states[name], values)
                 except BadStateValues as error:
-                    place = ".".join((name, *error.path))
-                    raise UnusableFile(f"{path}: {place}: {error}") from error
+                    value_path = ".".join((name, *error.path))
+                    raise UnusableFile(f"{path}: {value_path}: {error}") from error
     notes = [f"state {name} has no values ({path})" for name in program.states if name not in given]
     notes += [f"{path}: the policy declares no state {name}" for name in given if name not in program.states]
     for name, entries in tables.items():
-        unknown = dict.fromkeys(node for _, node, _ in entries if node != ALL_NODES and node not in nodes)
+        unknown = dict.fromkeys(node for _, node, *_ in entries if node != ALL_NODES and node not in nodes)
         if unknown:
             notes.append(
                 f"{path}: state {name} has values of unknown nodes: {abbreviate_names(list(unknown))}"
             )
     return state_text(now_ns, tables), notes
-
-
-def _entry(values: list[Any]) -> StateEntry:
-    key, node, value = values
-    return key, NodeName(node), float(value)
 
 
 def _document(path: Path) -> dict[str, Any]:

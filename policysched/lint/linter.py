@@ -45,9 +45,9 @@ def lint(
             if diagnostic.code in OPT_IN_CODES and diagnostic.code not in select:
                 continue
             span = diagnostic.span
-            place = (span.start, span.end) if span is not None else (0, 0)
+            offsets = (span.start, span.end) if span is not None else (0, 0)
             name = f"{span.source.name} {span.source.origin.note}" if span is not None else ""
-            diagnostics.setdefault((diagnostic.code, name, *place, diagnostic.message), diagnostic)
+            diagnostics.setdefault((diagnostic.code, name, *offsets, diagnostic.message), diagnostic)
     return tuple(diagnostics.values())
 
 

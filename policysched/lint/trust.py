@@ -58,6 +58,8 @@ def _trusting_expressions(program: Program) -> Iterator[tuple[str, str, Expr]]:
                     pass
     if program.preemption.victims is not None:
         yield "exemption", "which pods may be evicted", program.preemption.victims
+    for order_key in program.preemption.order:
+        yield "exemption", "which pods are evicted first", order_key.value
 
 
 def _trusting_parts(name: str, when: Expr | None, condition: Expr | None) -> Iterator[tuple[str, str, Expr]]:

@@ -6,24 +6,20 @@ Known plugins have a hint of their own; others get a hint for the extension poin
 from collections.abc import Iterable, Mapping
 
 _KNOWN_ALTERNATIVES: Mapping[str, str] = {
-    "riya": "`queue by` on an input of the label groupPriority and `pod.qos`, and `gang by` on podGroup and "
-    "minAvailable; policies/gang-batch.policy does this",
+    "riya": "`queue by` on labels and `pod.qos`, and a filter on the size of the group; policies/riya.policy does what it "
+    "does, policies/gang-batch.policy starts groups whole (docs/seeds/riya.md)",
     "NetworkTraffic": "a `metric` with a rate of node_network_receive_bytes_total and `score ... lower` on it; "
-    "policies/network-aware.policy does this",
-    "yoda": "its custom resource Scv cannot be read; provide the data about GPU cards as a `metric` or as labels and "
-    "annotations of nodes; `queue by` on an input of the label scv/priority gives the same order",
-    "Coscheduling": "`gang by` on an input of the pod group's label; policies/gang-batch.policy does this",
+    "policies/network-traffic.policy does what it does (docs/seeds/network-traffic.md)",
+    "yoda": "policies/yoda-scv.policy does what it does with its custom resource Scv (docs/seeds/yoda.md)",
+    "Coscheduling": "`include pod_groups` reads its PodGroups; policies/pod-groups.policy does this",
     "TargetLoadPacking": "a `metric` of the nodes' cpu use and `score ... higher` on it",
     "LoadVariationRiskBalancing": "`metric`s of mean and deviation and a `score` on an expression of both",
     "NodeResourcesAllocatable": "`score ... lower node.allocatable.memory normalize minmax`, or `higher`",
-    "safe-overload": "inputs of the nodes' annotations such as mean-free-cpu and std-free-cpu, and rules on them; "
-    "there is no function for the Beta distribution, mean plus deviations over capacity approximates it",
-    "safe-balance": "inputs of the nodes' annotations mean-free-cpu and std-free-cpu, and a `score` on an expression of "
-    "both",
-    "congestion": "an input of the nodes' annotation congestion-factor and `score ... lower` on it",
-    "pigeon-holing": "it scores all nodes together after placing the pod, which a score of one node cannot do; "
-    "node_resources_fit with `strategy = most_allocated` packs, `least_allocated` spreads",
-    "rl-priority": "it keeps its rewards in its own store; provide them as a `metric`",
+    "safe-overload": "policies/safe.policy does what it does, from the same annotations (docs/seeds/safe.md)",
+    "safe-balance": "policies/safe.policy does what it does, from the same annotations (docs/seeds/safe.md)",
+    "congestion": "policies/congestion.policy does what it does, from the same annotation (docs/seeds/congestion.md)",
+    "pigeon-holing": "policies/pigeon.policy does what it does (docs/seeds/pigeon.md)",
+    "rl-priority": "policies/kube-rl.policy does what it does, and keeps the rewards (docs/seeds/kube-rl.md)",
     "foo": "nothing is needed: it accepts every node and gives all the same score",
 }
 

@@ -64,12 +64,8 @@ class _Importer:
         match configuration_kind(document.value):
             case "Policy":
                 self._import_legacy_policy(report)
-            case "KubeSchedulerConfiguration":
-                self._import_configuration(report)
             case _:
-                raise document.unusable_file(
-                    (), "is neither a KubeSchedulerConfiguration nor a legacy Policy"
-                )
+                self._import_configuration(report)
         self.result.not_imported += report.not_imported
         self.result.notes += report.notes
 
@@ -176,7 +172,7 @@ def _report_schema_violations(report: ImportReport, schema_name: str, *, strict:
     for violation in check_schema(report.document, schema_name):
         if strict or not violation.is_unknown_field:
             raise report.document.unusable_file(violation.path, violation.message)
-        report.add_not_imported(violation.path, "this field", violation.message)
+        report.add_note(violation.path, "this field", f"{violation.message}, and ignored it")
 
 
 _ONLY_ALPHA = (

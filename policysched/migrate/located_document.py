@@ -1,7 +1,8 @@
 """Parses a configuration file and keeps the line and column of every key, for messages.
 
 The file is YAML, or JSON, which is parsed as YAML. A ConfigMap that holds the configuration in one of
-its keys is unwrapped; positions are those in the file of the ConfigMap.
+its keys is unwrapped, also in a List; positions are those in the file of the ConfigMap. Other objects of
+a manifest are skipped if the file has a configuration.
 """
 
 import json
@@ -62,10 +63,17 @@ def path_text(path: Path) -> str:
 def parse_documents(text: str, name: str) -> list[LocatedDocument]:
     """Parse the non-empty documents of a file. Raises UnusableFile with the position of the error."""
     documents = _located_documents(text, name, 0, 0)
-    opened = [inner for document in documents for inner in _unwrap_config_map(document, text)]
-    if not opened:
-        raise UnusableFile(f"{name}: contains no configuration")
-    return opened
+    opened = [inner for document in documents for inner in _unwrap(document, text)]
+    configurations = [inner for inner in opened if configuration_kind(inner.value) is not None]
+    if configurations:
+        return configurations
+    if len(opened) == 1:
+        raise opened[0].unusable_file((), "is neither a KubeSchedulerConfiguration nor a legacy Policy")
+    kinds = dict.fromkeys(
+        str(inner.value.get("kind", "?")) if isinstance(inner.value, dict) else "?" for inner in opened
+    )
+    of = f"; its {len(opened)} objects are of kind {', '.join(kinds)}" if opened else ""
+    raise UnusableFile(f"{name}: contains no configuration{of}")
 
 
 def check_schema(document: LocatedDocument, schema_name: str) -> list[ConfigSchemaViolation]:
@@ -151,15 +159,22 @@ def _without_nulls(value: Any) -> Any:
 KINDS = frozenset({"KubeSchedulerConfiguration", "Policy"})
 
 
-def _unwrap_config_map(document: LocatedDocument, text: str) -> Iterator[LocatedDocument]:
-    """Yield the configurations in a ConfigMap's keys; any other document unchanged."""
+def _unwrap(document: LocatedDocument, text: str, path: Path = ()) -> Iterator[LocatedDocument]:
+    """Yield the configurations in ConfigMaps, which may be items of a List; any other document unchanged."""
     value = document.value
+    for part in path:
+        value = value[part]
+    if isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list):
+        for index in range(len(value["items"])):
+            yield from _unwrap(document, text, (*path, "items", index))
+        return
     if (
         not isinstance(value, dict)
         or value.get("kind") != "ConfigMap"
         or not isinstance(value.get("data"), dict)
     ):
-        yield document
+        if not path:
+            yield document
         return
     lines = text.split("\n")
     for key, inner in value["data"].items():
@@ -167,7 +182,7 @@ def _unwrap_config_map(document: LocatedDocument, text: str) -> Iterator[Located
             kind in inner for kind in (*KINDS, "predicates", "priorities")
         ):
             continue
-        before, indent = _block_place(document.place(("data", key)), lines)
+        before, indent = _block_place(document.place((*path, "data", key)), lines)
         name = f"{document.name} (key {key})" if before < 0 else document.name
         lines_before = max(before, 0)
         for inner_document in _located_documents(inner, name, lines_before, indent):

@@ -165,13 +165,15 @@ def default_points(version: ConfigVersion) -> dict[str, list[tuple[str, int]]]:
     return points
 
 
+def is_supported(plugin: str) -> bool:
+    """Whether a rule or the scheduler itself does what the plugin does, but for its `limitations`."""
+    return plugin in BUILTIN_BY_PLUGIN or plugin in ALWAYS_ON_PLUGINS or plugin == "DefaultPreemption"
+
+
 def limitations(plugin: str) -> list[str]:
-    """Why the plugin is not fully supported; empty if it is."""
-    limits = [
+    """The features of the plugin that this version lacks."""
+    return [
         f"not supported by this version: {feature.usage}: {feature.effect}"
         for feature in UNSUPPORTED_FEATURES
         if feature.plugin == plugin
     ]
-    if limits or plugin in BUILTIN_BY_PLUGIN or plugin in ALWAYS_ON_PLUGINS or plugin == "DefaultPreemption":
-        return limits
-    return ["not supported by this version"]

@@ -22,6 +22,7 @@ from policysched.migrate.plugins import (
     REMOVED_PLUGINS,
     STRATEGY_PLUGINS,
     VOLUME_LIMITS_PLUGINS,
+    is_supported,
     limitations,
 )
 from policysched.migrate.report import ImportReport
@@ -247,7 +248,11 @@ class ProfileImporter:
         """Report third-party plugins and plugins that kube-scheduler removed."""
         for name, plugin in self._all_enabled().items():
             path = self.path if plugin.path is None else plugin.path
-            if name in REMOVED_PLUGINS:
+            if (
+                name in REMOVED_PLUGINS and plugin.path is None
+            ):  # a default of that release, which the file does not set
+                self.report.add_note(path, f"plugin {name}", REMOVED_PLUGINS[name])
+            elif name in REMOVED_PLUGINS:
                 self.report.add_not_imported(path, f"plugin {name}", REMOVED_PLUGINS[name])
             elif name not in KNOWN_PLUGINS:
                 points = [point for point, at in self.points.points_of(name) if _is_named_at(at.path, point)]
@@ -327,16 +332,27 @@ class ProfileImporter:
                 )
 
     def _report_not_covered(self) -> None:
-        """Report features of kube-scheduler's plugins that this version does not support."""
+        """Report plugins without a rule, and in one note for all the features of pods that the others lack."""
         profile, self.report.profile = self.report.profile, None
+        lacking: dict[str, int] = {}
         for name, enabled in self._all_enabled().items():
             plugin = "NodeVolumeLimits" if name in VOLUME_LIMITS_PLUGINS else name
             if plugin not in KNOWN_PLUGINS or plugin in REMOVED_PLUGINS or plugin in STRATEGY_PLUGINS:
                 continue
-            for why in limitations(plugin):
-                self.report.add_not_imported(
-                    self.shared_path if enabled.path is None else enabled.path, f"plugin {plugin}", why
-                )
+            if is_supported(plugin):
+                lacking[plugin] = len(limitations(plugin))
+                continue
+            path = self.shared_path if enabled.path is None else enabled.path
+            for why in limitations(plugin) or ["not supported by this version"]:
+                self.report.add_not_imported(path, f"plugin {plugin}", why)
+        if sum(lacking.values()):
+            plugins = ", ".join(plugin for plugin, features in lacking.items() if features)
+            self.report.add_note(
+                self.shared_path,
+                f"{sum(lacking.values())} features of pods ({plugins})",
+                "not supported by this version: a pod that uses one waits, with a message; `policysched show --all` and "
+                "docs/running.md list them",
+            )
         self.report.profile = profile
 
 

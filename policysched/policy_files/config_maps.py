@@ -46,7 +46,7 @@ def _config_map(config_map: YamlValue, name: str, lines: list[str]) -> SourceSet
     names = [] if metadata is None else [_scalar(metadata, "namespace"), _scalar(metadata, "name")]
     full_name = "/".join(name_part for name_part in names if name_part)
     sources: dict[str, Source] = {}
-    places: dict[str, TextBlock] = {}
+    blocks: dict[str, TextBlock] = {}
     quoted: set[str] = set()
     params: dict[str, Source] = {}
     _reject_binary_data(config_map, name, full_name)
@@ -54,20 +54,20 @@ def _config_map(config_map: YamlValue, name: str, lines: list[str]) -> SourceSet
         if (content := value.scalar) is None:
             continue
         note = f"ConfigMap {full_name}, key {key}" if full_name else f"ConfigMap, key {key}"
-        place = _text_block(value, lines) if value.is_literal_block else None
-        text = content if place is not None else normalize_text(content)
-        source = Source(name, text, _origin(place, value.key_start, note))
+        block = _text_block(value, lines) if value.is_literal_block else None
+        text = content if block is not None else normalize_text(content)
+        source = Source(name, text, _origin(block, value.key_start, note))
         if key.endswith(PARAMETERS_SUFFIX):
             params[key] = source
             continue
-        if place is None:
+        if block is None:
             quoted.add(key)
         else:
-            places[key] = place
+            blocks[key] = block
         sources[key] = source
     if not sources:
         return None
-    return SourceSet(name, sources, frozenset(sources), places, frozenset(quoted), params)
+    return SourceSet(name, sources, frozenset(sources), blocks, frozenset(quoted), params)
 
 
 def _reject_binary_data(config_map: YamlValue, name: str, full_name: str) -> None:
@@ -87,10 +87,10 @@ def _policy_keys(config_map: YamlValue, field: str) -> Iterator[tuple[str, YamlV
                 yield key, value
 
 
-def _origin(place: TextBlock | None, key: Position, note: str) -> Origin:
-    if place is None:
+def _origin(block: TextBlock | None, key: Position, note: str) -> Origin:
+    if block is None:
         return Origin(note=note, fixed_position=key)
-    return Origin(place.first_line, place.indent, note)
+    return Origin(block.first_line, block.indent, note)
 
 
 def _text_block(value: YamlValue, lines: list[str]) -> TextBlock | None:

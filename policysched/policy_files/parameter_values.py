@@ -95,7 +95,7 @@ def parse_parameter_flags(flags: Iterable[str]) -> ParameterValuesByPolicy:
     return {ALL_POLICIES: ParameterValues(values)} if values else NO_PARAMETER_VALUES
 
 
-def _read(source: Source, place: str, *, by_operator: bool = False) -> ParameterValues:
+def _read(source: Source, location: str, *, by_operator: bool = False) -> ParameterValues:
     if (at := invalid_utf8_offset(source.text)) is not None:
         return _unreadable(Source(source.name, "", source.origin), 0, f"not UTF-8 text (byte {at})")
     if len(source.text.encode()) > _BYTES_MAX:
@@ -120,7 +120,7 @@ def _read(source: Source, place: str, *, by_operator: bool = False) -> Parameter
                 _parameter_diagnostic(span, "a parameter must be a single value or a list of values")
             )
         else:
-            values[name] = ParameterValue(text, place, _trim_line_end(span), by_operator)
+            values[name] = ParameterValue(text, location, _trim_line_end(span), by_operator)
     return ParameterValues(values, tuple(problems))
 
 

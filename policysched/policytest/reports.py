@@ -79,8 +79,8 @@ def _test(result: PolicyTestResult) -> dict[str, Any]:
 
 
 def _failure(failure: ExpectationFailure) -> dict[str, Any]:
-    place = failure.span.source.file_position(failure.span.start)
-    return {"message": failure.message, "line": place.line, "column": place.column}
+    position = failure.span.source.file_position(failure.span.start)
+    return {"message": failure.message, "line": position.line, "column": position.column}
 
 
 def _problem(diagnostic: Diagnostic) -> dict[str, Any]:
@@ -91,8 +91,8 @@ def _problem(diagnostic: Diagnostic) -> dict[str, Any]:
         "help": diagnostic.help,
     }
     if diagnostic.span is not None:
-        place = diagnostic.span.source.file_position(diagnostic.span.start)
-        record |= {"filename": diagnostic.span.source.name, "line": place.line, "column": place.column}
+        position = diagnostic.span.source.file_position(diagnostic.span.start)
+        record |= {"filename": diagnostic.span.source.name, "line": position.line, "column": position.column}
     return record
 
 

@@ -200,12 +200,12 @@ def _load_program(document: YamlDocument, index: int, path: str, rules: Settings
     """The policy with the test's parameter values, which override those of the settings."""
     test = document.values["tests"][index]
     params = {**document.values.get("params", {}), **test.get("params", {})}
-    place: tuple[str | int, ...] = ("tests", index, "params") if "params" in test else ("params",)
+    params_path: tuple[str | int, ...] = ("tests", index, "params") if "params" in test else ("params",)
     try:
         flags = [_parameter_flag(*parameter) for parameter in params.items()]
         program = choose_policy(path, document.values.get("name"), flags, rules.load)
     except UnusableFile as error:
-        span = document.span(*place) if "--param" in str(error) else document.span("policy")
+        span = document.span(*params_path) if "--param" in str(error) else document.span("policy")
         raise UnusableTestFile((unusable_diagnostic(str(error), span),)) from error
     except PolicyHasErrors as error:
         raise UnusableTestFile(error.diagnostics) from error

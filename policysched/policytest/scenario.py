@@ -88,7 +88,7 @@ class _ScenarioReader:
         self, document: YamlDocument, index: int, program: Program, default_start_ns: int | None
     ) -> None:
         self._document, self._program = document, program
-        self._places: tuple[tuple[str | int, ...], ...] = ((), ("tests", index))
+        self._section_paths: tuple[tuple[str | int, ...], ...] = ((), ("tests", index))
         self._problems: list[Diagnostic] = []
         start_ns = parse_value(self._text("start", DEFAULT_START_TIME), Type(TypeKind.TIMESTAMP), None)
         if default_start_ns is not None and not self._text("start", ""):
@@ -148,14 +148,16 @@ class _ScenarioReader:
 
     def _all_objects(self) -> Iterator[tuple[Json, Span]]:
         yield from self._file_objects()
-        for place, objects in self._sections("objects"):
-            yield from ((obj, self._document.span(*place, "objects", at)) for at, obj in enumerate(objects))
+        for section_path, objects in self._sections("objects"):
+            yield from (
+                (obj, self._document.span(*section_path, "objects", at)) for at, obj in enumerate(objects)
+            )
 
     def _file_objects(self) -> Iterator[tuple[Json, Span]]:
         folder = Path(self._document.source.name).parent
-        for place, paths in self._sections("cluster"):
+        for section_path, paths in self._sections("cluster"):
             for path in [paths] if isinstance(paths, str) else paths:
-                span = self._document.span(*place, "cluster")
+                span = self._document.span(*section_path, "cluster")
                 try:
                     for obj in read_objects(str(folder / path)):
                         if isinstance(obj, MalformedObject):
@@ -167,9 +169,9 @@ class _ScenarioReader:
 
     def _inline_objects(self) -> Iterator[tuple[str, Json, Span]]:
         for kind in ("namespaces", "nodes", "pods"):
-            for place, objects in self._sections(kind):
+            for section_path, objects in self._sections(kind):
                 for index, obj in enumerate(objects):
-                    yield kind, obj, self._document.span(*place, kind, index)
+                    yield kind, obj, self._document.span(*section_path, kind, index)
 
     def _expand(self, kind: str, obj: Json) -> Json:
         make: Callable[[Json], Json] = {
@@ -194,7 +196,7 @@ class _ScenarioReader:
             self._add_problem(str(error), span)
             return None
 
-    def _arrival(self, observed: ObservedPod, obj: Json, at_ns: int, place: int, span: Span) -> PodArrival:
+    def _arrival(self, observed: ObservedPod, obj: Json, at_ns: int, index: int, span: Span) -> PodArrival:
         """Pending pods arrive in the order of the file; without a creation time each is a nanosecond younger than the one
         before."""
         is_pending = observed.node is None and not observed.finished
@@ -203,17 +205,17 @@ class _ScenarioReader:
         if isinstance(arrives, str):
             arrival_ns = self._start_ns + _duration_ns(arrives)
         if observed.pod.created_ns == 0:
-            observed = replace(observed, pod=replace(observed.pod, created_ns=arrival_ns + place))
+            observed = replace(observed, pod=replace(observed.pod, created_ns=arrival_ns + index))
         return PodArrival(arrival_ns, observed, span)
 
     def _check_nodes(self, nodes: Mapping[str, Node]) -> None:
-        for place, metrics in self._sections("metrics"):
+        for section_path, metrics in self._sections("metrics"):
             for metric, series in metrics.items():
                 declared = self._program.metrics.get(metric)
                 for node in series if declared is None or is_node_metric(declared) else ():
                     if node not in nodes:
                         self._add_unknown_name(
-                            "node", node, nodes, self._document.span(*place, "metrics", metric, node)
+                            "node", node, nodes, self._document.span(*section_path, "metrics", metric, node)
                         )
 
     # ── values of states ───────────────────────────────────────────────────────────────────────────────────────────
@@ -221,9 +223,9 @@ class _ScenarioReader:
     def _states(self, nodes: Mapping[str, Node]) -> str | None:
         """A test's values of a state replace the file's."""
         tables: dict[str, list[StateEntry]] = {}
-        for place, states in self._sections("state"):
+        for section_path, states in self._sections("state"):
             for name, values in states.items():
-                span = self._document.span(*place, "state", name)
+                span = self._document.span(*section_path, "state", name)
                 state = self._program.states.get(name)
                 if state is None:
                     self._add_unknown_name("state", name, self._program.states, span)
@@ -231,13 +233,15 @@ class _ScenarioReader:
                 try:
                     tables[name] = parse_state_entries(state, values)
                 except BadStateValues as error:
-                    self._add_problem(str(error), self._document.span(*place, "state", name, *error.path))
+                    self._add_problem(
+                        str(error), self._document.span(*section_path, "state", name, *error.path)
+                    )
                     continue
-                for key, node, _ in tables[name]:
+                for key, node, *_ in tables[name]:
                     if node != ALL_NODES and node not in nodes:
                         path = (key, node) if key else (node,)
                         self._add_unknown_name(
-                            "node", node, nodes, self._document.span(*place, "state", name, *path)
+                            "node", node, nodes, self._document.span(*section_path, "state", name, *path)
                         )
         return state_text(0, tables) if tables else None
 
@@ -247,16 +251,16 @@ class _ScenarioReader:
         """A test's extender replaces the file's of the same name."""
         stubs: dict[str, StubExtender] = {}
         known = [extender.name for extender in self._program.extenders]
-        for place, extenders in self._sections("extenders"):
+        for section_path, extenders in self._sections("extenders"):
             for name, declared in extenders.items():
                 if name not in known:
                     self._add_unknown_name(
-                        "extender", name, known, self._document.span(*place, "extenders", name)
+                        "extender", name, known, self._document.span(*section_path, "extenders", name)
                     )
                 for verb in ("filter", "prioritize"):
                     for node in declared.get(verb, {}):
                         if node not in nodes:
-                            span = self._document.span(*place, "extenders", name, verb, node)
+                            span = self._document.span(*section_path, "extenders", name, verb, node)
                             self._add_unknown_name("node", node, nodes, span)
                 endpoint = ExtenderEndpoint(
                     name,
@@ -279,25 +283,30 @@ class _ScenarioReader:
     def _polls(self) -> tuple[Callable[[int], Iterator[ScenarioPoll]], int]:
         """A function that makes the polls up to a time (ns after the start), and the time of the last step of all series."""
         series: dict[str, dict[str, list[SeriesStep]]] = {}
-        for place, metrics in self._sections("metrics"):
+        for section_path, metrics in self._sections("metrics"):
             for name, by_node in metrics.items():
                 metric = self._program.metrics.get(name)
                 if metric is None:
                     self._add_unknown_name(
-                        "metric", name, self._program.metrics, self._document.span(*place, "metrics", name)
+                        "metric",
+                        name,
+                        self._program.metrics,
+                        self._document.span(*section_path, "metrics", name),
                     )
                     continue
                 for node, text in by_node.items():
                     if not is_node_metric(metric) and parse_pair(node) is None:
                         self._add_problem(
                             f"`{node}` is not a pair of pods: write `namespace/name -> namespace/name`",
-                            self._document.span(*place, "metrics", name, node),
+                            self._document.span(*section_path, "metrics", name, node),
                         )
                         continue
                     try:
                         steps = list(parse_series(str(text), metric.type, metric.unit))
                     except BadSeries as error:
-                        self._add_problem(str(error), self._document.span(*place, "metrics", name, node))
+                        self._add_problem(
+                            str(error), self._document.span(*section_path, "metrics", name, node)
+                        )
                         continue
                     series.setdefault(name, {})[node] = steps
         steps_ns = {
@@ -326,18 +335,18 @@ class _ScenarioReader:
     def _sections(self, key: str) -> Iterator[tuple[tuple[str | int, ...], Any]]:
         """The section of the file, then the one of the test."""
         values = self._document.values
-        test = values["tests"][self._places[1][1]]
-        for place, section in zip(self._places, (values, test), strict=True):
+        test = values["tests"][self._section_paths[1][1]]
+        for section_path, section in zip(self._section_paths, (values, test), strict=True):
             if key in section:
-                yield place, section[key]
+                yield section_path, section[key]
 
     def _text(self, key: str, otherwise: str) -> str:
         texts = [value for _, value in self._sections(key)]
         return str(texts[-1]) if texts else otherwise
 
     def _span(self, key: str) -> Span:
-        places = [place for place, _ in self._sections(key)]
-        return self._document.span(*(places[-1] if places else ()), key)
+        section_paths = [section_path for section_path, _ in self._sections(key)]
+        return self._document.span(*(section_paths[-1] if section_paths else ()), key)
 
     def _duration_ns(self, key: str, otherwise_ns: int) -> int:
         word = self._text(key, "")

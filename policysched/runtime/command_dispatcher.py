@@ -94,15 +94,15 @@ class CommandDispatcher:
             case c.ReportPodGroup(key, group_uid, api_version, status):
                 self._reporter.set_condition(PodGroupStatusWrite(key, group_uid, api_version, status))
             case c.ReportPolicyEvent(event_type, reason, message, owner):
-                place, object_uid = self._policies_config_map, self._feed.uid
+                config_map, object_uid = self._policies_config_map, self._feed.uid
                 if owner is not None and self._teams is not None:
-                    place, object_uid = self._teams.place(owner), self._teams.uid(owner)
-                about = EventObject("ConfigMap", place.namespace, place.name, object_uid)
+                    config_map, object_uid = self._teams.config_map(owner), self._teams.uid(owner)
+                about = EventObject("ConfigMap", config_map.namespace, config_map.name, object_uid)
                 self._reporter.record_event(
                     EventContent(about, event_type, reason, "Reloading", message, EVENT_COMPONENT)
                 )
                 level = logging.WARNING if event_type == "Warning" else logging.INFO
-                log.log(level, message, extra={"reason": reason, "configmap": str(place)})
+                log.log(level, message, extra={"reason": reason, "configmap": str(config_map)})
             case c.SavePolicyTexts(texts):
                 self._last_good.save_policies(texts)
             case c.SavePolicyStates(texts):

@@ -32,7 +32,7 @@ class LivePages:
     def __init__(
         self, scheduler: Scheduler, unavailable_reason: Callable[[], str | None], now_ns: Callable[[], int]
     ) -> None:
-        self._scheduler, self._unavailable_reason, self._now_ns = scheduler, unavailable_reason, now_ns
+        self._scheduler, self._unavailable_reason, self.now_ns = scheduler, unavailable_reason, now_ns
 
     def by_path(self) -> dict[str, LivePage]:
         return {
@@ -53,7 +53,7 @@ class LivePages:
             raise NoSuchPage(describe_ambiguous_pod(name, names))
         status = self._scheduler.pending_pods.status(names[0])
         try:
-            for result in explain_running(self._scheduler.core, names[0], self._now_ns()):
+            for result in explain_running(self._scheduler.core, names[0], self.now_ns()):
                 if result is not None:
                     record = result.record()
                     waiting = None if status is None else pending_pod_record(status)
@@ -66,11 +66,11 @@ class LivePages:
     def pending(self, _query: Query) -> Steps:
         """The pending pods by cause. Schema: `schemas/pending.json`."""
         causes, core = PendingCauses(), self._scheduler.core
-        for uids in _chunks(list(core.pods), _PODS_PER_STEP):
+        for uids in chunks(list(core.pods), _PODS_PER_STEP):
             for uid in uids:
                 causes.add(core, uid)
             yield None
-        yield {**causes.record(self._now_ns()), "note": self._unavailable_reason()}
+        yield {**causes.record(self.now_ns()), "note": self._unavailable_reason()}
 
     def queue(self, query: Query) -> Steps:
         """The pending pods in the order of the queue, the first `limit` (default: 100)."""
@@ -79,7 +79,7 @@ class LivePages:
             raise NoSuchPage(f"limit is not a number: {limit}")
         core = self._scheduler.core
         records = []
-        for uids in _chunks(list(core.pods), _PODS_PER_STEP):
+        for uids in chunks(list(core.pods), _PODS_PER_STEP):
             for uid in uids:
                 pod, status = core.pods.get(uid), pending_status(core, uid)
                 if pod is not None and status is not None:
@@ -105,12 +105,12 @@ class LivePages:
                 program, self._scheduler.samples(name), states.get(name) if program.states else None
             )
             yield None
-        yield samples_page(policies, self._now_ns(), self._unavailable_reason())
+        yield samples_page(policies, self.now_ns(), self._unavailable_reason())
 
     def nodes(self, _query: Query) -> Steps:
         """Requested and allocatable amounts of each node, and how many pods it has."""
         cache, records = self._scheduler.cache, []
-        for names in _chunks(sorted(cache.nodes), _NODES_PER_STEP):
+        for names in chunks(sorted(cache.nodes), _NODES_PER_STEP):
             for name in names:
                 node = cache.nodes.get(NodeName(name))
                 if node is None:
@@ -129,7 +129,8 @@ class LivePages:
         yield {"format_version": FORMAT_VERSION, "note": self._unavailable_reason(), "nodes": records}
 
 
-def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
+def chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
+    """The items of each step."""
     rest = iter(items)
     while chunk := list(islice(rest, size)):
         yield chunk

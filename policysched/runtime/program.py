@@ -28,8 +28,13 @@ from policysched.kube.client.api import ApiClient
 from policysched.kube.client.session import connect
 from policysched.kube.extender.client import ExtenderClient
 from policysched.kube.leader_election import LeaderElector, LeadershipStatus
+from policysched.recording.recorder import Recorder
+from policysched.recording.recording_settings import RecordingSettings
+from policysched.recording.writer import RecordingWriter
 from policysched.runtime.leadership import Leadership, NoLeaderElection, ThreadedLeaderElection
 from policysched.runtime.live_pages import LivePages
+from policysched.runtime.page_documents import PageDocuments
+from policysched.runtime.policy_history import PolicyHistory
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.runtime.self_check import compare_with_server
 from policysched.runtime.telemetry import Telemetry
@@ -53,6 +58,7 @@ def run_program(settings: Settings) -> int:
 async def _run(settings: Settings) -> int:
     telemetry = Telemetry()
     async with open_process(settings, user_agent="policysched") as process:
+        writer = _make_recording(settings.recording, process)
         app = SchedulerApp(
             settings,
             process.runtime,
@@ -60,8 +66,9 @@ async def _run(settings: Settings) -> int:
             extenders=await _connect_extenders(settings, process.on_exit),
             observe_decision_s=telemetry.observe_decision_s,
             observe_bind_s=telemetry.observe_bind_s,
+            recorder=None if writer is None else writer.recorder,
         )
-        telemetry.attach(app, process.clock.now_ns)
+        telemetry.attach(app, process.clock.now_ns, writer)
         _start_http(settings, process, app, telemetry)
         loop = asyncio.get_running_loop()
         for number in shutdown_signals():
@@ -70,6 +77,17 @@ async def _run(settings: Settings) -> int:
         loop.add_signal_handler(signal.SIGUSR2, _start_self_check, app, ApiClient(process.session), checks)
         process.announce(app, str(settings.policies))
         return _exit_code(await _run_app(app, process.checker, process.clock))
+
+
+def _make_recording(settings: RecordingSettings | None, process: DaemonProcess) -> RecordingWriter | None:
+    """Started; closed with the process."""
+    if settings is None:
+        return None
+    writer = RecordingWriter(Recorder(), settings, process.runtime.identity, process.clock.now_ns)
+    writer.start()
+    process.on_exit.callback(writer.close)
+    log.info("recording", extra={"folder": str(settings.folder), "bytes_max": settings.bytes_max})
+    return writer
 
 
 async def _run_app(app: SchedulerApp, checker: WorkerChecker, clock: NonDecreasingClock) -> ExitReason:
@@ -141,6 +159,7 @@ def _start_http(settings: Settings, process: DaemonProcess, app: SchedulerApp, t
         ready=_ready_checks(app),
         warnings={"last-good": app.last_good_problem, "settings": lambda: process.settings_watch.problem},
     )
+    live = LivePages(app.scheduler, lambda: app.unavailable_reason, process.clock.now_ns)
     pages = StatusEndpoints(
         metrics=telemetry.registry.render,
         policy=lambda: policy_page(
@@ -153,7 +172,8 @@ def _start_http(settings: Settings, process: DaemonProcess, app: SchedulerApp, t
         decisions=DecisionsPage(app.scheduler, lambda: app.unavailable_reason).look,
         configz=lambda: configz_page(settings),
         quotas=lambda: quotas_page(app.scheduler.quotas(), app.unavailable_reason),
-        live_pages=LivePages(app.scheduler, lambda: app.unavailable_reason, process.clock.now_ns).by_path(),
+        live_pages=live.by_path(),
+        page_feeds=PageDocuments(app, live, PolicyHistory()).by_path(),
     )
     start_http_server(settings.http, process.connection, health, pages, telemetry.registry, process.on_exit)
 

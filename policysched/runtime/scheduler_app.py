@@ -12,6 +12,7 @@ cluster once it leads, while it waits for requests that the previous leader may 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from policysched.config.settings import Settings
@@ -38,6 +39,7 @@ from policysched.kube.write.claim_writes import PrebindWriter
 from policysched.kube.write.events_and_conditions import UnboundPodVersion
 from policysched.kube.write.evict import Evictor
 from policysched.model.identifiers import PodUid
+from policysched.recording.recorder import RecordedScheduler, Recorder
 from policysched.runtime.command_dispatcher import CommandDispatcher
 from policysched.runtime.leadership import Leadership
 from policysched.scheduler.commands import Command
@@ -59,7 +61,7 @@ REPORTS_FLUSH_TIMEOUT_S = 3.0
 
 class SchedulerApp(DaemonApp):
     """Call `run` once. Until it leads, only leader election runs. The observers get the duration of a decision, and of a
-    bind until its outcome."""
+    bind until its outcome; `recorder` gets every call of the scheduler."""
 
     def __init__(
         self,
@@ -70,11 +72,13 @@ class SchedulerApp(DaemonApp):
         extenders: Mapping[str, ExtenderClient] | None = None,
         observe_decision_s: Callable[[float], None] | None = None,
         observe_bind_s: Callable[[float], None] | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.settings = settings
         self.leadership = leadership
         self._observe_decision_s = observe_decision_s
-        self.scheduler = Scheduler(
+        make_scheduler = Scheduler if recorder is None else partial(RecordedScheduler, recorder)
+        self.scheduler = make_scheduler(
             settings.limits,
             extender_capabilities(settings.extenders),
             authority=settings.authority,
@@ -325,7 +329,9 @@ class SchedulerApp(DaemonApp):
             elif self._may_decide() and scheduler.ready(now_ns):
                 began_s = runtime.monotonic_s()
                 self._dispatcher.dispatch(scheduler.decide(now_ns))
-                self._decision_elapsed_s += runtime.monotonic_s() - began_s
+                elapsed_s = runtime.monotonic_s() - began_s
+                scheduler.account_time(round(elapsed_s * 1e9))
+                self._decision_elapsed_s += elapsed_s
                 if not scheduler.attempt_in_progress:
                     if self._observe_decision_s is not None:
                         self._observe_decision_s(self._decision_elapsed_s)

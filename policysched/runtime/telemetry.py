@@ -24,6 +24,7 @@ from policysched.kube.watch.reflector import Reflector
 from policysched.kube.write.bind import Binder
 from policysched.kube.write.events_and_conditions import Reporter
 from policysched.kube.write.evict import Evictor
+from policysched.recording.writer import RecordingWriter
 from policysched.scheduler.scheduler import Scheduler
 from policysched.serve.prometheus_text import (
     MetricFamily,
@@ -109,10 +110,14 @@ class Telemetry:
     def observe_bind_s(self, seconds: float) -> None:
         self._bind.observe(seconds)
 
-    def attach(self, app: ObservedApp, now_ns: Callable[[], int]) -> None:
-        """Collects the metrics of this app."""
+    def attach(
+        self, app: ObservedApp, now_ns: Callable[[], int], recording: RecordingWriter | None = None
+    ) -> None:
+        """Collects the metrics of this app, and of its recording."""
         self._app = app
         self.registry.collectors.append(lambda: self._collect(app, now_ns()))
+        if recording is not None:
+            self.registry.collectors.append(lambda: _recording_families(recording))
 
     def _collect(self, app: ObservedApp, now_ns: int) -> Iterator[MetricFamily]:
         for bound in app.scheduler.counters.drain_confirmed_binds():
@@ -138,6 +143,22 @@ class Telemetry:
         )
         yield from api_connection_families(app.connectivity, app.reflectors, app.malformed)
         yield from process_families(now_ns)
+
+
+def _recording_families(writer: RecordingWriter) -> Iterator[MetricFamily]:
+    counts = writer.counts
+    yield counter_family("policysched_recording_lines_total", "Lines that were recorded.", {(): counts.lines})
+    yield counter_family("policysched_recording_bytes_total", "Compressed bytes.", {(): counts.bytes})
+    yield counter_family(
+        "policysched_recording_dropped_total",
+        "Calls that were not recorded: the disk failed or was too slow. `replay` says where.",
+        {(): counts.dropped + writer.recorder.dropped},
+    )
+    yield gauge_family(
+        "policysched_recording_failing",
+        "1: nothing is recorded at present; the log says why.",
+        {(): float(bool(counts.failure))},
+    )
 
 
 def _scheduling_families(scheduler: Scheduler) -> Iterator[MetricFamily]:

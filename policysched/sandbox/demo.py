@@ -7,6 +7,7 @@ written to the samples file that the scheduler reads. Decisions and messages are
 
 import asyncio
 import difflib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
@@ -100,10 +101,17 @@ class Demo:
                 *("--kubeconfig", str(self.sandbox.kubeconfig_path)),
                 *("--policies", f"{NAMESPACE}/{CONFIG_MAP}"),
                 *("--metrics", str(self._samples_path)),
+                *("--http", "127.0.0.1:0", "--insecure-http"),
                 "--no-leader-elect",
                 stdout=log,
                 stderr=log,
             )
+
+    def page_url(self) -> str:
+        """Where the scheduler serves its page; empty before it listens."""
+        lines = self.log_path.read_text(errors="replace").splitlines()
+        addresses = [found[0] for line in lines if (found := re.findall(r"http://127\.0\.0\.1:\d+", line))]
+        return f"{addresses[0]}/" if addresses else ""
 
     async def apply_workload(self, *names: str) -> None:
         """Create the objects of `policies/demo/workload.yaml` with these names, and their namespaces."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import NAMESPACE_DNS, uuid5
 
 Json = dict[str, Any]
 
@@ -82,6 +83,11 @@ def node_status(name: str, now: str, *, at: int = 0) -> Json:
             "containerRuntimeVersion": "pretend://1",
             "operatingSystem": "linux",
             "architecture": "amd64",
+            # Required by the API: typed clients reject a node without them.
+            "kubeProxyVersion": "",
+            "bootID": str(uuid5(NAMESPACE_DNS, f"boot.{name}")),
+            "machineID": uuid5(NAMESPACE_DNS, f"machine.{name}").hex,
+            "systemUUID": str(uuid5(NAMESPACE_DNS, f"system.{name}")),
         },
     }
 
@@ -97,9 +103,12 @@ def _condition(kind: str, status: str, reason: str, message: str, now: str) -> J
     }
 
 
-def ready_node(manifest: Json, now: str) -> Json:
-    """Add the hostname label and a ready status to a Node manifest, if they are missing."""
+def ready_node(manifest: Json, now: str, *, at: int = 0) -> Json:
+    """Add the hostname label, a ready status and the required node info to a Node manifest, where they are missing.
+    `at` makes the address, so it differs from node to node."""
     name = manifest["metadata"]["name"]
     labels = {"kubernetes.io/hostname": name, **(manifest["metadata"].get("labels") or {})}
-    status = {**node_status(name, now), **(manifest.get("status") or {})}
+    usual, given = node_status(name, now, at=at), manifest.get("status") or {}
+    info = {**usual["nodeInfo"], **(given.get("nodeInfo") or {})}
+    status = {**usual, **given, "nodeInfo": info}
     return {**manifest, "metadata": {**manifest["metadata"], "labels": labels}, "status": status}

@@ -64,7 +64,7 @@ class Sandbox:
         self._nodes = (
             make_nodes(nodes, shape, now=now)
             if isinstance(nodes, int)
-            else [ready_node(n, now) for n in nodes]
+            else [ready_node(node, now, at=at) for at, node in enumerate(nodes, start=1)]
         )
         self._objects = list(objects)
         self._http = ApiHttpServer(self.server, port=port)

@@ -12,7 +12,7 @@ An attempt is a generator of steps: a long one is run over several calls of `Sch
 cluster does not change between them. `gangs.gang_attempt` does the same for a gang with the methods of this module.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import replace
 
 from policysched.cluster.devices.availability import AvailableDevices
@@ -254,8 +254,11 @@ class PodAttempts:
             domain=domain,
             nominated_pods=() if overlay is not None else competing_nominations(core, pod.pod),
         )
+        detail = verdict.detail() if core.records.recorded is not None else None
         if verdict.selected is not None:
-            return AttemptSuccess(verdict.selected, verdict.score, verdict.node_count, verdict.feasible_count)
+            return AttemptSuccess(
+                verdict.selected, verdict.score, verdict.node_count, verdict.feasible_count, detail=detail
+            )
         if verdict.over_budget:
             assert verdict.pod_rejection is not None, f"{verdict} has no message"
             core.records.counters.count_over_budget(pod.policy)
@@ -286,6 +289,7 @@ class PodAttempts:
             requeue_events,
             verdict.valid_until_ns,
             verdict.cause(),
+            detail,
         )
 
     def _rejected_by_filter(self, pod: PendingPod, verdict: Verdict) -> AttemptFailure:
@@ -356,9 +360,7 @@ class PodAttempts:
             core.commands.append(bind_command(bind))
         else:
             self._prebinder.begin(bind, success.prebind_work, now_ns)
-        self._record_decision(
-            pod, success.node, success.score, success.node_count, success.feasible_count, "", {}, now_ns
-        )
+        self._record_decision(pod, success, now_ns)
 
     # ── no node was found ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -404,24 +406,17 @@ class PodAttempts:
 
     def record_failure(self, pod: PendingPod, failure: AttemptFailure, now_ns: int) -> None:
         self._core.records.counters.count_attempt("unschedulable", pod.policy)
-        self._record_decision(pod, None, None, failure.node_count, 0, failure.message, failure.counts, now_ns)
+        self._record_decision(pod, failure, now_ns)
 
     # ── the record ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _record_decision(
-        self,
-        pod: PendingPod,
-        node: NodeName | None,
-        score: int | None,
-        node_count: int,
-        feasible_count: int,
-        message: str,
-        counts: Mapping[str, int],
-        now_ns: int,
-    ) -> None:
+    def _record_decision(self, pod: PendingPod, result: AttemptSuccess | AttemptFailure, now_ns: int) -> None:
         core = self._core
         program = core.policies.running[pod.policy].program
         gang = core.gangs.gang_of(pod.uid)
+        success = result if isinstance(result, AttemptSuccess) else None
+        failure = result if isinstance(result, AttemptFailure) else None
+        node = None if success is None else success.node
         core.records.add(
             Decision(
                 id=core.records.next_id,
@@ -432,14 +427,16 @@ class PodAttempts:
                 sha256=program.sha256,
                 version=program.version,
                 node=node,
-                score=score,
-                node_count=node_count,
-                feasible_count=feasible_count,
-                message=message,
-                counts=counts,
+                score=None if success is None else success.score,
+                node_count=result.node_count,
+                feasible_count=0 if success is None else success.feasible_count,
+                message="" if failure is None else failure.message,
+                counts={} if failure is None else failure.counts,
                 gang=None if gang is None else gang.name,
                 attempt=pod.attempts,
                 queued_ns=pod.queued_ns,
                 samples=decision_samples(program.metrics, core.samples.of_policy(program.name), node, now_ns),
+                order_key=pod.order_key,
+                detail=result.detail,
             )
         )

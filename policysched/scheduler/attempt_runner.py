@@ -7,6 +7,7 @@ popped ─► runs ──a slice is over──► in progress: no event is appli
 
 from dataclasses import dataclass
 
+from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.enqueue import PodEnqueuer
@@ -16,18 +17,19 @@ from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueSta
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.steps import Steps
 
-PIECE_COST_BY_MEMBER = 5
-"""A piece is at least this long for each member that is placed: going on after a pause places them again."""
-
 
 @dataclass(slots=True)
 class _Attempt:
-    """`steps` are left. `cost`: of those before; `piece_cost`: of those since the last pause."""
+    """`steps` are left. `cost`: of those before; `piece_cost`: of those since the last pause. `elapsed_ns`: see
+    `account_time`; `attempts_before`: of the entry; `pod`: its representative, which may be placed at the end."""
 
     entry: QueueEntry
     steps: Steps[None]
+    attempts_before: int
+    pod: Pod
     cost: int = 0
     piece_cost: int = 0
+    elapsed_ns: int = 0
 
 
 class AttemptRunner:
@@ -46,6 +48,7 @@ class AttemptRunner:
         self._gang_attempts = gang_attempts
         self._attempt: _Attempt | None = None
         self._pause: Pause | None = None
+        self._last_run: _Attempt | None = None
         self.has_attempted = False
 
     @property
@@ -63,20 +66,23 @@ class AttemptRunner:
         if self._attempt is not None:
             self._run(self._attempt, cost_max)
             return
+        self._last_run = None
         entry = self._core.queue.pop()
-        self.has_attempted = self.has_attempted or entry is not None
+        if entry is not None:
+            self.attempt(entry, cost_max, now_ns)
+
+    def attempt(self, entry: QueueEntry, cost_max: int | None, now_ns: int) -> None:
+        """Begin the attempt of a detached entry."""
+        self.has_attempted = True
         match entry:
             case PendingPod():
                 steps = self._pod_attempts.attempt_pod(entry, now_ns)
-                self._run(_Attempt(entry, steps), cost_max)
             case QueuedGang():
                 self._gang_attempts.begin(now_ns)
                 steps = self._gang_attempts.attempt_gang(entry, now_ns)
-                self._run(_Attempt(entry, steps), cost_max)
-            case None:
-                pass
-            case QueueEntry():
+            case _:
                 raise AssertionError(f"{entry} is neither a pod nor a gang")
+        self._run(_Attempt(entry, steps, entry.attempts, entry.representative_pod), cost_max)
 
     def advance_pause(self, cost_max: int, now_ns: int) -> None:
         """Decide about one pod beside the paused attempt, or continue it."""
@@ -88,12 +94,29 @@ class AttemptRunner:
             return
         pod = pause.next_pod()
         if pod is not None:
+            self._last_run = _Attempt(pod, self._nothing(), pod.attempts, pod.pod)
             pause.decide(pod, now_ns)
             return
         self._pause = self._core.queue.attempting = None
         self._gang_attempts.resume(now_ns, cluster_changed=pause.cluster_changed)
         attempt.piece_cost = 0
         self._run(attempt, cost_max)
+
+    def account_time(self, elapsed_ns: int) -> None:
+        """The last call of `advance` or `advance_pause` took so long: charge it to the policy, and to the namespace if the
+        attempt was in vain, or long because of what the pod itself asks for."""
+        attempt, time = self._last_run, self._core.queue.decision_time
+        if attempt is None:
+            return
+        entry = attempt.entry
+        time.charge(entry.policy, elapsed_ns)
+        attempt.elapsed_ns += elapsed_ns
+        if attempt is self._attempt:
+            return
+        self._last_run = None
+        is_vain = entry.state is QueueState.UNSCHEDULABLE and entry.attempts > attempt.attempts_before
+        if is_vain or not self._core.evaluator.is_short_decision(attempt.pod):
+            time.charge_in_vain(entry.namespace, attempt.elapsed_ns)
 
     def requeue(self, now_ns: int) -> None:
         """Give up the attempt that is begun and requeue its pod or gang, as if there had been none."""
@@ -112,6 +135,7 @@ class AttemptRunner:
     def _run(self, attempt: _Attempt, cost_max: int | None) -> None:
         """Run the attempt until it ends, pauses, or has cost this much (None: until it ends)."""
         self._attempt, attempt.entry.state = None, QueueState.DETACHED
+        self._last_run = attempt
         cost = 0
         for step_cost in attempt.steps:
             cost += step_cost
@@ -130,7 +154,8 @@ class AttemptRunner:
         gang = attempt.entry
         if search is None or self._core.queue.yielded is not None or not isinstance(gang, QueuedGang):
             return False
-        if attempt.piece_cost < max(limits.gang_piece_cost_max, PIECE_COST_BY_MEMBER * len(search.fits)):
+        going_on_cost = limits.gang_piece_cost_by_member * len(search.fits)
+        if attempt.piece_cost < max(limits.gang_piece_cost_max, going_on_cost):
             return False
         overtaking = attempt.cost >= limits.gang_head_start_cost
         self._core.queue.attempting = gang
@@ -144,6 +169,10 @@ class AttemptRunner:
             overtaking,
         )
         return True
+
+    @staticmethod
+    def _nothing() -> Steps[None]:
+        yield from ()
 
     def _give_up(self, attempt: _Attempt, now_ns: int) -> None:
         """The search is of no use any more. The gang is attempted again after its backoff, unless it was requeued."""

@@ -3,9 +3,10 @@
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from policysched.cluster.samples import Samples
+from policysched.evaluate.verdict import DecisionDetail
 from policysched.model.identifiers import NodeName, PodUid
 
 AttemptResult = Literal["scheduled", "unschedulable", "error"]
@@ -27,7 +28,9 @@ class Decision:
 
     `node` None: no node was found; `message` is the event's reason, and `counts` has the number of nodes by reason.
     `score` is the total of the chosen node. `node_count` nodes were evaluated, `feasible_count` of them were feasible.
-    `gang` is `namespace/key`. `samples` has every metric that the policy declares. Times in ns since 1970.
+    `gang` is `namespace/key`. `samples` has every metric that the policy declares. `order_key` is the pod's place among those
+    of its policy: for each key of `queue by` whether it is missing, and its value; the UID is last. `detail` is set while
+    decisions are recorded, for pods that were evaluated. Times in ns since 1970.
     """
 
     id: int
@@ -47,6 +50,8 @@ class Decision:
     attempt: int
     queued_ns: int
     samples: Mapping[str, DecisionSample]
+    order_key: tuple[Any, ...] = ()
+    detail: DecisionDetail | None = None
 
 
 def decision_samples(
@@ -135,11 +140,13 @@ class SchedulerCounters:
 
 
 class DecisionRecords:
-    """The latest decisions, oldest first, and the counters."""
+    """The latest decisions, oldest first, and the counters. `recorded` takes every decision, and makes that they have their
+    detail; None: nobody records."""
 
     def __init__(self, decisions_kept: int) -> None:
         self.counters = SchedulerCounters()
         self.decisions: deque[Decision] = deque(maxlen=decisions_kept)
+        self.recorded: list[Decision] | None = None
         self._count = 0
 
     @property
@@ -147,6 +154,13 @@ class DecisionRecords:
         """Decisions are numbered from 1."""
         return self._count + 1
 
+    @next_id.setter
+    def next_id(self, number: int) -> None:
+        """A replay that begins in the middle goes on with the numbers of the recording."""
+        self._count = number - 1
+
     def add(self, decision: Decision) -> None:
         self._count += 1
         self.decisions.append(decision)
+        if self.recorded is not None:
+            self.recorded.append(decision)

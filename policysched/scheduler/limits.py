@@ -29,7 +29,11 @@ class SchedulerLimits:
         (0: never).
     gang_piece_cost_max: after so much of the search for a gang, in the same units, it pauses: events are applied, and
         other pods are decided for as long.
+    gang_piece_cost_by_member: a piece is at least this long for each member that has a node: going on after a pause
+        places them again.
     gang_head_start_cost: pods behind the gang in the order of its policy are decided in pauses only after so much.
+    vain_attempts_share: the share of the time that attempts in vain of one namespace may take before it stands behind the
+        others (see `queue.decision_time`); 1: whatever they take.
     decision_budget: a pod is not evaluated if that would take more operations (see `evaluate.decision_cost`).
     """
 
@@ -50,7 +54,9 @@ class SchedulerLimits:
     attempt_step_cost_max: int = 500
     pending_log_interval_s: float = 60.0
     gang_piece_cost_max: int = 5_000
+    gang_piece_cost_by_member: int = 5
     gang_head_start_cost: int = 50_000
+    vain_attempts_share: float = 0.1
     decision_budget: int = DECISION_BUDGET_DEFAULT
 
     def backoff_ns(self, attempts: int) -> int:

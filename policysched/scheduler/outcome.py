@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 
 from policysched.evaluate import PrebindRequirements
-from policysched.evaluate.verdict import RejectionCause
+from policysched.evaluate.verdict import DecisionDetail, RejectionCause
 from policysched.lang.ir.program import Extender
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
@@ -21,7 +21,7 @@ PLACED_POD_EVENTS = frozenset({ClusterEvent.ASSIGNED_POD_DELETE, ClusterEvent.AS
 @dataclass(frozen=True, slots=True)
 class AttemptFailure:
     """Why no node was found, the events that could change that, and when the verdict expires (ns; None: never). `cause` is
-    what keeps the pod from the nearest nodes."""
+    what keeps the pod from the nearest nodes; `detail` is for recordings."""
 
     reason: PendingReason
     message: str
@@ -30,6 +30,7 @@ class AttemptFailure:
     requeue_events: frozenset[ClusterEvent]
     valid_until_ns: int | None
     cause: RejectionCause | None = None
+    detail: DecisionDetail | None = None
 
     def without_preemption(
         self, message: str, valid_until_ns: int | None, requeue_events: frozenset[ClusterEvent]
@@ -52,6 +53,7 @@ class AttemptSuccess:
     node_count: int
     feasible_count: int
     prebind_work: PrebindRequirements | None = None
+    detail: DecisionDetail | None = None
 
 
 def reject_over_budget(message: str) -> AttemptFailure:

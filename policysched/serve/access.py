@@ -57,6 +57,7 @@ class AccessReviewer(Protocol):
 
     async def review_token(self, token: str) -> User | None: ...
     async def review_access(self, user: User, verb: str, path: str) -> AccessDecision: ...
+    async def review_list_pods(self, user: User, namespace: str | None) -> AccessDecision: ...
     async def client_ca(self) -> str | None: ...
 
 
@@ -79,6 +80,7 @@ class AccessControl:
         self._reviewer = reviewer
         self._users: _ReviewCache[bytes, User | None] = _ReviewCache(monotonic_s)
         self._decisions: _ReviewCache[tuple[User, str, str], AccessDecision] = _ReviewCache(monotonic_s)
+        self._pod_lists: _ReviewCache[tuple[User, str | None], AccessDecision] = _ReviewCache(monotonic_s)
 
     async def check(
         self,
@@ -103,6 +105,20 @@ class AccessControl:
             reason = f": {decision.reason}" if decision.reason else ""
             raise AccessDenied(403, f'user "{user.name}" cannot {verb} path "{path}"{reason}')
         return user
+
+    async def may_list_pods(self, user: User, namespace: str | None) -> bool:
+        """Of a namespace, or of all (None). False if the API server does not answer."""
+
+        async def at_once() -> None:
+            pass
+
+        try:
+            decision = await self._pod_lists.get(
+                (user, namespace), lambda: self._reviewer.review_list_pods(user, namespace), at_once
+            )
+        except ReviewFailed:
+            return False
+        return decision.allowed
 
     async def _user_of(self, token: str | None, wait_turn: Callable[[], Awaitable[None]]) -> User:
         if token is None:

@@ -28,12 +28,15 @@ from policysched.serve.access import (
     AccessDenied,
     AccessReviewer,
     OpenReviewer,
+    User,
     bearer_token,
     certificate_user,
 )
 from policysched.serve.connections import Connection, ConnectionAcceptor, ConnectionLimits
 from policysched.serve.health import Health, render_health
 from policysched.serve.http_counters import HttpCounters
+from policysched.serve.page_feed import PageFeed
+from policysched.serve.page_files import FILES_PATH, HEADERS, PageFiles, is_loopback_host
 from policysched.serve.prometheus_text import CONTENT_TYPE
 from policysched.serve.request_rate import RETRY_AFTER_S, RateExceeded, RateLimits, RequestRate
 from policysched.serve.tls import RELOAD_INTERVAL_S, ServerTls
@@ -45,6 +48,8 @@ DECISIONS_LIMIT_DEFAULT = 100
 LIMIT_DIGITS_MAX = 9
 ALWAYS_ALLOWED_PATHS = frozenset({"/livez", "/readyz", "/healthz"})
 CLIENT_CA_REFRESH_INTERVAL_S = 60.0
+
+USER = web.RequestKey("user", User)
 
 Json = Mapping[str, object]
 Answer = TypeVar("Answer")
@@ -68,7 +73,8 @@ class ListenFailed(Exception):
 class StatusEndpoints:
     """Functions that run in the main loop. `decisions` takes a limit and a `namespace/name` or '', and returns a function
     that renders its snapshot as JSON in another thread. It and `quotas` are None if the program does not decide.
-    `live_pages` by path."""
+    `live_pages` by path. `page_feeds`: the data of the page at `/`, by path, with the share of a core that each may cost;
+    empty: there is no page."""
 
     metrics: Callable[[], str]
     policy: Callable[[], Json]
@@ -76,6 +82,7 @@ class StatusEndpoints:
     configz: Callable[[], Json]
     quotas: Callable[[], Json] | None = None
     live_pages: Mapping[str, LivePage] = field(default_factory=dict)
+    page_feeds: Mapping[str, tuple[LivePage, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +214,15 @@ class HttpThread:
             application.add_routes([web.get("/quotas", self._json_handler(self._endpoints.quotas))])
         for path, page in self._endpoints.live_pages.items():
             application.add_routes([web.get(path, self._live_handler(page))])
+        if self._endpoints.page_feeds:
+            files = PageFiles()
+            application.add_routes(
+                [web.get("/", files.index), web.get(FILES_PATH + "{name:.+}", files.file)]
+                + [
+                    web.get(path, self._feed_handler(page, share))
+                    for path, (page, share) in self._endpoints.page_feeds.items()
+                ]
+            )
         for route in self._options.routes:
             route.register(application.router)
         return application
@@ -222,6 +238,9 @@ class HttpThread:
         if request.path in ALWAYS_ALLOWED_PATHS:
             return await handler(request)
         is_extender_call = request.method == "POST" and request.match_info.get("verb") is not None
+        is_of_page = request.path == "/" or request.path.startswith("/page/")
+        if is_of_page and self._access is None and not is_loopback_host(request.host):
+            return web.Response(status=403, text="without authentication the page is for loopback names\n")
         try:
             if not is_extender_call:
                 await self._rate.wait_turn(connection.address)
@@ -255,7 +274,7 @@ class HttpThread:
                 await self._rate.wait_turn(address)
 
         token = bearer_token(request.headers.get("Authorization"))
-        await self._access.check(token, user, request.method.lower(), request.path, wait_turn)
+        request[USER] = await self._access.check(token, user, request.method.lower(), request.path, wait_turn)
 
     def _health_handler(self, what: str) -> Callable[[web.Request], Awaitable[web.Response]]:
         is_live = what == "livez"
@@ -296,18 +315,48 @@ class HttpThread:
 
     def _live_handler(self, page: LivePage) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(request: web.Request) -> web.Response:
-            steps = page(dict(request.query))
-            try:
-                while (value := await self._run_on_main_loop(lambda: next(steps))) is None:
-                    pass
-            except NoSuchPage as error:
-                raise web.HTTPNotFound(text=f"{error}\n") from None
+            value, _ = await self._render_live(page, request.query)
             return web.Response(
                 body=orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS) + b"\n",
                 content_type="application/json",
             )
 
         return answer
+
+    def _feed_handler(self, page: LivePage, share: float) -> Callable[[web.Request], Awaitable[web.Response]]:
+        feed = PageFeed(lambda query: self._render_live(page, query), share)
+
+        async def answer(request: web.Request) -> web.Response:
+            async def may_list_pods(namespace: str | None) -> bool:
+                return self._access is None or await self._access.may_list_pods(request[USER], namespace)
+
+            try:
+                return await feed.response(request, may_list_pods)
+            except web.HTTPException as error:
+                error.headers.update(HEADERS)
+                raise
+
+        return answer
+
+    async def _render_live(self, page: LivePage, query: Mapping[str, str]) -> tuple[Json, float]:
+        """The page and the time of the main loop that it took."""
+        steps = page(dict(query))
+        took_s = 0.0
+
+        def step() -> Json | None:
+            nonlocal took_s
+            began_s = time.monotonic()
+            try:
+                return next(steps)
+            finally:
+                took_s += time.monotonic() - began_s
+
+        try:
+            while (value := await self._run_on_main_loop(step)) is None:
+                pass
+        except NoSuchPage as error:
+            raise web.HTTPNotFound(text=f"{error}\n") from None
+        return value, took_s
 
     async def _run_on_main_loop(self, look: Callable[[], Answer]) -> Answer:
         """Run `look` in the main loop's thread, where its data does not change meanwhile."""

@@ -63,7 +63,7 @@ class Kubectl:
 
     def __init__(self, program: str, environment: dict[str, str]):
         self._program = program
-        self._environment = environment
+        self.environment = environment
 
     def __call__(self, *words: str, stdin: str | None = None, editor: str = "") -> str:
         """Standard output. Fails where kubectl does, or where it warns of anything."""
@@ -77,7 +77,7 @@ class Kubectl:
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [self._program, *words],
-            env={**self._environment, "EDITOR": editor},
+            env={**self.environment, "EDITOR": editor},
             input=stdin,
             capture_output=True,
             text=True,
@@ -89,7 +89,7 @@ class Kubectl:
     def reading(self, *words: str) -> Iterator[Iterator[list[str]]]:
         """The columns of each row as it comes; ended with the block."""
         process = subprocess.Popen(
-            [self._program, *words], env=self._environment, stdout=subprocess.PIPE, text=True
+            [self._program, *words], env=self.environment, stdout=subprocess.PIPE, text=True
         )
         assert process.stdout is not None
         with process:

@@ -8,8 +8,7 @@ token of the ServiceAccount.
 
 import json
 import subprocess
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -23,6 +22,7 @@ from tests.controlplane.objects import pod
 from tests.controlplane.process import free_ports
 from tests.controlplane.waiting import PATIENCE_S, wait_for
 from tests.e2e.permissions import granted, wait_until_allowed
+from tests.e2e.preloaded import no_change
 from tests.e2e.program import BIN, Running, kubectl
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -153,14 +153,14 @@ class Deployed:
         elect: bool = False,
         kubeconfig: Path | None = None,
         settings: Mapping[str, Any] = {},
-        program: Sequence[str] = ("-m", "policysched"),
+        plant: Callable[[], None] = no_change,
         secure: bool = False,
     ) -> Iterator[Running]:
         """Run `python -m policysched run` for the length of the block; it must exit with 0 after
         SIGTERM.
         """
         process = self.start(
-            *flags, elect=elect, kubeconfig=kubeconfig, settings=settings, program=program, secure=secure
+            *flags, elect=elect, kubeconfig=kubeconfig, settings=settings, plant=plant, secure=secure
         )
         try:
             yield process
@@ -178,7 +178,7 @@ class Deployed:
         elect: bool = False,
         kubeconfig: Path | None = None,
         settings: Mapping[str, Any] = {},
-        program: Sequence[str] = ("-m", "policysched"),
+        plant: Callable[[], None] = no_change,
         secure: bool = False,
     ) -> Running:
         """Start the program with the settings of `deploy/`, overridden by `settings` and flags. Not `secure`: it serves plain
@@ -201,7 +201,7 @@ class Deployed:
         ]
         log = self.folder / f"policysched{self._started_count}.log"
         client = self.control_plane.admin if secure else None
-        return Running([sys.executable, *program, *arguments], log, port, client)
+        return Running(arguments, log, port, client, plant)
 
 
 def refused(deed: Callable[[], object]) -> ApiError | None:

@@ -5,7 +5,6 @@ process with a token of its ServiceAccount, and a KubeSchedulerConfiguration nam
 """
 
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,12 +66,12 @@ class Extending:
         path = self.folder / f"extender{self._started_count}.yaml"
         path.write_text(yaml.safe_dump({**yaml.safe_load(shipped["data"]["settings.yaml"]), **settings}))
         log = self.folder / f"extender{self._started_count}.log"
-        command = [
-            *(sys.executable, "-m", "policysched", "extender", "--config", str(path)),
+        arguments = [
+            *("extender", "--config", str(path)),
             *("--kubeconfig", str(self.kubeconfig), "--http", f"127.0.0.1:{self.port}"),
             *("--response-timeout", "50", *(() if secure else ("--insecure-http",)), *flags),
         ]
-        process = Running(command, log, self.port, self.control_plane.admin if secure else None)
+        process = Running(arguments, log, self.port, self.control_plane.admin if secure else None)
         try:
             if ready:
                 process.wait_for_state(ready, "active")

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.controlplane.certificates import KeyPair
 from tests.controlplane.waiting import PATIENCE_S, wait_for
+from tests.e2e.preloaded import PreloadedProcess, no_change
 
 Json = dict[str, Any]
 BIN = Path(sys.executable).parent
@@ -36,21 +37,24 @@ def kubectl(
 
 
 class Running:
-    """A process of policysched. It is asked over plain HTTP (`--insecure-http`), or over HTTPS with the certificate of a
+    """A process of policysched, changed by `plant` before it starts. It is asked over plain HTTP (`--insecure-http`), or over HTTPS with the certificate of a
     `client`; its own certificate is self-signed."""
 
-    def __init__(self, command: Sequence[str], log: Path, port: int, client: KeyPair | None = None) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        log: Path,
+        port: int,
+        client: KeyPair | None = None,
+        plant: Callable[[], None] = no_change,
+    ) -> None:
         self.port = port
         self._log = log
         self._tls: ssl.SSLContext | None = None
         if client is not None:
             self._tls = ssl._create_unverified_context()
             self._tls.load_cert_chain(client.certificate, client.key)
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("POLICYSCHED_")
-        }
-        with log.open("w") as file:
-            self.process = subprocess.Popen(command, stderr=file, env=environment)
+        self.process = PreloadedProcess(arguments, log, plant)
 
     def log(self) -> str:
         return self._log.read_text()

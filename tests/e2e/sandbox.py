@@ -1,7 +1,6 @@
 """The whole program as processes: `policysched sandbox`, `policysched run` and stock kubectl."""
 
 import json
-import subprocess
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +9,8 @@ from typing import Any
 
 from tests.controlplane.process import free_ports
 from tests.controlplane.waiting import PATIENCE_S, wait_for
-from tests.e2e.program import BIN, Running, kubectl
+from tests.e2e.preloaded import PreloadedProcess
+from tests.e2e.program import Running, kubectl
 
 POLICIES = "kube-system/policies"
 
@@ -27,7 +27,7 @@ class Cluster:
         self.folder = folder
         self.port = free_ports(1)[0]
         self._nodes = nodes
-        self._process: subprocess.Popen[str] | None = None
+        self._process: PreloadedProcess | None = None
         self._logs = 0
 
     def start(self) -> None:
@@ -39,16 +39,15 @@ class Cluster:
             "--kubeconfig",
             str(self.kubeconfig),
         ]
-        self._process = subprocess.Popen(
-            [str(BIN / "policysched"), "sandbox", *arguments], stdout=subprocess.PIPE, text=True
-        )
-        assert self._process.stdout is not None
-        assert "listens on" in self._process.stdout.readline()
+        log = self.folder / f"sandbox{self._logs}.log"
+        self._logs += 1
+        self._process = PreloadedProcess(["sandbox", *arguments], log)
+        wait_for(lambda: "listens on" in log.read_text(), "the sandbox to listen")
 
     def stop(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.communicate()
+            self._process.wait()
 
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
         return kubectl(self.kubeconfig, *arguments, stdin=stdin)
@@ -109,7 +108,7 @@ class Cluster:
             *("--http", f"127.0.0.1:{port}", "--insecure-http", "--log-format", "json"),
             *("--leader-elect" if elect else "--no-leader-elect", *flags),
         ]
-        process = Running([str(BIN / "policysched"), *arguments], self.folder / f"run{self._logs}.log", port)
+        process = Running(arguments, self.folder / f"run{self._logs}.log", port)
         try:
             yield process
             if process.process.poll() is None:

@@ -4,12 +4,12 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from policysched.cli import main
 from policysched.config import settings
 from policysched.kube.write.bind import BindSettings
 from tests.controlplane.cluster import ControlPlane
@@ -53,7 +53,7 @@ class Fenced:
             elect=True,
             kubeconfig=kubeconfig,
             settings={**election(lease), "api": {"connections_max": FEW_CONNECTIONS}},
-            program=program(bug),
+            plant=partial(plant, bug),
         )
         try:
             process.heard("acquired the lease; leading")
@@ -82,10 +82,6 @@ def election(lease: dict[str, float]) -> dict[str, object]:
     return {"leader_election": {"enabled": True, "lease": f"{NAMESPACE}/policysched", **lease}}
 
 
-def program(bug: str) -> Sequence[str]:
-    return ("-c", f"from tests.e2e.test_fencing import run_with; run_with({bug!r})")
-
-
 @dataclass(frozen=True, slots=True)
 class PatientBinds(BindSettings):
     """Binds that do not time out while the process is stopped, however slow the machine: they would not leave then."""
@@ -93,12 +89,11 @@ class PatientBinds(BindSettings):
     response_timeout_s: float = 120.0
 
 
-def run_with(bug: str) -> None:
-    """Run `policysched` with patient binds and a planted bug."""
+def plant(bug: str) -> None:
+    """Patient binds, and a planted bug."""
     settings.BindSettings = PatientBinds  # type: ignore[misc]
     if bug:
         getattr(bugs_of_writes, bug)().__enter__()
-    main()
 
 
 def milli_of(cpu: str) -> int:

@@ -1,4 +1,4 @@
-"""The commands that docs/running.md gives for installing, upgrading and removing, on a real API server."""
+"""The commands that docs/install.md gives for installing, upgrading and removing, on a real API server."""
 
 import os
 import re
@@ -19,10 +19,10 @@ NAMESPACED = "/apis/apps/v1/namespaces/policysched/deployments/policysched"
 
 
 def commands(title: str) -> str:
-    """The shell block below **title.** in the section of docs/running.md."""
-    page = (REPOSITORY / "docs" / "running.md").read_text(encoding="utf-8")
-    section = page.split("\n## Install, upgrade, remove\n")[1].split("\n## ")[0]
-    block = re.search(rf"\*\*{title}\.\*\*[^`]*(?:`[^`]+`[^`]*)*```sh\n(.*?)```", section, re.DOTALL)
+    """The shell block of the section `title` of docs/install.md."""
+    page = (REPOSITORY / "docs" / "install.md").read_text(encoding="utf-8")
+    section = page.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    block = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
     assert block is not None, title
     return block.group(1)
 

@@ -7,7 +7,7 @@ resources, sidecars and init containers, overhead, pod-level resources, odd quan
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, TypeVar
@@ -15,8 +15,17 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.samples import ALL_NODES, MetricSamples, PairEndpoint, Sample, Samples, StateRow
+from policysched.cluster.samples import (
+    ALL_NODES,
+    DecayingStateRow,
+    MetricSamples,
+    PairEndpoint,
+    Sample,
+    Samples,
+    StateRow,
+)
 from policysched.kube.decode import core_objects as wire
+from policysched.lang.ir.decay import Decay
 from policysched.lang.ir.expr import RecoveryCondition
 from policysched.model.identifiers import NodeName
 from policysched.model.namespaces import Namespace
@@ -446,6 +455,22 @@ def _recovering(dice: Dice, metric: str, now_ns: int) -> dict[RecoveryCondition,
     return {condition: {NodeName(name): dice.choice(until) for name in NODE_NAMES if dice.one_in(3)}}
 
 
+def _decaying(
+    dice: Dice, rows: Mapping[str, StateRow], now_ns: int
+) -> dict[str, StateRow | DecayingStateRow]:
+    """Some of the rows with half-lives and values of other ages. Has a seed of its own."""
+    dice = Dice(f"decay {now_ns} {dice.getstate()[1][:3]}")
+    ages_s = (-5, 0, 1, 59, 600, 3600, 86_400)
+
+    def decaying(row: StateRow) -> DecayingStateRow:
+        timed = {
+            name: (value, now_ns - dice.choice(ages_s) * SECOND_NS) for name, value in row.values.items()
+        }
+        return DecayingStateRow(timed, Decay(dice.choice((0.0, 1.0)), dice.choice((60, 1800)) * SECOND_NS))
+
+    return {key: decaying(row) if dice.one_in(2) else row for key, row in rows.items()}
+
+
 def _state_rows(dice: Dice) -> dict[str, StateRow]:
     """Rows of a policy state: for some keys, on some nodes and for all nodes."""
     keys = [key for key in ("a", "b", "web", "1", "") if not dice.one_in(4)]
@@ -491,7 +516,10 @@ def random_samples(dice: Dice, now_ns: int) -> Samples:
         return now_ns - dice.choice((0, 0, 10, 10, 30, 60, 90, 91)) * SECOND_NS
 
     values = (0.0, 0.25, 0.5, 0.85, 1.0, 8e8, 1e9, 123456789.0, -1.0)
-    states = {name: MetricSamples({}, 0, state_rows=_state_rows(dice)) for name in ("learnt", "share")}
+    states = {
+        name: MetricSamples({}, 0, state_rows=_decaying(dice, _state_rows(dice), now_ns))
+        for name in ("learnt", "share")
+    }
     return (
         states
         | _pairs(dice, now_ns)

@@ -3,7 +3,7 @@
 import pytest
 
 from policysched.cluster.samples import MetricSamples, Sample, Samples
-from policysched.evaluate import Evaluator, Plan, Verdict
+from policysched.evaluate import Evaluator, Overlay, Plan, Verdict
 from policysched.evaluate import compile as compile_program
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
@@ -28,8 +28,11 @@ def ask(
     now_ns: int = MONDAY_NS,
     facts: QueuedPodInfo = FACTS,
     samples: Samples | None = None,
+    overlay: Overlay | None = None,
 ) -> Verdict:
-    return evaluator.evaluate(plan, new_pod, now_ns=now_ns, facts=facts, samples=samples or {})
+    return evaluator.evaluate(
+        plan, new_pod, now_ns=now_ns, facts=facts, samples=samples or {}, overlay=overlay
+    )
 
 
 def rx(at_ns: int, **values: float) -> Samples:
@@ -81,12 +84,24 @@ def test_scaleup_would_not_help_where_a_rule_says_so_about_each_kind_of_node() -
     plan = plan_of(RX, "filter node_resources_fit", COOL)
 
     pending_by_policy = ask(evaluator, plan, pod(cpu="2"), samples=hot)
-    one_is_only_too_small = ask(evaluator, plan, pod(cpu="2"), samples=one_hot)
+    one_kind_is_too_small = ask(evaluator, plan, pod(cpu="2"), samples=one_hot)
     no_nodes = ask(Evaluator(world()), plan, pod(), samples=hot)
 
     assert pending_by_policy.scaleup_would_not_help()
-    assert not one_is_only_too_small.scaleup_would_not_help()
+    assert one_kind_is_too_small.scaleup_would_not_help()
     assert not no_nodes.scaleup_would_not_help()
+
+
+def test_a_full_node_is_of_a_kind_that_a_scaleup_could_add() -> None:
+    full = world([node("a"), node("b", cpu="2")])
+    full.assume(pod("other", cpu="1"), NodeName("b"))
+    plan, samples = plan_of(RX, "filter node_resources_fit", COOL), rx(MONDAY_NS, a=9e9, b=0)
+
+    fits_when_empty = ask(Evaluator(full), plan, pod(cpu="2"), samples=samples)
+    too_large_for_each = ask(Evaluator(full), plan, pod(cpu="1000"), samples=samples)
+
+    assert not fits_when_empty.scaleup_would_not_help()
+    assert not too_large_for_each.scaleup_would_not_help()
 
 
 @pytest.mark.parametrize(
@@ -116,6 +131,24 @@ def test_a_node_that_is_not_ready_counts_as_a_kind_that_a_scaleup_could_add() ->
     verdict = ask(evaluator, plan, pod(), samples=rx(MONDAY_NS, a=9e9, b=0))
 
     assert not verdict.scaleup_would_not_help()
+
+
+def test_a_pod_on_a_node_that_is_gone_is_removed_from_an_overlay_and_restored() -> None:
+    cache = world([node("a", cpu="2"), node("b", cpu="2")])
+    for name in "ab":
+        cache.assume(pod(f"on-{name}", cpu="2"), NodeName(name))
+    cache.drop_node(NodeName("b"))
+    evaluator, plan = Evaluator(cache), plan_of("filter node_resources_fit")
+    overlay = evaluator.overlay()
+
+    for name in "ab":
+        overlay.remove_pod(pod(f"on-{name}").uid)
+    without = ask(evaluator, plan, pod(cpu="2"), overlay=overlay).selected
+    for name in "ab":
+        overlay.restore_pod(pod(f"on-{name}").uid)
+    restored = ask(evaluator, plan, pod(cpu="2"), overlay=overlay).selected
+
+    assert (without, restored) == ("a", None)
 
 
 # ── admission ────────────────────────────────────────────────────────────────────────────────────────────

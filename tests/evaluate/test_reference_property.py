@@ -144,14 +144,17 @@ def counted(explanation: PlacementExplanation) -> dict[str, int]:
 
 
 def only_scaleup_no(explanation: PlacementExplanation, pod: Pod, scene: Scene) -> bool:
-    """Of the nodes whose labels and lasting taints suit the pod (or of all, if none does), each is refused by a rule
-    with `scaleup no`: so would be a new node of its kind."""
+    """Of the nodes whose size, labels and lasting taints suit the pod (or of all, if none does), each is refused by a
+    rule with `scaleup no`: so would be a new node of its kind."""
     refused = explanation.rejections
     blocked = {name for name, refusals in refused.items() if any(not refusal.scaleup for refusal in refusals)}
 
     def suits(name: str) -> bool:
         rules = {refusal.rule for refusal in refused[name]}
-        if "node_affinity" in rules:
+        too_small = any(
+            refusal.rule == "node_resources_fit" and not refusal.resolvable for refusal in refused[name]
+        )
+        if "node_affinity" in rules or too_small:
             return False
         value = scene.cache.nodes[NodeName(name)]
         kept = tuple(

@@ -21,7 +21,7 @@ MAY_BE_LEFT_OUT: Mapping[str, str] = {
 
 
 def covered() -> str:
-    """Two sentences for the README."""
+    """Two sentences above the whole list."""
     plugins = list(dict.fromkeys(builtin.plugin for builtin in BUILTINS.values()))
     lacking = list(dict.fromkeys(feature.plugin for feature in UNSUPPORTED_FEATURES))
     pending = [plugin for plugin in lacking if plugin not in plugins]
@@ -30,8 +30,7 @@ def covered() -> str:
     return (
         f"Covered, in kube-scheduler {KUBE_DEFAULT_VERSION}'s own arithmetic: {_listed(plugins)}.\n\n"
         f"Not covered: {_listed(pending)}{in_part}. A pod that uses it stays pending with a message that names it; it is "
-        "never bound as if it had not requested it. `policysched show` prints the whole list, and so does "
-        "[docs/running.md](docs/running.md#what-is-not-covered)."
+        "never bound as if it had not requested it."
     )
 
 

@@ -31,6 +31,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/attributes.md": attributes_doc.page,
     "docs/builtins.md": builtins_doc.page,
     "docs/commands.md": commands_doc.page,
+    "docs/explain.svg": offline_doc.picture,
     "docs/rules.md": rules_doc.page,
 }
 """Generated pages, by path."""

@@ -1,10 +1,16 @@
 """Generates the command output in `docs/offline.md` and `docs/testing-policies.md` from `docs/examples`."""
 
+import io
 import os
+import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+from rich.text import Text
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 _FILES = "--policy quiet.policy --cluster cluster.yaml --metrics samples.yaml"
@@ -37,8 +43,25 @@ def test_run() -> str:
     return _run("test quiet_test.yaml --coverage")
 
 
+def picture() -> str:
+    """An SVG of the terminal in which `explain` ran, for the README."""
+    arguments = f"explain shop/web-1 {_FILES}"
+    console = Console(record=True, width=84, file=io.StringIO())
+    console.print(
+        Text.from_ansi(f"$ policysched {arguments.replace('--cluster', chr(92) + chr(10) + '    --cluster')}")
+    )
+    console.print(Text.from_ansi(_output(arguments, term="xterm-256color").rstrip()))
+    no_web_fonts = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+    return console.export_svg(title="", code_format=no_web_fonts, unique_id="explain") + "\n"
+
+
 def _run(arguments: str) -> str:
-    environment = {**os.environ, "COLUMNS": "80", "TTY_COMPATIBLE": "1", "TERM": "dumb"}
+    lines = [line.rstrip() for line in _output(arguments, term="dumb").rstrip().splitlines()]
+    return "\n".join(["```text", f"$ policysched {arguments}", *lines, "```"])
+
+
+def _output(arguments: str, *, term: str) -> str:
+    environment = {**os.environ, "COLUMNS": "80", "TTY_COMPATIBLE": "1", "TERM": term}
     done = subprocess.run(
         [sys.executable, "-m", "policysched", *shlex.split(arguments)],
         cwd=EXAMPLES,
@@ -48,5 +71,4 @@ def _run(arguments: str) -> str:
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    lines = [line.rstrip() for line in done.stdout.rstrip().splitlines()]
-    return "\n".join(["```text", f"$ policysched {arguments}", *lines, "```"])
+    return done.stdout

@@ -10,8 +10,9 @@ command line's own options.
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -197,13 +198,6 @@ def test_a_command_line_with_an_unknown_option_is_detected() -> None:
     assert ["No such option" in complaint(words) for words in commands_in(lines)] == [True]
 
 
-def test_the_readme_lists_every_command() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-
-    assert COMMANDS
-    assert [name for name in COMMANDS if f"| `policysched {name}" not in readme] == []
-
-
 # ── links ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -241,3 +235,62 @@ def test_a_broken_link_is_detected() -> None:
     text = "# A heading\n\n[a](#a-heading) [b](#b) [c](nowhere.md) [d](docs/language.md#types) [e](docs/language.md#typs)\n"
 
     assert broken_links(ROOT / "README.md", text) == ["#b", "nowhere.md", "docs/language.md#typs"]
+
+
+# ── the site ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def navigation_patterns(entry: object) -> Iterator[str]:
+    """The files and patterns of `docs/.nav.yml`, in their order."""
+    if isinstance(entry, str):
+        yield entry
+    elif isinstance(entry, dict):
+        yield from (pattern for value in entry.values() for pattern in navigation_patterns(value))
+    elif isinstance(entry, list):
+        yield from (pattern for value in entry for pattern in navigation_patterns(value))
+
+
+def places_in_the_navigation(page: str, patterns: Sequence[str]) -> int:
+    """How often the site shows a page; `folder/*` leaves out what has an entry of its own."""
+    if page in patterns:
+        return list(patterns).count(page)
+    return sum(fnmatch(page, pattern) for pattern in patterns)
+
+
+def test_every_page_has_one_place_in_the_navigation_of_the_site() -> None:
+    patterns = list(
+        navigation_patterns(yaml.safe_load((ROOT / "docs" / ".nav.yml").read_text(encoding="utf-8")))
+    )
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
+
+    assert [page for page in pages if places_in_the_navigation(page, patterns) != 1] == [], (
+        "see docs/.nav.yml"
+    )
+    assert [pattern for pattern in patterns if not any(fnmatch(page, pattern) for page in pages)] == []
+
+
+def test_a_page_without_a_place_or_with_two_is_detected() -> None:
+    nav = {"nav": ["index.md", {"A": ["a/README.md", "a/*"]}, {"B": ["b.md", "b.md"]}]}
+    patterns = list(navigation_patterns(nav))
+
+    pages = ("index.md", "a/README.md", "a/x.md", "b.md", "c.md")
+    assert [places_in_the_navigation(page, patterns) for page in pages] == [1, 1, 1, 2, 0]
+
+
+def indents_read_differently(text: str) -> list[str]:
+    """Lines that the site's Markdown reads differently from GitHub's: it wants four spaces for what is in an item."""
+    lines = re.findall(r"^ {1,3}(?:```|[-*] |\d+\. ).*$", _FENCE.sub("", text), flags=re.MULTILINE)
+    return lines + [match[0] for match in _FENCE.finditer(text) if len(match[1]) % 4]
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.relative_to(ROOT).as_posix()
+)
+def test_lists_and_fences_are_indented_by_four(path: Path) -> None:
+    assert indents_read_differently(path.read_text(encoding="utf-8")) == []
+
+
+def test_an_indent_that_the_site_reads_differently_is_detected() -> None:
+    text = "- a\n  - b\n\n1. c\n\n   ```sh\n   x\n   ```\n\n- d\n\n    ```sh\n    - y\n    ```\n"
+
+    assert indents_read_differently(text) == ["  - b", "   ```sh\n   x\n   ```"]

@@ -5,11 +5,16 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from policysched import __version__, data_files
+from policysched.cli import OFFLINE_PACKAGES
 from policysched.data_files import data_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,6 +74,116 @@ def test_a_package_without_its_checkout_lints_and_finds_its_policies(tmp_path: P
 
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "no findings in" in done.stderr
+
+
+def closure(requirements: Iterable[str]) -> set[str]:
+    """The distributions that an installation of `requirements` has."""
+    found: set[str] = set()
+    waiting = list(requirements)
+    while waiting:
+        required = Requirement(waiting.pop())
+        name = canonicalize_name(required.name)
+        if name not in found and (required.marker is None or required.marker.evaluate({"extra": ""})):
+            found.add(name)
+            waiting += requires(name) or []
+    return found
+
+
+def not_in_the_core() -> list[str]:
+    """Everything importable in this environment that `pip install policysched` would not bring."""
+    core = closure(PROJECT["project"]["dependencies"])
+    return sorted(
+        package
+        for package, distributions in packages_distributions().items()
+        if package != "policysched" and core.isdisjoint(map(canonicalize_name, distributions))
+    )
+
+
+def run_with_the_core_alone(*arguments: str) -> subprocess.CompletedProcess[str]:
+    script = (
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.partition('.')[0] in {not_in_the_core()!r}:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+        "from policysched.cli import main\n"
+        f"main({list(arguments)!r})"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_the_core_is_small() -> None:
+    try:
+        core = closure(PROJECT["project"]["dependencies"])
+    except PackageNotFoundError as error:
+        pytest.fail(f"not installed: {error}")
+
+    assert {"lark", "click"} <= core
+    assert {"numpy", "aiohttp", "kubernetes", "cryptography", "cel-expr-python"}.isdisjoint(core)
+    assert {"numpy", "aiohttp", "kubernetes", "rich"} <= set(not_in_the_core())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "lint policies deploy",
+        "lint --output-format sarif policies/riya.policy",
+        "fmt --check policies",
+        "rule PS201",
+        "completion bash",
+        "version",
+        "--help",
+    ],
+)
+def test_a_command_of_the_core_needs_no_extra(arguments: str) -> None:
+    done = run_with_the_core_alone(*arguments.split())
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_import_config_needs_no_extra(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles: []\n"
+    )
+
+    done = run_with_the_core_alone("import-config", str(file))
+
+    assert "include kube_default" in done.stdout
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("run --policies a/b", "run needs aiohttp, which is not installed: pip install 'policysched[run]'"),
+        ("sandbox", "sandbox needs jsonpatch, which is not installed: pip install 'policysched[run]'"),
+        (
+            "show policies/riya.policy",
+            "show needs numpy, which is not installed: pip install 'policysched[offline]'",
+        ),
+        (
+            "lint --config deploy/settings.yaml policies/riya.policy",
+            "lint needs aiohttp, which is not installed: pip install 'policysched[offline]'",
+        ),
+    ],
+)
+def test_another_command_says_what_to_install(arguments: str, message: str) -> None:
+    done = run_with_the_core_alone(*arguments.split())
+
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"policysched: {message}\n")
+
+
+def test_every_requirement_of_a_message_is_an_extra() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+
+    assert {canonicalize_name(Requirement(text).name) for text in extras["offline"]} == {
+        canonicalize_name(package) for package in OFFLINE_PACKAGES
+    }
+    assert "policysched[offline]" in extras["run"]
 
 
 def test_a_package_without_its_grammar_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,7 +159,7 @@ def test_each_attack_names_the_test_that_shows_its_outcome() -> None:
     ]
 
     assert len(rows) > 10
-    assert [row for row in rows if not TEST.search(row)] == []
+    assert [row for row in rows if not TEST.search(row) and "not mended" not in row] == []
 
 
 @pytest.mark.parametrize("folder", ["deploy", "deploy/extender"])

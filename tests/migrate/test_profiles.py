@@ -1,17 +1,22 @@
 """KubeSchedulerConfiguration: from profiles to policies."""
 
+import re
+
 import pytest
 
 from policysched.builtins.registry import BUILTINS
 from policysched.config.settings import read_settings
 from policysched.lang.ir import program as p
+from policysched.migrate.alternatives import _KNOWN_ALTERNATIVES
 from policysched.migrate.importer import ImportResult
 from policysched.policy_files.source_set import UnusableFile
+from tests.house.docs import ROOT
 from tests.migrate.helpers import (
     builtin_filters,
     config,
     filters_of,
     imported,
+    notes_of_the_file,
     of_the_file,
     only,
     params_of,
@@ -48,8 +53,8 @@ def test_the_default_configuration_is_kube_default_with_a_note_on_the_scheduler_
         "\n"
         "preemption { victims = any }\n"
     )
-    assert of_the_file(done.not_imported) == []
-    assert done.notes == []
+    assert done.not_imported == []
+    assert notes_of_the_file(done) == []
 
 
 def test_a_policy_can_be_called_otherwise_than_the_scheduler() -> None:
@@ -365,7 +370,8 @@ def test_the_least_and_most_allocated_plugins_of_v1beta1_are_strategies() -> Non
         )
     )
 
-    assert "plugin NodePreferAvoidPods" in [what for *_, what in of_the_file(usual.not_imported)]
+    assert "plugin NodePreferAvoidPods" in notes_of_the_file(usual)
+    assert usual.not_imported == []
     assert weights_of(program_of("web", only(usual)))["node_resources_fit"] == 1
     assert params_of(program_of("web", only(packed)), "node_resources_fit")["strategy"] == "most_allocated"
     assert weights_of(program_of("web", only(packed)))["node_resources_fit"] == 9
@@ -407,6 +413,7 @@ def test_network_traffic_is_listed_with_its_replacement() -> None:
         ),
     ]
     assert "a `metric` with a rate of node_network_receive_bytes_total" in done.not_imported[0].why
+    assert "policies/network-traffic.policy" in done.not_imported[0].why
 
 
 RIYA = """\
@@ -445,10 +452,10 @@ def test_riyas_config_map_is_read_with_places_of_its_file() -> None:
     assert list(done.policies) == ["riya-scheduler"]
     assert done.settings == {"leader_election": {"lease": "kube-system/riya-scheduler"}}
     not_imported = of_the_file(done.not_imported)
-    assert (24, 7, "plugins.pluginConfig", "this field") in not_imported
+    assert (24, 7, "plugins.pluginConfig", "this field") in of_the_file(done.notes)
     assert (18, 11, "plugins.queueSort.enabled[0]", "plugin riya (queueSort, preFilter)") in not_imported
     (why,) = [item.why for item in done.not_imported if item.what.startswith("plugin riya")]
-    assert "`queue by`" in why and "`gang by`" in why
+    assert "`queue by`" in why and "policies/riya.policy" in why
 
 
 def test_yodas_plugin_is_listed_once_for_all_its_extension_points() -> None:
@@ -461,7 +468,7 @@ def test_yodas_plugin_is_listed_once_for_all_its_extension_points() -> None:
 
     (item,) = of_the_file(done.not_imported)
     assert item[3] == "plugin yoda (filter, preScore, score, weight 300)"
-    assert "custom resource Scv cannot be read" in done.not_imported[0].why
+    assert "policies/yoda-scv.policy" in done.not_imported[0].why
 
 
 def test_an_unknown_plugin_gets_a_hint_for_its_extension_point() -> None:
@@ -551,7 +558,7 @@ def test_unsupported_extender_fields_are_listed_at_their_places() -> None:
         "extenders[3].tlsConfig.caData",
     }
     hints = {note.where: note.why for note in done.notes}
-    assert "congestion-factor" in hints["extenders[1]"]
+    assert "policies/congestion.policy" in hints["extenders[1]"]
 
 
 @pytest.mark.parametrize(
@@ -568,19 +575,70 @@ def test_an_extender_that_kube_scheduler_rejects_is_rejected_at_its_place(more: 
         imported(config(f"extenders:\n- filterVerb: f\n  {more}\n"))
 
 
-def test_an_unsupported_plugin_is_listed_once_where_it_is_enabled(
+def test_a_plugin_without_a_rule_is_listed_where_it_is_enabled() -> None:
+    done = imported(plugins("    permit: {enabled: [{name: GangScheduling}]}\n"))
+
+    assert [
+        (item.where, item.what) for item in done.not_imported if item.what == "plugin GangScheduling"
+    ] != []
+
+
+def test_what_this_version_lacks_of_the_defaults_is_one_note_and_nothing_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lacking = {"VolumeZone": ["not supported by this version: claims"]}
+    lacking = {"VolumeZone": ["claims", "zones"], "NodeName": ["names"]}
     monkeypatch.setattr("policysched.migrate.profile.limitations", lambda plugin: lacking.get(plugin, []))
 
     two_profiles = imported(config("profiles: [{schedulerName: a}, {schedulerName: b}]\n"))
-    off = imported(plugins("    multiPoint: {disabled: [{name: VolumeZone}]}\n"))
+    off = imported(plugins("    multiPoint: {disabled: [{name: VolumeZone}, {name: NodeName}]}\n"))
 
-    assert [(item.where, item.what, item.why) for item in two_profiles.not_imported] == [
-        ("profiles", "plugin VolumeZone", "not supported by this version: claims")
+    assert two_profiles.not_imported == []
+    assert [(item.where, item.what) for item in two_profiles.notes] == [
+        ("profiles", "3 features of pods (NodeName, VolumeZone)")
     ]
-    assert [item for item in off.not_imported if "not covered" in item.why] == []
+    assert off.notes == []
+
+
+# ── manifests ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_other_objects_of_a_manifest_are_skipped() -> None:
+    around = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: riya-sa}\n---\n"
+    after = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: riya-scheduler}\n"
+
+    done = imported(around + RIYA + after)
+
+    assert list(done.policies) == ["riya-scheduler"]
+    assert [item.line for item in done.not_imported] == [
+        item.line + 4 for item in imported(RIYA).not_imported
+    ]
+
+
+def test_a_list_of_objects_as_kubectl_prints_it_is_read() -> None:
+    listed = "apiVersion: v1\nkind: List\nitems:\n- kind: Secret\n- " + RIYA.replace("\n", "\n  ").rstrip(" ")
+
+    done = imported(listed)
+
+    assert list(done.policies) == ["riya-scheduler"]
+    assert {item.line for item in done.not_imported} == {
+        item.line + 4 for item in imported(RIYA).not_imported
+    }
+
+
+def test_a_manifest_without_a_configuration_says_what_it_has() -> None:
+    with pytest.raises(UnusableFile) as caught:
+        imported("kind: ServiceAccount\n---\nkind: Deployment\n---\nkind: Deployment\n")
+
+    assert str(caught.value) == (
+        "scheduler.yaml: contains no configuration; its 3 objects are of kind ServiceAccount, Deployment"
+    )
+
+
+@pytest.mark.parametrize("plugin", sorted(_KNOWN_ALTERNATIVES))
+def test_a_policy_or_page_that_an_alternative_names_exists(plugin: str) -> None:
+    named = re.findall(r"\b(?:policies|docs)/[\w./-]+\.(?:policy|md)", _KNOWN_ALTERNATIVES[plugin])
+
+    assert [path for path in named if not (ROOT / path).is_file()] == []
 
 
 # ── process-wide settings ──────────────────────────────────────────────────────────────────────────────────────────
@@ -613,7 +671,10 @@ def test_leader_election_and_back_off_are_settings() -> None:
         "scheduling": {"backoff_initial_s": 2, "backoff_max_s": 60},
         **ALLOWED,
     }
-    assert [note.where for note in done.notes] == ["percentageOfNodesToScore", "clientConnection.qps"]
+    assert [where for *_, where, _ in of_the_file(done.notes)] == [
+        "percentageOfNodesToScore",
+        "clientConnection.qps",
+    ]
 
 
 def test_the_lease_of_kube_scheduler_itself_is_not_taken() -> None:
@@ -623,7 +684,7 @@ def test_the_lease_of_kube_scheduler_itself_is_not_taken() -> None:
     off = imported(config("leaderElection: {leaderElect: false}\n"))
 
     assert done.settings == ALLOWED
-    assert ["kube-scheduler's Lease" in note.why for note in done.notes] == [True]
+    assert notes_of_the_file(done) == ["kube-system/kube-scheduler"]
     assert off.settings == {"leader_election": {"enabled": False}, **ALLOWED}
 
 
@@ -740,7 +801,7 @@ def test_a_null_field_is_absent_and_a_date_is_a_string() -> None:
 
     assert list(done.policies) == ["2026-01-01"]
     assert of_the_file(done.not_imported) == []
-    assert [note.what for note in done.notes] == ["arguments of Other (a)"]
+    assert notes_of_the_file(done) == ["arguments of Other (a)"]
 
 
 def test_a_rename_of_nothing_is_refused() -> None:

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import assert_never
 from zoneinfo import ZoneInfo
 
-from policysched.cluster.samples import ALL_NODES
+from policysched.cluster.samples import ALL_NODES, DecayingStateRow
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.ir.distributions import beta_cdf, normal_cdf
@@ -255,7 +255,8 @@ def _count_pods(expr: e.CountPodsOnNode, context: ExpressionContext) -> Value:
 
 
 def _state(expr: e.StateRef, context: ExpressionContext) -> Value:
-    """The value that was fed under the pod's key on this node, or `start`."""
+    """The value that was fed under the pod's key on this node, or `start`. Of a decaying one what is left: half of the
+    difference from `start` after one half-life, in 64 steps for each, none after 20."""
     key = value(expr.key, context)
     if key is MISSING:
         return MISSING
@@ -265,7 +266,18 @@ def _state(expr: e.StateRef, context: ExpressionContext) -> Value:
     node = ALL_NODES if expr.is_cluster_wide else context.node.name
     table = context.samples.get(expr.name)
     row = None if table is None else table.state_rows.get(key)
-    return expr.start if row is None else row.values.get(node, expr.start)
+    if row is None:
+        return expr.start
+    if not isinstance(row, DecayingStateRow):
+        return row.values.get(node, expr.start)
+    if node not in row.timed_values:
+        return expr.start
+    fed, fed_ns = row.timed_values[node]
+    step_ns = row.decay.half_life_ns // 64
+    steps = max(0, context.now_ns // step_ns - fed_ns // step_ns)
+    if steps >= 20 * 64:
+        return row.decay.start
+    return fed if steps == 0 else row.decay.start + (fed - row.decay.start) * math.exp2(-steps / 64)
 
 
 def _pod_total(expr: e.PodTotal, context: ExpressionContext) -> Value:

@@ -49,6 +49,40 @@ def quota_use(
     )
 
 
+def dominant_share(program: Program, quota: str, pod: Pod, cache: ClusterCache) -> float:
+    """The largest part of its amounts that the pod's entity uses of the quota."""
+    spec, placed = program.quotas[quota], _placed_pods(program, cache)
+    path = quota_path(program, spec, pod, cache.namespaces.get(pod.namespace))
+    limits = next((row.limits for row in spec.rows if row.path == path), spec.others)
+    shares = [0.0]
+    for limit in limits:
+        used = quota_use(program, spec, path, limit.resource, placed)
+        if used:
+            shares.append(used / limit.amount if limit.amount else 1e9)
+    return max(shares)
+
+
+def borrows(program: Program, spec: QuotaSpec, path: EntityPath, placed: Iterable[PlacedPod]) -> set[str]:
+    """The resources of which the entity uses more than its amount."""
+    limits = next((row.limits for row in spec.rows if row.path == path), spec.others)
+    return {
+        limit.resource
+        for limit in limits
+        if quota_use(program, spec, path, limit.resource, placed) > limit.amount
+    }
+
+
+def is_entitled(program: Program, placed: Iterable[PlacedPod], pod: Pod, namespace: Namespace | None) -> bool:
+    """Whether each entity of the pod stays within its amounts with it."""
+    after = [*placed, (pod, namespace)]
+    return not any(
+        resource
+        for spec in program.quotas.values()
+        for resource in borrows(program, spec, quota_path(program, spec, pod, namespace), after)
+        if quota_request(program, resource, pod, namespace)
+    )
+
+
 def quotas_admit(
     program: Program, placed: Iterable[PlacedPod], pod: Pod, namespace: Namespace | None
 ) -> bool:
@@ -73,12 +107,16 @@ def quotas_admit_in(program: Program, pod: Pod, cache: ClusterCache) -> bool:
     """The same beside the placed pods of the policy in this cluster."""
     if not program.quotas:
         return True
-    placed = [
+    placed = [(other, namespace) for other, namespace in _placed_pods(program, cache) if other.uid != pod.uid]
+    return quotas_admit(program, placed, pod, cache.namespaces.get(pod.namespace))
+
+
+def _placed_pods(program: Program, cache: ClusterCache) -> list[PlacedPod]:
+    return [
         (placement.pod, cache.namespaces.get(placement.pod.namespace))
         for placement in cache.ledger.placements
-        if placement.pod.scheduler == program.name and placement.pod.uid != pod.uid
+        if placement.pod.scheduler == program.name
     ]
-    return quotas_admit(program, placed, pod, cache.namespaces.get(pod.namespace))
 
 
 def _within(

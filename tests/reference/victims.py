@@ -14,6 +14,7 @@ from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.scheduler.authority import VictimCeiling
 from tests.reference.context import pod_context
 from tests.reference.expressions import value
+from tests.reference.values import MISSING
 
 
 def selected_by_policy(
@@ -35,6 +36,29 @@ def selected_by_policy(
         context = pod_context(program, preemptor, namespace, now_ns=now_ns, facts=facts, cache=cache)
         return value(clause.victims, replace(context, victim=victim)) is True
     return clause.mode == "any" or (clause.mode == "own" and victim.scheduler == preemptor.scheduler)
+
+
+def goes_first(
+    program: Program,
+    preemptor: Pod,
+    namespace: Namespace | None,
+    one: Pod,
+    other: Pod,
+    *,
+    facts: QueuedPodInfo,
+    now_ns: int,
+) -> bool:
+    """Whether the policy's `order` puts the victim `one` before `other`: by the first key in which they differ. A missing
+    value goes last."""
+    context = pod_context(program, preemptor, namespace, now_ns=now_ns, facts=facts, cache=None)
+    for key in program.preemption.order:
+        of_one, of_other = (value(key.value, replace(context, victim=victim)) for victim in (one, other))
+        if of_one == of_other:
+            continue
+        if of_one is MISSING or of_other is MISSING:
+            return of_other is MISSING
+        return of_one > of_other if key.descending else of_one < of_other  # type: ignore[operator]
+    return False
 
 
 def protected_by_settings(ceiling: VictimCeiling, victim: Pod, namespace: Namespace | None) -> bool:

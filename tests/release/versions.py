@@ -20,14 +20,18 @@ def version_problems(version: str, changelog: str, tag: str | None) -> list[str]
 
 
 def lock_problems(project: str, lock: str) -> list[str]:
-    """What `requirements.lock` lacks of the dependencies in `pyproject.toml`."""
+    """What `requirements.lock` lacks of the dependencies in `pyproject.toml`, with those of the extra `run`."""
     pinned = {
         canonicalize_name(name): version
         for name, version in re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", lock, re.MULTILINE)
     }
     problems = []
-    for text in tomllib.loads(project)["project"]["dependencies"]:
+    described = tomllib.loads(project)["project"]
+    extras = described["optional-dependencies"]
+    for text in (*described["dependencies"], *extras["offline"], *extras["run"]):
         required = Requirement(text)
+        if required.name == described["name"]:  # one extra includes another
+            continue
         version = pinned.get(canonicalize_name(required.name))
         if version is None:
             problems.append(f"requirements.lock lacks {required.name}; run `make lock`")

@@ -38,6 +38,7 @@ from tests.evaluate.clusters import Scene, scenes
 from tests.inline import run_to_completion
 from tests.reference import evaluate
 from tests.reference.checked import program
+from tests.reference.victims import goes_first
 
 DEFAULT = program("include kube_default", "preemption { victims = any }")
 OF_NODES = program("filter node_ports", "filter node_resources_fit", "preemption { victims = any }")
@@ -53,6 +54,11 @@ ROOMY = program(
     "preemption { victims = any }",
 )
 
+ORDERED = program(
+    "filter node_ports",
+    "filter node_resources_fit",
+    'preemption { victims = any  order = [victim.labels["pool"] desc, victim.requests.cpu, victim.priority desc] }',
+)
 Scenes = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 HUNT = settings(Scenes, derandomize=True, database=None, max_examples=2500, phases=[Phase.generate])
 """A planted bug is found: the search ends at the first example, without shrinking it."""
@@ -74,6 +80,7 @@ def searched(
         lambda uid: cache.pods[uid].started_ns,
         (),
         len(cache.nodes),
+        order=compiled.victim_order(pod, cache.namespaces.get(pod.namespace), scene.facts, scene.now_ns),
     )
     return run_to_completion(find_candidates(dry_run, allowed, cluster)), dry_run.potential_nodes, allowed
 
@@ -190,6 +197,33 @@ def check_victims_are_minimal(by: Program, scene: Scene) -> int:
     return sum(len(candidate.victims) for candidate in outcome.candidates)
 
 
+def test_a_victim_goes_only_where_those_before_it_in_the_order_are_too_few() -> None:
+    """For resources and ports, as above."""
+    check_scenes(ORDERED, check_order)
+
+
+def check_order(by: Program, scene: Scene) -> int:
+    preemptor = stuck(scene, by)
+    if preemptor is None:
+        return 0
+    outcome, _, allowed = searched(scene, by, preemptor)
+    namespace = scene.cache.namespaces.get(preemptor.namespace)
+    for candidate in outcome.candidates:
+        evictable = [
+            other for other in scene.cache.ledger.usage(candidate.node).pods.values() if allowed(other)
+        ]
+        for victim in candidate.victims:
+            gone = {other.uid for other in candidate.victims} | {
+                other.uid
+                for other in evictable
+                if goes_first(by, preemptor, namespace, other, victim, facts=scene.facts, now_ns=scene.now_ns)
+            }
+            assert candidate.node not in judged(scene, by, preemptor, gone - {victim.uid}).feasible, (
+                f"{victim.full_name} went before others"
+            )
+    return sum(len(candidate.victims) for candidate in outcome.candidates)
+
+
 @pytest.mark.parametrize("by", [DEFAULT, CHOOSY, OWN], ids=["default", "choosy", "own"])
 def test_every_node_that_evictions_could_help_is_a_candidate_and_the_others_are_counted_by_reason(
     by: Program,
@@ -224,7 +258,9 @@ def check_all_candidates_found(by: Program, scene: Scene) -> int:
     return len(explanation.rejections)
 
 
-@pytest.mark.parametrize("by", [OF_NODES, ROOMY], ids=["of nodes", "with a rule of its own"])
+@pytest.mark.parametrize(
+    "by", [OF_NODES, ROOMY, ORDERED], ids=["of nodes", "with a rule of its own", "with an order"]
+)
 def test_best_candidate_is_found_without_evaluating_every_node(by: Program) -> None:
     checked = 0
 
@@ -258,8 +294,15 @@ def check_best_candidate(by: Program, scene: Scene, started: list[int | None]) -
     budget = DisruptionBudget(
         "default", "b", LabelSelector((SelectorRequirement("app", "Exists", ()),)), 0, frozenset()
     )
+    order = compiled.victim_order(
+        preemptor, cache.namespaces.get(preemptor.namespace), scene.facts, scene.now_ns
+    )
     cluster = PreemptionInputs(
-        lambda node: cache.ledger.usage(node).pods.values(), times.get, (budget,), len(cache.nodes)
+        lambda node: cache.ledger.usage(node).pods.values(),
+        times.get,
+        (budget,),
+        len(cache.nodes),
+        order=order,
     )
 
     def fresh() -> plan.DryRun:
@@ -277,10 +320,11 @@ def check_best_candidate(by: Program, scene: Scene, started: list[int | None]) -
     for candidate in every.candidates:
         (missing,) = dry_run.shortfalls([candidate.node])
         pods = sorted_by_importance(
-            [pod for pod in cluster.pods_on(candidate.node) if allowed(pod)], cluster.started_ns
+            [pod for pod in cluster.pods_on(candidate.node) if allowed(pod)], cluster.started_ns, order
         )
-        bound = disruption_lower_bound(pods, missing, cluster.started_ns)
-        assert all(low <= real for low, real in zip(bound[:4], candidate.disruption[:4], strict=True))
+        bound = disruption_lower_bound(pods, missing, cluster.started_ns, order)
+        parts = list(zip(bound, candidate.disruption, strict=True))
+        assert all(low <= real for low, real in parts[:-1])
         assert bound <= candidate.disruption
     return len(every.candidates)
 
@@ -317,7 +361,7 @@ def test_planted_lower_bound_that_is_too_high_is_detected(
     ("part", "planted", "check"),
     [
         ("_remove_pods", lambda *_: None, check_all_candidates_found),
-        ("sorted_by_importance", lambda pods, _: list(pods)[:1], check_all_candidates_found),
+        ("sorted_by_importance", lambda pods, *_: list(pods)[:1], check_all_candidates_found),
         ("Candidate", lambda node, pods, *more: Candidate(node, pods[1:], *more), check_pod_fits),
     ],
     ids=["no pod is removed", "only one pod is removed", "one pod is forgotten"],
@@ -357,3 +401,18 @@ def test_the_six_steps_of_choosing_a_node(better: Candidate, worse: Candidate) -
     in_order = sorted([better, worse], key=lambda candidate: candidate.node)
 
     assert least_disruptive(in_order) is better
+
+
+def test_ignoring_the_order_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = searching.reprieve_order
+    monkeypatch.setattr(
+        searching, "reprieve_order", lambda pods, gang_of, budgets, _: right(pods, gang_of, budgets)
+    )
+
+    @given(scene=scenes(placed_max=10))
+    @HUNT
+    def search(scene: Scene) -> None:
+        check_order(ORDERED, scene)
+
+    with pytest.raises(AssertionError):
+        search()

@@ -146,7 +146,7 @@ def always_the_first(seed: int) -> list[str]:
             case _:
                 rig.observe(placed(pod(f"q{step}", namespace=space, cpu=str(dice.randint(1, 9))), "a"))
         program = core.policies.running["test"].program
-        waiting = [entry for entry in core.queue._active.get("test", ()) if isinstance(entry, PendingPod)]
+        waiting = [entry for entry in core.queue._active.of_policy("test") if isinstance(entry, PendingPod)]
         if waiting and dice.random() < 0.6:
             first = min(
                 waiting,

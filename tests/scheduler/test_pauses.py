@@ -8,7 +8,6 @@ import pytest
 from policysched.model.identifiers import PodUid
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
-from policysched.scheduler import attempt_runner
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.gangs.pause import Pause
@@ -27,17 +26,15 @@ IN_A_RACK = GANG.format(more=' topology = "rack"') + "preemption never\n"
 NEVER = 10**9
 
 
-@pytest.fixture(autouse=True)
-def pieces_of_one_member(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt_runner, "PIECE_COST_BY_MEMBER", 0)
-
-
 def rig(
     *things: object, policies: dict[str, str] | None = None, piece: int = 1, head_start: int = NEVER
 ) -> Rig:
     """Each member of a gang is a step, and `piece` of them a piece."""
     limits = SchedulerLimits(
-        attempt_step_cost_max=1, gang_piece_cost_max=piece, gang_head_start_cost=head_start
+        attempt_step_cost_max=1,
+        gang_piece_cost_max=piece,
+        gang_piece_cost_by_member=0,
+        gang_head_start_cost=head_start,
     )
     return Rig(policies or POLICIES, *things, limits=limits)  # type: ignore[arg-type]
 

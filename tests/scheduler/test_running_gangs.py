@@ -267,7 +267,11 @@ def test_victims_are_whole_gangs_or_leave_the_minimum(by: Program) -> None:
 @pytest.mark.parametrize(
     ("owner", "part", "planted"),
     [
-        (searching, "reprieve_order", lambda pods, _, budgets: honest_order(pods, no_gang, budgets)),
+        (
+            searching,
+            "reprieve_order",
+            lambda pods, _, budgets, order: honest_order(pods, no_gang, budgets, order),
+        ),
         (EvictablePods, "_may_go_whole", lambda *_: True),
         (searching._VictimSelection, "can_reprieve", lambda self, index: index < len(self.units)),
     ],

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from policysched.cluster.samples import ALL_NODES
+from policysched.evaluate.rules.specialized_rules import Activation
 from policysched.model.pod_status import ContainerEvent, ObservedPod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
@@ -46,7 +47,13 @@ def shown(name: str, on: str, *moments: ContainerEvent, app: str = "web") -> Obs
 
 def values(rig: Rig, state: str = "reward") -> dict[tuple[str, str], float]:
     table = rig.scheduler.samples("test")[state].state_rows
-    return {(key, name): value for key, row in table.items() for name, value in row.values.items()}
+    return {
+        (key, name): value for key, row in table.items() for name, value in row.at(rig.now_ns).values.items()
+    }
+
+
+def attempt_count(rig: Rig) -> int:
+    return sum(rig.scheduler.counters.attempts.values())
 
 
 def test_each_run_of_a_container_updates_the_value_once() -> None:
@@ -342,3 +349,110 @@ def test_a_saved_key_that_is_too_long_is_dropped() -> None:
     rig.apply_policies(policy())
 
     assert values(rig) == {("web", "a"): 0.2}
+
+
+DECAYING = """\
+policy test version 1
+filter node_resources_fit
+state reward: float {
+  key = pod.labels["app"] else pod.name
+  value = if container.exit_code == 0 then 1.0 else 0.0
+  keep = 0%
+  start = 1.0
+  half_life = 30m
+  most = 3
+}
+filter trusted require reward >= 0.5
+preemption never
+"""
+MINUTE_NS = 60 * SECOND_NS
+
+
+def test_a_node_that_was_avoided_is_tried_again_after_its_half_life() -> None:
+    rig = Rig(DECAYING, node("a"))
+    rig.observe(shown("p", "a", ended("run-1")))
+    rig.observe(pod("next", labels={"app": "web"}))
+    rig.settle()
+    refused = rig.pending_message("next")
+
+    rig.pass_time(29 * 60)
+    before = dict(rig.placements())
+    rig.pass_time(2 * 60)
+
+    assert refused == "0/1 nodes are available: 1 node(s) didn't satisfy rule trusted."
+    assert "next" not in before
+    assert rig.placements().get("next") == "a"
+
+
+def test_a_waiting_pod_is_evaluated_at_most_64_times_per_half_life_and_not_for_ever() -> None:
+    rig = Rig(DECAYING.replace("reward >= 0.5", "reward >= 1.5"), node("a"))
+    rig.observe(shown("p", "a", ended("run-1")))
+    rig.observe(pod("next", labels={"app": "web"}))
+    rig.settle()
+    attempts = [attempt_count(rig)]
+
+    for seconds in (30 * 60, 20 * 30 * 60, 30 * 60):
+        rig.pass_time(seconds)
+        attempts.append(attempt_count(rig))
+
+    assert 0 < attempts[1] - attempts[0] <= 65
+    assert attempts[3] == attempts[2], "after 20 half-lives nothing changes any more"
+
+
+def test_a_decayed_value_is_what_an_update_adds_to() -> None:
+    rig = Rig(DECAYING.replace("keep = 0%", "keep = 50%"), node("a"))
+    rig.observe(shown("p", "a", ended("run-1")))
+    at_once = values(rig)
+    rig.pass_time(30 * 60)
+    after_one = values(rig)
+    rig.observe(shown("q", "a", ended("run-1", at_s=30 * 60)))
+    updated = values(rig)
+    rig.pass_time(30 * 60)
+
+    assert at_once == {("web", "a"): 0.5}
+    assert after_one == {("web", "a"): 0.75}
+    assert updated == {("web", "a"): 0.375}
+    assert values(rig) == {("web", "a"): 1 - 0.625 / 2}
+
+
+def test_a_late_event_does_not_make_a_value_older() -> None:
+    rig = Rig(DECAYING, node("a"))
+    rig.pass_time(3600)
+
+    rig.observe(shown("p", "a", ended("run-1", at_s=3600)), shown("q", "a", ended("run-1", at_s=1)))
+
+    assert values(rig) == {("web", "a"): 0.0}
+
+
+def test_a_saved_value_decays_from_its_update_and_is_forgotten_at_its_start() -> None:
+    before = Rig(DECAYING, node("a"))
+    before.observe(shown("p", "a", ended("run-1")))
+    before.pass_time(60)
+    (saved,) = before.of(c.SavePolicyStates)
+    after = Rig(None, synced=False)
+    after.now_ns = START_NS + 30 * MINUTE_NS
+    after.handle(e.SavedPolicyStatesLoaded(saved.texts))
+    after.apply_policies(DECAYING)
+    after.handle(e.Synced())
+    restored = values(after)
+
+    after.pass_time(20 * 30 * 60)
+    after.observe(node("b"), shown("q", "b", ended("run-1", at_s=20 * 30 * 60)))
+    after.pass_time(60)
+
+    assert restored == {("web", "a"): 0.5}
+    assert values(after).keys() == {("web", "b")}
+
+
+def test_restoring_a_value_as_if_it_were_new_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy_states, "state_entry", lambda values: (values[0], values[1], values[2]))
+
+    with pytest.raises(AssertionError):
+        test_a_saved_value_decays_from_its_update_and_is_forgotten_at_its_start()
+
+
+def test_rows_that_do_not_say_when_they_change_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Activation, "state_changes_ns", lambda _: [])
+
+    with pytest.raises(AssertionError):
+        test_a_node_that_was_avoided_is_tried_again_after_its_half_life()

@@ -112,7 +112,7 @@ class Churn:
         """Create the initial cluster."""
         self._local.create("namespaces", "", {"metadata": {"name": "team-a", "labels": {"tier": "gold"}}})
         first = self._random.random() < 0.6
-        self._write_policies(
+        self.write_policies(
             {key: texts[0] if first else self._random.choice(texts) for key, texts in self._good.items()}
         )
         self._storage.create_classes()
@@ -126,13 +126,13 @@ class Churn:
 
     def restore_policies(self) -> None:
         """Restore a valid text for every policy: its own, or a random one."""
-        data = self._policies()
-        wanted = {
+        data = self.policies()
+        wanted = data | {
             key: data[key] if data.get(key) in texts else self._random.choice(texts)
             for key, texts in self._good.items()
         }
         self._log("the policies are put in order")
-        self._write_policies(wanted)
+        self.write_policies(wanted)
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -326,17 +326,17 @@ class Churn:
     def edit_policy(self) -> None:
         key = self._random.choice(sorted(self._good))
         self._log(f"{key} is edited")
-        self._write_policies({**self._policies(), key: self._random.choice(self._good[key])})
+        self.write_policies({**self.policies(), key: self._random.choice(self._good[key])})
 
     def break_policy(self) -> None:
         key = self._random.choice(sorted(self._bad))
         self._log(f"{key} is broken")
-        self._write_policies({**self._policies(), key: self._random.choice(self._bad[key])})
+        self.write_policies({**self.policies(), key: self._random.choice(self._bad[key])})
 
     def delete_policy(self) -> None:
         key = self._random.choice(sorted(self._good))
         self._log(f"{key} is deleted")
-        self._write_policies({name: text for name, text in self._policies().items() if name != key})
+        self.write_policies({name: text for name, text in self.policies().items() if name != key})
 
     def delete_config_map(self) -> None:
         config_map = self._local.get("configmaps", *self._config_map)
@@ -349,11 +349,11 @@ class Churn:
         self._server.compact_history()
         self._server.cut_watches()
 
-    def _policies(self) -> dict[str, str]:
+    def policies(self) -> dict[str, str]:
         config_map = self._local.get("configmaps", *self._config_map)
         return dict((config_map or {}).get("data") or {})
 
-    def _write_policies(self, data: Mapping[str, str]) -> None:
+    def write_policies(self, data: Mapping[str, str]) -> None:
         namespace, name = self._config_map
         config_map = self._local.get("configmaps", namespace, name)
         if config_map is None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from random import Random
 
 from policysched.sandbox.faults import FaultRates
+from tests.simulation.churn_teams import TeamProfile
 from tests.simulation.server_faults import HostileProfile
 
 LATENCY_MAX_S = 1.7
@@ -86,6 +87,8 @@ class FaultProfile:
     """Nodes so small that freed capacity is used at once."""
     hostile: HostileProfile | None = None
     """Drawn apart, so that seeds without these faults stay what they were."""
+    teams: TeamProfile | None = None
+    """Quotas, PodGroups, refused binds of gang members and pauses in attempts, drawn apart too."""
 
 
 def draw_fault_profile(random: Random) -> FaultProfile:

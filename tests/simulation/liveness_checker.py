@@ -9,11 +9,14 @@ from typing import Any
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.cache_differences import find_cache_differences
+from policysched.cluster.pod_groups import PodGroups
 from policysched.kube.decode import core_objects, devices, storage
-from policysched.lang.ir.program import GangMode, OnTimeout, Program
+from policysched.kube.decode.pod_groups import decode_pod_group
+from policysched.lang.ir.program import GangMode, OnBindFailure, OnTimeout, Program
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.devices import DeviceKind
 from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pod_groups import PodGroupApi
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.model.workloads import PodSetKind
@@ -21,8 +24,15 @@ from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.scheduler import Scheduler
 from tests.reference import GangTerms, evaluate, gang_terms, order_key, select_node
-from tests.reference.quota import quotas_admit_in
-from tests.simulation.churn import UNKNOWN_SCHEDULER
+from tests.reference.quota import (
+    PlacedPod,
+    borrows,
+    is_entitled,
+    quota_path,
+    quota_request,
+    quotas_admit_in,
+)
+from tests.simulation.churn import PROTECTED_LABEL, UNKNOWN_SCHEDULER
 from tests.simulation.safety_checker import GANG_FAILED_MESSAGE, GangKey, scheduled_condition
 
 Json = dict[str, Any]
@@ -38,6 +48,8 @@ _STORAGE = {
     "persistentvolumeclaims": "PersistentVolumeClaim",
     "storageclasses": "StorageClass",
 }
+_GROUP_API: PodGroupApi = "scheduling.k8s.io"
+_GROUP_VERSION = "v1beta1"
 _DEVICES: dict[str, DeviceKind] = {
     "resourceclaims": "ResourceClaim",
     "resourceslices": "ResourceSlice",
@@ -48,7 +60,7 @@ _DEVICES: dict[str, DeviceKind] = {
 class LivenessChecker:
     """One check of the server and of the leading scheduler. `problems` returns a message for each
     violation. `expected` are the hashes of the ConfigMap's policies; `disturbed` the gangs that
-    lost members or binds after they were placed. `vetoes` tells whether an extender rejects a node
+    lost members or binds after they were placed; `refused` those with a refused bind. `vetoes` tells whether an extender rejects a node
     for a pod's UID.
     """
 
@@ -60,18 +72,21 @@ class LivenessChecker:
         now_ns: int,
         expected: Mapping[str, str],
         disturbed: Iterable[GangKey],
+        refused: Iterable[GangKey] = (),
         vetoes: Callable[[str, str], bool],
     ) -> None:
-        self._local = LocalClient(server)
+        self._server, self._local = server, LocalClient(server)
         self._scheduler = scheduler
         self._core = scheduler._core
         self._now_ns = now_ns
         self._expected_hashes = expected
         self._disturbed = frozenset(disturbed)
+        self._refused = frozenset(refused)
         self._vetoes = vetoes
         self._programs = scheduler.programs()
         self._objects = list(self._local.list("pods"))
-        self._pods = [core_objects.decode_pod(obj) for obj in self._objects]
+        self._groups = self._groups_from_server()
+        self._pods = [self._groups.attach(core_objects.decode_pod(obj)) for obj in self._objects]
         self._failed_gang_pods = {
             obj["metadata"]["uid"]
             for obj in self._objects
@@ -138,6 +153,19 @@ class LivenessChecker:
             return [f"policies {runs} run, the ConfigMap has {dict(self._expected_hashes)}"]
         return []
 
+    def _groups_from_server(self) -> PodGroups:
+        groups = PodGroups()
+        for obj in self._objects:
+            groups.put_pod(core_objects.decode_pod(obj))
+        if "podgroups" in {kind.plural for kind in self._server.kinds}:
+            groups.set_served(_GROUP_API, _GROUP_VERSION)
+            groups.set_workloads_served(served=True)
+            for obj in self._local.list("podgroups"):
+                groups.put(decode_pod_group(obj, _GROUP_API, _GROUP_VERSION))
+            for obj in self._local.list("workloads"):
+                groups.put_workload(obj["metadata"]["namespace"], obj["metadata"]["name"])
+        return groups
+
     # ── pending pods ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _pending_problems(self) -> list[str]:
@@ -159,6 +187,8 @@ class LivenessChecker:
                 gangs.setdefault((pod.scheduler, *terms.key), []).append((observed, terms))
             elif observed.node is None and (node := self._feasible_node(program, observed, cache)):
                 problems.append(f"{pod.full_name} is pending and the reference finds {node}")
+            elif observed.node is None and program.quotas:
+                problems += self._starving(program, observed, cache)
         for (policy, space, key), members in gangs.items():
             problems += self._gang_problems(self._programs[policy], (policy, space, key), members, cache)
         return problems
@@ -171,6 +201,40 @@ class LivenessChecker:
         if not program.extenders:
             return explanation.selected
         return next((node for node in explanation.feasible if not self._vetoes(observed.pod.uid, node)), None)
+
+    def _starving(self, program: Program, observed: ObservedPod, cache: ClusterCache) -> list[str]:
+        """A pod that stays within its amounts gets back what others borrow: no single pod of a borrower is in its way."""
+        pod, space = observed.pod, cache.namespaces.get(observed.pod.namespace)
+        placed = [
+            (other.pod, cache.namespaces.get(other.pod.namespace))
+            for other in self._pods
+            if other.pod.scheduler == program.name and other.node is not None and not other.finished
+        ]
+        if quotas_admit_in(program, pod, cache) or not is_entitled(program, placed, pod, space):
+            return []
+        for victim, of_victim in placed:
+            fresh = self._cache_from_server()
+            if PROTECTED_LABEL in victim.labels or gang_terms(program, victim, of_victim) is not None:
+                continue
+            if not self._borrows_beside(program, pod, victim, placed):
+                continue
+            fresh.drop_pod(victim.uid)
+            if self._feasible_node(program, observed, fresh):
+                return [
+                    f"{pod.full_name} is entitled to its quota and waits, while {victim.full_name} borrows it"
+                ]
+        return []
+
+    def _borrows_beside(self, program: Program, pod: Pod, victim: Pod, placed: list[PlacedPod]) -> bool:
+        """Whether the victim's entity borrows from the pool that the pod's entity shares with it."""
+        spaces = self._core.cache.namespaces
+        for spec in program.quotas.values():
+            own = quota_path(program, spec, pod, spaces.get(pod.namespace))
+            its = quota_path(program, spec, victim, spaces.get(victim.namespace))
+            borrowed = borrows(program, spec, its, placed) if own[:-1] == its[:-1] and own != its else set()
+            if any(quota_request(program, resource, pod, spaces.get(pod.namespace)) for resource in borrowed):
+                return True
+        return False
 
     def _gang_problems(
         self,
@@ -192,7 +256,9 @@ class LivenessChecker:
         vacancies = max(min(given), minimum) - len(placed) if given else len(due)
         in_part = bool(counted) and counted[0].on_timeout is OnTimeout.BEST_EFFORT
         whole = counted and counted[0].mode is GangMode.WHOLE and not in_part
-        if whole and 0 < len(placed) < minimum and gang not in self._disturbed:
+        keeps = program.gang is not None and program.gang.on_bind_failure is OnBindFailure.KEEP
+        refused = keeps and gang in self._refused
+        if whole and 0 < len(placed) < minimum and gang not in self._disturbed and not refused:
             return [f"gang {gang} has {len(placed)} of {minimum} placed, and nothing disturbed it"]
         if vacancies <= 0 or (len(placed) + len(due) < minimum and not in_part):
             return []
@@ -226,6 +292,8 @@ class LivenessChecker:
         fits = []
         for observed in sorted(members, key=order):
             totals = self._explain(program, observed, cache).totals
+            if keep and not quotas_admit_in(program, observed.pod, cache):
+                continue
             node = select_node(
                 {NodeName(name): total for name, total in totals.items() if domain is None or name in domain},
                 observed.pod,

@@ -17,7 +17,7 @@ from typing import Any
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.ledger import PlacementState
-from policysched.evaluate import Overlay, Plan, Verdict
+from policysched.evaluate import OneNode, Overlay, Plan, Verdict
 from policysched.lang.ir.program import GangMode
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.identifiers import NodeName, PodUid
@@ -36,9 +36,10 @@ from tests.simulation.churn import PROTECTED_LABEL
 class OracleChecker:
     """Wraps one scheduler. `fail` gets a message for each difference."""
 
-    def __init__(self, scheduler: Scheduler, fail: Callable[[str], None]) -> None:
+    def __init__(self, scheduler: Scheduler, fail: Callable[[str], None], *, gangs_pause: bool) -> None:
         core = self._core = scheduler._core
         self._fail = fail
+        self.gangs_pause = gangs_pause
         self._now_ns = 0
         self._last_agreed: tuple[str, str] | None = None
         self._evaluate = core.evaluator.evaluate
@@ -64,7 +65,9 @@ class OracleChecker:
         self._nominated_placements[pod.uid] = [
             (other, node) for other, node in (overlay.placements if overlay else ()) if other.uid in nominated
         ]
-        if overlay is None:
+        if isinstance(inputs["domain"], OneNode):
+            self._check_alone(plan, pod, verdict, inputs)
+        elif overlay is None:
             self.comparisons += 1
             inputs.pop("nominated_node")
             assert inputs.pop("domain") is None, f"{pod.full_name} is attempted alone, within a domain"
@@ -75,6 +78,19 @@ class OracleChecker:
             if explanation.selected is not None:
                 self._last_agreed = (pod.uid, explanation.selected)
         return verdict
+
+    def _check_alone(self, plan: Plan, pod: Pod, verdict: Verdict, inputs: dict[str, Any]) -> None:
+        """A pod that got a node beside the members of a paused gang: it must fit there without them, too."""
+        self.comparisons += 1
+        others = {key: value for key, value in inputs.items() if key not in ("nominated_node", "domain")}
+        explanation = evaluate(plan.program, pod, self._core.cache, **others)
+        node = inputs["domain"].name
+        if (verdict.selected is None) != (node not in explanation.feasible):
+            self._fail(
+                f"{pod.full_name}: the plan selects {verdict.selected}, the reference {explanation.feasible}"
+            )
+        elif verdict.selected is not None:
+            self._last_agreed = (pod.uid, node)
 
     def _capacity_holds(self) -> set[PodUid]:
         return {hold.uid for holds in self._core.capacity_holds.values() for hold in holds}
@@ -163,8 +179,10 @@ class OracleChecker:
         self.comparisons += 1
         if core.policies.running[pod.scheduler].program.extenders and node in explanation.feasible:
             return  # extenders take part in the selection
-        if self._has_unequal_members(pod) and node in explanation.feasible:
-            return  # backtracking may take a worse node
+        if (self._has_unequal_members(pod) or self.gangs_pause) and node in explanation.feasible:
+            return  # backtracking may take a worse node, and before a pause the scores were others
+        if self._prefers_neighbours(pod) and node in explanation.feasible:
+            return  # see the topology checker
         explanation = self._prefer_nominated_node(pod, self._restrict_to_domain(pod, node, explanation))
         if explanation.selected != node:
             why = (
@@ -175,6 +193,11 @@ class OracleChecker:
             self._fail(
                 f"{pod.full_name} is assumed on {node}, the reference selects {explanation.selected} ({node}: {why})"
             )
+
+    def _prefers_neighbours(self, pod: Pod) -> bool:
+        core = self._core
+        terms = gang_terms(core.policies.running[pod.scheduler].program, pod, core.namespace_of(pod))
+        return terms is not None and any(not level.required for level in terms.levels)
 
     def _has_unequal_members(self, pod: Pod) -> bool:
         gang, pods = self._core.gangs.gang_of(pod.uid), self._core.cache.pods
@@ -213,7 +236,8 @@ class OracleChecker:
             pod = member.pod.pod
             for victim in member.candidate.victims:
                 placement = ledger.placement(victim.uid)
-                if placement is None or victim.priority >= pod.priority or victim.uid in gang.terms:
+                important = victim.priority >= pod.priority and not self._has_quotas(gang.policy)
+                if placement is None or important or victim.uid in gang.terms:
                     self._fail(f"{victim.full_name} is a victim of {pod.full_name} and must not be one")
                     continue
                 removed.append((placement, ledger.state(victim.uid)))
@@ -238,6 +262,10 @@ class OracleChecker:
         for placement, state in removed:
             ledger._put_placement(placement, state)
 
+    def _has_quotas(self, policy: str) -> bool:
+        """Whether the policy takes back quota, from pods of any priority; see the quota checker."""
+        return bool(self._core.policies.running[policy].program.quotas)
+
     # ── queue order ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_advance(self, now_ns: int) -> None:
@@ -245,7 +273,7 @@ class OracleChecker:
         self._advance(now_ns)
 
     def _check_pop(self) -> QueueEntry | None:
-        active = {policy: list(line) for policy, line in self._core.queue._active.items()}
+        active = {policy: list(line) for policy, line in self._core.queue._active.by_policy.items()}
         unit = self._pop()
         if unit is None or unit not in active.get(unit.policy, ()):
             return unit
@@ -269,8 +297,11 @@ class OracleChecker:
 
     def check_eviction(self, evict: Evict) -> None:
         """Called right after the decision."""
-        core, pod = self._core, self._core.pods[evict.uid].pod
         victims = {victim.uid for victim in evict.victims}
+        if evict.node is None:  # the rest of a gang, after a refused bind
+            self._victims |= victims
+            return
+        core, pod = self._core, self._core.pods[evict.uid].pod
         gang = core.gangs.gang_of(pod.uid)
         if not victims or (gang is not None and gang.mode is GangMode.WHOLE):
             self._victims |= victims

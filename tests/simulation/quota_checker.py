@@ -1,44 +1,82 @@
-"""Quotas recounted from the server's objects at every bind, by their definition (`tests.reference.quota`).
+"""Quotas by their definition (`tests.reference.quota`), recounted at every bind and at every eviction for one.
 
-For a policy whose text and whose namespaces' labels do not change, and whose pods nobody else binds.
+A bind is judged by the pods that the server has on nodes and those whose binds are on their way.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from policysched.kube.decode import core_objects as wire
-from policysched.lang.check import check_text
+from policysched.lang.ir.program import Program
+from policysched.model.identifiers import PodUid
+from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
-from policysched.sandbox.apiserver.store import StoreChange
-from tests.reference.quota import quotas_admit
-
-if TYPE_CHECKING:
-    from tests.simulation.scenario import Scenario
+from policysched.sandbox.local_client import LocalClient
+from policysched.scheduler.commands import Bind, Evict
+from policysched.scheduler.scheduler import Scheduler
+from tests.reference.quota import PlacedPod, borrows, quota_path, quotas_admit
 
 
 class QuotaChecker:
-    """`scheduler` is the name of the policy with this text."""
+    """Checks one process of a replica. `fail` gets a message for each violation."""
 
-    def __init__(self, world: "Scenario", scheduler: str, text: str) -> None:
-        program = check_text(text).program
-        assert program is not None, text
-        self._program, self._scheduler, self._world = program, scheduler, world
-        self._bound: dict[str, Pod] = {}
+    def __init__(self, scheduler: Scheduler, local: LocalClient, fail: Callable[[str], None]) -> None:
+        self._core, self._local, self._fail = scheduler._core, local, fail
         self.binds = 0
-        world.local.listen("pods", self._changed)
 
-    def _changed(self, change: StoreChange) -> None:
-        obj = change.entry.obj
-        if obj["spec"].get("schedulerName") != self._scheduler:
+    def check_binds(self, binds: list[Bind]) -> None:
+        """Called when these binds are decided, before they are sent."""
+        for bind in binds:
+            program = self._core.policies.running[bind.policy].program
+            if program.quotas and program.sha256 == bind.policy_sha256:
+                self.binds += 1
+                pod = self._core.cache.pods[bind.uid].pod
+                if not quotas_admit(
+                    program, list(self._placed(program, except_for=pod)), pod, self._space(pod)
+                ):
+                    self._fail(f"{pod.full_name} is bound above a quota")
+
+    def check_eviction(self, evict: Evict) -> None:
+        """Pods that are not less important than the preemptor go only if their entity borrows."""
+        if evict.node is None:  # the rest of a gang, after a refused bind
             return
-        observed = wire.decode_pod(obj)
-        pod = observed.pod
-        if change.type == "DELETED" or observed.finished:
-            self._bound.pop(pod.uid, None)
-        elif observed.node is not None and pod.uid not in self._bound:
-            self.binds += 1
-            if not quotas_admit(self._program, [(other, None) for other in self._bound.values()], pod, None):
-                self._world.fail(f"{pod.full_name} is bound above a quota")
-            self._bound[pod.uid] = pod
+        preemptor = self._core.cache.pods[evict.uid].pod
+        program = self._core.policies.running[preemptor.scheduler].program
+        if not program.quotas:
+            return
+        placed = [
+            (placement.pod, self._space(placement.pod))
+            for placement in self._core.cache.ledger.placements
+            if placement.pod.scheduler == program.name
+        ]
+        victims = [self._core.cache.pods[victim.uid].pod for victim in evict.victims]
+        gangs = {self._gang(pod) for pod in victims if self._borrows(program, pod, placed)} - {None}
+        for victim in victims:
+            if victim.priority < preemptor.priority or self._borrows(program, victim, placed):
+                continue
+            if self._gang(victim) not in gangs:
+                self._fail(f"{victim.full_name} borrows nothing and is a victim of {preemptor.full_name}")
 
-    def check_at_rest(self) -> None:
-        assert self.binds, "no pod was bound, so nothing was checked"
+    def _borrows(self, program: Program, pod: Pod, placed: list[PlacedPod]) -> bool:
+        space = self._space(pod)
+        return any(
+            borrows(program, spec, quota_path(program, spec, pod, space), placed)
+            for spec in program.quotas.values()
+        )
+
+    def _gang(self, pod: Pod) -> object:
+        gang = self._core.gangs.gang_of(pod.uid)
+        return None if gang is None else gang.id
+
+    def _placed(self, program: Program, *, except_for: Pod) -> Iterator[PlacedPod]:
+        counted: set[PodUid] = {except_for.uid}
+        for obj in self._local.list("pods"):
+            observed = wire.decode_pod(obj)
+            if observed.pod.scheduler != program.name or observed.finished or observed.pod.uid in counted:
+                continue
+            in_flight = self._core.binds.in_flight.get(observed.pod.uid)
+            if observed.node is not None or in_flight is not None:
+                counted.add(observed.pod.uid)
+                yield observed.pod, self._space(observed.pod)
+
+    def _space(self, pod: Pod) -> Namespace | None:
+        return self._core.namespace_of(pod)

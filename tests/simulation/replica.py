@@ -41,6 +41,7 @@ from policysched.sandbox.transport import MemoryTransport
 from policysched.scheduler.commands import Bind, Prebind
 from policysched.scheduler.limits import SchedulerLimits
 from tests.inline import EventLoopLeaderElection
+from tests.simulation.churn_teams import TeamProfile
 from tests.simulation.fake_extender import PEER, FakeExtender
 from tests.simulation.fault_profile import FaultProfile
 from tests.simulation.safety_checker import SafetyChecker
@@ -315,7 +316,7 @@ class Replica:
             reporting=ReporterSettings(writers=3),
             extenders={PEER.name: PEER},
             authority=world.authority,
-            limits=SchedulerLimits(rejection_hold_s=10.0, rejection_hold_max_s=40.0),
+            limits=_limits(world.profile.teams),
         )
         runtime = Runtime(
             transport=self._road,
@@ -346,6 +347,18 @@ class Replica:
         """Binds in flight may or may not take effect, and no process follows them up."""
         for flight in app.scheduler._core.binds.in_flight.values():
             self._world.safety_checker.mark_disturbed(flight.pod.pod)
+
+
+def _limits(teams: TeamProfile | None) -> SchedulerLimits:
+    usual = SchedulerLimits(rejection_hold_s=10.0, rejection_hold_max_s=40.0)
+    if teams is None:
+        return usual
+    return replace(
+        usual,
+        gang_piece_cost_max=teams.gang_piece_cost_max,
+        gang_piece_cost_by_member=0,
+        gang_head_start_cost=teams.gang_head_start_cost,
+    )
 
 
 __all__ = ["LAST_GOOD", "POLICIES", "Replica"]

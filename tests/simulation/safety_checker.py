@@ -33,7 +33,7 @@ GangKey = tuple[str, str, str]
 class SafetyChecker:
     """`own_schedulers` are the schedulerNames of our policies. `fail` gets a message for each violation. No
     gang fails within `gang_timeout_s`. No policy evicts pods with the label `keep`; only those in
-    `evicts_anybody` evict pods of other schedulers. `served_namespaces`: those that the settings let our
+    `evicts_anybody` evict pods of other schedulers, and those in `reclaims` take quota back from pods of any priority. `served_namespaces`: those that the settings let our
     policies serve (None: all).
     """
 
@@ -45,10 +45,12 @@ class SafetyChecker:
         *,
         gang_timeout_s: float = 0.0,
         evicts_anybody: Collection[str] = (),
+        reclaims: Collection[str] = (),
     ) -> None:
         self._local = LocalClient(server)
         self._gang_timeout_s = gang_timeout_s
         self._cross_scheduler_preemptors = evicts_anybody
+        self._reclaiming_schedulers = reclaims
         self._own_schedulers = own_schedulers
         self._fail = fail
         self._allocatable_max: dict[str, dict[str, int]] = {}
@@ -60,6 +62,7 @@ class SafetyChecker:
         self.bound_at_s: dict[PodUid, float] = {}
         self.served_namespaces: Collection[str] | None = None
         self.disturbed_gangs: set[GangKey] = set()
+        self.refused_gangs: set[GangKey] = set()
         self._local.listen("nodes", self._node_changed)
         self._local.listen("pods", self._pod_changed)
 
@@ -78,7 +81,10 @@ class SafetyChecker:
                 continue
             prefix = f"{_name(obj)} is a victim of {_name(preemptor)}"
             of_own_gang = evict.node is None  # after a refused bind, whatever `preemption` says
-            if not of_own_gang and obj["spec"]["priority"] >= preemptor["spec"]["priority"]:
+            reclaims = (
+                preemptor["spec"]["schedulerName"] in self._reclaiming_schedulers
+            )  # see the quota checker
+            if not of_own_gang and not reclaims and obj["spec"]["priority"] >= preemptor["spec"]["priority"]:
                 self._fail(f"{prefix}, whose priority is not higher")
             scheduler = preemptor["spec"]["schedulerName"]
             if (
@@ -95,6 +101,11 @@ class SafetyChecker:
         """Exempt the pod's gang: a deletion or a failed process can leave it incomplete."""
         if "group" in pod.labels:
             self.disturbed_gangs.add((pod.scheduler, pod.namespace, pod.labels["group"]))
+
+    def note_refused_bind(self, pod: Pod) -> None:
+        """The pod's bind was refused, and with `on_bind_failure = keep` its gang may stay incomplete."""
+        if "group" in pod.labels:
+            self.refused_gangs.add((pod.scheduler, pod.namespace, pod.labels["group"]))
 
     def _node_changed(self, change: StoreChange) -> None:
         if change.type == "DELETED":

@@ -4,10 +4,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.quotas.quota_books import QuotaBooks
-from policysched.scheduler.quotas.quota_usage import QuotaUsage
-from tests.simulation.quota_checker import QuotaChecker
+from tests.simulation.bugs_of_teams import no_quota_refuses, nothing_is_taken_back
 from tests.simulation.scenario import BETA, Scenario, ScenarioBug
 
 TEAMS = (
@@ -23,7 +21,6 @@ quota team by pod.labels["team"] else "none" {
 
 
 async def a_team_takes_back_what_another_borrows(world: Scenario) -> None:
-    checker = QuotaChecker(world, "beta", TEAMS)
     world.policies(beta=TEAMS)
     world.node("a", cpu="16")
     world.start("leader")
@@ -34,15 +31,6 @@ async def a_team_takes_back_what_another_borrows(world: Scenario) -> None:
     await world.check_at_rest()
     if not world.nodes_by_pod().get("two-0"):
         world.fail("team two is entitled to 3 cpu and waits")
-    checker.check_at_rest()
-
-
-def no_quota_refuses() -> AbstractContextManager[Any]:
-    return patch.object(QuotaUsage, "blocked", lambda *_: None)
-
-
-def nothing_is_taken_back() -> AbstractContextManager[Any]:
-    return patch.object(QuotaPreemption, "_search", lambda *_: None)
 
 
 def a_release_wakes_nobody() -> AbstractContextManager[Any]:

@@ -55,6 +55,13 @@ from tests.simulation.bugs_of_decisions import (
     the_settings_protect_nobody,
     the_victims_condition_of_a_policy_is_ignored,
 )
+from tests.simulation.bugs_of_teams import (
+    gangs_that_borrow_are_evicted_in_part,
+    neighbours_in_rank_are_apart,
+    no_quota_refuses,
+    nothing_is_taken_back,
+    quota_is_taken_from_who_borrows_nothing,
+)
 from tests.simulation.bugs_of_writes import (
     a_bind_outlives_a_stall_of_its_process,
     a_leader_that_lost_the_lease_keeps_deciding,
@@ -68,6 +75,7 @@ from tests.simulation.bugs_of_writes import (
     pods_of_unknown_schedulers_get_events,
     scheduled_events_are_not_recorded,
 )
+from tests.simulation.churn_teams import TEAM_ACTIONS, TeamProfile
 from tests.simulation.fault_profile import FaultProfile, draw_fault_profile
 from tests.simulation.server_faults import HostileProfile
 from tests.simulation.world import run_seed
@@ -250,6 +258,28 @@ def _leaders_stand_still(profile: FaultProfile) -> FaultProfile:
     )
 
 
+def _teams_share_a_calm_cluster(profile: FaultProfile) -> FaultProfile:
+    """Room for all, so that only quotas and topology decide."""
+    return replace(
+        _one_reliable_replica(profile),
+        network_faults=FaultRates(0.01),
+        action_weights={"create a pod": 1.0, "delete a pod": 1.0},
+        action_interval_s=1.5,
+        fault_phase_s=60.0,
+        nodes=9,
+        pods=4,
+        small_nodes=False,
+        teams=TeamProfile(TEAM_ACTIONS, 0.5, 0.0, gang_piece_cost_max=5_000, gang_head_start_cost=50_000),
+    )
+
+
+def _teams_create_pod_groups(profile: FaultProfile) -> FaultProfile:
+    weights = {"create a PodGroup": 5.0, "create a team's pod": 6.0, "delete a team's pod": 6.0}
+    calm = _teams_share_a_calm_cluster(profile)
+    assert calm.teams is not None
+    return replace(calm, teams=replace(calm.teams, action_weights=weights))
+
+
 PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(
         an_unanswered_bind_is_withdrawn, r"in our pods and has", seed=1, profile=_binds_are_unanswered
@@ -347,4 +377,24 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(extender_rejections_are_ignored, r"which an extender rejects", seed=8),
     PlantedBug(gang_topology_is_ignored, r"has a topology and goes to domains", seed=24),
     PlantedBug(a_gang_times_out_too_early, r"reports its gang as failed after", seed=23),
+    PlantedBug(no_quota_refuses, r"is bound above a quota", seed=0, profile=_teams_share_a_calm_cluster),
+    PlantedBug(
+        nothing_is_taken_back,
+        r"is entitled to its quota and waits",
+        seed=2,
+        profile=_teams_share_a_calm_cluster,
+    ),
+    PlantedBug(
+        quota_is_taken_from_who_borrows_nothing,
+        r"borrows nothing and is a victim of",
+        seed=4,
+        profile=_teams_share_a_calm_cluster,
+    ),
+    PlantedBug(
+        gangs_that_borrow_are_evicted_in_part,
+        r"is evicted in part",
+        seed=1,
+        profile=_teams_share_a_calm_cluster,
+    ),
+    PlantedBug(neighbours_in_rank_are_apart, r"has room beside it", seed=0, profile=_teams_create_pod_groups),
 )

@@ -1,6 +1,7 @@
 """Faults that look the same to every client: the server answers, and the answer is an error.
 
     webhook     the binds of one namespace: denied, failing, timing out, or put off for an hour
+    members     some binds of gang members (`churn_teams`): denied, the next one of the pod perhaps not
     objects     some pods: every write of them fails, for good
     disk        the server's disk is full: no write succeeds
     size limit  ConfigMaps above a number of bytes are refused
@@ -21,6 +22,7 @@ from zlib import crc32
 import orjson
 
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, Transport, TransportError
+from tests.simulation.churn_teams import MEMBER_PREFIX
 
 WebhookFault = Literal["denies", "fails", "hangs", "is overloaded"]
 WEBHOOK_FAULTS: tuple[WebhookFault, ...] = ("denies", "fails", "hangs", "is overloaded")
@@ -74,6 +76,8 @@ class ServerFaults:
         self.webhooks: dict[str, WebhookFault] = {}
         self.failing_objects_share = 0.0
         self.config_map_bytes_max: int | None = None
+        self.refused_members_share = 0.0
+        self._bind_requests: dict[str, int] = {}
         self._disk_full_until_s = self._overloaded_until_s = float("-inf")
         self.counts: dict[str, int] = {}
 
@@ -86,6 +90,7 @@ class ServerFaults:
     def disable(self) -> None:
         self.webhooks.clear()
         self.failing_objects_share = 0.0
+        self.refused_members_share = 0.0
         self.config_map_bytes_max = None
         self._disk_full_until_s = self._overloaded_until_s = float("-inf")
 
@@ -107,6 +112,10 @@ class ServerFaults:
             return self._error("failing object", 500, "the stored object cannot be decoded")
         if pod[3] != "/binding":
             return None
+        if self._refuses_member(pod[2]):
+            return self._error(
+                "member denied", 403, 'admission webhook "members.example.com" denied the request'
+            )
         match self.webhooks.get(pod[1]):
             case "denies":
                 return self._error("denied", 403, 'admission webhook "guard.example.com" denied the request')
@@ -119,6 +128,12 @@ class ServerFaults:
                 return "hangs"
             case None:
                 return None
+
+    def _refuses_member(self, name: str) -> bool:
+        if not self.refused_members_share or not name.startswith(MEMBER_PREFIX):
+            return False
+        count = self._bind_requests[name] = self._bind_requests.get(name, 0) + 1
+        return crc32(f"{name} {count}".encode()) / 2**32 < self.refused_members_share
 
     def _error(
         self, what: str, status: int, message: str, *, retry_after_s: int | None = None

@@ -90,4 +90,4 @@ class StateChecker:
 
     @staticmethod
     def cells(values: list[list[Any]]) -> dict[StateCell, int]:
-        return {(key, node): run_count(value) for key, node, value in values}
+        return {(key, node): run_count(value) for key, node, value, *_ in values}

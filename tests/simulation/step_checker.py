@@ -5,24 +5,27 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from policysched.kube.leader_election import LeaseSettings
-from policysched.lang.ir.program import GangMode, OnTimeout
+from policysched.lang.ir.program import DisruptionMode, GangMode, OnTimeout
 from policysched.model.identifiers import PodUid
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.commands import Bind, Command, Evict, Prebind
-from policysched.scheduler.events import EvictionRefused, PrebindRefused
+from policysched.scheduler.events import BindRefused, EvictionRefused, PrebindRefused
 from policysched.scheduler.scheduler import Scheduler
 from tests.inline import EventLoopLeaderElection
 from tests.reference import gang_terms
 from tests.reference.gang import GangTerms
 from tests.reference.victims import gangs_left_below_minimum
 from tests.simulation.fake_extender import vetoes
+from tests.simulation.fault_profile import FaultProfile
 from tests.simulation.load_checker import LoadChecker
 from tests.simulation.oracle_checker import OracleChecker
 from tests.simulation.order_checker import OrderChecker
+from tests.simulation.quota_checker import QuotaChecker
 from tests.simulation.reservation_checker import duplicate_reservations
 from tests.simulation.safety_checker import SafetyChecker
+from tests.simulation.topology_checker import TopologyChecker
 from tests.simulation.traffic_checker import TrafficChecker
 
 CHECK_EVERY_STEPS = 16
@@ -33,6 +36,7 @@ class CheckedWorld(Protocol):
 
     server: ApiServer
     safety_checker: SafetyChecker
+    profile: FaultProfile
 
     def fail(self, words: str) -> None: ...
     def log(self, words: str) -> None: ...
@@ -60,21 +64,25 @@ class StepChecker:
         self._local = LocalClient(world.server)
         self._load = LoadChecker(scheduler, self._local, app.runtime.now_ns, world.fail)
         self._traffic = TrafficChecker(scheduler, self._local, app.runtime.now_ns, world.fail)
+        self._quotas = QuotaChecker(scheduler, self._local, world.fail)
+        self._topology = TopologyChecker(scheduler, app.runtime.now_ns, world.fail)
         self._steps = 0
         self._prepared: set[PodUid] = set()
         self._evicting: dict[PodUid, PodUid] = {}  # preemptor by victim
         self._kept = kept
+        self._pauses = world.profile.teams is not None and world.profile.teams.gang_piece_cost_max < 5_000
         handle = scheduler.handle
 
         def checked_handle(event: Any, now_ns: int) -> list[Command]:
             self._load.handled(event)
             self._note_failed_prebind(event)
+            self._note_refused_bind(event)
             self._note_refused_eviction(event)
             return handle(event, now_ns)
 
         scheduler.handle = self._checked(checked_handle)  # type: ignore[method-assign]
         scheduler.decide = self._checked(scheduler.decide)  # type: ignore[method-assign]
-        self.oracle_checker = OracleChecker(scheduler, world.fail)
+        self.oracle_checker = OracleChecker(scheduler, world.fail, gangs_pause=self._pauses)
         self.order_checker = OrderChecker(scheduler, world.fail)
 
     def _checked(self, step: Callable[..., list[Command]]) -> Callable[..., list[Command]]:
@@ -105,6 +113,7 @@ class StepChecker:
         self._world.log(f"{self._name} evicts {victims} on {evict.node} for {evict.namespace}/{evict.name}")
         self._world.safety_checker.record_eviction(evict)
         self.oracle_checker.check_eviction(evict)
+        self._quotas.check_eviction(evict)
 
     def _check_evicted_gangs(self, evictions: Sequence[Evict]) -> None:
         for evict in evictions:
@@ -143,6 +152,9 @@ class StepChecker:
         for bind in binds:
             world.log(f"{self._name} decides {bind.namespace}/{bind.name} to {bind.node}")
             world.safety_checker.record_bind(bind, self._identity)
+        self._quotas.check_binds(binds)
+        if not self._pauses:
+            self._topology.check_binds(binds)
         for bind in binds:
             program = core.policies.running[bind.policy].program
             # After a prebind the bind is of the text that decided then, perhaps before the policy named an extender.
@@ -175,6 +187,10 @@ class StepChecker:
         """A member whose prebind fails leaves its gang incomplete while the others are in flight."""
         if isinstance(event, PrebindRefused) and event.uid in self._scheduler._core.cache.pods:
             self._world.safety_checker.mark_disturbed(self._scheduler._core.cache.pods[event.uid].pod)
+
+    def _note_refused_bind(self, event: Any) -> None:
+        if isinstance(event, BindRefused) and event.uid in self._scheduler._core.cache.pods:
+            self._world.safety_checker.note_refused_bind(self._scheduler._core.cache.pods[event.uid].pod)
 
     def _check_lease(self) -> None:
         """The deciding process holds a Lease that has not expired, by the server's object."""
@@ -231,7 +247,8 @@ def gangs_evicted_in_part(
         if terms is not None and not observed.deleting and (uid in victims or uid not in evicting):
             gang = (observed.pod.scheduler, *terms.key)
             members.setdefault(gang, []).append(uid)
-            minima[gang] = max(terms.minimum, minima.get(gang, 0))
+            minimum = 2**31 if terms.disruption is DisruptionMode.ALL else terms.minimum
+            minima[gang] = max(minimum, minima.get(gang, 0))
     return [
         f"gang {gang} is evicted in part: of {len(members[gang])} members fewer than {minima[gang]} stay"
         for gang in gangs_left_below_minimum(members, minima, victims)
@@ -246,7 +263,9 @@ def _placed_member(scheduler: Scheduler, uid: PodUid) -> GangTerms | None:
     if running is None or core.cache.ledger.placement(uid) is None:
         return None
     terms = gang_terms(running.program, pod, core.namespace_of(pod))
-    is_whole = terms is not None and terms.mode is GangMode.WHOLE
+    is_whole = (
+        terms is not None and terms.mode is GangMode.WHOLE and terms.disruption is not DisruptionMode.SINGLE
+    )
     return terms if is_whole and terms.on_timeout is not OnTimeout.BEST_EFFORT else None
 
 

@@ -14,6 +14,7 @@ from policysched.kube.client.api import Json
 from policysched.kube.client.transport import ApiRequest
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.metric_sources.router import SampleSourceRouter
+from policysched.sandbox.apiserver.kinds import POD_GROUP_KINDS
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.apiserver.store import StoreChange
 from policysched.sandbox.faults import FaultInjector
@@ -23,6 +24,7 @@ from policysched.scheduler.authority import Authority
 from policysched.scheduler.commands import Bind, Prebind
 from policysched.scheduler.scheduler import Scheduler
 from tests.simulation.churn import NAMESPACES, Churn
+from tests.simulation.churn_teams import TeamChurn, draw_team_profile
 from tests.simulation.controllers import DelayedControllers
 from tests.simulation.device_checker import DeviceChecker, devices_of
 from tests.simulation.fake_extender import FakeExtender, vetoes
@@ -35,6 +37,7 @@ from tests.simulation.replica import LAST_GOOD, POLICIES, Replica
 from tests.simulation.safety_checker import SafetyChecker
 from tests.simulation.server_faults import WEBHOOK_FAULTS, ServerFaults, draw_hostile_profile
 from tests.simulation.state_checker import StateChecker
+from tests.simulation.team_texts import QUOTA_POLICY, TEAM_SCHEDULERS, TEAM_TEXTS
 from tests.simulation.virtual_time import Deadlock, run_virtual
 from tests.simulation.volume_checker import VolumeChecker
 
@@ -91,7 +94,9 @@ class World:
         self.profile = profile or replace(
             draw_fault_profile(self.random_stream("weather")),
             hostile=draw_hostile_profile(self.random_stream("hostile")),
+            teams=draw_team_profile(self.random_stream("teams")),
         )
+        teams = self.profile.teams
         self.server_faults = ServerFaults()
         self.authority = Authority()
         self.problems: list[str] = []
@@ -101,16 +106,18 @@ class World:
             now=lambda: EPOCH_S + self.loop.time(),
             seed=seed,
             history_changes_max=self.profile.history_changes_max,
+            extra_kinds=() if teams is None else POD_GROUP_KINDS[:2],
         )
         self.local = LocalClient(self.server)
         for plural in _TRACED_KINDS:
             self.local.listen(plural, lambda change, plural=plural: self._changed(plural, change))
         self.safety_checker = SafetyChecker(
             self.server,
-            SCHEDULERS,
+            SCHEDULERS if teams is None else (*SCHEDULERS, *TEAM_SCHEDULERS),
             self.fail,
             gang_timeout_s=GANG_TIMEOUT_S * (1.0 if self.profile.hostile is None else 8 / 9),
             evicts_anybody=EVICTS_ANYBODY,
+            reclaims=(QUOTA_POLICY,),
         )
         VolumeChecker(self.server, SCHEDULERS, self.fail)
         DeviceChecker(self.server, SCHEDULERS, self.fail)
@@ -135,6 +142,14 @@ class World:
             pods_max=self.profile.pods_max,
             small_nodes=self.profile.small_nodes,
             log=self.log,
+        )
+        self.team_churn = TeamChurn(
+            self.local,
+            self.random_stream("team deeds"),
+            log=self.log,
+            texts=self.churn.policies,
+            write_texts=self.churn.write_policies,
+            disturb=self.safety_checker.disturbed_gangs.add,
         )
         self.replicas: list[Replica] = []
         self.recovering_since_s = float("inf")
@@ -232,6 +247,8 @@ class World:
 
     async def run(self) -> Report:
         self.churn.populate(nodes=self.profile.nodes, pods=self.profile.pods)
+        if self.profile.teams is not None:
+            self.team_churn.populate()
         first, second = self._replica("first"), self._replica("second")
         work = [
             asyncio.create_task(self.kubelet.run(), name="kubelet"),
@@ -241,6 +258,7 @@ class World:
             asyncio.create_task(self._run_actions()),
             asyncio.create_task(self._run_other_scheduler()),
             asyncio.create_task(self._run_hostile_actions()),
+            asyncio.create_task(self._run_team_actions()),
             asyncio.create_task(self._limit_config_maps()),
         ]
         if self.profile.replicas > 1:
@@ -337,6 +355,16 @@ class World:
                 case _:
                     raise AssertionError(f"unknown action {deed}")
 
+    async def _run_team_actions(self) -> None:
+        teams, random = self.profile.teams, self.random_stream("team times")
+        if teams is None:
+            return
+        self.server_faults.refused_members_share = teams.refused_binds_share
+        names, weights = list(teams.action_weights), list(teams.action_weights.values())
+        while True:
+            await asyncio.sleep(random.expovariate(1 / teams.action_interval_s))
+            self.team_churn.perform(random.choices(names, weights)[0])
+
     async def _limit_config_maps(self) -> None:
         """The limit is that of an API server or of an admission rule: one text may pass, all together may not."""
         hostile, random = self.profile.hostile, self.random_stream("ConfigMap limits")
@@ -369,6 +397,8 @@ class World:
             replica.wall_offset_ns = 0
         self.server_faults.disable()
         self.churn.restore_policies()
+        if self.profile.teams is not None:
+            self.team_churn.restore_policies()
         wrong = ["nobody has looked"]
         while wrong and not self.problems and self.loop.time() < self.recovering_since_s + REST_S:
             await self._wait_for_failure(LOOK_EVERY_S)
@@ -392,6 +422,7 @@ class World:
             now_ns=now_ns,
             expected=self._expected(),
             disturbed=self.safety_checker.disturbed_gangs,
+            refused=self.safety_checker.refused_gangs,
             vetoes=vetoes,
         )
         return [
@@ -405,7 +436,8 @@ class World:
         kept = scheduler._core.samples.policy_states._policies.get("epsilon")
         if kept is None:
             return ["the policy with a state does not run yet"]
-        return self._state_checker.problems(kept.tables["ended"].values)
+        held = {cell: value for cell, (value, _) in kept.tables["ended"].values.items()}
+        return self._state_checker.problems(held)
 
     def _expected(self) -> dict[str, str]:
         config_map = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
@@ -492,7 +524,7 @@ def good_programs() -> dict[str, Any]:
     """Every program of the valid texts by its hash, each policy with each library."""
     programs = {}
     for base in GOOD["base.policy"]:
-        for key, texts in GOOD.items():
+        for key, texts in {**GOOD, **TEAM_TEXTS}.items():
             for text in texts:
                 for source in compiled({"base.policy": base, key: text}).sources.values():
                     if source.program is not None:

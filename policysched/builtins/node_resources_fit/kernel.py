@@ -98,6 +98,9 @@ class NodeResourcesFitFilter(FilterKernelBase):
             )
         return too_small
 
+    def repeated_on_new_node(self, view: View) -> Array:
+        return self.unresolvable(view)
+
     def fingerprint(self, view: View) -> Hashable:
         return tuple(
             resource

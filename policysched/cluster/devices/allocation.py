@@ -25,7 +25,9 @@ def build_allocation(
     """The allocation of the claim at this index of the search."""
     devices = result.devices[index]
     return DeviceAllocation(
-        devices=tuple(_allocated_device(chosen, claim, place) for place, chosen in enumerate(devices)),
+        devices=tuple(
+            _allocated_device(chosen, claim, device_index) for device_index, chosen in enumerate(devices)
+        ),
         configs=tuple(
             replace(config, requests=_requests_unless_all(config.requests, result, index, claim))
             for config in (*_class_configs(result, index), *_claim_configs(result, index, claim))
@@ -34,12 +36,12 @@ def build_allocation(
     )
 
 
-def _allocated_device(chosen: ChosenDevice, claim: ResourceClaim, place: int) -> AllocatedDevice:
+def _allocated_device(chosen: ChosenDevice, claim: ResourceClaim, index: int) -> AllocatedDevice:
     return AllocatedDevice(
         request=chosen.option.full_name,
         device=chosen.id,
         admin_access=chosen.option.request.admin_access,
-        share_id="" if chosen.consumed_capacity is None else _share_id(claim, chosen, place),
+        share_id="" if chosen.consumed_capacity is None else _share_id(claim, chosen, index),
         consumed_capacity=tuple(sorted((chosen.consumed_capacity or {}).items())),
         tolerations=chosen.option.request.tolerations_json,
         binding_conditions=chosen.device.binding_conditions,
@@ -47,9 +49,9 @@ def _allocated_device(chosen: ChosenDevice, claim: ResourceClaim, place: int) ->
     )
 
 
-def _share_id(claim: ResourceClaim, chosen: ChosenDevice, place: int) -> str:
+def _share_id(claim: ResourceClaim, chosen: ChosenDevice, index: int) -> str:
     """A unique UUID that is the same in every replay."""
-    identity = f"{claim.uid or claim.key} {claim.version} {place} {chosen.option.full_name} {chosen.id}"
+    identity = f"{claim.uid or claim.key} {claim.version} {index} {chosen.option.full_name} {chosen.id}"
     digits = blake2b(identity.encode(), digest_size=16).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:]}"
 
@@ -116,9 +118,9 @@ def allocation_score(claim: ResourceClaim, given: DeviceAllocation) -> int:
     kubernetes' `pkg/scheduler/framework/plugins/dynamicresources`."""
     satisfied_requests = {device.request for device in given.devices}
     return sum(
-        FIRST_AVAILABLE_MAX - place
+        FIRST_AVAILABLE_MAX - index
         for request in claim.requests
-        for place, ask in enumerate(request.first_available)
+        for index, ask in enumerate(request.first_available)
         if f"{request.name}/{ask.name}" in satisfied_requests
     )
 
@@ -126,8 +128,8 @@ def allocation_score(claim: ResourceClaim, given: DeviceAllocation) -> int:
 def search_result_score(result: DeviceSearchResult) -> int:
     """As `allocation_score`, for a search result that is not allocated yet."""
     return sum(
-        FIRST_AVAILABLE_MAX - place
+        FIRST_AVAILABLE_MAX - index
         for options, places in zip(result.options, result.alternatives, strict=True)
-        for option, place in zip(options, places, strict=True)
+        for option, index in zip(options, places, strict=True)
         if option.parent_request
     )

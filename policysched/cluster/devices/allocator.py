@@ -150,8 +150,8 @@ class _DeviceSearch:
             for claim, options in enumerate(self._options)
         )
         chosen = tuple(
-            tuple(options[request][place] for request, place in enumerate(places))
-            for options, places in zip(self._options, alternatives, strict=True)
+            tuple(options[request][index] for request, index in enumerate(indexes))
+            for options, indexes in zip(self._options, alternatives, strict=True)
         )
         return DeviceSearchResult(tuple(tuple(devices) for devices in self._results), chosen, alternatives)
 

@@ -178,8 +178,8 @@ def _environment() -> Any:
         name: str, returned: Any, implementation: object, *parameters: list[Any], member: bool
     ) -> Any:
         overloads = [
-            cel.Overload(f"{name}_{place}", returned, given, member, implementation)
-            for place, given in enumerate(parameters)
+            cel.Overload(f"{name}_{index}", returned, given, member, implementation)
+            for index, given in enumerate(parameters)
         ]
         return cel.FunctionDecl(name, overloads)
 

@@ -116,8 +116,8 @@ class DeviceMatcher:
                     return False
             except CelSelectorError as error:
                 device_id = DeviceId(*resource_slice.pool, resource_slice.devices[index].name)
-                place = "" if error.is_compile_error else f" on device {device_id}"
-                raise DeviceSearchFailed(f"{owner}: selector #{number}{place}: {error}", claim) from error
+                location = "" if error.is_compile_error else f" on device {device_id}"
+                raise DeviceSearchFailed(f"{owner}: selector #{number}{location}: {error}", claim) from error
         return True
 
 

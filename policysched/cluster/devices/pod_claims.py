@@ -323,7 +323,7 @@ def choose_devices(
     outcome = evaluate_node(devices, node, available)
     if isinstance(outcome, str):
         return outcome
-    allocated, reserved, awaited, place = [], [], [], 0
+    allocated, reserved, awaited, search_index = [], [], [], 0
     mapped: tuple[ExtendedResourceMapping, ...] = ()
     for claim, known in outcome.allocations:
         if known is None:
@@ -331,8 +331,8 @@ def choose_devices(
             if not claim.uid:
                 assert devices.extended is not None, f"{claim.key} has no extended resources"
                 claim, mapped = _with_unique_name(claim, pod, available), devices.extended.mappings_on(node)
-            known = build_allocation(outcome.search_result, place, claim, node)
-            place += 1
+            known = build_allocation(outcome.search_result, search_index, claim, node)
+            search_index += 1
         if claim.allocation is None:
             allocated.append((claim, known))
         elif not claim.is_reserved_for(pod.uid):

@@ -115,9 +115,9 @@ class VolumeCache:
     def _unindex_volume(self, volume: PersistentVolume) -> None:
         if volume.claim_ref is None:
             free = self._unclaimed[volume.class_name]
-            place = bisect_left(free, _by_size(volume), key=_by_size)
-            assert free[place] is volume, f"{volume.name} is not at the index of its size"
-            del free[place]
+            index = bisect_left(free, _by_size(volume), key=_by_size)
+            assert free[index] is volume, f"{volume.name} is not at the index of its size"
+            del free[index]
             if not free:
                 del self._unclaimed[volume.class_name]
         else:

@@ -53,7 +53,7 @@ class Overlay:
         self.added_pods.append((pod, node))
 
     def remove_pod(self, uid: PodUid) -> None:
-        """Remove a pod that was added here, or that the ledger has placed."""
+        """Remove a pod that was added here, or that the ledger has placed, perhaps on a node that is gone."""
         added = self._added.pop(uid, None)
         if added is not None:
             pod, node = added
@@ -64,17 +64,19 @@ class Overlay:
             return
         placement = self._placement_of(uid)
         assert placement is not None and uid not in self._removed, f"pod {uid} is on no node"
-        self._update_usage(placement.node, placement.pod, -1).subtract(placement.pod)
-        self._count_change(placement.node, 1)
         self._removed.add(uid)
+        if self._columns.row(placement.node) is not None:
+            self._update_usage(placement.node, placement.pod, -1).subtract(placement.pod)
+            self._count_change(placement.node, 1)
 
     def restore_pod(self, uid: PodUid) -> None:
         """Undo the removal of a placed pod."""
         placement = self._placement_of(uid)
         assert placement is not None and uid in self._removed, f"pod {uid} was not removed"
-        self._update_usage(placement.node, placement.pod, 1).add(placement.pod)
-        self._count_change(placement.node, -1)
         self._removed.remove(uid)
+        if self._columns.row(placement.node) is not None:
+            self._update_usage(placement.node, placement.pod, 1).add(placement.pod)
+            self._count_change(placement.node, -1)
 
     def follow(self) -> bool:
         """Take over what changed in the cluster since the last call. False: the overlay is of no use any more, because an

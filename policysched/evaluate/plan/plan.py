@@ -13,7 +13,7 @@ from policysched.evaluate.plan.lower import AnyRule, LoweringOptions, Variant, l
 from policysched.evaluate.plan.queue_order import CompiledQueueOrder, QueueSortKey
 from policysched.evaluate.plan.quotas import CompiledQuotas, QuotaCharge
 from policysched.evaluate.plan.read_set import ReadSet, read_set, unknown_namespace
-from policysched.evaluate.plan.victims import CompiledVictims, VictimChange, VictimPredicate
+from policysched.evaluate.plan.victims import CompiledVictims, VictimChange, VictimOrder, VictimPredicate
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EMPTY_SHARES, EvalContext
 from policysched.evaluate.scalar.leaves import input_text
@@ -213,6 +213,17 @@ class Plan:
     ) -> VictimPredicate:
         """Which pods may be evicted for this one to take back what they borrow of a quota."""
         return self._victims.reclaim_predicate(self.eval_context(pod, namespace, facts, now_ns, shares))
+
+    def victim_order(
+        self,
+        pod: Pod,
+        namespace: Namespace | None,
+        facts: QueuedPodInfo,
+        now_ns: int,
+        shares: ShareLookup = EMPTY_SHARES,
+    ) -> VictimOrder | None:
+        """Which of the pods that may be evicted go first; None: in kube-scheduler's order."""
+        return self._victims.order(self.eval_context(pod, namespace, facts, now_ns, shares))
 
     def victims_key(self, pod: Pod, namespace: Namespace | None) -> Hashable:
         """Pods with equal keys may evict the same pods, unless the clause reads queue facts

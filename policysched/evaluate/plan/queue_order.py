@@ -47,22 +47,22 @@ class CompiledQueueOrder:
             for key in program.queue
         ]
         self._share_keys = [
-            (2 * place, compile_scalar(key.value, program), key.descending)
-            for place, key in enumerate(program.queue)
+            (2 * index, compile_scalar(key.value, program), key.descending)
+            for index, key in enumerate(program.queue)
             if _reads_shares(key)
         ]
         self._timed_values = [key.value for key in program.queue if Stage.TIME in stage_of(key.value)]
 
     def key(self, context: EvalContext) -> QueueSortKey:
-        places: list[Any] = []
+        values: list[Any] = []
         for function, descending, gained_a_ns in self._keys:
             value: Any = function(context)
             if gained_a_ns and isinstance(value, int):
                 # Keys made at different times are compared, so a value that grows equally for all is taken at time 0.
                 value = value - gained_a_ns * context.now_ns
-            places += _sort_value(value, descending)
-        places.append(context.pod.uid)
-        return tuple(places)
+            values += sort_value(value, descending)
+        values.append(context.pod.uid)
+        return tuple(values)
 
     @property
     def reads_shares(self) -> bool:
@@ -70,10 +70,10 @@ class CompiledQueueOrder:
 
     def with_shares(self, key: QueueSortKey, context: EvalContext) -> QueueSortKey:
         """The same key with the values that depend on the shares of the namespace."""
-        places = list(key)
-        for place, function, descending in self._share_keys:
-            places[place : place + 2] = _sort_value(function(context), descending)
-        return tuple(places)
+        values = list(key)
+        for index, function, descending in self._share_keys:
+            values[index : index + 2] = sort_value(function(context), descending)
+        return tuple(values)
 
     def next_change_ns(self, context: EvalContext) -> int | None:
         """When the key may change by the passing of time.
@@ -93,7 +93,8 @@ def _missing_value(context: EvalContext) -> EvalValue:
     return None
 
 
-def _sort_value(value: Any, descending: bool) -> tuple[bool, Any]:
+def sort_value(value: Any, descending: bool) -> tuple[bool, Any]:
+    """What a key adds to a sort key: a missing value comes last in either direction."""
     return value is None, 0 if value is None else (_negated(value) if descending else value)
 
 

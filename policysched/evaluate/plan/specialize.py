@@ -112,8 +112,8 @@ def specialize_claim_rules(
     filters, places = list(rules.filters[:inputs]), list[int | None](range(inputs))
     index_of_step = {step: inputs + index for index, step in enumerate(rules.filter_indexes)}
     steps = []
-    for place, lowered in enumerate(rules.variant.filters):
-        index = None if lowered.reads_claims else index_of_step.get(place)
+    for step, lowered in enumerate(rules.variant.filters):
+        index = None if lowered.reads_claims else index_of_step.get(step)
         specialized = (
             _specialize_filter(lowered, rules.activation, cluster_context) if lowered.reads_claims else None
         )
@@ -122,7 +122,7 @@ def specialize_claim_rules(
         if specialized is not None:
             filters.append(specialized)
             places.append(index)
-            steps.append(place)
+            steps.append(step)
     scores = [
         score
         for step in rules.variant.scores

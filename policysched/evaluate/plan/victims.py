@@ -1,7 +1,10 @@
 """The `preemption` clause as a predicate on victims. Only pods of lower priority qualify."""
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any
 
+from policysched.evaluate.plan.queue_order import sort_value
 from policysched.evaluate.plan.read_set import QUEUE_PATHS
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext
@@ -18,6 +21,10 @@ VictimChange = Callable[[Pod], int | None]
 """When a pod of lower priority that may not be evicted may be, for the passing of time alone (ns); None: never."""
 
 
+VictimOrder = Callable[[Pod], tuple[Any, ...]]
+"""A sort key: of two victims the one with the lesser key goes first."""
+
+
 class CompiledVictims:
     """The compiled clause."""
 
@@ -25,7 +32,10 @@ class CompiledVictims:
         clause = program.preemption
         self.mode = clause.mode
         self._condition = None if clause.victims is None else compile_scalar(clause.victims, program)
+        self._order = [(compile_scalar(key.value, program), key.descending) for key in clause.order]
         reads = expr_reads(clause.victims, program.inputs)
+        for key in clause.order:  # after another order the same pods may be evicted, so no requeue
+            reads |= replace(expr_reads(key.value, program.inputs), requeue_events=frozenset())
         self.requeue_events = reads.requeue_events
         """The events after which other pods may be evicted: shares change with placed pods."""
         self._reads = [
@@ -56,6 +66,21 @@ class CompiledVictims:
                 return lambda victim: (
                     victim.priority < preemptor.priority and condition(context.with_other_pod(victim)) is True
                 )
+
+    def order(self, context: EvalContext) -> VictimOrder | None:
+        """The `order` of the clause; None: kube-scheduler's alone."""
+        if not self._order:
+            return None
+
+        def key(victim: Pod) -> tuple[Any, ...]:
+            of_victim = context.with_other_pod(victim)
+            return tuple(
+                place
+                for function, descending in self._order
+                for place in sort_value(function(of_victim), descending)
+            )
+
+        return key
 
     def next_change(self, context: EvalContext) -> VictimChange | None:
         """None: the clause does not read the clock."""

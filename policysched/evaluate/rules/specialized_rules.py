@@ -6,10 +6,11 @@ rows and gives reasons, a `SpecializedScore` computes raw values and scores.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
+from policysched.cluster.samples import StateRow
 from policysched.evaluate.columns.column_kinds import INPUT_INVALID, INPUT_REQUIRED, InputStateColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
@@ -39,6 +40,10 @@ class Activation:
 
     def frame(self, view: View, candidates: Array | None = None) -> EvalFrame:
         return EvalFrame(view, self.context, self.leaves, candidates)
+
+    def state_changes_ns(self) -> list[int | None]:
+        """When decay changes the values of each state that the rules read; None: not by itself."""
+        return [row.changes_ns for row in cast(Sequence[object], self.leaves) if isinstance(row, StateRow)]
 
 
 @dataclass(frozen=True, slots=True)

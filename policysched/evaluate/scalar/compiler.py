@@ -106,6 +106,7 @@ def compile_state_row(
         if key is None:
             return None
         table = context.samples.get(name)
-        return EMPTY_STATE_ROW if table is None else table.state_rows.get(str(key), EMPTY_STATE_ROW)
+        found = None if table is None else table.state_rows.get(str(key))
+        return EMPTY_STATE_ROW if found is None else found.at(context.now_ns)
 
     return row

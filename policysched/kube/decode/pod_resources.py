@@ -192,13 +192,13 @@ def _resize_statuses(status: Json) -> dict[str, _ResizeStatus]:
     }
 
 
-def _resize_status(reported: Json, place: str) -> _ResizeStatus:
+def _resize_status(reported: Json, path: str) -> _ResizeStatus:
     """Of a container, or of the pod itself. Before 1.33 a kubelet may report only `allocatedResources`; kube-scheduler
     1.36 reads them only beside `resources`, 1.37 always."""
     actual = reported.get("resources") or {}
 
     def amounts(given: Json | None, field: str) -> ResourceAmounts | None:
-        return None if given is None else decode_resource_list(given, f"{place}.{field}")
+        return None if given is None else decode_resource_list(given, f"{path}.{field}")
 
     return _ResizeStatus(
         amounts(actual.get("requests"), "resources.requests"),

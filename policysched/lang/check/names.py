@@ -105,6 +105,7 @@ def _declared_value(checker: ExpressionChecker, node: s.NameExpr, declared: Decl
                 with_span(definition.key, node.span),
                 definition.start,
                 definition.scope == "cluster",
+                definition.decay is not None,
                 definition.type,
                 node.span,
             )

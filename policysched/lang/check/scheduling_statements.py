@@ -11,7 +11,15 @@ from policysched.lang.check.presence import (
     possibly_missing,
     report_possibly_missing,
 )
-from policysched.lang.check.scope import GANG_TERM, QUEUE_KEY, VICTIM_CONDITION, Scope, declared_here
+from policysched.lang.check.scope import (
+    GANG_TERM,
+    QUEUE_KEY,
+    VICTIM_CONDITION,
+    VICTIM_ORDER,
+    ExpressionContext,
+    Scope,
+    declared_here,
+)
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants
 from policysched.lang.ir.expr import Stage
@@ -46,22 +54,9 @@ def check_queue(scope: Scope, node: s.QueueDecl) -> tuple[OrderKey, ...] | None:
 
 
 def _check_order_key(scope: Scope, node: s.OrderKeyDecl) -> OrderKey | None:
-    expr = check_expression(scope, node.value, QUEUE_KEY)
+    expr = _sortable(scope, node.value, QUEUE_KEY)
     if expr is None:
         return None
-    kind = type_of(expr)
-    if kind.kind is TypeKind.LIST:
-        scope.report(
-            "PS202",
-            f"a queue key cannot be {describe_type(kind)}",
-            expr.span,
-            label=describe_type(kind),
-        )
-        return None
-    for hole in possibly_missing(expr):
-        if not isinstance(hole, e.Attr | e.InputRef):
-            # An absent attribute sorts last; an undefined operation is an error.
-            report_possibly_missing(scope, hole)
     if Stage.NAMESPACE_SHARES in stage_of(expr) and not _reads_only_namespace(scope, expr):
         scope.report(
             "PS215",
@@ -74,6 +69,26 @@ def _check_order_key(scope: Scope, node: s.OrderKeyDecl) -> OrderKey | None:
     if isinstance(expr, e.Const):
         scope.report("PS301", "this queue key is the same for every pod", expr.span, label="constant")
     return OrderKey(fold_constants(expr), node.descending)
+
+
+def _sortable(scope: Scope, node: s.Expression, context: ExpressionContext) -> e.Expr | None:
+    expr = check_expression(scope, node, context)
+    if expr is None:
+        return None
+    kind = type_of(expr)
+    if kind.kind is TypeKind.LIST:
+        scope.report(
+            "PS202",
+            f"{context.description} cannot be {describe_type(kind)}",
+            expr.span,
+            label=describe_type(kind),
+        )
+        return None
+    for hole in possibly_missing(expr):
+        if not isinstance(hole, e.Attr | e.InputRef):
+            # An absent attribute sorts last; an undefined operation is an error.
+            report_possibly_missing(scope, hole)
+    return expr
 
 
 def _reads_only_namespace(scope: Scope, key: e.Expr) -> bool:
@@ -274,19 +289,49 @@ def _gang_term(
 def check_preemption(scope: Scope, node: s.PreemptionDecl) -> PreemptionSpec | None:
     if node.params is None:
         return PreemptionSpec("never", None)
-    params = check_block_params(scope, "`preemption`", node.span, node.params, ("victims",))
+    params = check_block_params(scope, "`preemption`", node.span, node.params, ("victims", "order"))
+    order = _victim_order(scope, params.get("order"))
     victims = params.required("victims", "own")
     match victims:
         case None:
             return None
         case s.NameExpr(name="own"):
-            return PreemptionSpec("own", None)
+            return PreemptionSpec("own", None, order)
         case s.NameExpr(name="any"):
-            return PreemptionSpec("any", None)
+            return PreemptionSpec("any", None, order)
         case s.MapLit():
             scope.report("PS202", "`victims` must be `own`, `any` or a condition", victims.span)
             return None
     expr = check_condition(scope, victims, VICTIM_CONDITION)
     if expr is None or not check_always_present(scope, expr):
         return None
-    return PreemptionSpec("where", fold_constants(expr))
+    return PreemptionSpec("where", fold_constants(expr), order)
+
+
+def _victim_order(scope: Scope, node: s.Expression | s.MapLit | None) -> tuple[OrderKey, ...]:
+    match node:
+        case None:
+            return ()
+        case s.MapLit(order=()):
+            scope.report(
+                "PS202",
+                "`order` must be a value of the victim, or a list of them",
+                node.span,
+                help="for example `order = [victim.priority, victim.created desc]`",
+            )
+            return ()
+        case s.MapLit(order=written):
+            pass
+        case s.ListLit(items=items):
+            written = tuple(s.OrderKeyDecl(item, False, item.span) for item in items)
+        case _:
+            written = (s.OrderKeyDecl(node, False, node.span),)
+    keys: list[OrderKey] = []
+    for key in written:
+        expr = _sortable(scope, key.value, VICTIM_ORDER)
+        if expr is None:
+            continue
+        if not any(isinstance(part, e.Attr | e.InputRef) and part.owner == "victim" for part in walk(expr)):
+            scope.report("PS301", "this value is the same for every victim", expr.span, label="constant")
+        keys.append(OrderKey(fold_constants(expr), key.descending))
+    return tuple(keys)

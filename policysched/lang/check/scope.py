@@ -69,6 +69,7 @@ ASSUMED_METRIC = ExpressionContext(
     "the `assume` of a metric", queue_values=False, namespace_shares=False, cluster_pods=False
 )
 VICTIM_CONDITION = ExpressionContext("a `victims` condition", victim=True, time=True, cluster_pods=False)
+VICTIM_ORDER = ExpressionContext("the `order` of victims", victim=True, time=True, cluster_pods=False)
 CAPACITY = ExpressionContext(
     "the capacity of a resource", pod=False, node=True, metrics=True, cluster_pods=False
 )

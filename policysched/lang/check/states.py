@@ -1,4 +1,4 @@
-"""`state NAME: TYPE { key = E  per = node  on = terminated  when = E  value = E  keep = 90%  start = 1.0  most = 10000 }`."""
+"""`state NAME: TYPE { key = E  per = node  on = terminated  when = E  value = E  keep = 90%  start = 1.0  half_life = 30m  most = 10000 }`."""
 
 from typing import Literal, cast
 
@@ -10,13 +10,17 @@ from policysched.lang.check.presence import check_always_present
 from policysched.lang.check.scope import STATE_KEY, STATE_UPDATE, ExpressionContext, Scope
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants
+from policysched.lang.ir.decay import Decay
 from policysched.lang.ir.declarations import StateSpec, StateTrigger
 from policysched.lang.syntax import tree as s
-from policysched.lang.types.kinds import BOOL, INT, RATIO, STRING, Type
+from policysched.lang.types.kinds import BOOL, DURATION, INT, RATIO, STRING, Type
 
-_PARAMS = ("key", "per", "on", "when", "value", "keep", "start", "most")
+_PARAMS = ("key", "per", "on", "when", "value", "keep", "start", "half_life", "most")
 _VALUES_DEFAULT = 10_000
 _VALUES_MAX = 100_000
+_HALF_LIFE_MIN_NS = 60 * 10**9
+"""A shorter one would evaluate waiting pods more than once a second."""
+_HALF_LIFE_MAX_NS = 365 * 24 * 3600 * 10**9
 
 
 def declare_state(scope: Scope, node: s.StateDecl) -> None:
@@ -45,6 +49,9 @@ def _check_state(scope: Scope, node: s.StateDecl, type_: Type | None) -> StateSp
         )
     keep = _number(scope, params.required("keep", "90%"), RATIO)
     start = None if type_ is None else _number(scope, params.required("start", "1.0"), type_)
+    half_life = None
+    if params.get("half_life") is not None:
+        half_life = _number(scope, params.get("half_life"), DURATION)
     most = _number(scope, params.get("most"), INT) if params.get("most") is not None else _VALUES_DEFAULT
     if keep is not None and not 0 <= keep < 1:
         _report_out_of_range(
@@ -53,6 +60,8 @@ def _check_state(scope: Scope, node: s.StateDecl, type_: Type | None) -> StateSp
             "keep",
             "`keep` must be at least 0% and less than 100%",
         )
+    if half_life is not None and not _HALF_LIFE_MIN_NS <= half_life <= _HALF_LIFE_MAX_NS:
+        _report_out_of_range(scope, params, "half_life", "`half_life` must be between 1 minute and 365 days")
     if most is not None and not 1 <= most <= _VALUES_MAX:
         _report_out_of_range(scope, params, "most", f"`most` must be between 1 and {_VALUES_MAX:,}")
     if type_ is None or key is None or value is None or keep is None or start is None or most is None:
@@ -69,6 +78,7 @@ def _check_state(scope: Scope, node: s.StateDecl, type_: Type | None) -> StateSp
         value=fold_constants(value),
         keep=float(keep),
         start=float(start),
+        decay=None if half_life is None else Decay(float(start), int(half_life)),
         entries_max=int(most),
         span=node.name.span,
     )

@@ -404,6 +404,12 @@ def _param_segment(param: s.Param | s.ParamBlock) -> LayoutSegment:
         return LayoutSegment(
             f"{name} {_in_braces([part.text for part in parts])}", lines, span.start, span.end
         )
+    if isinstance(param.value, s.MapLit) and param.value.order:
+        keys = [_order_key_segment(key).text for key in param.value.order]
+        if len(keys) == 1:
+            return _segment(f"{name} = {keys[0]}", span)
+        lines = [f"{name} = [", *(f"{INDENT}{key}," for key in keys[:-1]), INDENT + keys[-1], "]"]
+        return LayoutSegment(f"{name} = [{', '.join(keys)}]", lines, span.start, span.end)
     if isinstance(param.value, s.MapLit):
         sign, first, last = (" ", "[", "]") if param.value.levels else (" = ", "{", "}")
         entries = [

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from policysched.lang.ir.decay import Decay
 from policysched.lang.ir.expr import Const, Expr, Stage
 from policysched.lang.types.kinds import BOOL, DURATION, INT, STRING, RecordType, RecordTypeField, Type
 from policysched.text import Span
@@ -105,7 +106,7 @@ StateTrigger = Literal["started", "terminated", "either", "failed", "any"]
 @dataclass(frozen=True, slots=True)
 class StateSpec:
     """A moving average by key and node, updated by container events of this policy's pods:
-    `v = keep * v + (1 - keep) * value`, beginning with `start`.
+    `v = keep * v + (1 - keep) * value`, beginning with `start`. With `decay`, `v` returns to `start` as time passes.
 
     `key` is a string expression of the pod, `value` a number of the pod and the container (`CONTAINER_RECORD`). An event
     for which `when` is not True is ignored. With `scope` cluster there is one value for each key, the same on all nodes.
@@ -121,6 +122,7 @@ class StateSpec:
     value: Expr
     keep: float
     start: float
+    decay: Decay | None
     entries_max: int
     span: Span = field(compare=False)
 

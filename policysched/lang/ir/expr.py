@@ -108,12 +108,14 @@ class GangTraffic(CachedHash):
 @dataclass(frozen=True, slots=True)
 class StateRef(CachedHash):
     """The value of a `state` for this pod's key on this node; `start` before the first observation. Missing where the
-    key is. `is_cluster_wide`: the same on all nodes."""
+    key is. `is_cluster_wide`: the same on all nodes. `decays`: it returns to `start` as time passes
+    (`lang.ir.decay`)."""
 
     name: str
     key: "Expr"
     start: float
     is_cluster_wide: bool
+    decays: bool
     type: Type
     span: Span = field(compare=False)
 

@@ -94,10 +94,11 @@ class Extender:
 @dataclass(frozen=True, slots=True)
 class PreemptionSpec:
     """Which pods of lower priority may be evicted: none, those of this scheduler, all, or those for which `victims` is
-    True."""
+    True. `order`: which of them go first; missing values go last, and kube-scheduler's order decides between equals."""
 
     mode: Literal["never", "own", "any", "where"]
     victims: Expr | None
+    order: tuple[OrderKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,8 +116,9 @@ def expr_reads(expr: Expr | None, inputs: Mapping[str, Input]) -> Reads:
                     placed_pods=True,
                     requeue_events=_PLACED_POD_EVENTS | {ClusterEvent.SAMPLES},
                 )
-            case StateRef():
-                reads |= Reads(requeue_events=frozenset({ClusterEvent.STATE, ClusterEvent.NODE_ADD}))
+            case StateRef(decays=decays):
+                changes = {ClusterEvent.STATE, ClusterEvent.NODE_ADD}
+                reads |= Reads(requeue_events=frozenset(changes | {ClusterEvent.TIME} if decays else changes))
             case NotRecovered(condition=condition):
                 reads |= Reads(
                     metrics=frozenset({condition.metric}),
@@ -270,18 +271,18 @@ def _change_reads(part: object, inputs: Mapping[str, Input]) -> Reads:
 
 def stage_text(stage: Stage) -> str:
     """The stage for listings: `pod and node, time`."""
-    place = {
+    text = {
         Stage.CONSTANT: "constant",
         Stage.POD: "pod",
         Stage.NODE: "node",
         Stage.POD | Stage.NODE: "pod and node",
     }[stage & (Stage.POD | Stage.NODE)]
     if stage & Stage.NAMESPACE_SHARES:
-        place = f"{place}, shares"
+        text = f"{text}, shares"
     if stage & Stage.CLUSTER_PODS:
-        place = f"{place}, pods"
+        text = f"{text}, pods"
     if stage & Stage.CANDIDATES:
-        place = f"{place}, candidates"
+        text = f"{text}, candidates"
     if stage & Stage.TIME:
-        return "time" if place == "constant" else f"{place}, time"
-    return place
+        return "time" if text == "constant" else f"{text}, time"
+    return text

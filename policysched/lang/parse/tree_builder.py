@@ -14,6 +14,7 @@ from lark import Token, Transformer
 from policysched.lang.parse.tree_parts import (
     Children,
     QuotaAmounts,
+    as_order_key,
     first_of_type,
     identifier,
     identifiers,
@@ -185,9 +186,8 @@ class TreeBuilder(Transformer[Token, Any]):
         return s.OrderKeyDecl(children[0], descending, span_of(children))
 
     def gang(self, children: Children) -> s.GangDecl:
-        return s.GangDecl(
-            children[0], children[1].params if len(children) > 1 else (), parse_context.get().span
-        )
+        params = children[1].params if len(children) > 1 else ()
+        return s.GangDecl(children[0], params, parse_context.get().span)
 
     def quota(self, children: Children) -> s.QuotaDecl:
         rows = tuple(child for child in children if isinstance(child, s.QuotaRowDecl))
@@ -205,9 +205,7 @@ class TreeBuilder(Transformer[Token, Any]):
         )
 
     def quota_row(self, children: Children) -> s.QuotaRowDecl:
-        path = tuple(
-            string_literal(child) for child in children if isinstance(child, Token) and child.type == "STRING"
-        )
+        path = tuple(string_literal(child) for child in children if getattr(child, "type", "") == "STRING")
         block = first_of_type(children, QuotaAmounts)
         return s.QuotaRowDecl(path, None if block is None else block.amounts, span_of(children))
 
@@ -254,9 +252,8 @@ class TreeBuilder(Transformer[Token, Any]):
         return s.ReplaceStatement(children[0], parse_context.get().span)
 
     def reweight(self, children: Children) -> s.ReweightStatement:
-        return s.ReweightStatement(
-            identifier(children[0]), weight_value(children[1]), parse_context.get().span
-        )
+        name, weight = children
+        return s.ReweightStatement(identifier(name), weight_value(weight), parse_context.get().span)
 
     def drop(self, children: Children) -> s.DropStatement:
         kinds = [identifier(child) for child in children[:-1] if child is not None]
@@ -325,8 +322,11 @@ class TreeBuilder(Transformer[Token, Any]):
         return s.MapLit(tuple(children[1:-1]), span_of(children), levels=True)
 
     def level(self, children: Children) -> tuple[s.StringLit, s.Expression]:
-        key, word = children
-        return string_literal(key), s.NameExpr(str(word), span_of([word]))
+        return string_literal(children[0]), s.NameExpr(str(children[1]), span_of(children[1:]))
+
+    def orders(self, children: Children) -> s.MapLit:
+        keys = (as_order_key(child) for child in children if not isinstance(child, Token))
+        return s.MapLit((), span_of(children), order=tuple(keys))
 
     def entry(self, children: Children) -> tuple[s.StringLit, s.Expression]:
         return string_literal(children[0]), children[2]

@@ -62,6 +62,10 @@ def span_of(children: Children) -> Span:
     return Span(parse_context.get().source, start_of(children[0]), end_of(children[-1]))
 
 
+def as_order_key(key: s.OrderKeyDecl | s.Expression) -> s.OrderKeyDecl:
+    return key if isinstance(key, s.OrderKeyDecl) else s.OrderKeyDecl(key, False, key.span)
+
+
 def identifier(token: Token) -> s.Identifier:
     return s.Identifier(str(token), span_of([token]))
 

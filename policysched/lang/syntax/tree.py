@@ -192,11 +192,13 @@ Expression = (
 
 @dataclass(frozen=True, slots=True)
 class MapLit:
-    """`{"cpu" = 1, "nvidia.com/gpu" = 5}`. With `levels`: `["zone" required, "rack" preferred]`; the values are words."""
+    """`{"cpu" = 1, "nvidia.com/gpu" = 5}`. With `levels`: `["zone" required, "rack" preferred]`; the values are words.
+    With `order` (and without entries): `[victim.priority, victim.created desc]`."""
 
     entries: tuple[tuple[StringLit, "Expression"], ...]
     span: Span
     levels: bool = False
+    order: tuple["OrderKeyDecl", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,7 +501,7 @@ class OutageDecl:
 
 @dataclass(frozen=True, slots=True)
 class StateDecl:
-    """`state NAME: TYPE { key = E  on = terminated  value = E  keep = 90%  start = 1.0  most = 10000 }`."""
+    """`state NAME: TYPE { key = E  on = terminated  value = E  keep = 90%  start = 1.0  half_life = 30m  most = 10000 }`."""
 
     name: Identifier
     type: TypeRef
@@ -527,7 +529,7 @@ class ExtenderDecl:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionDecl:
-    """`preemption never` (params None) or `preemption { victims = own | any | E }`."""
+    """`preemption never` (params None) or `preemption { victims = own | any | E  order = [E desc, ...] }`."""
 
     params: tuple[Param | ParamBlock, ...] | None
     span: Span

@@ -132,8 +132,8 @@ def _required_node_affinity(path: str, spec: Json) -> list[Cause]:
     causes: list[Cause] = []
     operators = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
     for at, term in enumerate(terms):
-        for place, expression in enumerate(term.get("matchExpressions") or ()):
-            where = f"{field}[{at}].matchExpressions[{place}]"
+        for index, expression in enumerate(term.get("matchExpressions") or ()):
+            where = f"{field}[{at}].matchExpressions[{index}]"
             if expression.get("operator") not in operators:
                 causes.append(
                     bad_value(

@@ -430,8 +430,9 @@ class GangAttempts:
             core.quotas.wait(gang.id, gang.policy, search.refusal, any_release=True)
         failure = AttemptFailure(reason, message, 0, {}, frozenset(), None)
         if failures:
+            first = failures[0]
             failure = AttemptFailure(
-                reason, message, failures[0].node_count, failures[0].counts, frozenset(), None
+                reason, message, first.node_count, first.counts, frozenset(), None, detail=first.detail
             )
         for pod in gang.pending_members.values():
             self._pod_attempts.record_failure(pod, failure, now_ns)

@@ -328,6 +328,7 @@ class _GangSearch:
             self.budgets,
             node_count,
             RunningGangs(self.core, self._is_leaving),
+            allowed.order,
         )
         equivalence_key, placed_count = self.context.equivalence_keys[pod.uid], len(self.placements)
         cached = self.candidate_cache.get(equivalence_key)

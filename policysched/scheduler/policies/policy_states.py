@@ -1,6 +1,7 @@
 """Policy state (`state`): values that policies learn from container events, bounded and persisted.
 
     PodUpdated ─► new container events ─► key, value ─► v <- keep * v + (1 - keep) * value ─► row of the key ─► rules
+                                              with `half_life`, v is first what decay left of it
                                                                │ every 30 s
                             SavedPolicyStatesLoaded at start ◄─ SavePolicyStates: newest values first
 
@@ -10,12 +11,12 @@ are applied. State depends on events alone, so a replay ends with the same value
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from policysched.cluster.samples import ALL_NODES, MetricSamples, StateRow
+from policysched.cluster.samples import ALL_NODES, DecayingStateRow, MetricSamples, StateRow, TimedValue
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext, ScalarFunction
 from policysched.lang.ir.arithmetic import clamp_finite
@@ -40,8 +41,8 @@ KEY_CHARS_MAX = 1024
 BUFFERED_PODS_MAX = 10_000
 """Pods buffered until the first policy is active."""
 
-StateEntry = tuple[str, NodeName, float]
-"""A key, a node and the value there."""
+StateEntry = tuple[str, NodeName, float] | tuple[str, NodeName, float, int]
+"""A key, a node and the value there; with `half_life` also when it was updated (ns)."""
 
 _EventKey = tuple[str, str, bool]
 """Container, run, whether it terminated. A failure of the pod itself has an empty container name."""
@@ -66,8 +67,8 @@ class _StateTable:
     key: ScalarFunction
     value: ScalarFunction
     when: ScalarFunction | None
-    values: dict[tuple[str, NodeName], float] = field(default_factory=dict)
-    rows: dict[str, StateRow] = field(default_factory=dict)
+    values: dict[tuple[str, NodeName], TimedValue] = field(default_factory=dict)
+    rows: dict[str, StateRow | DecayingStateRow] = field(default_factory=dict)
     dropped_count: int = 0
     long_key_count: int = 0
 
@@ -82,43 +83,83 @@ class _StateTable:
             case "started" | "terminated" as word:
                 return not event.is_pod_event and (word == "terminated") is event.terminated
 
-    def update(self, key: str, node: NodeName, value: float) -> None:
-        before = self.values.pop((key, node), self.state.start)
-        self._put(key, node, clamp_finite(self.state.keep * before + (1 - self.state.keep) * value))
+    def update(self, key: str, node: NodeName, value: float, at_ns: int) -> None:
+        before, updated_ns = self.values.pop((key, node), (self.state.start, 0))
+        at_ns = max(at_ns, updated_ns)
+        if self.state.decay is not None:
+            before = self.state.decay.value_at(before, updated_ns, at_ns)
+        self._put(key, node, clamp_finite(self.state.keep * before + (1 - self.state.keep) * value), at_ns)
 
-    def load(self, entries: Iterable[StateEntry]) -> None:
-        """Load saved values and build each row once; `update` copies the row for each value."""
-        for key, node, value in entries:
+    def load(self, entries: Iterable[StateEntry], now_ns: int) -> None:
+        """Load saved values and build each row once; `update` copies the row for each value. A value without a time
+        is of `now_ns`."""
+        for key, node, value, *at_ns in entries:
             if len(key) > KEY_CHARS_MAX:
                 self.long_key_count += 1
                 continue
             self.values.pop((key, node), None)
-            self.values[key, node] = value
+            self.values[key, node] = value, min(at_ns[0], now_ns) if at_ns else now_ns
         beyond = max(0, len(self.values) - self.state.entries_max)
         for oldest in list(islice(self.values, beyond)):
             del self.values[oldest]
         self.dropped_count += beyond
-        rows: dict[str, dict[NodeName, float]] = {}
-        for (key, node), value in self.values.items():
-            rows.setdefault(key, {})[node] = value
-        self.rows = {key: StateRow(row) for key, row in rows.items()}
+        rows: dict[str, dict[NodeName, TimedValue]] = {}
+        for (key, node), timed in self.values.items():
+            rows.setdefault(key, {})[node] = timed
+        self.rows = {key: self._row(row) for key, row in rows.items()}
 
-    def _put(self, key: str, node: NodeName, value: float) -> None:
-        self.values[key, node] = value
-        row = self.rows.get(key)
-        self.rows[key] = StateRow({**({} if row is None else row.values), node: value})
+    def drop_decayed(self, now_ns: int) -> None:
+        """Forget values that decay has brought back to `start`."""
+        decay = self.state.decay
+        if decay is None:
+            return
+        decayed = [
+            place
+            for place, (value, updated_ns) in self.values.items()
+            if decay.value_at(value, updated_ns, now_ns) == decay.start
+        ]
+        for place in decayed:
+            del self.values[place]
+        for key in dict(decayed):
+            self._rebuild_row(key)
+
+    def entries(self) -> Iterator[StateEntry]:
+        """The values to save, the most recently updated first."""
+        for (key, node), (value, updated_ns) in reversed(self.values.items()):
+            yield (key, node, value) if self.state.decay is None else (key, node, value, updated_ns)
+
+    def _row(self, values: Mapping[NodeName, TimedValue]) -> StateRow | DecayingStateRow:
+        if self.state.decay is not None:
+            return DecayingStateRow(values, self.state.decay)
+        return StateRow({node: value for node, (value, _) in values.items()})
+
+    def _put(self, key: str, node: NodeName, value: float, at_ns: int) -> None:
+        self.values[key, node] = value, at_ns
+        match self.rows.get(key):
+            case None:
+                self.rows[key] = self._row({node: (value, at_ns)})
+            case DecayingStateRow(timed_values=timed_values):
+                self.rows[key] = self._row({**timed_values, node: (value, at_ns)})
+            case StateRow(values=values):
+                self.rows[key] = StateRow({**values, node: value})
         if len(self.values) > self.state.entries_max:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
         key, node = next(iter(self.values))
         del self.values[key, node]
-        left = {name: value for name, value in self.rows[key].values.items() if name != node}
+        self._rebuild_row(key)
+        self.dropped_count += 1
+
+    def _rebuild_row(self, key: str) -> None:
+        """After values of the key were dropped."""
+        row = self.rows[key]
+        known: Collection[NodeName] = row.values if isinstance(row, StateRow) else row.timed_values
+        left = {name: self.values[key, name] for name in known if (key, name) in self.values}
         if left:
-            self.rows[key] = StateRow(left)
+            self.rows[key] = self._row(left)
         else:
             del self.rows[key]
-        self.dropped_count += 1
 
 
 @dataclass(slots=True)
@@ -168,7 +209,10 @@ class PolicyStates:
         self._unclaimed_texts.pop(program.name, None)
         if not program.states:
             return {}
-        tables = {name: self._table(spec, program, before, restored) for name, spec in program.states.items()}
+        tables = {
+            name: self._table(spec, program, before, restored, now_ns)
+            for name, spec in program.states.items()
+        }
         policy_tables = self._policies[program.name] = _PolicyStateTables(tables)
         if before is not None:
             policy_tables.events_by_pod, policy_tables.newest_event_ns, policy_tables.since_ns = (
@@ -190,6 +234,7 @@ class PolicyStates:
         program: Program,
         before: _PolicyStateTables | None,
         restored: Mapping[str, Any],
+        now_ns: int,
     ) -> _StateTable:
         when = None if state.when is None else compile_scalar(state.when, program)
         table = _StateTable(
@@ -198,10 +243,10 @@ class PolicyStates:
         old = None if before is None else before.tables.get(state.name)
         if old is not None and old.state == state:
             table.dropped_count, table.long_key_count = old.dropped_count, old.long_key_count
-            table.load((key, node, value) for (key, node), value in old.values.items())
+            table.load(((*place, *value) for place, value in old.values.items()), now_ns)
         elif before is None:
             entries = restored.get("values", {}).get(state.name, [])
-            table.load((key, NodeName(node), float(value)) for key, node, value in entries)
+            table.load(map(state_entry, entries), now_ns)
         return table
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -269,7 +314,8 @@ class PolicyStates:
             if isinstance(key, str) and len(key) > KEY_CHARS_MAX:
                 table.long_key_count += 1
             elif isinstance(key, str) and isinstance(value, int | float):
-                table.update(key, ALL_NODES if table.state.scope == "cluster" else node, float(value))
+                place = ALL_NODES if table.state.scope == "cluster" else node
+                table.update(key, place, float(value), min(event.at_ns, now_ns))
                 changed = True
         return changed
 
@@ -284,6 +330,9 @@ class PolicyStates:
         if self._write_at_ns is None or now_ns < self._write_at_ns:
             return None
         self._write_at_ns, self._written_ns = None, now_ns
+        for policy_tables in self._policies.values():
+            for table in policy_tables.tables.values():
+                table.drop_decayed(now_ns)
         return self.texts()
 
     def texts(self) -> dict[str, str]:
@@ -329,11 +378,11 @@ def _serialize(policy_tables: _PolicyStateTables, bytes_max: int) -> str:
     values: dict[str, list[StateEntry]] = {}
     for name, table in policy_tables.tables.items():
         left, latest = bytes_max, list[StateEntry]()
-        for (key, node), value in islice(reversed(table.values.items()), table.state.entries_max):
-            left -= len(key.encode()) + len(node) + 40
+        for entry in table.entries():
+            left -= len(entry[0].encode()) + len(entry[1]) + 20 * len(entry) - 20
             if left < 0:
                 break
-            latest.append((key, node, value))
+            latest.append(entry)
         values[name] = latest[::-1]
     return state_text(policy_tables.newest_event_ns, values)
 
@@ -343,15 +392,27 @@ def state_text(fed_ns: int, values: Mapping[str, Sequence[StateEntry]]) -> str:
     return json.dumps({"fed_ns": fed_ns, "values": values}, separators=(",", ":"), ensure_ascii=False)
 
 
+def state_entry(values: Sequence[Any]) -> StateEntry:
+    """An entry as `parse_state_text` has it."""
+    key, node, value, *updated_ns = values
+    return (key, NodeName(node), float(value), *updated_ns)
+
+
+def is_time(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= INT64_MAX
+
+
 def parse_state_text(document: Any) -> Mapping[str, Any]:
     """Validate a parsed `state_text`. Raises ValueError, TypeError, KeyError or OverflowError."""
     fed_ns, values = document["fed_ns"], document["values"]
-    if not isinstance(fed_ns, int) or abs(fed_ns) > INT64_MAX or not isinstance(values, dict):
+    if not is_time(fed_ns) or not isinstance(values, dict):
         raise TypeError("unexpected structure")
     for entries in values.values():
-        for key, node, value in entries:
+        for key, node, value, *updated_ns in entries:
             if not isinstance(key, str) or not isinstance(node, str):
                 raise TypeError(f"invalid key {key!r} on node {node!r}")
+            if updated_ns and not (len(updated_ns) == 1 and is_time(updated_ns[0])):
+                raise TypeError(f"invalid time {updated_ns!r}")
             key.encode(), node.encode()  # a lone surrogate could not be saved again
             if (
                 not isinstance(value, int | float)

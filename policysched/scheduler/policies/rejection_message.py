@@ -58,21 +58,21 @@ def active_message(key: str, program: Program) -> str:
 def missing_message(program: Program, event: PoliciesUpdated, owner: str | None) -> str:
     """About a policy whose text is gone; `owner` is the namespace of its team."""
     cause = "no longer exists" if event.bundle is None else "no longer contains this policy"
-    place = event.source_name if owner is None else f"the ConfigMap of namespace {owner}"
+    location = event.source_name if owner is None else f"the ConfigMap of namespace {owner}"
     removal = (
         f"add the key {program.name}.removed (`policysched policies remove {program.name}`)"
         if event.last_good_source_name
         else f"add the file {program.name}.removed"
     )
     return (
-        f"policy `{program.name}`: {place} {cause}; the last known good text of the policy, "
+        f"policy `{program.name}`: {location} {cause}; the last known good text of the policy, "
         f"sha {short_sha(program.sha256)}, stays active. To remove the policy, {removal}"
     )
 
 
-def no_text_message(policy: str, place: str) -> str:
+def no_text_message(policy: str, location: str) -> str:
     """What pods of a removed policy are told once the key of its removal is deleted."""
-    return f"policy {policy} is removed, and {place} has no text of it; add one, or give the pod another schedulerName"
+    return f"policy {policy} is removed, and {location} has no text of it; add one, or give the pod another schedulerName"
 
 
 def short_sha(sha256: str) -> str:
@@ -93,9 +93,9 @@ def _location(key: str, diagnostic: Diagnostic) -> str:
     if diagnostic.span is None:
         return key
     source = diagnostic.span.source
-    place = source.position(diagnostic.span.start)
+    position = source.position(diagnostic.span.start)
     name = key if source.name.endswith(key) else source.name
-    return f"{name}:{place.line}:{place.column}"
+    return f"{name}:{position.line}:{position.column}"
 
 
 def no_policy_message(broken: Mapping[str, CheckedSource], event: PoliciesUpdated) -> str:

@@ -13,8 +13,9 @@ result equals that of `find_candidates`. Requires rules that are node-local.
 import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
-from policysched.evaluate import DryRun
+from policysched.evaluate import DryRun, VictimOrder
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.preemption.candidates import (
@@ -32,7 +33,7 @@ from policysched.scheduler.preemption.candidates import (
 from policysched.scheduler.preemption.running_gangs import EvictablePods
 from policysched.scheduler.steps import Steps
 
-Disruption = tuple[int, int, int, int, int]
+Disruption = tuple[int, tuple[Any, ...], int, int, int, int]
 """Same order as `Candidate.disruption`."""
 
 _FIRST_BATCH_NODES = 4
@@ -64,7 +65,7 @@ class BestFirstSearch:
                 cost += 1 + len(pods)
                 if pods:
                     self._pods[node] = pods
-                    self._push(node, disruption_lower_bound(pods, missing, cluster.started_ns))
+                    self._push(node, disruption_lower_bound(pods, missing, cluster.started_ns, cluster.order))
                 else:
                     self.reasons[NO_VICTIMS] += 1
             yield cost // _PODS_PER_COST_UNIT
@@ -132,7 +133,10 @@ def rejection_reasons(
 
 
 def disruption_lower_bound(
-    in_order: list[Pod], missing: Mapping[str, int], started_ns: Callable[[PodUid], int | None]
+    in_order: list[Pod],
+    missing: Mapping[str, int],
+    started_ns: Callable[[PodUid], int | None],
+    order: VictimOrder | None = None,
 ) -> Disruption:
     """Lower bound of the disruption on a node, for each part of the key by itself.
 
@@ -140,7 +144,11 @@ def disruption_lower_bound(
     it. `missing`: the amount to free by resource
     (`pods`: how many).
     """
+    first_in_order: tuple[Any, ...] = ()
     ascending = in_order[::-1]
+    if order is not None:
+        first_in_order = order(ascending[0])
+        ascending.sort(key=lambda pod: pod.priority)
     victim_count = max(
         [1, *(_victim_count_min(ascending, resource, amount) for resource, amount in missing.items())]
     )
@@ -154,7 +162,7 @@ def disruption_lower_bound(
     offset_sum = sum(lowest) + highest + victim_count * PRIORITY_OFFSET
     starts = [started_ns(pod.uid) for pod in in_order if pod.priority == highest]
     latest_ns = max((NOT_STARTED_NS if start is None else start for start in starts), default=NOT_STARTED_NS)
-    return 0, highest, offset_sum, victim_count, -latest_ns
+    return 0, first_in_order, highest, offset_sum, victim_count, -latest_ns
 
 
 def _victim_count_min(pods: Iterable[Pod], resource: str, amount: int) -> int:

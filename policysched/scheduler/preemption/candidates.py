@@ -17,8 +17,9 @@ takes long on a large cluster.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from policysched.evaluate import DryRun
+from policysched.evaluate import DryRun, VictimOrder
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
@@ -48,20 +49,30 @@ class Candidate:
     gang that goes whole may be on other nodes.
 
     `violations` counts victims whose eviction violates a disruption budget. `started_ns` is the
-    earliest start among the victims of the highest priority.
+    earliest start among the victims of the highest priority. `last_in_order` is the greatest key of the victims by the
+    policy's `order`; empty without one.
     """
 
     node: NodeName
     victims: tuple[Pod, ...]
     violations: int
     started_ns: int
+    last_in_order: tuple[Any, ...] = ()
 
     @property
-    def disruption(self) -> tuple[int, int, int, int, int]:
-        """Sort key, least first: kube-scheduler's criteria in order, except the last one (the first node)."""
+    def disruption(self) -> tuple[int, tuple[Any, ...], int, int, int, int]:
+        """Sort key, least first: kube-scheduler's criteria in order, except the last one (the first node). The policy's
+        `order` follows the budgets."""
         priorities = [victim.priority for victim in self.victims]
         offset_sum = sum(priority + PRIORITY_OFFSET for priority in priorities)
-        return self.violations, max(priorities), offset_sum, len(priorities), -self.started_ns
+        return (
+            self.violations,
+            self.last_in_order,
+            max(priorities),
+            offset_sum,
+            len(priorities),
+            -self.started_ns,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +97,7 @@ class PreemptionInputs:
 
     `pods_on`: pods of a node in order of arrival. `started_ns`: when the kubelet started a pod
     (None: not yet). `node_count` counts all nodes. `gang_of`: the running gang of a pod.
+    `order`: which victims go first by the policy; None: in kube-scheduler's order.
     """
 
     pods_on: Callable[[NodeName], Iterable[Pod]]
@@ -93,11 +105,13 @@ class PreemptionInputs:
     budgets: Collection[DisruptionBudget]
     node_count: int
     gang_of: GangOf = no_gang
+    order: VictimOrder | None = None
 
     def evictable_pods(self, node: NodeName, evictable: EvictablePods) -> list[Pod]:
         """Those of the node's pods that may be victims, most important first."""
         pods = [pod for pod in self.pods_on(node) if evictable.may_evict(pod)]
-        return evictable.without_needed_members(sorted_by_importance(pods, self.started_ns), self.gang_of)
+        in_order = sorted_by_importance(pods, self.started_ns, self.order)
+        return evictable.without_needed_members(in_order, self.gang_of)
 
 
 def no_evictable_pods(dry_run: DryRun, node_count: int) -> CandidateSearchResult:
@@ -197,8 +211,10 @@ def least_disruptive(candidates: Sequence[Candidate]) -> Candidate:
     return min(candidates, key=lambda candidate: candidate.disruption)
 
 
-def sorted_by_importance(pods: Iterable[Pod], started_ns: Callable[[PodUid], int | None]) -> list[Pod]:
-    """Most important first: by priority, then longest running.
+def sorted_by_importance(
+    pods: Iterable[Pod], started_ns: Callable[[PodUid], int | None], order: VictimOrder | None = None
+) -> list[Pod]:
+    """Most important first: last by `order`, then by priority, then longest running.
 
     Of two pods that have not started the later one comes first: kube-scheduler's sort has the same
     effect, because it treats both as started just now.
@@ -211,7 +227,8 @@ def sorted_by_importance(pods: Iterable[Pod], started_ns: Callable[[PodUid], int
             return -pod.priority, NOT_STARTED_NS, -index
         return -pod.priority, at_ns, index
 
-    return [pod for _, pod in sorted(enumerate(pods), key=key)]
+    in_order = [pod for _, pod in sorted(enumerate(pods), key=key)]
+    return in_order if order is None else sorted(in_order, key=order, reverse=True)
 
 
 def _node_local_rejections(
@@ -270,7 +287,7 @@ class _VictimSelection:
     def __init__(self, node: NodeName, in_order: list[Pod], cluster: PreemptionInputs) -> None:
         self.node = node
         self._cluster = cluster
-        order = reprieve_order(in_order, cluster.gang_of, cluster.budgets)
+        order = reprieve_order(in_order, cluster.gang_of, cluster.budgets, cluster.order)
         self.units = order.units
         self.elsewhere = order.elsewhere
         self._violating = order.violating
@@ -302,14 +319,13 @@ class _VictimSelection:
         victims = [pod for pod in self._pods if pod.uid in self.victim_uids]
         violations = sum(pod.uid in self._violating for pod in victims)
         if self.elsewhere:
-            victims = sorted_by_importance(victims, self._cluster.started_ns)
-        starts = [
-            self._cluster.started_ns(victim.uid)
-            for victim in victims
-            if victim.priority == victims[0].priority
-        ]
+            victims = sorted_by_importance(victims, self._cluster.started_ns, self._cluster.order)
+        highest = max(victim.priority for victim in victims)
+        starts = [self._cluster.started_ns(victim.uid) for victim in victims if victim.priority == highest]
         started_ns = min(NOT_STARTED_NS if start is None else start for start in starts)
-        return Candidate(self.node, tuple(victims), violations, started_ns)
+        order = self._cluster.order
+        last = () if order is None else max(map(order, victims))
+        return Candidate(self.node, tuple(victims), violations, started_ns, last)
 
 
 def _uid(pod: Pod) -> PodUid:

@@ -144,6 +144,7 @@ class DefaultPreemption:
                 core.cache.budgets,
                 len(core.cache.nodes),
                 RunningGangs(core, self.is_leaving),
+                allowed.order,
             )
             chosen, reasons = yield from self.choose(
                 dry_run, lambda victim: allowed(victim) and not self._breaker.blocks(victim, now_ns), cluster

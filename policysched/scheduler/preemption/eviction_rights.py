@@ -1,6 +1,6 @@
 """Which pods one pod may evict: those that its policy selects, except what the operator's settings protect."""
 
-from policysched.evaluate import VictimChange, VictimPredicate
+from policysched.evaluate import VictimChange, VictimOrder, VictimPredicate
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.core import SchedulerCore
@@ -17,8 +17,11 @@ class EvictionRights:
         policy: str,
         selects: VictimPredicate,
         next_change: VictimChange | None = None,
+        order: VictimOrder | None = None,
     ) -> None:
-        """`next_change`: when the policy's answer about a pod changes; None: never by itself."""
+        """`next_change`: when the policy's answer about a pod changes; None: never by itself. `order`: which pods go
+        first."""
+        self.order = order
         self.next_change_ns: int | None = None
         """When one of the pods asked about may be evicted that the policy does not select now."""
         self._next_change = next_change
@@ -55,4 +58,5 @@ def eviction_rights(core: SchedulerCore, pod: PendingPod, now_ns: int) -> Evicti
         pod.policy,
         plan.may_evict(*arguments, core.cache.shares),
         plan.next_victim_change(*arguments),
+        plan.victim_order(*arguments, core.cache.shares),
     )

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from policysched.evaluate import NodeSelection, Overlay
 from policysched.model.identifiers import NodeName, PodUid
@@ -41,11 +42,12 @@ class GangPlacement:
     members: tuple[MemberPlacement, ...]
 
     @property
-    def disruption(self) -> tuple[int, int, int]:
-        """Sort key, least first: violated budgets, highest victim priority, number of victims."""
+    def disruption(self) -> tuple[int, tuple[Any, ...], int, int]:
+        """Sort key, least first: violated budgets, the policy's `order`, highest victim priority, number of victims."""
         victims = [victim for member in self.members for victim in member.candidate.victims]
         return (
             sum(member.candidate.violations for member in self.members),
+            max(member.candidate.last_in_order for member in self.members),
             max((victim.priority for victim in victims), default=0),
             len(victims),
         )

@@ -127,6 +127,7 @@ class QuotaPreemption:
         if self._preemption.is_forbidden(now_ns):
             return None
         selects = plan.may_reclaim(value, core.namespace_of(value), pod.facts, now_ns, core.cache.shares)
+        order = plan.victim_order(value, core.namespace_of(value), pod.facts, now_ns, core.cache.shares)
         allowed = EvictionRights(core, pod.policy, selects)
         own_gang = () if gang is None else gang.terms.keys()
         return ReclaimSearch(
@@ -139,6 +140,7 @@ class QuotaPreemption:
             ),
             self._preemption.is_leaving,
             usage.trial(),
+            order,
         )
 
     def _candidate_on_one_node(
@@ -154,6 +156,7 @@ class QuotaPreemption:
             core.cache.budgets,
             len(core.cache.nodes),
             RunningGangs(core, self._preemption.is_leaving),
+            search.order,
         )
         dry_run = core.evaluator.dry_run(
             core.plan(pod.policy),

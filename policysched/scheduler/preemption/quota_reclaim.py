@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from policysched.cluster.budgets import split_by_budget
+from policysched.evaluate import VictimOrder
 from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.lang.ir.program import DisruptionMode
 from policysched.model.identifiers import PodUid
@@ -27,7 +28,7 @@ from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage
 @dataclass(slots=True)
 class ReclaimSearch:
     """One search. `may_evict`: the policy's clause, without the rule about priorities. `is_leaving`: the pod is
-    terminating or about to be. `usage` judges the pod; `lent` is without reservations: who borrows there has pods that
+    terminating or about to be. `order`: which pods go first by the policy. `usage` judges the pod; `lent` is without reservations: who borrows there has pods that
     borrow."""
 
     core: SchedulerCore
@@ -35,6 +36,7 @@ class ReclaimSearch:
     may_evict: Callable[[Pod], bool]
     is_leaving: Callable[[PodUid], bool]
     usage: QuotaUsage
+    order: VictimOrder | None = None
     victims: dict[PodUid, ChargedPod] = field(default_factory=dict)
     lent: QuotaUsage = field(init=False)
 
@@ -139,13 +141,14 @@ class ReclaimSearch:
         return [charged, *(member for member in members if member is not None)]
 
     def _ordered(self, pods: Iterable[ChargedPod]) -> list[ChargedPod]:
-        """The order in which pods become victims: by priority, then those inside which every entity borrows, then large
+        """The order in which pods become victims: by the policy's `order`, by priority, then those inside which every entity borrows, then large
         ones (fewer victims), then the youngest. Pods that a budget protects come last."""
         by_uid = {
             charged.pod.uid: charged
             for charged in sorted(
                 pods,
                 key=lambda charged: (
+                    () if self.order is None else self.order(charged.pod),
                     charged.pod.priority,
                     self._levels_within_amount(charged),
                     tuple(-amount for amount in charged.charge.amounts),

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from policysched.cluster.budgets import split_by_budget
+from policysched.evaluate import VictimOrder
 from policysched.lang.ir.program import DisruptionMode, GangMode, OnTimeout
 from policysched.model.identifiers import PodUid
 from policysched.model.pod_groups import PodGroupKey
@@ -71,7 +72,7 @@ class RunningGangs:
         if running is None:
             named = (observed.pod.uid for observed in self._core.cache.pod_groups.members(pod.group.key))
             placed = (self._core.cache.ledger.placement(uid) for uid in named)
-            members = {place.pod.uid: place.pod for place in placed if place is not None}
+            members = {placement.pod.uid: placement.pod for placement in placed if placement is not None}
             members = {uid: member for uid, member in members.items() if not self._is_leaving(uid)}
             running = self._known_groups[pod.group.key] = RunningGang(members, len(members))
         return running if pod.uid in running.members else None
@@ -108,10 +109,14 @@ class ReprieveOrder:
 
 
 def reprieve_order(
-    pods: Iterable[Pod], gang_of: GangOf, budgets: Collection[DisruptionBudget]
+    pods: Iterable[Pod],
+    gang_of: GangOf,
+    budgets: Collection[DisruptionBudget],
+    order: VictimOrder | None = None,
 ) -> ReprieveOrder:
-    """Units that violate a budget come first, then the most important ones. Of two units with equal priority, a gang
-    precedes a pod, and a large gang a small one. `pods`: the evictable ones of a node, most important first.
+    """Units that violate a budget come first, then the last ones by `order`, then the most important ones. Of two units
+    with equal priority, a gang precedes a pod, and a large gang a small one. `pods`: the evictable ones of a node, most
+    important first.
     """
     in_order = list(pods)
     units = _units(in_order, gang_of)
@@ -126,15 +131,23 @@ def reprieve_order(
     first, _ = split_by_budget([*in_order, *elsewhere], budgets)
     violating = frozenset(pod.uid for pod in first)
 
-    def key(unit: VictimUnit) -> tuple[bool, int, int]:
-        victims = unit.pods if unit.gang is None else tuple(unit.gang.members.values())
-        return (
-            not any(pod.uid in violating for pod in victims),
-            -max(pod.priority for pod in victims),
-            -len(victims),
-        )
+    def violates(unit: VictimUnit) -> bool:
+        return any(pod.uid in violating for pod in _pods_evicted_with(unit))
 
-    return ReprieveOrder(tuple(sorted(units, key=key)), elsewhere, violating)
+    units.sort(
+        key=lambda unit: (
+            -max(pod.priority for pod in _pods_evicted_with(unit)),
+            -len(_pods_evicted_with(unit)),
+        )
+    )
+    if order is not None:
+        units.sort(key=lambda unit: max(map(order, _pods_evicted_with(unit))), reverse=True)
+    units.sort(key=violates, reverse=True)
+    return ReprieveOrder(tuple(units), elsewhere, violating)
+
+
+def _pods_evicted_with(unit: VictimUnit) -> tuple[Pod, ...]:
+    return unit.pods if unit.gang is None else tuple(unit.gang.members.values())
 
 
 def _units(in_order: list[Pod], gang_of: GangOf) -> list[VictimUnit]:

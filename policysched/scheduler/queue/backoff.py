@@ -1,7 +1,11 @@
-"""Entries in backoff: after a failed attempt in the order of their policy, after an error by time only."""
+"""Entries in backoff: after a failed attempt in the order of their policy, after an error by time only.
 
-from collections.abc import Callable, Iterator, Mapping
+Those of overdrawn namespaces (`DecisionTime`) are by time only, too.
+"""
 
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from policysched.scheduler.queue.decision_time import DecisionTime
 from policysched.scheduler.queue.entries import QueueEntry
 from policysched.scheduler.queue.movable_heap import MovableHeap, earlier_ns
 from policysched.scheduler.queue.ordered_queue import OrderedQueue
@@ -10,7 +14,8 @@ from policysched.scheduler.queue.ordered_queue import OrderedQueue
 class BackoffQueue:
     """Backoff after a failed attempt may be cut short; backoff after an error is always waited for."""
 
-    def __init__(self, new_policy_queue: Callable[[str], OrderedQueue]) -> None:
+    def __init__(self, new_policy_queue: Callable[[str], OrderedQueue], decision_time: DecisionTime) -> None:
+        self._time = decision_time
         self._new_policy_queue = new_policy_queue
         self._times: MovableHeap[QueueEntry] = MovableHeap()
         self._by_policy: dict[str, OrderedQueue] = {}
@@ -57,15 +62,41 @@ class BackoffQueue:
                 return entry
         return None
 
-    def pop_before(self, entry: QueueEntry) -> QueueEntry | None:
-        """The first entry of the same policy, if it stands ahead of this one."""
+    def heads(self, except_policies: Collection[str]) -> list[QueueEntry]:
+        """The first entry of each policy whose backoff may be cut short now."""
+        for policy_queue in self._by_policy.values():
+            while (head := policy_queue.first()) is not None and self._time.is_overdrawn(head.namespace):
+                self._wait_out(head)
+        return [
+            head
+            for policy, policy_queue in self._by_policy.items()
+            if policy not in except_policies and (head := policy_queue.first()) is not None
+        ]
+
+    def precedes(self, entry: QueueEntry) -> bool:
+        """Whether an entry of the same policy stands ahead of this one, which waits for it."""
         policy_queue = self._by_policy.get(entry.policy)
-        if policy_queue is None or not policy_queue.precedes(entry):
+        while policy_queue is not None and policy_queue.precedes(entry):
+            first = policy_queue.first()
+            assert first is not None, f"{entry} is preceded by nothing"
+            if first.priority > entry.priority or not self._time.is_overdrawn(first.namespace):
+                return True
+            self._wait_out(first)
+        return False
+
+    def pop_before(self, entry: QueueEntry) -> QueueEntry | None:
+        """The first entry of the same policy, if it `precedes` this one."""
+        if not self.precedes(entry):
             return None
-        first = policy_queue.first()
+        first = self._by_policy[entry.policy].first()
         assert first is not None, f"{entry} is preceded by nothing"
         self.discard(first)
         return first
+
+    def _wait_out(self, entry: QueueEntry) -> None:
+        """Its backoff is not cut short any more."""
+        self.discard(entry)
+        self._error_times.put(entry, entry.backoff_until_ns)
 
     def drop_policy(self, policy: str) -> None:
         for entry in [entry for entry in self if entry.policy == policy]:

@@ -142,11 +142,11 @@ class FairShareQueue:
 
     def _reposition_changed(self) -> None:
         """Update the keys of the owners whose share has changed."""
-        for place, log in enumerate(self._logs):
-            if self._versions[place] == log.version:
+        for index, log in enumerate(self._logs):
+            if self._versions[index] == log.version:
                 continue
-            moved = log.changed_since(self._versions[place])
-            self._versions[place] = log.version
+            moved = log.changed_since(self._versions[index])
+            self._versions[index] = log.version
             if moved is None:
                 changed = dict.fromkeys(self._heaps)
             else:

@@ -49,6 +49,14 @@ class ParkedGroup:
     claims: frozenset[AnyClaim] = frozenset()
 
 
+@dataclass(slots=True)
+class RuleCounts:
+    """Failed attempts whose nearest nodes the rule rejects, and those of them in which it alone rejects a node."""
+
+    blocked: int = 0
+    blocked_alone: int = 0
+
+
 class ParkedGroups:
     """The parked groups by equivalence class and by the events that open them."""
 
@@ -61,6 +69,8 @@ class ParkedGroups:
         }
         self._expiries: MovableHeap[EquivalenceKey] = MovableHeap()
         self._message_report_times: MovableHeap[EquivalenceKey] = MovableHeap()
+        self.rule_counts: dict[tuple[str, str], RuleCounts] = {}
+        """By policy and rule, since the process started."""
 
     def __iter__(self) -> Iterator[ParkedGroup]:
         return iter(self._groups.values())
@@ -81,6 +91,11 @@ class ParkedGroups:
         cause: RejectionCause | None = None,
     ) -> ParkedGroup:
         """The group of the class of an entry that failed, blocked until one of the events or the expiry."""
+        if cause is not None:
+            for rule in cause.rules:
+                counts = self.rule_counts.setdefault((entry.policy, rule), RuleCounts())
+                counts.blocked += 1
+                counts.blocked_alone += rule in cause.sole_rules
         group = self._groups.get(equivalence_key)
         if group is None:
             group = self._groups[equivalence_key] = ParkedGroup(

@@ -1,7 +1,6 @@
 """The scheduling queue: active, backing off, unschedulable and gated entries.
 
-Each policy has its own queue in its own order; the heads of different policies compare by pod priority, then by waiting
-time. An entry that fails is parked with its equivalence class (the pods that agree on everything that the policy reads,
+Each policy has its own queue in its own order; `active_queues` says whose turn it is. An entry that fails is parked with its equivalence class (the pods that agree on everything that the policy reads,
 and so share one verdict). A thousand replicas that do not fit are one parked group, and an event that could help them
 requeues one member as a representative. If it is placed the next one follows, otherwise all stay parked. An event among
 50,000 parked pods therefore costs one evaluation for each class, not one for each pod.
@@ -14,25 +13,27 @@ policy that back off ahead of it are attempted on the same state of the cluster 
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from policysched.evaluate.verdict import RejectionCause
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import AnyClaim
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.queue.active_queues import ActiveQueues
 from policysched.scheduler.queue.backoff import BackoffQueue
+from policysched.scheduler.queue.decision_time import DecisionTime
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.queue.ordered_queue import OrderedQueue, SortKeyQueue
-from policysched.scheduler.queue.parked_groups import EquivalenceKey, ParkedGroup, ParkedGroups
+from policysched.scheduler.queue.parked_groups import EquivalenceKey, ParkedGroup, ParkedGroups, RuleCounts
 
 
 class SchedulingQueue:
     """Pods and gangs by state; `queue.entries` draws the states.
 
     `new_policy_queue` creates the queue of a policy. Entries of `held_policies` keep their place and are not popped.
-    `incoming_counts` counts the pods that entered, by queue and event. `yielded` is the active entry that fits and has
+    `incoming_counts` counts the pods that entered, by queue and event. `order_is_given`: others say what is attempted next, as
+    where a recording is replayed from a snapshot; nothing yields, and no class is blocked. `yielded` is the active entry that fits and has
     yielded to earlier ones of its policy: until it is popped again, only entries of its policy are popped, and the
     cluster must not change. `attempting` is the gang whose attempt is paused, `missed_events` are those that it could
     have been requeued by since.
@@ -46,13 +47,15 @@ class SchedulingQueue:
     ) -> None:
         self._limits = limits
         self._held_policies = held_policies
-        self._new_policy_queue: Callable[[str], OrderedQueue] = new_policy_queue or (lambda _: SortKeyQueue())
-        self._active: dict[str, OrderedQueue] = {}
-        self._backoff = BackoffQueue(self._new_policy_queue)
+        new_queue: Callable[[str], OrderedQueue] = new_policy_queue or (lambda _: SortKeyQueue())
+        self.decision_time = DecisionTime(limits)
+        self._active = ActiveQueues(new_queue, held_policies, self.decision_time)
+        self._backoff = BackoffQueue(new_queue, self.decision_time)
         self.yielded: QueueEntry | None = None
+        self.order_is_given = False
         self.attempting: QueueEntry | None = None
         self.missed_events: set[ClusterEvent] = set()
-        self._groups = ParkedGroups(limits, self._new_policy_queue)
+        self._groups = ParkedGroups(limits, new_queue)
         self._group_by_entry: dict[QueueEntry, ParkedGroup] = {}
         self._gated: dict[QueueEntry, None] = {}
         self.incoming_counts: dict[tuple[str, str], int] = {}
@@ -62,29 +65,21 @@ class SchedulingQueue:
     @property
     def can_pop(self) -> bool:
         """Whether `pop` returns an entry."""
-        if not self._held_policies:
-            return any(self._active.values()) or any(self._backoff.by_policy.values())
-        return any(
-            policy_queue
-            for queues in (self._active, self._backoff.by_policy)
-            for policy, policy_queue in queues.items()
-            if policy not in self._held_policies
+        return self._active.can_pop or any(
+            policy_queue and policy not in self._held_policies
+            for policy, policy_queue in self._backoff.by_policy.items()
         )
 
     def pop(self) -> QueueEntry | None:
         """The next entry to attempt. With no active entry, the first one in backoff is popped early (KEP-5142), unless it
         is in error backoff."""
-        if self.yielded is not None:
-            head = self._active[self.yielded.policy].pop()
-            assert head is not None, f"{self.yielded} is not active"
-        elif (first := self._first_of(self._active)) is not None:
-            head = first
-            self._active[head.policy].pop()
-        elif (first := self._first_of(self._backoff.by_policy)) is not None:
-            head = first
+        head = self._active.pop() if self.yielded is None else self._active.pop_until(self.yielded)
+        if head is None:
+            early = self._backoff.heads(self._held_policies)
+            head = self._active.first_of(early)
+            if head is None:
+                return None
             self._backoff.discard(head)
-        else:
-            return None
         if head is self.yielded:
             self.yielded = None
         head.state = QueueState.DETACHED
@@ -96,35 +91,31 @@ class SchedulingQueue:
         """The next pod that may be attempted while the attempt of the gang is paused. It is the first of its policy, and
         nothing that backs off stands ahead of it. Those behind the gang in its policy, and those of lower priority, only if
         `overtaking`."""
-        heads = []
-        for policy, policy_queue in self._active.items():
-            head = policy_queue.first()
-            if (
-                isinstance(head, PendingPod)
-                and policy not in except_policies
-                and policy not in self._held_policies
-                and (overtaking or self._is_before(head, gang))
-                and not self._would_yield(head)
-            ):
-                heads.append(head)
-        if not heads:
+        heads = [
+            head
+            for policy, head in self._active.heads().items()
+            if isinstance(head, PendingPod)
+            and policy not in except_policies
+            and (overtaking or self._is_before(head, gang))
+            and not self._would_yield(head)
+        ]
+        first = self._active.first_of(heads)
+        if not isinstance(first, PendingPod):
             return None
-        first = min(heads, key=_cross_policy_key)
-        self._active[first.policy].discard(first)
+        self._active.discard(first)
         first.state = QueueState.DETACHED
         return first
 
     def _is_before(self, head: QueueEntry, gang: QueueEntry) -> bool:
         """Whether the first entry of its policy may be attempted before a gang that was popped before it."""
         if head.policy == gang.policy:
-            return self._active[head.policy].precedes(gang)
+            return self._active.precedes(head, gang)
         return head.priority >= gang.priority
 
     def _would_yield(self, entry: QueueEntry) -> bool:
         """Whether `yield_to_earlier` would put the entry back."""
-        backing_off, active = self._backoff.by_policy.get(entry.policy), self._active[entry.policy]
-        return (backing_off is not None and backing_off.precedes(entry)) or (
-            active.order_changes
+        return self._backoff.precedes(entry) or (
+            self._active.order_changes(entry.policy)
             and any(
                 group.policy == entry.policy and not group.blocked and group.members.precedes(entry)
                 for group in self._groups
@@ -134,23 +125,17 @@ class SchedulingQueue:
     def put_back(self, entry: QueueEntry) -> None:
         """Undo `pop_beside`."""
         entry.state = QueueState.ACTIVE
-        self._active_queue(entry.policy).put(entry, entry.sort_key)
-
-    def _first_of(self, queues: Mapping[str, OrderedQueue]) -> QueueEntry | None:
-        heads = [
-            head
-            for policy, policy_queue in queues.items()
-            if policy not in self._held_policies and (head := policy_queue.first()) is not None
-        ]
-        return min(heads, key=_cross_policy_key) if len(heads) > 1 else next(iter(heads), None)
+        self._active.put(entry)
 
     def yield_to_earlier(self, entry: QueueEntry, now_ns: int) -> bool:
         """Whether entries of its policy stand ahead of a popped entry that fits, and could fit themselves.
 
-        They become active whatever their backoff is, and the entry is put back behind them. Entries in error backoff are
-        left out.
+        They become active whatever their backoff is, and the entry is put back behind them. Entries in error backoff and
+        those of overdrawn namespaces are left out.
         """
         assert entry.state is QueueState.DETACHED, f"{entry} is still {entry.state.value}"
+        if self.order_is_given:
+            return False
         yields = self._send_overtaken_members(entry, now_ns)
         while (earlier := self._backoff.pop_before(entry)) is not None:
             self._activate(earlier, "QueueOrder")
@@ -158,24 +143,25 @@ class SchedulingQueue:
         if not yields:
             return False
         entry.state, self.yielded = QueueState.ACTIVE, entry
-        self._active_queue(entry.policy).put(entry, entry.sort_key)
+        self._active.put(entry)
         return True
 
     def _send_overtaken_members(self, entry: QueueEntry, now_ns: int) -> bool:
         """Where the order changes by itself, members of an open group can get ahead of their representative. Returns
         whether some were requeued."""
-        policy_queue, sent = self._active.get(entry.policy), False
-        if policy_queue is None or not policy_queue.order_changes:
+        sent = False
+        if not self._active.order_changes(entry.policy):
             return False
         for group in list(self._groups):
             if group.policy == entry.policy and not group.blocked:
-                while group.members.precedes(entry):
+                while group.members.precedes(entry) and not self._is_overdrawn(group):
                     self._send_representative(group, now_ns, "QueueOrder")
                     sent = True
         return sent
 
     def advance(self, now_ns: int) -> None:
         """Activate entries whose backoff is over, and open parked groups whose verdict expired."""
+        self.decision_time.now_ns = now_ns
         while (entry := self._backoff.pop_expired(now_ns)) is not None:
             self._activate(entry, "BackoffComplete")
         while (group := self._groups.pop_expired(now_ns)) is not None:
@@ -240,7 +226,7 @@ class SchedulingQueue:
 
     def blocked_group(self, equivalence_key: EquivalenceKey) -> ParkedGroup | None:
         """The parked group of the class, if nothing has happened that could change its verdict."""
-        group = self._groups.get(equivalence_key)
+        group = None if self.order_is_given else self._groups.get(equivalence_key)
         return group if group is not None and group.blocked else None
 
     def mark_placed(self, entry: QueueEntry, now_ns: int) -> None:
@@ -257,7 +243,7 @@ class SchedulingQueue:
         """The entry's key has changed. A parked member that is now ahead of its class represents it too."""
         match entry.state:
             case QueueState.ACTIVE:
-                self._active[entry.policy].put(entry, entry.sort_key)
+                self._active.put(entry)
             case QueueState.BACKING_OFF:
                 self._backoff.reorder(entry)
             case QueueState.UNSCHEDULABLE:
@@ -274,7 +260,7 @@ class SchedulingQueue:
         """Detach the entry. If it represented its class, another member does now."""
         match entry.state:
             case QueueState.ACTIVE:
-                self._active[entry.policy].discard(entry)
+                self._active.discard(entry)
             case QueueState.BACKING_OFF:
                 self._backoff.discard(entry)
             case QueueState.UNSCHEDULABLE:
@@ -320,7 +306,8 @@ class SchedulingQueue:
             entry.state, entry.represented_key = QueueState.DETACHED, None
         if self.yielded is not None and self.yielded.policy == policy:
             self.yielded = None
-        self._active.pop(policy, None)
+        self._active.drop_policy(policy)
+        self.decision_time.drop_policy(policy)
         self._backoff.drop_policy(policy)
         for entry in [entry for entry in self._gated if entry.policy == policy]:
             del self._gated[entry]
@@ -333,7 +320,7 @@ class SchedulingQueue:
         for entry in entries:
             assert entry.state is QueueState.DETACHED, f"{entry} is still {entry.state.value}"
             entry.state = QueueState.ACTIVE
-        self._active_queue(policy).fill((entry, entry.sort_key) for entry in entries)
+        self._active.fill(policy, entries)
         self._count("active", event, len(entries))
 
     # ── reading ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -341,7 +328,7 @@ class SchedulingQueue:
     def counts(self) -> dict[str, int]:
         """Pods by the `queue` label of `scheduler_pending_pods`."""
         return {
-            "active": sum(entry.pod_count for heap in self._active.values() for entry in heap)
+            "active": sum(entry.pod_count for entry in self._active)
             + (0 if self.attempting is None else self.attempting.pod_count),
             "backoff": sum(entry.pod_count for entry in self._backoff),
             "unschedulable": sum(entry.pod_count for entry in self._group_by_entry),
@@ -350,11 +337,15 @@ class SchedulingQueue:
 
     def active_entries(self, policy: str) -> Iterator[QueueEntry]:
         """The policy's active entries, in no order."""
-        yield from self._active.get(policy, ())
+        yield from self._active.of_policy(policy)
 
     def parked_groups(self) -> Iterator[ParkedGroup]:
         """In no order."""
         return iter(self._groups)
+
+    @property
+    def rule_counts(self) -> Mapping[tuple[str, str], RuleCounts]:
+        return self._groups.rule_counts
 
     def group_of(self, entry: QueueEntry) -> ParkedGroup | None:
         return self._group_by_entry.get(entry)
@@ -363,7 +354,7 @@ class SchedulingQueue:
         """One sentence for each violation of the states and of the parked groups' rules."""
         problems = []
         states: dict[QueueEntry, list[QueueState]] = {}
-        for entry in (entry for heap in self._active.values() for entry in heap):
+        for entry in self._active:
             states.setdefault(entry, []).append(QueueState.ACTIVE)
         for entry in self._backoff:
             states.setdefault(entry, []).append(QueueState.BACKING_OFF)
@@ -371,10 +362,10 @@ class SchedulingQueue:
             states.setdefault(entry, []).append(QueueState.UNSCHEDULABLE)
         for entry in self._gated:
             states.setdefault(entry, []).append(QueueState.GATED)
-        for entry, places in states.items():
-            if places != [entry.state]:
+        for entry, queue_states in states.items():
+            if queue_states != [entry.state]:
                 problems.append(
-                    f"{entry} is in {[place.value for place in places]}, its state is {entry.state.value}"
+                    f"{entry} is in {[queue_state.value for queue_state in queue_states]}, its state is {entry.state.value}"
                 )
         return [*problems, *self._groups.check()]
 
@@ -382,14 +373,12 @@ class SchedulingQueue:
 
     def _activate(self, entry: QueueEntry, event: str) -> None:
         entry.state, entry.in_error_backoff = QueueState.ACTIVE, False
-        self._active_queue(entry.policy).put(entry, entry.sort_key)
+        self._active.put(entry)
         self._count("active", event)
 
-    def _active_queue(self, policy: str) -> OrderedQueue:
-        policy_queue = self._active.get(policy)
-        if policy_queue is None:
-            policy_queue = self._active[policy] = self._new_policy_queue(policy)
-        return policy_queue
+    def _is_overdrawn(self, group: ParkedGroup) -> bool:
+        first = group.members.first()
+        return first is not None and self.decision_time.is_overdrawn(first.namespace)
 
     def _add_member(self, entry: QueueEntry, group: ParkedGroup, now_ns: int) -> None:
         assert entry.state is QueueState.DETACHED, f"{entry} is still {entry.state.value}"
@@ -428,7 +417,7 @@ class SchedulingQueue:
             self._groups.drop_if_empty(group)
 
     def _entries_of(self, policy: str) -> Iterator[QueueEntry]:
-        yield from self._active.get(policy, ())
+        yield from self._active.of_policy(policy)
         yield from (entry for entry in self._backoff if entry.policy == policy)
         yield from (entry for entry in self._group_by_entry if entry.policy == policy)
         yield from (entry for entry in self._gated if entry.policy == policy)
@@ -438,7 +427,3 @@ class SchedulingQueue:
     def _count(self, queue: str, event: str, pods: int = 1) -> None:
         label = (queue, event)
         self.incoming_counts[label] = self.incoming_counts.get(label, 0) + pods
-
-
-def _cross_policy_key(entry: QueueEntry) -> tuple[Any, ...]:
-    return (entry.ordered_last, -entry.priority, entry.queued_ns, entry.policy)

@@ -4,13 +4,15 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
 
 import aiohttp
 import orjson
 
 from tests.bench.beside.workloads import GANG_SIZES, HOSTILE_PODS, PLACED_BEFORE, WORKLOADS, label
 from tests.controlplane.api import Json
-from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.certificates import KeyPair
 from tests.controlplane.objects import pod, ready_node
 
 AT_ONCE = 32
@@ -108,8 +110,21 @@ class World:
             assert answer.status < 300, f"{method} {path}: {answer.status} {text[:300]!r}"
 
 
+class Reachable(Protocol):
+    """A control plane, or what another process needs to reach it."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def authority_path(self) -> Path: ...
+
+    @property
+    def admin(self) -> KeyPair: ...
+
+
 @asynccontextmanager
-async def world(control_plane: ControlPlane) -> AsyncIterator[World]:
+async def world(control_plane: Reachable) -> AsyncIterator[World]:
     tls = ssl.create_default_context(cafile=str(control_plane.authority_path))
     tls.load_cert_chain(control_plane.admin.certificate, control_plane.admin.key)
     async with aiohttp.ClientSession(

@@ -1,14 +1,10 @@
-"""Bugs planted into policysched at its start, each by one patch. The safety checker must catch all of them.
-
-python -c "from tests.e2e.chaos.bugs import run_with; run_with('never_repeat')" run --config ...
-"""
+"""Bugs planted into policysched at its start, each by one patch. The safety checker must catch all of them."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from policysched.cli import main
 from tests.e2e.chaos.fault_profile import LOST_ANSWERS, FaultProfile
 
 
@@ -109,9 +105,3 @@ BUGS: dict[str, Bug] = {
     "deaf_after_a_cut": Bug(deaf_after_a_cut, r"\(\d+m\) waits, though there is", (1,)),
     "deaf_to_selectors": Bug(deaf_to_selectors, "which its nodeSelector forbids", (2, 6)),
 }
-
-
-def run_with(name: str) -> None:
-    """Run `policysched` with the arguments of this process and a planted bug."""
-    BUGS[name].plant()
-    main()

@@ -5,7 +5,6 @@ import os
 import resource
 import signal
 import ssl
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
@@ -27,6 +26,7 @@ from tests.e2e.chaos.fault_profile import Fault, FaultProfile, profile_of
 from tests.e2e.chaos.faulty_transport import FaultyTransport
 from tests.e2e.chaos.safety_checker import Broken, SafetyChecker
 from tests.e2e.chaos.workload import Admin, Plan, plan
+from tests.e2e.preloaded import PreloadedProcess, no_change
 
 PATIENCE_S = 60.0
 """Until the first pod is bound, and from the last fault until all is settled: longer than every backoff
@@ -171,8 +171,10 @@ async def _stop_faults(transport: FaultyTransport, after_s: float, planted: tupl
     transport.stop_faults()
 
 
-async def _wait_for_exit(process: asyncio.subprocess.Process) -> None:
-    raise Broken(f"policysched ended with {await process.wait()}")
+async def _wait_for_exit(process: PreloadedProcess) -> None:
+    while (code := process.poll()) is None:
+        await asyncio.sleep(0.1)
+    raise Broken(f"policysched ended with {code}")
 
 
 async def _first(*coroutines: Awaitable[None]) -> None:
@@ -191,7 +193,7 @@ async def _first(*coroutines: Awaitable[None]) -> None:
 @asynccontextmanager
 async def _policysched(
     folder: Path, url: str, name: str, log: Path, bug: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
+) -> AsyncIterator[PreloadedProcess]:
     """Run policysched as a process whose every request passes the faulty transport."""
     kubeconfig, settings = folder / "kubeconfig", folder / "settings"
     kubeconfig.write_text(yaml.safe_dump(plain_kubeconfig(url)))
@@ -205,20 +207,13 @@ async def _policysched(
             }
         )
     )
-    program: Sequence[str] = ("-m", "policysched")
-    if bug:
-        program = ("-c", f"from tests.e2e.chaos.bugs import run_with; run_with({bug!r})")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("POLICYSCHED_")}
-    with log.open("w") as file:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, *program, "run", "--config", str(settings), stderr=file, env=environment
-        )
+    plant = BUGS[bug].plant if bug else no_change
+    process = PreloadedProcess(["run", "--config", str(settings)], log, plant)
     try:
         yield process
     finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+        process.kill()
+        process.wait()
 
 
 def plain_kubeconfig(url: str) -> dict[str, object]:

@@ -176,14 +176,14 @@ def compared_words(monkeypatch: pytest.MonkeyPatch, unknown_count: int) -> tuple
 
 
 def check_suggestions(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared, helps = compared_words(monkeypatch, 5_000)
+    compared, helps = compared_words(monkeypatch, 200)
 
     assert compared <= suggestions.COMPARISONS_MAX
     assert helps[0].startswith("did you mean `known_name_")
     assert not helps[-1].startswith("did you mean")
 
 
-def test_a_text_with_thousands_of_unknown_names_gets_suggestions_for_the_first(
+def test_a_text_with_many_unknown_names_gets_suggestions_for_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     check_suggestions(monkeypatch)

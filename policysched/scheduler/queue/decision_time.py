@@ -1,0 +1,74 @@
+"""How long decisions took, so that nobody takes the loop's time from others.
+
+    policies     those of one priority take turns by the time that their decisions took
+    namespaces   one whose attempts in vain took more than a share of the time stands behind the others
+
+The time is measured by the caller (`Scheduler.account_time`); where nobody measures, everything is in the order of the
+queue. It decides who is tried first, never whether a pod is tried.
+"""
+
+from collections.abc import Collection
+
+from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
+
+VAIN_CREDIT_NS = SECOND_NS // 10
+"""Time in vain that a namespace may spend at once."""
+POLICY_SLACK_NS = SECOND_NS // 20
+"""Policies whose decisions took as long as those of another, within this, are equal."""
+_ACCOUNTS_MAX = 1_000
+"""Then those that are paid are dropped."""
+
+
+class DecisionTime:
+    """`now_ns` is kept up to date by the queue.
+
+    The account of a namespace is the time at which its attempts in vain so far are paid, if the share of the time is for
+    them. That of a policy is a virtual time: start-time fair queueing, in which a policy that had nothing to decide
+    saves up no more than the slack.
+    """
+
+    def __init__(self, limits: SchedulerLimits) -> None:
+        self.now_ns = 0
+        self._share = limits.vain_attempts_share
+        self._paid_ns: dict[str, int] = {}
+        self._used_ns: dict[str, int] = {}
+        self._virtual_ns = 0
+
+    # ── namespaces ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def charge_in_vain(self, namespace: str, elapsed_ns: int) -> None:
+        if elapsed_ns <= 0:
+            return
+        if len(self._paid_ns) >= _ACCOUNTS_MAX:
+            self._paid_ns = {name: paid for name, paid in self._paid_ns.items() if paid > self.now_ns}
+        paid_ns = max(self.now_ns, self._paid_ns.get(namespace, 0))
+        self._paid_ns[namespace] = paid_ns + round(elapsed_ns / self._share)
+
+    def debt_ns(self, namespace: str) -> int:
+        """What is over the credit, as the time until it is paid; 0: nothing."""
+        paid_ns = self._paid_ns.get(namespace)
+        return 0 if paid_ns is None else max(0, paid_ns - self.now_ns - round(VAIN_CREDIT_NS / self._share))
+
+    def is_overdrawn(self, namespace: str) -> bool:
+        """Whether the entries of the namespace stand behind those of others. Never if the share is 1."""
+        return bool(self._paid_ns) and self._share < 1 and self.debt_ns(namespace) > 0
+
+    # ── policies ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def charge(self, policy: str, elapsed_ns: int) -> None:
+        if elapsed_ns > 0:
+            self._used_ns[policy] = self._used_of(policy) + elapsed_ns
+
+    def behind(self, policies: Collection[str]) -> Collection[str]:
+        """Those of the policies that took so much more time than another of them that they stand behind it."""
+        if not self._used_ns:
+            return ()
+        least_ns = min(map(self._used_of, policies))
+        self._virtual_ns = max(self._virtual_ns, least_ns)
+        return [policy for policy in policies if self._used_of(policy) - least_ns >= POLICY_SLACK_NS]
+
+    def drop_policy(self, policy: str) -> None:
+        self._used_ns.pop(policy, None)
+
+    def _used_of(self, policy: str) -> int:
+        return max(self._used_ns.get(policy, 0), self._virtual_ns - POLICY_SLACK_NS)

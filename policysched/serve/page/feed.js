@@ -1,0 +1,23 @@
+// Documents of the server. The browser's cache sends the ETag, so an unchanged document is a 304 without a body.
+
+let clockOffsetMs = 0;
+const texts = new Map();
+
+export const serverNow = () => Date.now() + clockOffsetMs;
+
+export class NotShown extends Error {}
+
+// {value, changed}. Throws NotShown for an answer that is a message for people, TypeError if nothing answers.
+export async function fetchDocument(path) {
+  const response = await fetch(path, { cache: "no-cache", signal: AbortSignal.timeout(15000) });
+  const text = await response.text();
+  if (!response.ok) throw new NotShown(text.trim() || `the server answered ${response.status}`);
+  const serverMs = Number(response.headers.get("Policysched-Time-Ms"));
+  if (serverMs) clockOffsetMs = serverMs - Date.now();
+  const before = texts.get(path);
+  if (before && before.text === text) return { value: before.value, changed: false };
+  const value = JSON.parse(text);
+  texts.clear();
+  texts.set(path, { text, value });
+  return { value, changed: true };
+}

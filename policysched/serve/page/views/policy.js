@@ -1,0 +1,83 @@
+// The text of a policy with what each rule has done, and the texts before it.
+
+import { el, heading, setText } from "../dom.js";
+import { count, hash, time } from "../format.js";
+
+const WORDS = /^(\s*)(policy|let|input|metric|state|queue|gang|include|replace|drop|filter|score|prefer|reject|quota|preemption|outage|resource|extender|when|layer|param)\b/;
+
+export function policyView(argument) {
+  let name = argument;
+  let shown = null;
+  let gutters = new Map();
+  const title = el("h1", {}, "Policy", el("small"));
+  const tabs = el("div", { class: "tabs", role: "group", "aria-label": "Policies" });
+  const code = el("div", { class: "code", role: "table", "aria-label": "Text with counts", tabindex: "0" });
+  const past = el("div");
+  const legend = el("p", { class: "soft" }, "In the margin, since this process started: failed attempts whose nearest nodes the rule rejects, and those in which it alone does. Filters without a number have not kept a pod pending.");
+  const element = el("section", {}, title, tabs, legend, code, heading("History", "since this process started; formatted, with includes"), past);
+
+  function choose(page) {
+    const policies = page.policies;
+    const policy = policies.find((each) => each.name === name) ?? policies[0];
+    if (!policy) {
+      code.replaceChildren(el("p", { class: "empty" }, "No policy runs."));
+      return;
+    }
+    const signature = `${policies.map((each) => each.name)}|${policy.name}|${policy.sha256}|${policy.text.length}`;
+    if (signature !== shown) {
+      shown = signature;
+      tabs.replaceChildren(...policies.map((each) => {
+        const button = el("button", { type: "button", "aria-pressed": String(each.name === policy.name) }, each.name);
+        button.addEventListener("click", () => {
+          name = each.name;
+          history.replaceState(null, "", `#policy/${encodeURIComponent(name)}`);
+          choose(page);
+        });
+        return button;
+      }));
+      setText(title.lastChild, `${policy.name} ${hash(policy.sha256)}`);
+      gutters = new Map();
+      code.replaceChildren(...policy.text.split("\n").map((line, index) => row(line, index + 1)));
+      past.replaceChildren(...policy.history.flatMap(version));
+    }
+    count_rules(policy.rules);
+  }
+
+  function row(line, number) {
+    const gutter = el("span", { class: "gutter", role: "cell" });
+    gutters.set(number, gutter);
+    return el("div", { class: "row", role: "row" }, gutter, el("span", { class: "line", role: "rowheader" }, String(number)), el("span", { role: "cell" }, ...coloured(line)));
+  }
+
+  function count_rules(rules) {
+    const byLine = new Map();
+    for (const rule of rules) {
+      if (rule.line !== null && rule.kind === "filter") byLine.set(rule.line, [...(byLine.get(rule.line) ?? []), rule]);
+    }
+    for (const [line, gutter] of gutters) {
+      const here = byLine.get(line) ?? [];
+      const fired = here.filter((rule) => rule.blocked);
+      const sum = (key) => fired.reduce((total, rule) => total + rule[key], 0);
+      const text = !here.length ? "" : !fired.length ? (here.length > 1 ? `${here.length} never` : "never") : `${count(sum("blocked"))} · ${count(sum("blocked_alone"))} alone`;
+      if (gutter.textContent === text) continue;
+      gutter.replaceChildren(fired.length ? el("b", {}, text) : text);
+      gutter.title = here.map((rule) => `${rule.name}: ${rule.blocked} (${rule.blocked_alone} alone)`).join("\n");
+    }
+  }
+
+  return { element, path: () => "/page/policies", update: (_overview, page) => choose(page) };
+}
+
+function coloured(line) {
+  const comment = line.trimStart().startsWith("#");
+  if (comment) return [el("span", { class: "comment" }, line)];
+  const found = WORDS.exec(line);
+  return found ? [found[1], el("span", { class: "word" }, found[2]), line.slice(found[0].length)] : [line || " "];
+}
+
+function version(each) {
+  const head = el("p", {}, el("span", { class: "mono" }, hash(each.sha256)), el("span", { class: "soft" }, `  seen ${time(each.seen_ms)} UTC${each.diff.length ? "" : "  ·  the first text"}`));
+  if (!each.diff.length) return [head];
+  const kinds = { "+": "plus", "-": "minus", "@": "at" };
+  return [head, el("div", { class: "diff" }, ...each.diff.map((line) => el("div", { class: kinds[line[0]] ?? "" }, line || " ")))];
+}

@@ -1,0 +1,294 @@
+"""Who goes first when decisions take long: neither a namespace nor a policy takes the time of others."""
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from policysched.model.pods import Pod
+from policysched.scheduler import commands as c
+from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.queue.active_queues import ActiveQueues
+from policysched.scheduler.queue.decision_time import VAIN_CREDIT_NS, DecisionTime
+from policysched.scheduler.queue.entries import PendingPod
+from policysched.scheduler.queue.ordered_queue import SortKeyQueue
+from tests.builders import node, pending, pod
+from tests.scheduler.rig import FIT, GANG, Rig
+
+MS = 10**6
+PLAIN = FIT.replace("policy test", "policy plain")
+FAST = SchedulerLimits(backoff_initial_s=0.001, backoff_max_s=0.001)
+
+
+class TimedRig(Rig):
+    """Each attempt takes so many milliseconds of the loop's time, by its policy. `attempts`: how many were made."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.attempts: Counter[str] = Counter()
+
+    def attempts_until_bound(self, name: str, attempt_ms: dict[str, int]) -> int:
+        """How many attempts were made until the pod was bound."""
+        for made in range(1, 1_000):
+            commands = self.scheduler.decide(self.now_ns)
+            self.commands += commands
+            self.check_invariants()
+            run = self.scheduler._attempts._last_run
+            if run is not None:
+                self.attempts[run.entry.policy] += 1
+                self.scheduler.account_time(attempt_ms[run.entry.policy] * MS)
+                self.now_ns += attempt_ms[run.entry.policy] * MS
+            if any(isinstance(command, c.Bind) and command.name == name for command in commands):
+                return made
+        raise AssertionError(f"{name} is not bound")
+
+    def requeue_all(self) -> None:
+        """What every parked pod waits for."""
+        self.now_ns += 5 * MS
+        self.observe(node("small", cpu=f"{self.now_ns % 7 + 1}"))
+
+
+def too_large(count: int, namespace: str = "tenant", **more: object) -> list[Pod]:
+    """Pods that fit nowhere, no two equal, each queued before `friend`."""
+    return [
+        pod(f"{namespace}-{index}", namespace=namespace, cpu=str(100 + index), **more)  # type: ignore[arg-type]
+        for index in range(count)
+    ]
+
+
+def friend(name: str = "friend", *, scheduler: str = "test", priority: int = 0) -> Pod:
+    return pod(
+        name,
+        namespace="friendly",
+        cpu="1",
+        scheduler=scheduler,
+        priority=priority,
+        created="2027-01-01T00:00:00Z",
+    )
+
+
+def forty_that_were_tried(attempt_ms: int, **more: object) -> TimedRig:
+    rig = TimedRig(FIT, node("a", cpu="50"), *too_large(40, **more), limits=FAST)
+    rig.observe(friend("first", priority=-1))
+    rig.attempts_until_bound("first", {"test": attempt_ms})
+    rig.requeue_all()
+    return rig
+
+
+# ── namespaces ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pod_waits_for_one_attempt_of_a_namespace_that_took_its_time_in_vain() -> None:
+    rig = forty_that_were_tried(attempt_ms=20)
+
+    rig.observe(friend())
+
+    assert rig.attempts_until_bound("friend", {"test": 20}) == 1
+
+
+def test_attempts_that_take_next_to_no_time_keep_the_order_of_the_queue() -> None:
+    rig = forty_that_were_tried(attempt_ms=0)
+
+    rig.observe(friend())
+
+    assert rig.attempts_until_bound("friend", {"test": 0}) > 40
+
+
+def test_with_a_share_of_one_the_order_holds_whatever_it_takes() -> None:
+    rig = TimedRig(
+        FIT,
+        node("a", cpu="50"),
+        *too_large(40),
+        friend(priority=-1),
+        limits=SchedulerLimits(vain_attempts_share=1.0),
+    )
+
+    assert rig.attempts_until_bound("friend", {"test": 20}) > 40
+
+
+def test_on_the_first_attempts_too_a_namespace_gets_no_more_than_its_credit() -> None:
+    rig = TimedRig(FIT, node("a", cpu="50"), *too_large(40), friend())
+
+    made = rig.attempts_until_bound("friend", {"test": 20})
+
+    assert made <= 2 + VAIN_CREDIT_NS // (20 * MS)
+
+
+def test_pods_of_higher_priority_do_not_stand_behind_those_of_lower_priority() -> None:
+    rig = forty_that_were_tried(attempt_ms=20, priority=5)
+
+    rig.observe(friend(priority=4))
+
+    assert rig.attempts_until_bound("friend", {"test": 20}) > 40
+
+
+def test_pods_of_an_overdrawn_namespace_are_tried_while_nothing_else_is_to_be_done() -> None:
+    rig = forty_that_were_tried(attempt_ms=20)
+
+    rig.observe(pod("own", namespace="tenant", cpu="1", created="2027-01-01T00:00:00Z"))
+
+    rig.attempts_until_bound("own", {"test": 20})
+
+
+def test_a_namespace_is_in_its_place_again_when_the_time_is_paid() -> None:
+    rig = forty_that_were_tried(attempt_ms=20)
+    rig.pass_time(100)
+    rig.requeue_all()
+
+    rig.observe(friend())
+
+    assert rig.attempts_until_bound("friend", {"test": 0}) > 40
+
+
+def test_a_namespace_whose_pods_are_all_placed_owes_nothing() -> None:
+    pods = [pod(f"p{index}", namespace="busy", cpu="1") for index in range(40)]
+    rig = TimedRig(FIT, node("a", cpu="50"), *pods)
+
+    rig.observe(friend())
+
+    assert rig.attempts_until_bound("friend", {"test": 50}) == 41
+
+
+# ── policies ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def two_policies(expensive: int) -> TimedRig:
+    policies = {"test.policy": FIT, "plain.policy": PLAIN}
+    pods = [pod(f"e{index:03}", namespace="a", cpu="1m") for index in range(expensive)]
+    return TimedRig(policies, node("a", cpu="500", pods=1_000), *pods)
+
+
+COSTS = {"test": 40, "plain": 1}
+
+
+def test_a_policy_with_expensive_decisions_does_not_delay_another_by_its_backlog() -> None:
+    rig = two_policies(expensive=100)
+    rig.attempts_until_bound("e009", COSTS)
+
+    rig.observe(friend(scheduler="plain"))
+
+    assert rig.attempts_until_bound("friend", COSTS) <= 2
+
+
+def test_two_policies_with_a_backlog_get_equal_time() -> None:
+    rig = two_policies(expensive=100)
+    rig.observe(*(friend(f"f{index:03}", scheduler="plain") for index in range(120)))
+
+    rig.attempts_until_bound("f119", COSTS)
+
+    assert 120 / 40 - 3 <= rig.attempts["test"] <= 120 / 40 + 3
+
+
+def test_a_policy_that_had_nothing_to_decide_saves_no_time_up() -> None:
+    rig = two_policies(expensive=100)
+    rig.attempts_until_bound("e019", COSTS)
+    rig.observe(*(friend(f"f{index:03}", scheduler="plain") for index in range(120)))
+
+    rig.attempts_until_bound("f119", COSTS)
+
+    assert rig.attempts["test"] >= 20 + (120 - 50) // 40
+
+
+def test_pods_of_higher_priority_come_first_whatever_their_policy_took() -> None:
+    rig = two_policies(expensive=0)
+    rig.observe(*(pod(f"e{index}", namespace="a", cpu="1m", priority=1) for index in range(20)))
+
+    rig.observe(friend(scheduler="plain"))
+
+    assert rig.attempts_until_bound("friend", COSTS) == 21
+
+
+# ── nothing is lost, and nobody overtakes without a reason ────────────────────────────────────────────────────────────
+
+
+def violations(seed: int) -> list[str]:
+    """A random history of the active queues, with a list of the entries as its model."""
+    dice, problems = Random(seed), []
+    time = DecisionTime(SchedulerLimits())
+    queues = ActiveQueues(lambda _: SortKeyQueue(), frozenset(), time)
+    waiting: list[PendingPod] = []
+    for number in range(200):
+        time.now_ns += dice.choice((0, MS, 100 * MS, 5_000 * MS))
+        match dice.randrange(4):
+            case 0 | 1:
+                made = pod(
+                    f"p{number}", namespace=dice.choice("xyz"), scheduler=dice.choice(("test", "plain"))
+                )
+                entry = PendingPod(pending(made), queued_ns=number)
+                entry.priority = dice.randrange(2)
+                entry.order_key = (-entry.priority, number)
+                queues.put(entry)
+                waiting.append(entry)
+            case 2:
+                time.charge_in_vain(dice.choice("xyz"), dice.randrange(200) * MS)
+            case _:
+                popped = queues.pop()
+                if (popped is None) != (not waiting) or (popped is not None and popped not in waiting):
+                    problems.append(f"{popped} of {len(waiting)}")
+                    return problems
+                if popped is None:
+                    continue
+                assert isinstance(popped, PendingPod)
+                waiting.remove(popped)
+                if time.is_overdrawn(popped.namespace):
+                    problems += [
+                        f"{popped} before {other}"
+                        for other in waiting
+                        if not time.is_overdrawn(other.namespace) and other.priority >= popped.priority
+                    ]
+                else:
+                    problems += [
+                        f"{popped} before {other}"
+                        for other in waiting
+                        if other.policy == popped.policy
+                        and not time.is_overdrawn(other.namespace)
+                        and other.sort_key < popped.sort_key
+                    ]
+    return [*problems, *([] if set(queues) == set(waiting) else ["entries differ"])]
+
+
+def test_in_random_histories_nothing_is_lost_and_only_the_overdrawn_are_overtaken() -> None:
+    assert [violations(seed) for seed in range(60)] == [[]] * 60
+
+
+def deferred_entries_are_forgotten(self: ActiveQueues, entry: PendingPod) -> None:
+    self.by_policy[entry.policy].discard(entry)
+
+
+def deferred_entries_come_last_for_ever(self: ActiveQueues) -> dict[str, object]:
+    return {policy: head for policy, queue in self.by_policy.items() if (head := queue.first()) is not None}
+
+
+@pytest.mark.parametrize(
+    ("name", "bug"),
+    [
+        ("_defer", deferred_entries_are_forgotten),
+        ("heads", deferred_entries_come_last_for_ever),
+    ],
+)
+def test_the_histories_catch_planted_bugs(name: str, bug: Callable[..., object]) -> None:
+    with patch.object(ActiveQueues, name, bug):
+        assert any(violations(seed) for seed in range(60))
+
+
+def test_accounts_that_are_paid_are_dropped() -> None:
+    time = DecisionTime(SchedulerLimits())
+    for number in range(5_000):
+        time.now_ns += 1_000 * MS
+        time.charge_in_vain(f"tenant-{number}", MS)
+
+    assert len(time._paid_ns) <= 1_000
+
+
+def test_the_time_of_a_gang_that_is_placed_is_charged_to_its_policy() -> None:
+    labels = {"group": "g", "least": "2"}
+    members = [pod(name, cpu="1", labels=labels) for name in ("one", "two")]
+    rig = TimedRig(GANG.format(more=""), node("a", cpu="4"), *members)
+
+    made = rig.attempts_until_bound("two", {"test": 30})
+
+    assert made == 1
+    assert rig.placements() == {"one": "a", "two": "a"}

@@ -1,0 +1,51 @@
+"""Planted bugs of quotas, and of the topology levels of PodGroups.
+
+Each function returns the patch (`planted`).
+"""
+
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
+
+from policysched.scheduler.gangs.gang_attempt import GangAttempts
+from policysched.scheduler.gangs.neighbours import Neighbours
+from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
+from policysched.scheduler.preemption.quota_reclaim import ReclaimSearch
+from policysched.scheduler.quotas.quota_usage import QuotaUsage
+from policysched.scheduler.steps import Steps
+from tests.simulation.planted import all_patches
+
+# ── quotas ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def no_quota_refuses() -> AbstractContextManager[Any]:
+    return patch.object(QuotaUsage, "blocked", lambda *_: None)
+
+
+def nothing_is_taken_back() -> AbstractContextManager[Any]:
+    return patch.object(QuotaPreemption, "_search", lambda *_: None)
+
+
+def quota_is_taken_from_who_borrows_nothing() -> AbstractContextManager[Any]:
+    return all_patches(
+        patch.object(QuotaUsage, "may_reclaim", lambda *_: True),
+        patch.object(QuotaUsage, "borrowed", lambda *_: 1),
+    )
+
+
+def gangs_that_borrow_are_evicted_in_part() -> AbstractContextManager[Any]:
+    return patch.object(ReclaimSearch, "_whole", lambda _, charged: [charged])
+
+
+# ── gangs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def neighbours_in_rank_are_apart() -> AbstractContextManager[Any]:
+    def nothing(*_: object) -> Steps[None]:
+        yield from ()
+        return None
+
+    return all_patches(
+        patch.object(Neighbours, "nearest_node", lambda *_: None),
+        patch.object(GangAttempts, "_search_preferred", nothing),
+    )

@@ -1,0 +1,84 @@
+"""Preferred topology levels, by the reference implementation: of two neighbours in rank, the second is next to the first
+as long as there is room.
+
+The members of one decision are taken out of the cluster and placed again by rank, each on the node of the decision.
+"""
+
+from collections.abc import Callable, Sequence
+
+from policysched.lang.ir.program import TopologyLevel
+from policysched.model.identifiers import NodeName
+from policysched.model.pods import Pod
+from policysched.scheduler.commands import Bind
+from policysched.scheduler.gangs.neighbours import rank_of
+from policysched.scheduler.scheduler import Scheduler
+from tests.reference import evaluate, gang_terms
+
+Member = tuple[int, Pod, NodeName]
+
+
+class TopologyChecker:
+    """Checks one process of a replica. `fail` gets a message for each violation."""
+
+    def __init__(self, scheduler: Scheduler, now_ns: Callable[[], int], fail: Callable[[str], None]) -> None:
+        self._core, self._now_ns, self._fail = scheduler._core, now_ns, fail
+        self.comparisons = 0
+
+    def check_binds(self, binds: Sequence[Bind]) -> None:
+        """Called when these binds are decided, before they are sent. Gangs of which a member has no rank, and those
+        whose attempt paused, are skipped: the cluster was another one then."""
+        core = self._core
+        gangs: dict[tuple[str, str], tuple[tuple[TopologyLevel, ...], list[Member]]] = {}
+        for bind in binds:
+            pod = core.cache.pods[bind.uid].pod
+            terms = gang_terms(core.policies.running[bind.policy].program, pod, core.namespace_of(pod))
+            if terms is None or all(level.required for level in terms.levels):
+                continue
+            rank = rank_of(pod)
+            assert rank is not None, f"{pod.full_name} of a gang with preferred levels has no rank"
+            gangs.setdefault(terms.key, (terms.levels, []))[1].append((rank, pod, bind.node))
+        for levels, members in gangs.values():
+            if len({rank for rank, _, _ in members}) == len(members) > 1:
+                self._check_gang(levels, sorted(members, key=lambda member: member[0]))
+
+    def _check_gang(self, levels: tuple[TopologyLevel, ...], members: list[Member]) -> None:
+        core = self._core
+        gang = core.gangs.gang_of(members[0][1].uid)
+        decided = {pod.uid for _, pod, _ in members}
+        if gang is None or gang.placed_members.keys() - decided or core.cache.nominated:
+            return  # neighbours that were placed before, and room that is kept
+        for _, pod, _ in members:
+            core.cache.ledger.withdraw(pod.uid)
+        before: NodeName | None = None
+        for _, pod, node in members:
+            if before is not None and self._domain(levels, node) != self._domain(levels, before):
+                self._check_neighbour(levels, pod, node, before)
+            core.cache.ledger.assume(pod, node)
+            before = node
+
+    def _check_neighbour(
+        self, levels: tuple[TopologyLevel, ...], pod: Pod, node: NodeName, before: NodeName
+    ) -> None:
+        core = self._core
+        self.comparisons += 1
+        explanation = evaluate(
+            core.policies.running[pod.scheduler].program,
+            pod,
+            core.cache,
+            now_ns=self._now_ns(),
+            facts=core.binds.in_flight[pod.uid].pod.facts,
+            samples=core.samples.of_policy(pod.scheduler),
+        )
+        near = [
+            name
+            for name in explanation.feasible
+            if self._domain(levels, NodeName(name)) == self._domain(levels, before)
+        ]
+        if near:
+            self._fail(
+                f"{pod.full_name} goes to {node}, and its neighbour on {before} has room beside it: {near}"
+            )
+
+    def _domain(self, levels: tuple[TopologyLevel, ...], node: NodeName) -> tuple[str | None, ...]:
+        labels = self._core.cache.nodes[node].labels
+        return tuple(labels.get(level.key) for level in levels)

@@ -1,0 +1,5 @@
+"""A hostile tenant beside a friendly one on a real control plane: `make soak-hostile`.
+
+attacks.py   what a tenant, a team or a client on the network tries, and how it is undone
+friendly.py  creates plain pods and times each until a third party's watch shows it bound
+"""

@@ -1,0 +1,313 @@
+"""What a hostile tenant tries. Each attack runs until it is cancelled, and is bounded: by a ResourceQuota's usual order of
+magnitude, not by what the scheduler bears. `Hostile.clean_up` deletes what they left.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.bench.beside.world import World, world
+from tests.controlplane.api import Json
+from tests.controlplane.certificates import KeyPair
+from tests.controlplane.cluster import HOST
+from tests.controlplane.objects import pod
+from tests.hostile import HOSTILE_SPECS, REQUIRED
+
+NAMESPACE = "hostile"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+GANG, MEMBERS = "example.com/gang", "example.com/members"
+KINDS = {
+    "pods": "/api/v1",
+    "configmaps": "/api/v1",
+    "poddisruptionbudgets": "/apis/policy/v1",
+    "resourceclaims": "/apis/resource.k8s.io/v1",
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the tenant's process finds everything. `node_count` nodes are called node-00000 and so on; `scheduler` is the
+    policy that it shares with the friendly tenant, `own` the one of its team; the ports are at `port`."""
+
+    url: str
+    authority_path: Path
+    admin: KeyPair
+    port: int
+    node_count: int
+    scheduler: str
+    own: str
+
+
+def attack(target: Target, names: Sequence[str]) -> None:
+    """Run until the process is terminated. A process of its own, so that its work does not delay the clock of the friendly
+    tenant; its machine is elsewhere, so it is nice."""
+    os.nice(10)
+
+    async def run() -> None:
+        async with world(target) as there:
+            hostile = Hostile(there, target)
+            await asyncio.gather(*(ATTACKS[name](hostile) for name in names))
+            await asyncio.Event().wait()
+
+    asyncio.run(run())
+
+
+class Hostile:
+    """The tenant: it may create pods, budgets and claims in its namespace, edit its policies, and reach the ports."""
+
+    def __init__(self, there: World, target: Target) -> None:
+        self.world = there
+        self.port = target.port
+        self.scheduler = target.scheduler
+        self.own = target.own
+        self.numbers = itertools.count()
+
+    async def create(self, kind: str, body: Json) -> None:
+        await self.send("POST", f"{KINDS[kind]}/namespaces/{NAMESPACE}/{kind}", body)
+
+    async def send(self, method: str, path: str, body: Json) -> None:
+        """What the API server refuses is the tenant's own problem."""
+        content = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        url = f"{self.world.url}{path}"
+        async with self.world.session.request(
+            method, url, json=body, headers={"Content-Type": content}
+        ) as answer:
+            await answer.read()
+
+    async def create_pod(
+        self,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        *,
+        scheduler: str | None = None,
+        **spec: Any,
+    ) -> str:
+        name = f"hostile-{next(self.numbers):06}"
+        made = pod(
+            name, **{"cpu": "10m", "memory": "8Mi", "schedulerName": scheduler or self.scheduler, **spec}
+        )
+        made["metadata"] |= {"labels": dict(labels or {}), "annotations": dict(annotations or {})}
+        await self.create("pods", made)
+        return name
+
+    async def patch_pod(self, name: str, body: Json) -> None:
+        await self.send("PATCH", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}", body)
+
+
+async def clean_up(there: World) -> None:
+    """Delete what attacks left."""
+    paths = [f"{group}/namespaces/{NAMESPACE}/{kind}?gracePeriodSeconds=0" for kind, group in KINDS.items()]
+    for path in (*paths, f"{WEBHOOKS}/hostile"):
+        async with there.session.delete(f"{there.url}{path}", json={"gracePeriodSeconds": 0}) as answer:
+            await answer.read()
+
+
+Attack = Callable[[Hostile], Awaitable[None]]
+
+
+async def large_pods_on_nodes(hostile: Hostile) -> None:
+    """Ten pods of 608 KiB with 5,000 anti-affinity terms, on nodes that their creator names."""
+    for number in range(10):
+        spec = HOSTILE_SPECS["anti-affinity on its own topology keys"](5_000)
+        await hostile.create_pod(nodeName=f"node-{number:05}", scheduler="nobody", **spec)
+
+
+async def pods_over_the_budget(hostile: Hostile) -> None:
+    """Of each kind that is expensive to decide about, one as large as the API server takes."""
+    for spec_of in HOSTILE_SPECS.values():
+        await hostile.create_pod(**spec_of(5_000))
+
+
+async def pods_below_the_budget(hostile: Hostile) -> None:
+    """A hundred pods that fit nowhere, no two equal, each with 500 affinity terms that a bind of anybody could satisfy."""
+    for number in range(100):
+        terms = [
+            {
+                "labelSelector": {"matchLabels": {"app": f"none-{number}-{term}"}},
+                "namespaceSelector": {},
+                "topologyKey": "kubernetes.io/hostname",
+            }
+            for term in range(500)
+        ]
+        await hostile.create_pod(affinity={"podAffinity": {REQUIRED: terms}})
+
+
+async def pods_that_fit_nowhere(hostile: Hostile) -> None:
+    """A thousand pods, no two equal."""
+    for number in range(1_000):
+        await hostile.create_pod(cpu=f"{100_000 + number}m")
+
+
+async def binds_that_fail(hostile: Hostile) -> None:
+    """A webhook of the namespace that nothing answers, and 60 pods."""
+    guard = {
+        "name": "guard.example.com",
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "timeoutSeconds": 1,
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+        "clientConfig": {"url": f"https://{HOST}:9/"},
+        "rules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE"],
+                "resources": ["pods/binding"],
+            }
+        ],
+    }
+    await hostile.send("POST", WEBHOOKS, {"metadata": {"name": "hostile"}, "webhooks": [guard]})
+    for _ in range(60):
+        await hostile.create_pod()
+
+
+async def rejected_by_kubelets(hostile: Hostile) -> None:
+    """Pods of a Windows image, each rejected by its kubelet: the tenant's controller makes another one."""
+    while True:
+        name = await hostile.create_pod(cpu="7900m")
+        await asyncio.sleep(0.5)
+        status = {
+            "phase": "Failed",
+            "reason": "OutOfcpu",
+            "message": "Pod was rejected: Node didn't have enough resource",
+        }
+        await hostile.send("PATCH", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/status", {"status": status})
+
+
+async def gangs_that_never_complete(hostile: Hostile) -> None:
+    """One of 5,000 that has 500 members, and 500 of two that have one."""
+    for number in range(500):
+        await hostile.create_pod({GANG: "large", MEMBERS: "5000"})
+        await hostile.create_pod({GANG: f"small-{number}", MEMBERS: "2"})
+
+
+async def labels_that_change(hostile: Hostile) -> None:
+    """Twenty pods on nodes and twenty that wait change their labels all the time."""
+    waiting = [await hostile.create_pod(cpu="100") for _ in range(20)]
+    placed = [await hostile.create_pod(nodeName="node-00000", scheduler="nobody") for _ in range(20)]
+    for number in itertools.count():
+        await asyncio.sleep(0)
+        for name in (waiting[number % 20], placed[number % 20]):
+            await hostile.patch_pod(name, {"metadata": {"labels": {"app": f"v{number}"}}})
+
+
+async def long_annotations(hostile: Hostile) -> None:
+    """Annotations of 200 KiB, new ones ten times a second."""
+    name = await hostile.create_pod(cpu="100")
+    for number in itertools.count():
+        await hostile.patch_pod(name, {"metadata": {"annotations": {"example.com/x": f"{number}é" * 20_000}}})
+        await asyncio.sleep(0.1)
+
+
+async def many_budgets(hostile: Hostile) -> None:
+    """Five hundred PodDisruptionBudgets that select the tenant's pods, and pods that ask for preemption."""
+    selector = {
+        "matchExpressions": [{"key": "app", "operator": "NotIn", "values": [f"v{i}" for i in range(20)]}]
+    }
+    for number in range(500):
+        body = {"metadata": {"name": f"budget-{number}"}, "spec": {"minAvailable": 1, "selector": selector}}
+        await hostile.create("poddisruptionbudgets", body)
+
+
+async def claims_with_expensive_selectors(hostile: Hostile) -> None:
+    """Claims whose CEL takes milliseconds for each device."""
+    expression = "[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, a + b + c > 0))) && false"
+    for number in range(20):
+        request = {
+            "name": "all",
+            "exactly": {
+                "deviceClassName": "hostile",
+                "selectors": [{"cel": {"expression": f"{expression} && {number} == {number}"}}],
+            },
+        }
+        body = {"metadata": {"name": f"claim-{number}"}, "spec": {"devices": {"requests": [request]}}}
+        await hostile.create("resourceclaims", body)
+        claims = [{"name": "all", "resourceClaimName": f"claim-{number}"}]
+        await hostile.create_pod(resourceClaims=claims)
+
+
+async def churn(hostile: Hostile) -> None:
+    """Pods that are deleted as soon as they are created."""
+    while True:
+        name = await hostile.create_pod()
+        await hostile.send("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}", {"gracePeriodSeconds": 0})
+
+
+async def expensive_policy(hostile: Hostile) -> None:
+    """A policy of the team's own as expensive as it may be, with a backlog of pods that it places nowhere."""
+    scores = "".join(
+        f'score s{number} = count(pods where other.labels["app"] == "v{number}") + node.pods * {number}\n'
+        for number in range(45)
+    )
+    text = f'policy {hostile.own} version 1\ninclude "base.policy"\n{scores}'
+    body = {"metadata": {"name": "policysched-policies"}, "data": {"own.policy": text}}
+    await hostile.create("configmaps", body)
+    for number in range(1_000):
+        await hostile.create_pod({"app": f"v{number}"}, scheduler=hostile.own)
+
+
+async def edits_of_a_policy(hostile: Hostile) -> None:
+    """The team's policy, broken and mended ten times a second."""
+    body = {"metadata": {"name": "policysched-policies"}, "data": {"own.policy": ""}}
+    await hostile.create("configmaps", body)
+    path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/policysched-policies"
+    for number in itertools.count():
+        broken = f"filter x require node.naem == {number}\n" if number % 2 else ""
+        text = f'policy {hostile.own} version 1\ninclude "base.policy"\n# {number}\n{broken}'
+        await hostile.send("PATCH", path, {"data": {"edited.policy": text}})
+        await asyncio.sleep(0.1)
+
+
+async def readers(hostile: Hostile) -> None:
+    """Fifty clients that read /decisions and /metrics all the time, and fifty that send half a request."""
+
+    async def read(session: aiohttp.ClientSession, path: str) -> None:
+        while True:
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                async with session.get(f"http://{HOST}:{hostile.port}{path}") as answer:
+                    await answer.read()
+            await asyncio.sleep(0.01)
+
+    async def half() -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection(HOST, hostile.port)
+                writer.write(b"GET /metrics HTTP/1.1\r\nHost: ")
+                await asyncio.sleep(5)
+                writer.close()
+            await asyncio.sleep(0.1)
+
+    paths = ("/decisions", "/metrics", "/policy", "/pending")
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        clients = (read(session, paths[number % len(paths)]) for number in range(50))
+        await asyncio.gather(*clients, *(half() for _ in range(50)))
+
+
+ATTACKS: Mapping[str, Attack] = {
+    attack.__name__: attack
+    for attack in (
+        large_pods_on_nodes,
+        pods_over_the_budget,
+        pods_below_the_budget,
+        pods_that_fit_nowhere,
+        binds_that_fail,
+        rejected_by_kubelets,
+        gangs_that_never_complete,
+        labels_that_change,
+        long_annotations,
+        many_budgets,
+        claims_with_expensive_selectors,
+        churn,
+        expensive_policy,
+        edits_of_a_policy,
+        readers,
+    )
+}
