@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "simulate": ("policysched.cli.simulate", "Place the pending pods of a cluster file."),
     "replay": ("policysched.cli.replay", "Make the decisions of a recording again and compare them."),
     "diff": ("policysched.cli.diff", "Show what a change of a policy would do to the pods of a cluster."),
+    "shadow": ("policysched.cli.shadow", "Decide beside another scheduler, and compare."),
     "test": ("policysched.cli.test", "Run the tests of policies."),
     "import-config": ("policysched.cli.import_config", "Convert a kube-scheduler configuration to policies."),
     "completion": ("policysched.cli.completion", "Print a script for completion in a shell."),

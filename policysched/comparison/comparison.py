@@ -8,7 +8,7 @@ from typing import Any
 from policysched.comparison.causes import ChangeSet, find_causes
 from policysched.comparison.decisive_rules import DecisiveRule, DecisiveRules
 from policysched.comparison.measures import Measures, measure
-from policysched.comparison.outcomes import CHANGE_KINDS, Outcomes, PodChange, outcomes, pod_changes
+from policysched.comparison.outcomes import CHANGE_KINDS, Outcomes, PodChange, pod_changes
 from policysched.comparison.policy_changes import PolicyChange, mixed_program, policy_changes, under_name
 from policysched.comparison.runner import ComparedCluster, Progress, no_progress
 from policysched.from_files.inputs import with_assumed_load
@@ -98,8 +98,8 @@ def compare(
     with at most `runs_max` further simulations."""
     changes = policy_changes(old, new)
     renamed = under_name(new, old.name)
-    before = _run(cluster, old, "placing pods by the old policy", progress)
-    after = _run(cluster, renamed, "placing pods by the new policy", progress)
+    both = list(cluster.run_each((old, renamed), "placing pods by both policies", progress))
+    before, after = (result for result in both if result is not None)
     changed = pod_changes(before, after)
     simulated = 2
 
@@ -107,9 +107,7 @@ def compare(
         nonlocal simulated
         programs = [mixed_program(old, renamed, changes, chosen) for chosen in sets]
         simulated += sum(program is not None for program in programs)
-        for done, result in enumerate(cluster.run_each(programs)):
-            progress("finding the causes", done, len(sets))
-            yield result
+        yield from cluster.run_each(programs, f"finding the causes ({len(sets)} sets)", progress)
 
     numbers = [change.number for change in changes]
     causes = find_causes(numbers, before, changed, run_mixtures, runs_max=runs_max)
@@ -144,10 +142,6 @@ def compare(
     return Comparison(
         old, new, changes, len(decided), changed, causes, decisive, measures[0], measures[1], simulated
     )
-
-
-def _run(cluster: ComparedCluster, program: Program, what: str, progress: Progress) -> Outcomes:
-    return outcomes(cluster.run(program, lambda done, total: progress(what, done, total)))
 
 
 def _examples(

@@ -12,8 +12,13 @@ from policysched.cluster.samples import Samples
 from policysched.comparison.outcomes import PodChange
 from policysched.evaluate import Overlay, Plan
 from policysched.evaluate import compile as compile_plan
+from policysched.explanations.node_comparison import (
+    NodePreference,
+    preference,
+    rejection_of,
+    rule_places,
+)
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.rules import place_of
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.identifiers import PodUid
 from policysched.scheduler import commands as c
@@ -56,7 +61,7 @@ class DecisiveRules:
         self.by_pod: dict[str, DecisiveRule] = {}
         self._wanted = {change.pod: change for change in wanted}
         self._old_plan = compile_plan(replace(old, extenders=()))
-        self._old_places, self._new_places = _places(old), _places(new)
+        self._old_places, self._new_places = rule_places(old), rule_places(new)
 
     def observe(self, scheduler: Scheduler, command: c.Command) -> None:
         if not isinstance(command, c.Bind | c.ReportPending):
@@ -94,16 +99,16 @@ class DecisiveRules:
             )
         if old_node is not None:
             now = self._explain_nodes(core, core.plan(pod.policy), uid, overlay)
-            rejected = self._rejection(change.pod, now, old_node, "new", self._new_places)
-            if rejected is not None or new_node is None:
-                return rejected or DecisiveRule(change.pod, "other", "", "new", "", change.after.message)
-            return self._lead(change.pod, now, old_node, new_node)
+            found = rejection_of(now, old_node) or (new_node and preference(now, new_node, old_node))
+            if found:
+                return self._decisive(change.pod, found, "new", self._new_places)
         if new_node is not None:
             then = self._explain_nodes(core, old_plan, uid, overlay)
-            rejected = self._rejection(change.pod, then, new_node, "old", self._old_places)
-            if rejected is not None:
-                return rejected
-        return DecisiveRule(change.pod, "other", "", "new", "", change.before.message or change.after.message)
+            found = rejection_of(then, new_node)
+            if found:
+                return self._decisive(change.pod, found, "old", self._old_places)
+        message = change.after.message or change.before.message or "decided by preemption or with its gang"
+        return DecisiveRule(change.pod, "other", "", "new", "", message)
 
     def _inputs(self, core: SchedulerCore, plan: Plan, uid: PodUid) -> EvaluationInputs:
         inputs = core.evaluation_inputs(core.pods[uid], self._now_ns)
@@ -117,46 +122,9 @@ class DecisiveRules:
         pod = core.pods[uid].pod
         return core.evaluator.explain(plan, pod, **self._inputs(core, plan, uid), overlay=overlay)
 
-    def _rejection(
-        self,
-        pod: str,
-        explanation: PlacementExplanation,
-        node: str,
-        policy: Literal["old", "new"],
-        places: Mapping[str, str],
-    ) -> DecisiveRule | None:
-        if explanation.pod_rejection is not None:
-            rule = explanation.pod_rejected_by or ""
-            return DecisiveRule(
-                pod, "rejection", rule, policy, places.get(rule, ""), explanation.pod_rejection
-            )
-        for rejection in explanation.rejections.get(node, ()):
-            text = f"rejects {node}: {', '.join(rejection.reasons)}"
-            return DecisiveRule(
-                pod, "rejection", rejection.rule, policy, places.get(rejection.rule, ""), text
-            )
-        return None
-
-    def _lead(
-        self, pod: str, explanation: PlacementExplanation, old_node: str, new_node: str
+    @staticmethod
+    def _decisive(
+        pod: str, found: NodePreference, policy: Literal["old", "new"], places: Mapping[str, str]
     ) -> DecisiveRule:
-        if not {old_node, new_node} <= explanation.totals.keys():
-            return DecisiveRule(
-                pod, "other", "", "new", "", f"{new_node} is chosen by preemption or by a gang"
-            )
-        leads = {
-            rule: by_node[new_node].weighted - by_node[old_node].weighted
-            for rule, by_node in explanation.scores.items()
-        }
-        total = explanation.totals[new_node] - explanation.totals[old_node]
-        rule = max(leads, key=lambda name: leads[name], default="")
-        if not rule or leads[rule] <= 0:
-            return DecisiveRule(pod, "other", "", "new", "", f"{new_node} and {old_node} have equal scores")
-        parts = ", ".join(f"{name} {lead:+}" for name, lead in sorted(leads.items()) if lead)
-        text = f"puts {new_node} ahead of {old_node} by {total} ({parts})"
-        return DecisiveRule(pod, "score", rule, "new", self._new_places.get(rule, ""), text)
-
-
-def _places(program: Program) -> dict[str, str]:
-    rules = program.rules
-    return {rule.name: place_of(rule.span) for rule in (*rules.filters, *rules.scores)}
+        kind: DecisionKind = "other" if found.kind == "equal" else found.kind
+        return DecisiveRule(pod, kind, found.rule, policy, places.get(found.rule, ""), found.text)

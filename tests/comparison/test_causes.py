@@ -81,7 +81,7 @@ def check_attribution(seed: int) -> int:
 
 
 def test_three_planted_edits_are_attributed_to_their_lines_as_brute_force_says() -> None:
-    assert sum(check_attribution(seed) for seed in range(3)) > 30
+    assert sum(check_attribution(seed) for seed in range(2)) > 20
 
 
 def test_a_cause_that_is_not_the_smallest_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_a_cause_that_is_not_the_smallest_is_detected(monkeypatch: pytest.Monkey
     )
 
     with pytest.raises(AssertionError):
-        for seed in range(3):
+        for seed in range(2):
             check_attribution(seed)
 
 

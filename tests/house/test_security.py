@@ -34,6 +34,7 @@ OTHER_ROLES = {
     "metrics-reader.yaml": "for whoever scrapes: the path /metrics",
     "page-reader.yaml": "for users of the page: its paths",
     "extender/client.yaml": "for callers of the extender: its paths",
+    "shadow/rbac.yaml": "for whoever runs `policysched shadow`: list and watch alone",
     "break-glass/rbac.yaml": "of a kube-scheduler, beside the cluster's own roles",
     "admission/node-metrics/role.yaml": "for agents; docs/threat-model.md",
 }

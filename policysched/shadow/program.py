@@ -1,0 +1,217 @@
+"""`policysched shadow` as a process: watches, one second behind, until a signal or the end of its time."""
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from policysched import __version__
+from policysched.config.logs import write_log
+from policysched.config.settings import Settings
+from policysched.config.source_settings import SamplesSettings
+from policysched.daemon.clock import NonDecreasingClock
+from policysched.daemon.event_loop import run_event_loop
+from policysched.daemon.metric_monitor import MetricMonitor
+from policysched.daemon.reflectors import ReflectorSet
+from policysched.daemon.sample_sources import make_sources
+from policysched.daemon.signals import shutdown_signals
+from policysched.kube.client.api import ApiClient
+from policysched.kube.client.connectivity import Connectivity
+from policysched.kube.client.session import ConnectionSettings, connect
+from policysched.kube.watch.reflector import ReflectorSettings
+from policysched.kube.watch.resources import (
+    DEVICE_RESOURCES,
+    DISRUPTION_BUDGETS,
+    NAMESPACES,
+    NODES,
+    POD_GROUP_RESOURCES,
+    POD_SETS,
+    PODS,
+    STORAGE_RESOURCES,
+    node_objects,
+)
+from policysched.lang.ir.program import Program
+from policysched.scheduler.authority import ANY_POLICY_NAME, Authority
+from policysched.scheduler.commands import Log, ReportPolicyEvent
+from policysched.scheduler.events import Event
+from policysched.shadow.observer import IN_FLIGHT_NS, BindComparison, Observer
+from policysched.shadow.summary import ShadowSummary
+
+log = logging.getLogger(__name__)
+
+_TICK_S = 0.05
+_PENDING_CHECK_S = 1.0
+_FOLLOWING_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowSettings:
+    """`other`: the schedulerName of the pods that are compared. `duration_s` None: until a signal. `configured`: the settings of a
+    scheduler, for its sources of samples and its custom resources of nodes."""
+
+    program: Program
+    other: str
+    kubeconfig: Path | None = None
+    context: str | None = None
+    duration_s: float | None = None
+    metrics: Path | None = None
+    authority: Authority = ANY_POLICY_NAME
+    configured: Settings | None = None
+
+
+@dataclass(slots=True)
+class ShadowState:
+    """What is shown while it runs."""
+
+    summary: ShadowSummary = field(default_factory=ShadowSummary)
+    synced: bool = False
+    pending: int = 0
+    unseen: int = 0
+    problem: str = ""
+    running_s: float = 0.0
+
+    def record(self) -> dict[str, object]:
+        return self.summary.record(unseen=self.unseen, pending=self.pending, duration_s=self.running_s)
+
+
+def run_shadow(
+    settings: ShadowSettings,
+    compared: Callable[[BindComparison], None],
+    refresh: Callable[[ShadowState], None],
+) -> ShadowState:
+    """`compared` gets every comparison, `refresh` the state several times a second. Raises BadKubeconfig and BadSamplesFile."""
+    return run_event_loop(_Shadow(settings, compared, refresh).run())
+
+
+class _Shadow:
+    def __init__(
+        self,
+        settings: ShadowSettings,
+        compared: Callable[[BindComparison], None],
+        refresh: Callable[[ShadowState], None],
+    ) -> None:
+        self._settings = settings
+        self._compared = compared
+        self._refresh = refresh
+        self._state = ShadowState()
+        self._clock = NonDecreasingClock()
+        self._inbox: deque[tuple[int, Event]] = deque()
+        self._observer = Observer(
+            settings.program, settings.other, now_ns=self._clock.now_ns(), authority=settings.authority
+        )
+
+    def _post(self, event: Event) -> None:
+        self._inbox.append((self._clock.now_ns(), event))
+
+    async def run(self) -> ShadowState:
+        settings, configured = self._settings, self._settings.configured
+        stopping = asyncio.Event()
+        for number in shutdown_signals():
+            asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        connection = ConnectionSettings(
+            settings.kubeconfig, settings.context, user_agent=f"policysched-shadow/{__version__}"
+        )
+        connectivity = Connectivity(time.monotonic)
+        async with AsyncExitStack() as stack:
+            session = await stack.enter_async_context(await connect(connection))
+            reflectors = ReflectorSet(
+                ApiClient(session, may_write=lambda: False),
+                self._post,
+                random=random.Random,
+                connectivity=connectivity,
+                settings=ReflectorSettings(),
+            )
+            parts = reflectors.add_cluster_reflectors(
+                (
+                    NAMESPACES,
+                    NODES,
+                    PODS,
+                    DISRUPTION_BUDGETS,
+                    *POD_SETS,
+                    *STORAGE_RESOURCES,
+                    *DEVICE_RESOURCES,
+                    *POD_GROUP_RESOURCES,
+                )
+            )
+            for kind in () if configured is None else configured.node_objects:
+                resource = node_objects(
+                    kind.kind, group=kind.group, version=kind.version, resource=kind.resource
+                )
+                parts[resource.kind] = reflectors.add_reflector(resource, self._post, lambda: None)
+            scheduler = self._observer.scheduler
+            monitor = MetricMonitor(
+                make_sources(
+                    SamplesSettings() if configured is None else configured.samples,
+                    settings.metrics,
+                    session,
+                    now_ns=self._clock.now_ns,
+                    random=random.Random,
+                ),
+                wanted=scheduler.metrics,
+                nodes=lambda: scheduler.cache.nodes,
+                deliver=self._post,
+                report=_log_policy_event,
+            )
+            tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]
+            tasks.append(asyncio.create_task(monitor.run(), name="samples"))
+            try:
+                await self._observe(stopping, tasks, connectivity)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        return self._state
+
+    async def _observe(
+        self, stopping: asyncio.Event, tasks: list["asyncio.Task[None]"], connectivity: Connectivity
+    ) -> None:
+        started_s, checked_s = time.monotonic(), 0.0
+        duration_s = self._settings.duration_s
+        while not stopping.is_set():
+            for task in tasks:
+                if task.done():
+                    task.result()
+            self._state.running_s = time.monotonic() - started_s
+            self._state.problem = connectivity.problem
+            if duration_s is not None and self._state.running_s >= duration_s:
+                break
+            await self._apply(all_events=False)
+            if self._state.synced and time.monotonic() - checked_s >= _PENDING_CHECK_S:
+                checked_s = time.monotonic()
+                self._observer.check_pending(self._clock.now_ns() - IN_FLIGHT_NS)
+            self._refresh(self._state)
+            await asyncio.sleep(_TICK_S)
+        await self._apply(all_events=True)
+        self._refresh(self._state)
+
+    async def _apply(self, *, all_events: bool) -> None:
+        """The events that are a second old: those that follow are known by then. Before the first lists are complete, all."""
+        began_s = time.monotonic()
+        while self._inbox:
+            at_ns, event = self._inbox[0]
+            if self._state.synced and not all_events and at_ns > self._clock.now_ns() - IN_FLIGHT_NS:
+                return
+            self._inbox.popleft()
+            following = [later for _, later in islice(self._inbox, _FOLLOWING_MAX)]
+            comparison, commands = self._observer.handle(event, at_ns, following)
+            for command in commands:
+                if isinstance(command, Log):
+                    write_log(log, command)
+            if comparison is not None:
+                self._state.summary.add(comparison)
+                self._compared(comparison)
+            self._state.synced = self._observer.scheduler.synced
+            self._state.pending, self._state.unseen = self._observer.pending_count, self._observer.unseen
+            if time.monotonic() - began_s > _TICK_S:
+                await asyncio.sleep(0)  # the watches go on
+                began_s = time.monotonic()
+
+
+def _log_policy_event(command: ReportPolicyEvent) -> None:
+    log.warning(command.message)

@@ -1,0 +1,248 @@
+"""Each bind of another scheduler is compared on the cluster as it was just before it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from policysched.cluster.ledger import Ledger
+from policysched.lang.check import check_text
+from policysched.model.namespaces import Namespace
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod
+from policysched.scheduler import events as e
+from policysched.shadow.observer import BindComparison, Observer
+from policysched.shadow.summary import ShadowSummary
+from tests.builders import node, pending, placed, pod
+
+SECOND_NS = 10**9
+NOW_NS = 1_767_225_600 * SECOND_NS
+OTHER = "default-scheduler"
+PACK = """\
+policy mine version 1
+include kube_default
+score pack weight 9 higher node.pods normalize range(0, 10)
+filter quiet when has pod.labels["quiet"] reject node.name == "loud" says "{node.name} is loud"
+"""
+
+
+def waiting(name: str, **more: object) -> Pod:
+    return pod(name, **{"cpu": "1", "scheduler": OTHER, **more})
+
+
+class Watched:
+    """An observer of nodes `a`, `b` and `loud` (4 cpu each), at times in seconds."""
+
+    def __init__(self, text: str = PACK, nodes: Sequence[str] = ("a", "b", "loud")) -> None:
+        program = check_text(text, "mine.policy").program
+        assert program is not None
+        self.observer = Observer(program, OTHER, now_ns=NOW_NS)
+        self.at_ns = NOW_NS
+        self.send(e.NamespaceUpdated(Namespace("default", {}, {})))
+        for name in nodes:
+            self.send(e.NodeUpdated(node(name, cpu="4")))
+
+    def send(self, event: e.Event, *following: e.Event) -> BindComparison | None:
+        return self.observer.handle(event, self.at_ns, following)[0]
+
+    def synced(self) -> "Watched":
+        self.send(e.Synced())
+        return self
+
+    def pending(self, *pods: Pod) -> "Watched":
+        for each in pods:
+            self.send(e.PodUpdated(pending(each)))
+        return self
+
+    def bound(self, to: Pod, name: str, *following: ObservedPod) -> BindComparison:
+        found = self.send(e.PodUpdated(placed(to, name)), *(e.PodUpdated(later) for later in following))
+        assert found is not None
+        return found
+
+
+def test_the_same_node_agrees_and_another_with_an_equal_total_agrees_among_equals() -> None:
+    watched = Watched().synced().pending(waiting("p"))
+    chosen = Watched().synced().pending(waiting("p")).bound(waiting("p"), "a").choice
+
+    results = {
+        name: Watched().synced().pending(waiting("p")).bound(waiting("p"), name).result
+        for name in ("a", "b", "loud")
+    }
+
+    assert chosen in results
+    assert results.pop(chosen) == "agrees"
+    assert set(results.values()) == {"agrees among equals"}
+    assert watched.bound(waiting("p"), chosen).text == ""
+
+
+def test_a_node_with_a_lower_total_differs_by_its_rule_and_points() -> None:
+    watched = Watched()
+    watched.send(e.PodUpdated(placed(waiting("first"), "b")))
+    watched.synced().pending(waiting("p"))
+
+    found = watched.bound(waiting("p"), "a")
+
+    assert (found.result, found.choice, found.rule, found.place) == ("differs", "b", "pack", "mine.policy:3")
+    assert found.points > 0
+    assert "pack +90" in found.text
+
+
+def test_a_node_that_the_policy_rejects_would_be_refused() -> None:
+    watched = Watched().synced()
+    quiet = waiting("p", labels={"quiet": "yes"})
+
+    found = watched.pending(quiet).bound(quiet, "loud")
+
+    assert (found.result, found.rule, found.place) == ("would refuse", "quiet", "mine.policy:4")
+    assert found.text == "rejects loud: loud is loud"
+
+
+def test_a_bind_is_judged_without_itself() -> None:
+    """With its own request counted, the node would be full."""
+    big = waiting("big", cpu="4")
+
+    found = Watched(nodes=("a",)).synced().pending(big).bound(big, "a")
+
+    assert found.result == "agrees"
+
+
+def test_a_bind_that_is_judged_after_it_is_applied_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted bug: the pod counts on its node before the comparison."""
+    original = Observer._judge
+
+    def judge(self: Observer, pending_pod, node_name, following, now_ns):  # type: ignore[no-untyped-def]
+        self.scheduler.cache.assume(pending_pod.pod, node_name)
+        try:
+            return original(self, pending_pod, node_name, following, now_ns)
+        finally:
+            self.scheduler.cache.withdraw(pending_pod.uid)
+
+    monkeypatch.setattr(Observer, "_judge", judge)
+
+    with pytest.raises(AssertionError):
+        test_a_bind_is_judged_without_itself()
+
+
+def test_a_bind_that_was_in_flight_counts_before_it_is_seen() -> None:
+    """`first` was decided first and took b; its bind is seen second."""
+    watched = Watched(nodes=("a", "b"))
+    watched.send(e.PodUpdated(placed(waiting("old"), "a")))
+    first, second = waiting("first", node_selector={"kubernetes.io/hostname": "b"}), waiting("second")
+    third = waiting("third", node_selector={"kubernetes.io/hostname": "b"})
+    watched.synced().pending(first, second, third)
+
+    alone = watched.observer._judge(
+        watched.observer.scheduler.core.pods[second.uid], placed(second, "b").node, (), NOW_NS
+    )
+    in_order = watched.bound(second, "b", placed(first, "b"), placed(third, "b"))
+
+    assert alone.result == "differs"
+    assert (in_order.result, in_order.in_flight) == ("agrees among equals", 1)
+
+
+def test_a_pod_with_a_node_for_long_would_have_been_earlier() -> None:
+    watched = Watched().synced().pending(waiting("p"))
+    watched.observer.check_pending(watched.at_ns)
+    watched.at_ns += 30 * SECOND_NS
+
+    found = watched.bound(waiting("p"), "a")
+
+    assert found.earlier_ns == 30 * SECOND_NS
+
+
+def test_a_pod_without_a_node_until_now_would_not_have_been_earlier() -> None:
+    watched = Watched(nodes=("a",))
+    holder, late = waiting("holder", cpu="4"), waiting("late", cpu="4")
+    watched.send(e.PodUpdated(placed(holder, "a")))
+    watched.synced().pending(late)
+    watched.observer.check_pending(watched.at_ns)
+    watched.at_ns += 30 * SECOND_NS
+    watched.send(e.PodDeleted(holder.uid))
+
+    assert watched.bound(late, "a").earlier_ns == 0
+
+
+def test_two_pending_pods_do_not_both_count_on_room_for_one() -> None:
+    watched = Watched(nodes=("a",)).synced()
+    one, two = waiting("one", cpu="4", priority=5), waiting("two", cpu="4")
+    watched.pending(one, two)
+    watched.observer.check_pending(watched.at_ns)
+    watched.at_ns += 30 * SECOND_NS
+
+    assert watched.bound(one, "a").earlier_ns == 30 * SECOND_NS
+    watched.send(e.PodDeleted(one.uid))
+    assert watched.bound(two, "a").earlier_ns == 0
+
+
+def test_a_gang_that_is_incomplete_would_be_refused() -> None:
+    text = PACK + 'input team: string = pod.labels["team"] optional\ngang by team { min = 2 }\n'
+    member = waiting("m", labels={"team": "x"})
+
+    found = Watched(text).synced().pending(member).bound(member, "a")
+
+    assert found.result == "would refuse"
+    assert "gang" in found.text
+
+
+def test_pods_of_others_and_pods_that_were_bound_at_the_start_are_not_compared() -> None:
+    watched = Watched()
+    before, foreign = waiting("before"), pod("foreign", cpu="1", scheduler="else")
+    watched.pending(before)
+    assert watched.send(e.PodUpdated(placed(before, "a"))) is None
+    watched.synced().pending(foreign)
+
+    assert watched.send(e.PodUpdated(placed(foreign, "a"))) is None
+    assert watched.send(e.PodUpdated(placed(before, "a"))) is None
+    assert watched.observer.unseen == 0
+
+
+def test_a_pod_that_was_never_seen_pending_is_counted_and_not_compared() -> None:
+    watched = Watched().synced()
+
+    assert watched.send(e.PodUpdated(placed(waiting("sudden"), "a"))) is None
+    assert watched.observer.unseen == 1
+
+
+def test_the_state_never_decides_and_stays_consistent() -> None:
+    watched = Watched().synced().pending(*(waiting(f"p{number}") for number in range(5)))
+    for number in range(4):
+        watched.bound(waiting(f"p{number}"), "ab"[number % 2])
+        watched.observer.check_pending(watched.at_ns)
+
+    assert watched.observer.pending_count == 1
+    ledger: Ledger = watched.observer.scheduler.cache.ledger
+    assert ledger.check() == []
+    assert not watched.observer.scheduler.decisions
+
+
+def test_the_summary_counts_results_and_rules() -> None:
+    agrees = BindComparison(NOW_NS, "default/p", "a", "a", "agrees", in_flight=2, earlier_ns=3 * SECOND_NS)
+    differs = replace(agrees, result="differs", rule="pack", place="mine.policy:3", in_flight=0, earlier_ns=0)
+    summary = ShadowSummary()
+    for comparison in (agrees, differs, differs):
+        summary.add(comparison)
+
+    record = summary.record(unseen=1, pending=4, duration_s=9.0)
+
+    assert record["results"] == {"agrees": 1, "agrees among equals": 0, "differs": 2, "would refuse": 0}
+    assert record["rules"] == [{"result": "differs", "rule": "pack", "place": "mine.policy:3", "binds": 2}]
+    assert (record["agree_with_binds_in_flight"], record["would_have_been_earlier"]) == (1, 1)
+    assert record["earlier_mean_s"] == 3.0
+
+
+def test_many_binds_at_once_are_judged_in_the_order_of_the_queue() -> None:
+    """`urgent` was decided before ten others, whose binds are all seen before its own."""
+    watched = Watched(nodes=("a", "b"))
+    watched.send(e.PodUpdated(placed(waiting("old", cpu="100m"), "a")))
+    urgent = waiting("urgent", cpu="100m", priority=9)
+    others = [
+        waiting(f"other-{number}", cpu="100m", node_selector={"kubernetes.io/hostname": "b"})
+        for number in range(10)
+    ]
+    watched.synced().pending(urgent, *others)
+    for other in others:
+        watched.bound(other, "b")
+
+    found = watched.bound(urgent, "a")
+
+    assert (found.result, found.in_flight) == ("agrees", 10)
