@@ -11,7 +11,12 @@ import pytest
 
 from policysched.gc_tuning import freeze_live_objects, raise_gc_thresholds
 
-pytest_plugins = ["tests.controlplane.fixtures", "tests.prometheus.fixtures", "tests.language.update_golden"]
+pytest_plugins = [
+    "tests.controlplane.fixtures",
+    "tests.helm.fixtures",
+    "tests.prometheus.fixtures",
+    "tests.language.update_golden",
+]
 
 SEARCHES = {
     "cli/test_closed_pipe.py",
