@@ -13,8 +13,9 @@ from policysched.gc_tuning import freeze_live_objects, raise_gc_thresholds
 
 pytest_plugins = [
     "tests.controlplane.fixtures",
-    "tests.prometheus.fixtures",
+    "tests.helm.fixtures",
     "tests.page.fixtures",
+    "tests.prometheus.fixtures",
     "tests.language.update_golden",
 ]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from tests.house import (
     attributes_doc,
     builtins_doc,
+    chart_files,
     commands_doc,
     coverage_doc,
     metrics_doc,
@@ -33,8 +34,9 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/commands.md": commands_doc.page,
     "docs/explain.svg": offline_doc.picture,
     "docs/rules.md": rules_doc.page,
+    **chart_files.FILES,
 }
-"""Generated pages, by path."""
+"""Generated pages and files, by path."""
 
 SECTIONS: Mapping[str, Callable[[], str]] = {
     "covered": coverage_doc.covered,

@@ -172,14 +172,20 @@ def test_a_documented_default_of_the_extender_is_the_actual_one(name: str) -> No
 OF_OTHER_PROGRAMS = frozenset(
     [
         "--clusterrole",
+        "--create-namespace",
         "--dry-run",
+        "--force-conflicts",
         "--from-file",
         "--image",
+        "--namespace",
         "--non-resource-url",
         "--overrides",
         "--patch-file",
         "--replicas",
+        "--reset-then-reuse-values",
         "--serviceaccount",
+        "--set",
+        "--take-ownership",
         "--terminated-pod-gc-threshold",
         "--type",
         "--update",
@@ -187,7 +193,7 @@ OF_OTHER_PROGRAMS = frozenset(
         "--verb",
     ]
 )
-"""kubectl's, kube-controller-manager's, and those of this project's own tests."""
+"""kubectl's, helm's, kube-controller-manager's, and those of this project's own tests."""
 
 
 def flags_of(command: click.Command) -> set[str]:
