@@ -2,8 +2,6 @@
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,29 +12,33 @@ from policysched import __version__
 from policysched.cli import CommandError, write_file
 from policysched.cli.diff_view import print_comparison
 from policysched.cli.offline_options import (
-    file_options,
+    input_options,
+    load_policy,
     load_settings_rules,
+    pods_option,
     print_json,
     print_notes,
+    report_malformed,
     report_unusable_files,
 )
+from policysched.cli.progress import progress_bar
 from policysched.cli.start_options import context_option, kubeconfig_option
 from policysched.cli.tables import output_console
 from policysched.comparison.comparison import RUNS_MAX_DEFAULT, Comparison, compare
 from policysched.comparison.fail_condition import BadFailCondition, FailCondition, parse_fail_condition
 from policysched.comparison.report_texts import count_text
-from policysched.comparison.runner import ComparedCluster, Progress, no_progress
+from policysched.comparison.runner import ComparedCluster, Progress
 from policysched.files import STANDARD_INPUT
 from policysched.from_files.cluster_files import ClusterFiles, read_cluster_files
-from policysched.from_files.inputs import PolicyHasErrors, PresentInputs, choose_policy, load_present
+from policysched.from_files.inputs import PresentInputs, load_present
 from policysched.from_files.live_cluster import read_live_cluster
-from policysched.from_files.simulate import choose_scope
+from policysched.from_files.simulate import RequestedScope, choose_scope
 from policysched.lang.ir.program import Program
 from policysched.offline.pod_explanation import missing_inputs_note
 from policysched.policy_files.source_set import UnusableFile
 
 if TYPE_CHECKING:
-    from policysched.from_files.settings_rules import SettingsRules
+    pass
 
 
 class _FailOn(click.ParamType[FailCondition]):
@@ -53,29 +55,13 @@ class _FailOn(click.ParamType[FailCondition]):
             self.fail(str(error), param, ctx)
 
 
-def _shared_options(command: click.decorators.FC) -> click.decorators.FC:
-    """Those of `simulate` but --policy."""
-    command = file_options(command)
-    params = getattr(command, "__click_params__")  # noqa: B009 - where click keeps options until the command is made
-    params[:] = [option for option in params if option.name != "policy_path"]
-    return command
-
-
 @click.command()
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
-@_shared_options
+@input_options
 @kubeconfig_option
 @context_option
-@click.option(
-    "--pods",
-    "pods_scope",
-    type=click.Choice(["auto", "named", "all"]),
-    default="auto",
-    show_default=True,
-    help="The pods to place. named: those whose schedulerName is the policy OLD; all: every pending pod; auto: named if "
-    "there are any, otherwise all.",
-)
+@pods_option
 @click.option(
     "--placed",
     is_flag=True,
@@ -109,7 +95,7 @@ def diff(
     output_format: str,
     kubeconfig: str | None,
     context: str | None,
-    pods_scope: str,
+    pods_scope: RequestedScope,
     placed: bool,
     fail_on: FailCondition | None,
     html_path: str | None,
@@ -132,17 +118,11 @@ def diff(
     """
     if [old, new, *cluster_paths].count(STANDARD_INPUT) > 1:
         raise CommandError("-: standard input can be read only once")
-    with _progress() as progress, report_unusable_files():
+    with progress_bar() as progress, report_unusable_files():
         rules = load_settings_rules(config_path)
-        programs = [_load_policy(path, name, params, rules) for path in (old, new)]
+        programs = [load_policy(path, name, params, rules) for path in (old, new)]
         files, notes = _read_cluster(cluster_paths, kubeconfig, context, progress)
-        scope = (
-            choose_scope(files, programs[0].name)
-            if pods_scope == "auto"
-            else "named"
-            if pods_scope == "named"
-            else "all"
-        )
+        scope = choose_scope(files, programs[0].name, pods_scope)
         if placed:
             files, taken = _with_placed_pods_pending(files, None if scope == "all" else programs[0].name)
             notes.append(f"{count_text(taken, 'placed pod')} placed again")
@@ -191,14 +171,6 @@ def _print(
         print_notes([f"--fail-on {fail_on.text}: {'holds' if failed else 'does not hold'}"])
 
 
-def _load_policy(path: str, name: str | None, params: tuple[str, ...], rules: "SettingsRules") -> Program:
-    program = choose_policy(path, name, params, rules.load)
-    problems = rules.problems(program)
-    if problems:
-        raise PolicyHasErrors(problems)
-    return program
-
-
 def _read_cluster(
     paths: tuple[str, ...], kubeconfig: str | None, context: str | None, progress: Progress
 ) -> tuple[ClusterFiles, list[str]]:
@@ -213,8 +185,7 @@ def _read_cluster(
             user_agent=f"policysched-diff/{__version__}",
             progress=progress,
         )
-    for malformed in files.malformed:
-        click.echo(f"policysched: skipped: {malformed}", err=True)
+    report_malformed(files)
     if not files.nodes:
         raise UnusableFile("the cluster has no nodes, so that every pod is pending with both policies")
     return files, notes
@@ -238,26 +209,3 @@ def _with_placed_pods_pending(files: ClusterFiles, scheduler: str | None) -> tup
         for observed in files.pods
     ]
     return replace(files, pods=pods), len(taken)
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """A progress bar if standard error is a terminal. It has no thread: processes are forked while it is shown."""
-    if not sys.stderr.isatty():
-        yield no_progress
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    with Bar(console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
-        task = bar.add_task("")
-        shown_at = 0.0
-
-        def show(what: str, done: int, total: int) -> None:
-            nonlocal shown_at
-            if time.monotonic() - shown_at > 0.1:
-                shown_at = time.monotonic()
-                bar.update(task, description=what, completed=done, total=total)
-                bar.refresh()
-
-        yield show

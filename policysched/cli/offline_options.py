@@ -29,37 +29,55 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def offline_options(command: Command) -> Command:
     """Those of `file_options`; --policy and --cluster are required."""
-    command = file_options(command)
-    params = getattr(command, "__click_params__")  # noqa: B009 - where click keeps options until the command is made
-    for option in params:
-        option.required = option.required or option.name in ("policy_path", "cluster_paths")
-    return command
+    return policy_option(required=True)(_with_input_options(command, cluster_required=True))
 
 
 def file_options(command: Command) -> Command:
-    """`--policy --name --param --cluster --metrics --state --config --at --output-format`."""
-    for option in reversed(_OPTIONS):
+    """`--policy` and those of `input_options`."""
+    return policy_option(required=False)(input_options(command))
+
+
+def input_options(command: Command) -> Command:
+    """`--name --param --cluster --metrics --state --config --at --output-format`."""
+    return _with_input_options(command, cluster_required=False)
+
+
+def _with_input_options(command: Command, *, cluster_required: bool) -> Command:
+    cluster_option = click.option(
+        "--cluster",
+        "cluster_paths",
+        multiple=True,
+        required=cluster_required,
+        metavar="FILE",
+        help="Kubernetes objects in YAML or JSON, such as the output of `kubectl get nodes,pods,namespaces -A -o "
+        "yaml`; `-` is standard input. Can be repeated.",
+    )
+    for option in reversed((name_option, param_option, cluster_option, *_VALUE_OPTIONS)):
         command = option(command)
     return command
 
 
-_OPTIONS = (
-    click.option(
+def policy_option(*, required: bool) -> Callable[[Command], Command]:
+    return click.option(
         "--policy",
         "policy_path",
+        required=required,
         metavar="FILE",
         help="A policy, or a ConfigMap with policies; `-` is standard input.",
-    ),
-    name_option,
-    param_option,
-    click.option(
-        "--cluster",
-        "cluster_paths",
-        multiple=True,
-        metavar="FILE",
-        help="Kubernetes objects in YAML or JSON, such as the output of `kubectl get nodes,pods,namespaces -A -o "
-        "yaml`; `-` is standard input. Can be repeated.",
-    ),
+    )
+
+
+pods_option = click.option(
+    "--pods",
+    "pods_scope",
+    type=click.Choice(["auto", "named", "all"]),
+    default="auto",
+    show_default=True,
+    help="The pods to place. named: those whose schedulerName is the policy; all: every pending pod; auto: named if "
+    "there are any, otherwise all.",
+)
+
+_VALUE_OPTIONS = (
     click.option(
         "--metrics",
         "metrics_path",
@@ -119,14 +137,25 @@ def load_inputs(
     if [policy_path, *cluster_paths].count(STANDARD_INPUT) > 1:
         raise UnusableFile("-: standard input can be read only once: for the policy or for the cluster")
     rules = load_settings_rules(config_path)
-    program = choose_policy(policy_path, name, params, rules.load)
+    program = load_policy(policy_path, name, params, rules)
+    files = read_cluster_files(cluster_paths)
+    report_malformed(files)
+    return program, files, rules.authority
+
+
+def load_policy(path: str, name: str | None, params: tuple[str, ...], rules: "SettingsRules") -> Program:
+    """Read a policy. Raises `PolicyHasErrors`, also if the settings do not allow it."""
+    program = choose_policy(path, name, params, rules.load)
     problems = rules.problems(program)
     if problems:
         raise PolicyHasErrors(problems)
-    files = read_cluster_files(cluster_paths)
+    return program
+
+
+def report_malformed(files: ClusterFiles) -> None:
+    """Print the objects that are skipped to standard error."""
     for malformed in files.malformed:
         click.echo(f"policysched: skipped: {malformed}", err=True)
-    return program, files, rules.authority
 
 
 def load_values(

@@ -34,7 +34,7 @@ class _Time(click.ParamType[int]):
         return at_ns
 
 
-class _Duration(click.ParamType[int]):
+class Duration(click.ParamType[int]):
     """A duration as in policies, in ns."""
 
     name = "duration"
@@ -52,7 +52,7 @@ def recorded_time_options(command: Command) -> Command:
     """`--from`, `--to` and `--last`, as `from_ns`, `to_ns` and `last_ns` (None: not given): a part of a recording."""
     for option in (
         click.option(
-            "--last", "last_ns", type=_Duration(), metavar="DURATION", help="The end of the recording only."
+            "--last", "last_ns", type=Duration(), metavar="DURATION", help="The end of the recording only."
         ),
         click.option("--to", "to_ns", type=_Time(), metavar="TIME", help="Nothing after this time."),
         click.option("--from", "from_ns", type=_Time(), metavar="TIME", help="Nothing before this time."),

@@ -1,8 +1,7 @@
 """`policysched replay`: make the decisions of a recording again and compare them."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +11,10 @@ import click
 from policysched.cli import CommandError
 from policysched.cli.offline_options import print_json, print_notes
 from policysched.cli.policy_options import output_format_option, recorded_time_options
+from policysched.cli.progress import progress_bar
 from policysched.cli.tables import output_console
 
 if TYPE_CHECKING:
-    from policysched.recording.reader import Recording
     from policysched.recording.replay import Difference, ReplayReport
 
 LISTED_MAX = 10
@@ -53,8 +52,11 @@ def replay(
     except UnusableRecording as error:
         raise CommandError(str(error)) from None
     since_ns = from_ns if last_ns is None else recording.ends_ns - last_ns
-    with recording_progress(recording, since_ns) as progress:
-        report = replay_recording(recording, since_ns, to_ns, progress=progress)
+    bytes_total = recording.bytes_total(since_ns)
+    with progress_bar() as show:
+        report = replay_recording(
+            recording, since_ns, to_ns, progress=lambda done: show("replaying", done, bytes_total)
+        )
     if output_format == "json":
         print_json(report_record(report))
     else:
@@ -64,20 +66,6 @@ def replay(
         sys.exit(2)
     if report.different:
         sys.exit(1)
-
-
-@contextmanager
-def recording_progress(recording: "Recording", since_ns: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar over the bytes of the files, if standard error is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("replaying", total=recording.bytes_total(since_ns))
-        yield lambda done: bar.update(task, completed=done)
 
 
 def report_record(report: "ReplayReport") -> dict[str, Any]:

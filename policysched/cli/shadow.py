@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from policysched.cli import CommandError
-from policysched.cli.offline_options import load_settings_rules, report_unusable_files
-from policysched.cli.policy_options import name_option, output_format_option, param_option
+from policysched.cli.offline_options import (
+    load_policy,
+    load_settings_rules,
+    policy_option,
+    report_unusable_files,
+)
+from policysched.cli.policy_options import Duration, name_option, output_format_option, param_option
 from policysched.cli.start_options import (
     config_option,
     context_option,
@@ -19,8 +24,6 @@ from policysched.cli.start_options import (
     report_start_errors,
 )
 from policysched.cli.tables import output_console, print_table
-from policysched.lang.types.kinds import Type, TypeKind
-from policysched.lang.types.units import parse_value
 from policysched.text.sanitize import sanitize_line
 
 if TYPE_CHECKING:
@@ -32,26 +35,8 @@ if TYPE_CHECKING:
 _REFRESHES_PER_S = 4
 
 
-class _Duration(click.ParamType[float]):
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        length_ns = parse_value(str(value), Type(TypeKind.DURATION), None)
-        if not isinstance(length_ns, int) or length_ns <= 0:
-            self.fail(f"`{value}` is not a duration; write it as 90s, 10m or 1h", param, ctx)
-        return length_ns / 1e9
-
-
 @click.command()
-@click.option(
-    "--policy",
-    "policy_path",
-    required=True,
-    metavar="FILE",
-    help="A policy, or a ConfigMap with policies; `-` is standard input.",
-)
+@policy_option(required=True)
 @name_option
 @param_option
 @click.option(
@@ -67,7 +52,7 @@ class _Duration(click.ParamType[float]):
 @metrics_option
 @config_option
 @click.option(
-    "--duration", "duration_s", type=_Duration(), metavar="TIME", help="Stop after this time, such as 10m."
+    "--duration", "duration_ns", type=Duration(), metavar="TIME", help="Stop after this time, such as 10m."
 )
 @output_format_option
 def shadow(
@@ -79,7 +64,7 @@ def shadow(
     context: str | None,
     metrics: str | None,
     config: str | None,
-    duration_s: float | None,
+    duration_ns: int | None,
     output_format: str,
 ) -> None:
     """Watch another scheduler, and compare each of its binds with what a policy would have chosen, on the cluster as it was
@@ -101,15 +86,11 @@ def shadow(
 
     Exit codes: 0 ended by --duration or a signal; 2 could not run.
     """
-    from policysched.from_files.inputs import PolicyHasErrors, choose_policy
     from policysched.shadow.program import ShadowSettings, run_shadow
 
     with report_unusable_files():
         rules = load_settings_rules(None if config is None else Path(config))
-        program = choose_policy(policy_path, name, params, rules.load)
-        problems = rules.problems(program)
-        if problems:
-            raise PolicyHasErrors(problems)
+        program = load_policy(policy_path, name, params, rules)
     with report_start_errors():
         from policysched.config.settings import read_settings
 
@@ -118,7 +99,7 @@ def shadow(
             other,
             None if kubeconfig is None else Path(kubeconfig),
             context,
-            duration_s,
+            None if duration_ns is None else duration_ns / 1e9,
             None if metrics is None else Path(metrics),
             rules.authority,
             None if config is None else read_settings(Path(config), {}, {}),

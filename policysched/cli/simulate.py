@@ -1,8 +1,7 @@
 """`policysched simulate`: place the pending pods of a cluster file."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,13 +11,15 @@ from policysched.cli.offline_options import (
     load_inputs,
     load_values,
     offline_options,
+    pods_option,
     print_json,
     print_notes,
     report_unusable_files,
 )
+from policysched.cli.progress import progress_bar
 from policysched.cli.tables import output_console, print_table
 from policysched.from_files.inputs import with_assumed_load
-from policysched.from_files.simulate import SimulationResult, choose_scope
+from policysched.from_files.simulate import RequestedScope, SimulationResult, choose_scope
 from policysched.from_files.simulate import simulate as simulate_cluster
 from policysched.offline.pod_explanation import missing_inputs_note
 from policysched.text.abbreviate import abbreviate_names
@@ -29,15 +30,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @offline_options
-@click.option(
-    "--pods",
-    "pods_scope",
-    type=click.Choice(["auto", "named", "all"]),
-    default="auto",
-    show_default=True,
-    help="The pods to place. named: those whose schedulerName is the policy; all: every pending pod; auto: named if "
-    "there are any, otherwise all.",
-)
+@pods_option
 @click.option("--fail-on-pending", is_flag=True, help="Exit with 1 if a pod stays pending.")
 def simulate(
     policy_path: str,
@@ -49,7 +42,7 @@ def simulate(
     config_path: Path | None,
     at_ns: int | None,
     output_format: str,
-    pods_scope: str,
+    pods_scope: RequestedScope,
     fail_on_pending: bool,
 ) -> None:
     """Place the pending pods of a cluster file, one after another in the order of the policy's queue.
@@ -67,18 +60,12 @@ def simulate(
         program, files, authority = load_inputs(policy_path, name, params, cluster_paths, config_path)
         present = load_values(metrics_path, state_path, program, files, at_ns)
     notes = present.notes
-    scope = (
-        choose_scope(files, program.name)
-        if pods_scope == "auto"
-        else "named"
-        if pods_scope == "named"
-        else "all"
-    )
+    scope = choose_scope(files, program.name, pods_scope)
     if pods_scope == "auto" and scope == "all" and files.pods:
         notes.append(f"no pending pod has schedulerName {program.name}; all pending pods are placed")
     if program.extenders:
         notes.append(missing_inputs_note(program))
-    with _progress() as progress:
+    with progress_bar() as show:
         result = simulate_cluster(
             program,
             files,
@@ -87,7 +74,7 @@ def simulate(
             authority=authority,
             scope=scope,
             now_ns=present.now_ns,
-            progress=progress,
+            progress=partial(show, "placing pods"),
         )
     if output_format == "json":
         print_json({**result.record(), "notes": notes})
@@ -96,20 +83,6 @@ def simulate(
         _print(result)
     if fail_on_pending and result.pending:
         sys.exit(1)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A progress bar if standard error is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _done, _total: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("placing pods")
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _print(result: SimulationResult) -> None:

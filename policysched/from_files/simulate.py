@@ -25,6 +25,7 @@ from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.scheduler import Scheduler
 
 Scope = Literal["named", "all"]
+RequestedScope = Literal["auto", "named", "all"]
 
 Observe = Callable[[Scheduler, c.Command], None]
 """Sees each bind and each report of a pending pod before it takes effect; a bound pod is assumed on its node already."""
@@ -77,13 +78,12 @@ class SimulationResult:
         }
 
 
-def choose_scope(files: ClusterFiles, policy: str) -> Scope:
-    """`named` if a pending pod has the policy as its `schedulerName`, otherwise `all` pending pods."""
-    return (
-        "named"
-        if any(_is_pending(observed) and observed.pod.scheduler == policy for observed in files.pods)
-        else "all"
-    )
+def choose_scope(files: ClusterFiles, policy: str, requested: RequestedScope) -> Scope:
+    """`auto`: `named` if a pending pod has the policy as its `schedulerName`, otherwise `all` pending pods."""
+    if requested != "auto":
+        return requested
+    is_named = any(_is_pending(observed) and observed.pod.scheduler == policy for observed in files.pods)
+    return "named" if is_named else "all"
 
 
 def simulate(

@@ -1,4 +1,4 @@
-"""The active entries: those of each policy in its order, and whose turn it is.
+"""The active entries: those of each policy in its order, and which is popped next.
 
     put ──► of its policy ──its namespace is overdrawn, and it came first──► deferred ──► popped, if nothing else is,
                   └──────────────► popped                                                or once the debt is paid
@@ -62,12 +62,12 @@ class ActiveQueues:
 
     def discard(self, entry: QueueEntry) -> None:
         self._queue_of(entry.policy).discard(entry)
-        place = entry.namespace, entry.policy
-        deferred = self._deferred.get(place)
+        key = entry.namespace, entry.policy
+        deferred = self._deferred.get(key)
         if deferred is not None:
             deferred.discard(entry)
             if not deferred:
-                del self._deferred[place]
+                del self._deferred[key]
 
     def order_changes(self, policy: str) -> bool:
         """Whether entries of the policy can change places without `put`."""
@@ -76,21 +76,21 @@ class ActiveQueues:
 
     def drop_policy(self, policy: str) -> None:
         self.by_policy.pop(policy, None)
-        self._deferred = {place: deferred for place, deferred in self._deferred.items() if place[1] != policy}
+        self._deferred = {key: deferred for key, deferred in self._deferred.items() if key[1] != policy}
 
     def pop(self) -> QueueEntry | None:
         heads = self.heads()
         first = self.first_of(heads.values())
-        for place, deferred in self._deferred.items():
-            if place[1] in self._held_policies or not self._time.is_overdrawn(place[0]):
+        for key, deferred in self._deferred.items():
+            if key[1] in self._held_policies or not self._time.is_overdrawn(key[0]):
                 continue  # held, or among the heads
             head = deferred.first()
             if head is not None and (first is None or head.priority > first.priority):
                 first = head
         if first is None:
-            places = [place for place in self._deferred if place[1] not in self._held_policies]
-            if places:
-                first = self._deferred[min(places, key=lambda place: self._time.debt_ns(place[0]))].first()
+            keys = [key for key in self._deferred if key[1] not in self._held_policies]
+            if keys:
+                first = self._deferred[min(keys, key=lambda key: self._time.debt_ns(key[0]))].first()
         if first is not None:
             self.discard(first)
         return first
@@ -137,10 +137,10 @@ class ActiveQueues:
 
     def _defer(self, entry: QueueEntry) -> None:
         self.by_policy[entry.policy].discard(entry)
-        place = entry.namespace, entry.policy
-        deferred = self._deferred.get(place)
+        key = entry.namespace, entry.policy
+        deferred = self._deferred.get(key)
         if deferred is None:
-            deferred = self._deferred[place] = self._new_policy_queue(entry.policy)
+            deferred = self._deferred[key] = self._new_policy_queue(entry.policy)
         deferred.put(entry, entry.sort_key)
 
     def _queue_with(self, entry: QueueEntry) -> OrderedQueue:

@@ -1,7 +1,8 @@
 """The scheduling queue: active, backing off, unschedulable and gated entries.
 
-Each policy has its own queue in its own order; `active_queues` says whose turn it is. An entry that fails is parked with its equivalence class (the pods that agree on everything that the policy reads,
-and so share one verdict). A thousand replicas that do not fit are one parked group, and an event that could help them
+Each policy has its own queue in its own order; `active_queues` says which policy is next. An entry that fails is parked
+with its equivalence class (the pods that agree on everything that the policy reads, and so share one verdict). A thousand
+replicas that do not fit are one parked group, and an event that could help them
 requeues one member as a representative. If it is placed the next one follows, otherwise all stay parked. An event among
 50,000 parked pods therefore costs one evaluation for each class, not one for each pod.
 
