@@ -72,6 +72,8 @@ def _run(arguments: list[str], log: str, environment: dict[str, str], plant: Cal
     with Path(log).open("a") as file:
         for output in (1, 2):
             os.dup2(file.fileno(), output)
+    # As in a terminal: `nohup` leaves it ignored, and the fork server inherits that.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     sys.argv = ["policysched", *arguments]
     plant()
     from policysched.cli import main

@@ -222,17 +222,6 @@ def test_a_signal_during_shutdown_keeps_the_exit_code(cluster: Cluster) -> None:
         assert scheduler.process.returncode == 3
 
 
-@pytest.fixture
-def hangup_not_ignored() -> Iterator[None]:
-    """`nohup` starts a process with these signals ignored, and child processes inherit that;
-    signals with a handler are reset for children.
-    """
-    before = signal.signal(signal.SIGHUP, lambda _number, _frame: None)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.usefixtures("hangup_not_ignored")
 def test_a_hangup_shuts_the_process_down_gracefully(cluster: Cluster) -> None:
     cluster.put_policies(main=PLAIN)
 
