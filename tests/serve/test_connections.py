@@ -75,6 +75,9 @@ def test_a_probe_is_answered_while_one_client_opens_hundreds_of_connections() ->
         clients += [connected(port) for _ in range(150)]
         assert await asyncio.to_thread(get, port, "/livez") == (200, "ok")
         assert counters.connections <= 16
+        gives_up_s = time.monotonic() + PATIENCE_S
+        while counters.closed["limit"] < 280 and time.monotonic() < gives_up_s:
+            await asyncio.sleep(0.05)  # a busy machine accepts the last ones later
         assert counters.closed["limit"] >= 280
         for client in clients:
             client.close()
