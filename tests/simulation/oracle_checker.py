@@ -202,7 +202,7 @@ class OracleChecker:
     def _has_unequal_members(self, pod: Pod) -> bool:
         gang, pods = self._core.gangs.gang_of(pod.uid), self._core.cache.pods
         assert gang is not None, f"{pod.full_name} is in no gang"
-        return any(pods[uid].pod.requests != pod.requests for uid in gang.terms)
+        return any(_demand(pods[uid].pod) != _demand(pod) for uid in gang.terms)
 
     # ── preemption for gangs ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -388,3 +388,18 @@ def rejection_counts(explanation: PlacementExplanation) -> dict[str, int]:
         for group in refusals[0].event_reasons:
             counts[group] = counts.get(group, 0) + 1
     return counts
+
+
+def _demand(pod: Pod) -> object:
+    """What makes members of a gang unequal. Claims count by their number: which ones are allocated differs over time."""
+    return (
+        pod.requests,
+        pod.node_selector,
+        pod.affinity,
+        pod.tolerations,
+        pod.pod_affinity,
+        pod.spread,
+        pod.host_ports,
+        len(pod.claims),
+        len(pod.device_claims),
+    )

@@ -23,7 +23,7 @@ from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.gang_domains import preemption_domains
-from policysched.scheduler.gangs.member_order import largest_first, members_in_attempt_order
+from policysched.scheduler.gangs.member_order import most_demanding_first, members_in_attempt_order
 from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
 from policysched.scheduler.preemption.best_first_search import (
     BestFirstSearch,
@@ -100,16 +100,16 @@ def _search_domain(
     context: GangSearchContext,
     now_ns: int,
 ) -> Steps[GangPlacement | NoGangPlacement]:
-    """Members in queue order; without a placement, the largest first with backtracking, as in a search without evictions."""
+    """Members in queue order; without a placement, the most demanding first with backtracking, as in a search without evictions."""
     members = members_in_attempt_order(core, gang)
     outcome = yield from _GangSearch(core, gang, members, domain, context, now_ns).run()
-    by_size = largest_first(core, gang)
-    if by_size is None or isinstance(outcome, GangPlacement) or outcome.victims_terminating:
+    by_demand = most_demanding_first(core, gang)
+    if by_demand is None or isinstance(outcome, GangPlacement) or outcome.victims_terminating:
         return outcome
-    trial = _EvictingTrial(core, gang, by_size, domain, context, now_ns)
+    trial = _EvictingTrial(core, gang, by_demand, domain, context, now_ns)
     limit = BacktrackLimit(core.limits.gang_backtracks_max)
     keys, needed = context.equivalence_keys, gang.needed_count
-    fits = yield from BacktrackingSearch(by_size, keys, needed, needed, domain, limit, trial).run()
+    fits = yield from BacktrackingSearch(by_demand, keys, needed, needed, domain, limit, trial).run()
     if trial.stopped is not None:
         return trial.stopped
     if fits is not None:
