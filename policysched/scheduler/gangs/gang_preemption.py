@@ -44,12 +44,13 @@ from policysched.scheduler.preemption.gang_candidates import (
     PREEMPTION_NEVER,
     PREEMPTION_TOO_EXPENSIVE,
     VICTIMS_TERMINATING,
+    WAITS_FOR_HELD_CAPACITY,
     GangPlacement,
     GangSearchContext,
     MemberPlacement,
     NoGangPlacement,
 )
-from policysched.scheduler.preemption.nominations import nominated_overlay
+from policysched.scheduler.preemption.nominations import has_first_holds, nominated_overlay
 from policysched.scheduler.preemption.running_gangs import RunningGangs
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gangs import QueuedGang
@@ -62,10 +63,11 @@ _DOMAINS_MAX, _DOMAINS_SUFFICIENT = 16, 4
 """Limits of the search over domains: how many are tried at most, and how many placements suffice."""
 
 
-def gang_overlay(core: SchedulerCore, gang: QueuedGang) -> Overlay:
-    """The cluster with all nominated pods added, except the members of this gang."""
+def gang_overlay(core: SchedulerCore, gang: QueuedGang, *, first_holds: bool = True) -> Overlay:
+    """The cluster with all nominated pods added, except the members of this gang, and with the capacity holds."""
+    members = gang.pending_members.keys()
     return (
-        nominated_overlay(core, gang.representative_pod, excluding=gang.pending_members.keys())
+        nominated_overlay(core, gang.representative_pod, excluding=members, first_holds=first_holds)
         or core.evaluator.overlay()
     )
 
@@ -74,6 +76,8 @@ def find_gang_placement(
     core: SchedulerCore, gang: QueuedGang, context: GangSearchContext, now_ns: int
 ) -> Steps[GangPlacement | NoGangPlacement]:
     """Search with preemption, for as many members as are needed. The gang does not fit as it is."""
+    if (yield from _fits_after_first_holds(core, gang, context, now_ns)):
+        return NoGangPlacement(WAITS_FOR_HELD_CAPACITY, victims_terminating=True)
     if not gang.required_keys:
         return (yield from _search_domain(core, gang, None, context, now_ns))
     outcomes: list[GangPlacement | NoGangPlacement] = []
@@ -91,6 +95,22 @@ def find_gang_placement(
         no_domain = TopologyDomain(gang.required_keys[-1], None)
         outcomes.append((yield from _search_domain(core, gang, no_domain, context, now_ns)))
     return min(placements, key=lambda placement: placement.disruption) if placements else outcomes[0]
+
+
+def _fits_after_first_holds(
+    core: SchedulerCore, gang: QueuedGang, context: GangSearchContext, now_ns: int
+) -> Steps[bool]:
+    """Whether only capacity holds that were not repeated keep the gang from starting. Nothing is evicted for that."""
+    if not has_first_holds(core, gang.representative_pod):
+        return False
+    members, keys = members_in_attempt_order(core, gang), gang.required_keys
+    domains = preemption_domains(core, gang, keys, now_ns)[:_DOMAINS_MAX] if keys else [None]
+    for domain in domains:
+        search = _GangSearch(core, gang, members, domain, context, now_ns, first_holds=False)
+        yield from search._place_fitting_members(gang.needed_count)
+        if len(search.placements) >= gang.needed_count:
+            return True
+    return False
 
 
 def _search_domain(
@@ -184,6 +204,7 @@ class _GangSearch:
     domain: NodeSelection | None
     context: GangSearchContext
     now_ns: int
+    first_holds: bool = True
     overlay: Overlay = field(init=False)
     placements: list[MemberPlacement] = field(init=False, default_factory=list)
     budgets: list[DisruptionBudget] = field(init=False)
@@ -193,7 +214,7 @@ class _GangSearch:
     candidate_cache: dict[Hashable, _CachedCandidates] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.overlay = gang_overlay(self.core, self.gang)
+        self.overlay = gang_overlay(self.core, self.gang, first_holds=self.first_holds)
         self.budgets = list(self.core.cache.budgets)
 
     def run(self) -> Steps[GangPlacement | NoGangPlacement]:
