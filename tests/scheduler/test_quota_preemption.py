@@ -212,3 +212,19 @@ quota team by pod.namespace within org {
     assert all(name.startswith("a") for name in victims(rig))
     carry_out_evictions(rig)
     assert "own" in rig.placements()
+
+
+def test_a_pod_whose_evictions_no_longer_help_is_not_nominated_any_more() -> None:
+    """`late` evicts, and `first` of its team runs before the victims are gone: now it waits as `z`, which borrows."""
+    policy = TEAMS.replace("cpu = 4 borrow any }\n  others", "cpu = 4 borrow 1 }\n  others")
+    rig = Rig(policy, node("n", cpu="100"))
+    running(rig, pods("a", 8), pods("b", 4))
+    rig.observe(pod("late", namespace="c", cpu="2"))
+    rig.settle()
+    rig.observe(placed(pod("first", namespace="c", cpu="4"), "n"), pod("z", namespace="c", cpu="2"))
+    rig.settle()
+
+    carry_out_evictions(rig)
+
+    assert "late" not in rig.placements()
+    assert list(rig.scheduler._core.cache.nominated) == []
