@@ -109,7 +109,7 @@ def test_a_release_that_is_repeated_keeps_what_a_later_prebind_reserves() -> Non
         body = {"metadata": {"name": "c"}, "spec": claim_spec(asking())}
         claim = world.local.create("resourceclaims", "default", body)
         consumer = {"resource": "pods", "name": "web", "uid": "uid-web"}
-        world.local.set_status("resourceclaims", claim, **given("g0"), reservedFor=[consumer])
+        world.local.set_status("resourceclaims", claim, **{**given("g0"), "reservedFor": [consumer]})
         key, uid, web = ResourceClaimKey("default", "c"), claim["metadata"]["uid"], PodUid("uid-web")
         road = world.road()
         writer = PrebindWriter(

@@ -23,7 +23,7 @@ from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.gang_domains import preemption_domains
-from policysched.scheduler.gangs.member_order import most_demanding_first, members_in_attempt_order
+from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
 from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
 from policysched.scheduler.preemption.best_first_search import (
     BestFirstSearch,
