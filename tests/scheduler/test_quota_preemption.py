@@ -228,3 +228,36 @@ def test_a_pod_whose_evictions_no_longer_help_is_not_nominated_any_more() -> Non
 
     assert "late" not in rig.placements()
     assert list(rig.scheduler._core.cache.nominated) == []
+
+
+TWO_QUOTAS = """\
+policy test version 1
+filter node_resources_fit
+queue by pod.priority desc, pod.name
+preemption { victims = not has victim.labels["keep"] }
+quota org by (pod.labels["org"] else "none") {
+  "x" { cpu = 3 borrow any }
+  "y" { cpu = 3 borrow any }
+  others { cpu = 0 }
+}
+quota team by pod.namespace {
+  "a" { cpu = 3 borrow any }
+  "b" { cpu = 2 borrow any }
+  "c" { cpu = 1 borrow any }
+  others { cpu = 0 }
+}
+"""
+
+
+def test_a_victim_for_one_quota_may_free_another_whose_borrowers_are_protected() -> None:
+    """`c` borrows in `team`, and keeps its pod. `b` is within its amount there, and `y`, its organisation, is not."""
+    rig = Rig(TWO_QUOTAS, node("n", cpu="100"))
+    y, x = {"org": "y"}, {"org": "x"}
+    running(rig, pods("c", 4, labels={**y, "keep": "me"}), pods("b", 2, labels=y))
+
+    rig.observe(pod("own", namespace="a", cpu="1", labels=x))
+    rig.settle()
+
+    assert len(victims(rig)) == 1
+    carry_out_evictions(rig)
+    assert rig.placements()["own"] == "n"

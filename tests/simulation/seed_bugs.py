@@ -37,6 +37,7 @@ from tests.simulation.bugs_of_cluster_state import (
 )
 from tests.simulation.bugs_of_decisions import (
     a_fair_share_queue_is_not_reordered,
+    a_first_hold_evicts_pods,
     a_gang_times_out_too_early,
     a_pod_overtakes_others_in_backoff,
     a_preemptor_is_not_requeued_after_its_evictions,
@@ -361,6 +362,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(
         disruption_budgets_are_ignored, r"which violates a budget", seed=13, profile=_preemptions_with_budgets
     ),
+    PlantedBug(a_first_hold_evicts_pods, r"of which none is needed", seed=702530),
     PlantedBug(more_pods_are_evicted_than_needed, r"of which .* is not needed", seed=12),
     PlantedBug(
         a_preemptor_is_not_requeued_after_its_evictions, r"is pending and the reference finds", seed=3
