@@ -108,6 +108,8 @@ class PodAttempts:
         equivalence_key = self.equivalence_key(pod) if early is None else early[0]
         group = core.queue.blocked_group(equivalence_key)
         if group is not None:
+            if early is not None:  # a nominated pod whose evictions no longer help, as its quota is used up
+                core.withdraw_nomination(pod.uid, now_ns)
             core.queue.join_group(pod, group, now_ns)
             core.report_pending(pod, group.reason, group.message, now_ns)
             return

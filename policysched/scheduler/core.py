@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from operator import attrgetter
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import Samples
@@ -59,6 +59,13 @@ class EvaluationInputs(TypedDict):
     samples: Samples
 
 
+class HeldCapacity(NamedTuple):
+    """`pod` would use the capacity. `is_repeated`: the kubelet rejected a pod again after the first hold."""
+
+    pod: Pod
+    is_repeated: bool
+
+
 class SchedulerCore:
     """The parts of the state, and the few operations that touch several of them.
 
@@ -99,7 +106,7 @@ class SchedulerCore:
         self.binds = InFlightBinds()
         self.reports = PendingReports(limits)
         self.records = DecisionRecords(limits.decisions_kept)
-        self.capacity_holds: dict[NodeName, tuple[Pod, ...]] = {}
+        self.capacity_holds: dict[NodeName, tuple[HeldCapacity, ...]] = {}
         self.groups_due_ns: dict[PodGroupKey, int] = {}
         self.commands: list[Command] = []
 

@@ -10,7 +10,8 @@ yet, a pod of another scheduler, containers that still terminate. That differenc
       └──forgotten── remembered ───────────────────────────────────────────────────────┘
 
 The hold expires, because its cause may never become visible. It counts like a nominated pod of the rejected pod's
-priority (`core.capacity_holds`): pods of higher priority ignore it, as they would preempt. The rejections of one
+priority (`core.capacity_holds`): pods of higher priority ignore it, as they would preempt. A first hold evicts nobody: it
+may be over with containers that still terminate. One that was repeated does, as its cause stays. The rejections of one
 namespace, and those of one controller in it, hold back a bounded share of the nodes. Any other reason of a kubelet says nothing about capacity and holds
 nothing back: the pod's operating system, a sysctl, node affinity, a NUMA node.
 """
@@ -25,7 +26,7 @@ from policysched.model.nodes import Node
 from policysched.model.pod_status import KubeletRejection, ObservedPod, ResourceShortage
 from policysched.model.pods import Placement, Pod
 from policysched.scheduler.commands import Log
-from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.core import HeldCapacity, SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.queue.movable_heap import MovableHeap
 
@@ -210,17 +211,21 @@ class KubeletRejections:
         if before != after:
             core.queue.requeue({ClusterEvent.ASSIGNED_POD_DELETE}, now_ns)
 
-    def _pods_of(self, name: NodeName) -> tuple[Pod, ...]:
+    def _pods_of(self, name: NodeName) -> tuple[HeldCapacity, ...]:
         """What is held back of the node as pods, for each priority at least one."""
-        amounts: dict[int, dict[str, int]] = {}
+        amounts: dict[tuple[int, bool], dict[str, int]] = {}
         for resource, hold in sorted(self._holds.get(name, {}).items()):
             if hold.amount:
-                amounts.setdefault(hold.priority, {})[resource] = hold.amount
-        pods: list[Pod] = []
-        for priority, requests in sorted(amounts.items()):
+                amounts.setdefault((hold.priority, hold.repeat_count > 1), {})[resource] = hold.amount
+        holds: list[HeldCapacity] = []
+        for (priority, is_repeated), requests in sorted(amounts.items()):
             count = requests.pop(_PODS, 1)
-            pods += [_stand_in(name, priority, number, {} if number else requests) for number in range(count)]
-        return tuple(pods)
+            uid = f"capacity-hold/{name}/{priority}/{'again' if is_repeated else 'first'}"
+            holds += [
+                HeldCapacity(_stand_in(f"{uid}/{number}", priority, {} if number else requests), is_repeated)
+                for number in range(count)
+            ]
+        return tuple(holds)
 
     def _hold_ns(self, hold: _CapacityHold) -> int:
         first_ns = round(self._core.limits.rejection_hold_s * SECOND_NS)
@@ -258,9 +263,8 @@ def _reduce(hold: _CapacityHold, amount: int) -> bool:
     return True
 
 
-def _stand_in(node: NodeName, priority: int, number: int, requests: dict[str, int]) -> Pod:
+def _stand_in(name: str, priority: int, requests: dict[str, int]) -> Pod:
     """A pod in no namespace and without labels, so that no selector of a namespace matches it."""
-    name = f"capacity-hold/{node}/{priority}/{number}"
     return Pod(
         uid=PodUid(name),
         name=name,

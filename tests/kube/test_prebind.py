@@ -10,7 +10,7 @@ from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.decode.devices import decode_allocation
 from policysched.kube.write.claim_writes import PrebindOutcome, PrebindWriter
 from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey
-from policysched.scheduler.commands import ClaimToReserve, Prebind
+from policysched.scheduler.commands import ClaimToReserve, Prebind, Unreserve
 from policysched.scheduler.events import PrebindRefused, PrebindWritten
 from tests.devices import asking, claim_spec, given
 from tests.kube.world import World, on_virtual_time, running
@@ -98,3 +98,41 @@ def test_the_nomination_is_written_first_and_not_needed_by_the_rest() -> None:
 
     assert nominated == ["a"]
     assert [type(outcome) for outcome in outcomes] == [PrebindWritten, PrebindWritten]
+
+
+def test_a_release_that_is_repeated_keeps_what_a_later_prebind_reserves() -> None:
+    outcomes: list[PrebindOutcome] = []
+    reserved: list[object] = []
+
+    async def scenario() -> None:
+        world = World()
+        body = {"metadata": {"name": "c"}, "spec": claim_spec(asking())}
+        claim = world.local.create("resourceclaims", "default", body)
+        consumer = {"resource": "pods", "name": "web", "uid": "uid-web"}
+        world.local.set_status("resourceclaims", claim, **{**given("g0"), "reservedFor": [consumer]})
+        key, uid, web = ResourceClaimKey("default", "c"), claim["metadata"]["uid"], PodUid("uid-web")
+        road = world.road()
+        writer = PrebindWriter(
+            ApiClient(road), outcomes.append, random=Random(1), connectivity=Connectivity(lambda: 0.0)
+        )
+        devices = decode_allocation(given("g0")["allocation"])
+        wanted = ClaimToReserve(key, uid, 1, None, (), (), 0, devices)
+        prebind = Prebind(web, "default", "web", NodeName("a"), (), (), claims_to_reserve=(wanted,))
+        road.refuse_for(10)
+        async with running(writer.run()):
+            writer.put(Unreserve(web, ((key, uid),)))
+            await asyncio.sleep(5)
+            writer.put(prebind)
+            await asyncio.sleep(20)
+            writer.put(prebind)
+            await asyncio.sleep(20)
+            stored = world.local.get("resourceclaims", "default", "c")
+            assert stored is not None
+            reserved.append(stored["status"].get("reservedFor"))
+
+    on_virtual_time(scenario)
+    first, second = outcomes
+    assert isinstance(first, PrebindRefused)
+    assert first.reason == "its claims are released from an earlier attempt"
+    assert isinstance(second, PrebindWritten)
+    assert reserved == [[{"resource": "pods", "name": "web", "uid": "uid-web"}]]

@@ -88,6 +88,13 @@ def quotas_admit(
 ) -> bool:
     """Whether the pod may be placed beside the placed pods of its policy: no limit of a resource that it asks for is
     exceeded with it."""
+    return not blocking_quotas(program, placed, pod, namespace)
+
+
+def blocking_quotas(
+    program: Program, placed: Iterable[PlacedPod], pod: Pod, namespace: Namespace | None
+) -> set[str]:
+    """The quotas that do not let the pod in."""
     after = [*placed, (pod, namespace)]
     resources = {
         limit.resource
@@ -95,12 +102,13 @@ def quotas_admit(
         for limits in (spec.others, *(row.limits for row in spec.rows))
         for limit in limits
     }
-    return all(
-        _within(program, spec, resource, after, pod, namespace)
+    return {
+        spec.name
         for spec in program.quotas.values()
         for resource in resources
         if quota_request(program, resource, pod, namespace)
-    )
+        and not _within(program, spec, resource, after, pod, namespace)
+    }
 
 
 def quotas_admit_in(program: Program, pod: Pod, cache: ClusterCache) -> bool:

@@ -418,7 +418,7 @@ def test_cached_candidates_of_changed_nodes_are_detected(
 def test_nominations_of_the_gang_itself_that_block_it_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     reserved = nominated.competing_nominations
     monkeypatch.setattr(
-        nominated, "competing_nominations", lambda core, preemptor, *_: reserved(core, preemptor)
+        nominated, "competing_nominations", lambda core, preemptor, *_, **__: reserved(core, preemptor)
     )
 
     with caught():

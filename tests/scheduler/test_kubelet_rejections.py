@@ -42,7 +42,7 @@ def held_back(rig: Rig, name: str = "a") -> dict[str, int]:
     holds = rig.scheduler._core.capacity_holds.get(NodeName(name), ())
     total = Counter({"pods": len(holds) - 1}) if len(holds) > 1 else Counter()
     for hold in holds:
-        total.update(hold.requests)
+        total.update(hold.pod.requests)
     return dict(total)
 
 
@@ -257,6 +257,53 @@ def test_a_pod_of_higher_priority_is_not_parked_with_the_pods_that_a_hold_stops(
     rig.settle()
 
     assert rig.placements() == {"job-1": "a", "job-6": "a"}
+
+
+EVICTS = FIT.replace("preemption never", "preemption { victims = any }")
+
+
+def held_for_an_urgent_pod() -> Rig:
+    """Of 4 cpu, 2 are used by `low`, and the rest is held back after a rejection."""
+    rig = Rig(EVICTS, node("a"), placed(pod("low", cpu="2", priority=1), "a"), job(1, priority=100))
+    bounce(rig, job(1, priority=100), used=4000)
+    return rig
+
+
+def test_a_first_hold_evicts_nobody() -> None:
+    rig = held_for_an_urgent_pod()
+
+    rig.observe(job(2, priority=100))
+    rig.settle()
+
+    assert rig.of(c.Evict) == []
+    assert "held back after a kubelet rejected a pod" in str(rig.pending_message("job-2"))
+    rig.pass_time(HOLD_S)
+    assert rig.placements() == {"job-1": "a", "job-2": "a"}
+
+
+def test_a_first_hold_evicts_nobody_for_a_gang() -> None:
+    policy = EVICTS.replace("filter", 'gang by pod.labels["group"] { min = 2 }\nfilter', 1)
+    rig = held_for_an_urgent_pod()
+    rig.apply_policies(policy)
+
+    rig.observe(*[pod(name, cpu="1", priority=100, labels={"group": "g"}) for name in ("g0", "g1")])
+    rig.settle()
+
+    assert rig.of(c.Evict) == []
+    rig.pass_time(HOLD_S)
+    assert rig.placements() == {"job-1": "a", "g0": "a", "g1": "a"}
+
+
+def test_a_repeated_hold_counts_for_victims_too() -> None:
+    rig = held_for_an_urgent_pod()
+    rig.pass_time(HOLD_S)
+
+    rig.observe(job(2, priority=100))
+    bounce(rig, job(2, priority=100), used=4000)
+    rig.observe(job(3, priority=100))
+    rig.settle()
+
+    assert [[victim.name for victim in evict.victims] for evict in rig.of(c.Evict)] == [["low"]]
 
 
 def reject_on_every_node(

@@ -212,3 +212,52 @@ quota team by pod.namespace within org {
     assert all(name.startswith("a") for name in victims(rig))
     carry_out_evictions(rig)
     assert "own" in rig.placements()
+
+
+def test_a_pod_whose_evictions_no_longer_help_is_not_nominated_any_more() -> None:
+    """`late` evicts, and `first` of its team runs before the victims are gone: now it waits as `z`, which borrows."""
+    policy = TEAMS.replace("cpu = 4 borrow any }\n  others", "cpu = 4 borrow 1 }\n  others")
+    rig = Rig(policy, node("n", cpu="100"))
+    running(rig, pods("a", 8), pods("b", 4))
+    rig.observe(pod("late", namespace="c", cpu="2"))
+    rig.settle()
+    rig.observe(placed(pod("first", namespace="c", cpu="4"), "n"), pod("z", namespace="c", cpu="2"))
+    rig.settle()
+
+    carry_out_evictions(rig)
+
+    assert "late" not in rig.placements()
+    assert list(rig.scheduler._core.cache.nominated) == []
+
+
+TWO_QUOTAS = """\
+policy test version 1
+filter node_resources_fit
+queue by pod.priority desc, pod.name
+preemption { victims = not has victim.labels["keep"] }
+quota org by (pod.labels["org"] else "none") {
+  "x" { cpu = 3 borrow any }
+  "y" { cpu = 3 borrow any }
+  others { cpu = 0 }
+}
+quota team by pod.namespace {
+  "a" { cpu = 3 borrow any }
+  "b" { cpu = 2 borrow any }
+  "c" { cpu = 1 borrow any }
+  others { cpu = 0 }
+}
+"""
+
+
+def test_a_victim_for_one_quota_may_free_another_whose_borrowers_are_protected() -> None:
+    """`c` borrows in `team`, and keeps its pod. `b` is within its amount there, and `y`, its organisation, is not."""
+    rig = Rig(TWO_QUOTAS, node("n", cpu="100"))
+    y, x = {"org": "y"}, {"org": "x"}
+    running(rig, pods("c", 4, labels={**y, "keep": "me"}), pods("b", 2, labels=y))
+
+    rig.observe(pod("own", namespace="a", cpu="1", labels=x))
+    rig.settle()
+
+    assert len(victims(rig)) == 1
+    carry_out_evictions(rig)
+    assert rig.placements()["own"] == "n"

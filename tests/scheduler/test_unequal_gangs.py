@@ -9,17 +9,20 @@ from hypothesis import strategies as st
 
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
 from policysched.scheduler.gangs import gang_attempt
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.member_trial import MemberTrial
 from policysched.scheduler.limits import SchedulerLimits
 from tests.builders import node, placed, pod
+from tests.devices import claim, claiming, device_class, device_slice, gpu
 from tests.scheduler.rig import GANG, Rig
 
 POLICY = GANG.format(more="")
 MOST_FREE = POLICY + "score node_resources_fit weight 1\n"
 EVICTS = POLICY + "preemption { victims = any }\n"
 SEARCH_ENDED = "not all placements were tried; settings: scheduling.gang_backtracks_max"
+LABELS = {"group": "g", "least": "2"}
 
 
 def gang(*cpu: int, least: int | None = None, name: str = "g", **more: Any) -> list[Pod]:
@@ -46,6 +49,46 @@ def test_members_change_their_nodes_where_largest_first_is_not_enough() -> None:
     rig.settle()
 
     assert rig.placements() == {"g0": "n1", "g1": "n0", "g2": "n0", "g3": "n1"}
+
+
+def test_a_member_leaves_the_only_node_of_another_of_its_size() -> None:
+    """`g0` prefers `n0`, the only node that `g1` may run on."""
+    policy = MOST_FREE + "filter node_affinity\n"
+    members = [*gang(2, least=2), pod("g1", cpu="2", labels=LABELS, node_selector={"n": "0"})]
+    rig = Rig(policy, node("n0", cpu="3", labels={"n": "0"}), node("n1", cpu="2"), *members)
+
+    rig.settle()
+
+    assert rig.placements() == {"g0": "n1", "g1": "n0"}
+
+
+def test_a_member_leaves_the_only_device_node_to_one_with_a_claim() -> None:
+    """Another pod can become placeable by a placement that changes scores; so it must be placeable before."""
+    members = [
+        *gang(2, least=2),
+        pod("g1", cpu="2", labels=LABELS, spec=claiming("c")),
+    ]
+    policy = MOST_FREE + "filter dynamic_resources\n"
+    rig = Rig(policy, node("n0", cpu="3"), node("n1", cpu="2"), *members, synced=False)
+    devices = device_class(), device_slice("n0", gpu("g0")), claim("c")
+    rig.handle(*[e.DeviceObjectUpdated(item) for item in devices], e.Synced())
+
+    rig.settle()
+
+    assert {prepare.name: prepare.node for prepare in rig.of(c.Prebind)} == {"g1": "n0"}
+
+
+def test_members_whose_claims_differ_by_name_alone_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[BacktrackingSearch] = []
+    monkeypatch.setattr(BacktrackingSearch, "run", lambda self: searches.append(self))
+    members = [pod(f"g{name}", cpu="2", labels=LABELS, spec=claiming(name)) for name in "cd"]
+    rig = Rig(MOST_FREE + "filter dynamic_resources\n", *nodes(3, 2), *members, synced=False)
+    devices = device_class(), device_slice("n0", gpu("g0")), claim("c"), claim("d")
+    rig.handle(*[e.DeviceObjectUpdated(item) for item in devices], e.Synced())
+
+    rig.settle()
+
+    assert (rig.of(c.Prebind), searches) == ([], [])
 
 
 def test_a_limit_of_the_backtracking_is_in_the_message() -> None:
@@ -238,7 +281,7 @@ def test_a_rebuilt_overlay_without_the_other_members_is_detected(monkeypatch: py
 @pytest.mark.parametrize(
     ("owner", "part", "planted"),
     [
-        (gang_attempt, "largest_first", lambda *_: None),
+        (gang_attempt, "most_demanding_first", lambda *_: None),
         (BacktrackLimit, "take", lambda _: False),
         (BacktrackingSearch, "_hash", lambda *_: 0),
         (MemberTrial, "take_back", lambda *_: True),

@@ -18,7 +18,7 @@ from policysched.scheduler.extenders import calls
 from policysched.scheduler.gangs import gang_preemption as gang_room
 from policysched.scheduler.policies.assumed_load_tracker import AssumedLoadTracker
 from policysched.scheduler.policies.recovery_tracker import RecoveryTracker
-from policysched.scheduler.preemption import candidates, running_gangs
+from policysched.scheduler.preemption import candidates, default_preemption, running_gangs
 from policysched.scheduler.preemption.candidates import Candidate
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.preemption.gang_candidates import (
@@ -64,6 +64,10 @@ def pods_of_equal_priority_are_evicted() -> AbstractContextManager[Any]:
 
 def disruption_budgets_are_ignored() -> AbstractContextManager[Any]:
     return patch.object(running_gangs, "split_by_budget", lambda pods, _: ([], list(pods)))
+
+
+def a_first_hold_evicts_pods() -> AbstractContextManager[Any]:
+    return patch.object(default_preemption, "fits_after_first_holds", lambda *_: False)
 
 
 def more_pods_are_evicted_than_needed() -> AbstractContextManager[Any]:

@@ -13,6 +13,7 @@ from policysched.cluster.pod_groups import PodGroups
 from policysched.kube.decode import core_objects, devices, storage
 from policysched.kube.decode.pod_groups import decode_pod_group
 from policysched.lang.ir.program import GangMode, OnBindFailure, OnTimeout, Program
+from policysched.lang.ir.quotas import QuotaSpec
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.devices import DeviceKind
 from policysched.model.identifiers import NodeName, PodUid
@@ -26,6 +27,7 @@ from policysched.scheduler.scheduler import Scheduler
 from tests.reference import GangTerms, evaluate, gang_terms, order_key, select_node
 from tests.reference.quota import (
     PlacedPod,
+    blocking_quotas,
     borrows,
     is_entitled,
     quota_path,
@@ -226,9 +228,16 @@ class LivenessChecker:
         return []
 
     def _borrows_beside(self, program: Program, pod: Pod, victim: Pod, placed: list[PlacedPod]) -> bool:
-        """Whether the victim's entity borrows from the pool that the pod's entity shares with it."""
+        """Whether the victim's entity borrows from the pool that the pod's entity shares with it, in a quota that does not
+        let the pod in or in one that is nested there."""
         spaces = self._core.cache.namespaces
+        blocking = blocking_quotas(program, placed, pod, spaces.get(pod.namespace))
         for spec in program.quotas.values():
+            outer: QuotaSpec | None = spec
+            while outer is not None and outer.name not in blocking:
+                outer = None if outer.parent is None else program.quotas[outer.parent]
+            if outer is None:
+                continue
             own = quota_path(program, spec, pod, spaces.get(pod.namespace))
             its = quota_path(program, spec, victim, spaces.get(victim.namespace))
             borrowed = borrows(program, spec, its, placed) if own[:-1] == its[:-1] and own != its else set()

@@ -10,7 +10,7 @@ without the victims, each victim must be needed, and no budget may be violated w
 avoids it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -93,7 +93,7 @@ class OracleChecker:
             self._last_agreed = (pod.uid, node)
 
     def _capacity_holds(self) -> set[PodUid]:
-        return {hold.uid for holds in self._core.capacity_holds.values() for hold in holds}
+        return {hold.pod.uid for holds in self._core.capacity_holds.values() for hold in holds}
 
     def _compare(self, pod: Pod, verdict: Verdict, explanation: PlacementExplanation) -> None:
         if (verdict.pod_rejection is None) != (explanation.pod_rejection is None):
@@ -202,7 +202,7 @@ class OracleChecker:
     def _has_unequal_members(self, pod: Pod) -> bool:
         gang, pods = self._core.gangs.gang_of(pod.uid), self._core.cache.pods
         assert gang is not None, f"{pod.full_name} is in no gang"
-        return any(pods[uid].pod.requests != pod.requests for uid in gang.terms)
+        return any(_demand(pods[uid].pod) != _demand(pod) for uid in gang.terms)
 
     # ── preemption for gangs ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -318,9 +318,12 @@ class OracleChecker:
         if ending or any(uid != pod.uid for uid in core.cache.nominated):
             return  # overlapping preemptions are not judged
         program = core.policies.running[pod.scheduler].program
+        if evict.node in self._feasible(pod, core.cache, competing_nominations(core, pod, first_holds=False)):
+            self._fail(f"{prefix}, of which none is needed")
+        held = competing_nominations(core, pod)
         for group in self._evicted_together(victims):
             rest = self._cache_without(victims - group)
-            if evict.node in self._feasible(pod, rest) and quotas_admit_in(program, pod, rest):
+            if evict.node in self._feasible(pod, rest, held) and quotas_admit_in(program, pod, rest):
                 names = ", ".join(core.cache.pods[uid].pod.full_name for uid in sorted(group))
                 self._fail(f"{prefix}, of which {names} is not needed")
         if any(self._is_counted_by_budget(core.cache.pods[uid].pod, allowed=0) for uid in victims):
@@ -368,7 +371,9 @@ class OracleChecker:
             cache.drop_pod(uid)
         return cache
 
-    def _feasible(self, pod: Pod, cache: ClusterCache) -> list[NodeName]:
+    def _feasible(
+        self, pod: Pod, cache: ClusterCache, nominated: Sequence[tuple[Pod, NodeName]] = ()
+    ) -> list[NodeName]:
         core = self._core
         explanation = evaluate(
             core.policies.running[pod.scheduler].program,
@@ -377,6 +382,7 @@ class OracleChecker:
             now_ns=self._now_ns,
             facts=core.pods[pod.uid].facts,
             samples=core.samples.of_policy(pod.scheduler),
+            nominated_pods=nominated,
         )
         return [NodeName(node) for node in explanation.feasible]
 
@@ -388,3 +394,18 @@ def rejection_counts(explanation: PlacementExplanation) -> dict[str, int]:
         for group in refusals[0].event_reasons:
             counts[group] = counts.get(group, 0) + 1
     return counts
+
+
+def _demand(pod: Pod) -> object:
+    """What makes members of a gang unequal. Claims count by their number: which ones are allocated differs over time."""
+    return (
+        pod.requests,
+        pod.node_selector,
+        pod.affinity,
+        pod.tolerations,
+        pod.pod_affinity,
+        pod.spread,
+        pod.host_ports,
+        len(pod.claims),
+        len(pod.device_claims),
+    )

@@ -1,4 +1,5 @@
-"""Invariants of reserved volumes and devices: each is reserved for one claim.
+"""Invariants of reserved volumes and devices: each is reserved for one claim. A claim that was deleted reserves nothing:
+its pod is gone, too, although that event may arrive later.
 
 The server's objects cannot show a violation: the API server refuses a volume's second claim, and
 devices that are not written yet are not visible.
@@ -29,5 +30,7 @@ def _reservations(scheduler: Scheduler) -> Iterator[tuple[str, str]]:
             for claim, volume in needs.volumes.choice.static_bindings:
                 yield f"volume {volume.name}", f"{claim.key} {claim.uid}"
         for asking, given in needs.devices.allocated:
+            if asking.uid and asking.key not in scheduler._core.cache.devices.claims:
+                continue
             for device in given.devices:
                 yield f"device {device.device}", f"{asking.key} {asking.uid}"

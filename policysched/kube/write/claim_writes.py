@@ -19,7 +19,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -77,6 +77,16 @@ class PrebindCounts:
     refused: int = 0
 
 
+@dataclass(slots=True, eq=False)
+class _Unreserving:
+    """`is_sent`: requests may have left. `is_superseded`: the pod has a later `Prebind`."""
+
+    command: Unreserve
+    is_sent: bool = False
+    is_superseded: bool = False
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class PrebindWriter:
     """Carries out `Prebind`, several at a time. `deliver` receives exactly one outcome for each, and
     `ExtendedClaimDeleted` for deleted claims. Nothing is sent while `may_send` is false, nor writes of a `Prebind` while what
@@ -109,6 +119,7 @@ class PrebindWriter:
         self._wake = asyncio.Semaphore(0)
         self._active = 0
         self._prebinding: dict[PodUid, asyncio.Event] = {}
+        self._unreserving: dict[PodUid, list[_Unreserving]] = {}
         self.counts = PrebindCounts()
 
     @property
@@ -117,6 +128,11 @@ class PrebindWriter:
         return len(self._queue) + self._active
 
     def put(self, command: _Command) -> None:
+        if isinstance(command, Unreserve):
+            self._unreserving.setdefault(command.uid, []).append(_Unreserving(command))
+        elif isinstance(command, Prebind):  # the pod needs its claims again
+            for unreserving in self._unreserving.get(command.uid, ()):
+                unreserving.is_superseded = True
         self._queue.append((command, self._fence() if isinstance(command, Prebind) else None))
         self._wake.release()
 
@@ -157,12 +173,26 @@ class PrebindWriter:
             if isinstance(command, Deallocate):
                 await deallocate_claim(self, command)
             else:
-                for key, uid in command.claims:
-                    await unreserve_claim(self, key, uid, command.uid)
+                await self._unreserve_claims(command)
         except (ApiStatusError, ClaimNotReserved, RequestAbandoned) as error:
             log.info(
                 "cannot release a resource claim; it stays reserved for the pod", extra={"why": str(error)}
             )
+
+    async def _unreserve_claims(self, command: Unreserve) -> None:
+        """Until a later `Prebind` of the pod: a request that is repeated would remove what that reserved."""
+        waiting = self._unreserving[command.uid]
+        unreserving = next(each for each in waiting if each.command is command)
+        unreserving.is_sent = not unreserving.is_superseded
+        try:
+            for key, uid in command.claims:
+                if not unreserving.is_superseded:
+                    await unreserve_claim(self, key, uid, command.uid, lambda: not unreserving.is_superseded)
+        finally:
+            unreserving.ended.set()
+            waiting.remove(unreserving)
+            if not waiting:
+                del self._unreserving[command.uid]
 
     async def _delete_claim(self, command: DeleteExtendedClaim) -> None:
         """Retried without limit: its devices are unavailable until it is gone. If the pod was deleted meanwhile, the claim
@@ -193,6 +223,11 @@ class PrebindWriter:
     async def _prebind(self, command: Prebind, is_current: IsCurrent) -> PrebindWritten | PrebindRefused:
         writes = _PrebindRequests(self, self._settings.retry_timeout_s, is_current)
         versions: dict[PrebindTarget, int] = {}
+        sent = [each for each in self._unreserving.get(command.uid, ()) if each.is_sent]
+        for unreserving in sent:
+            await unreserving.ended.wait()
+        if sent:  # the decision counted on what may be released now
+            return PrebindRefused(command.uid, "its claims are released from an earlier attempt", versions)
         if command.nominate:
             await self._nominate(command, is_current)
         try:

@@ -9,7 +9,7 @@ also finds a write whose response was lost. Source: `bindClaim` and `Unreserve` 
 `pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -99,11 +99,18 @@ async def _read_claim(api: ResourceClaimApi, key: ResourceClaimKey) -> ResourceC
         raise ClaimNotReserved(str(error)) from error
 
 
-async def unreserve_claim(api: ResourceClaimApi, key: ResourceClaimKey, uid: str, pod: PodUid) -> None:
-    """Remove the pod from the claim's consumers. Raises ApiStatusError, ClaimNotReserved, or RequestAbandoned."""
+async def unreserve_claim(
+    api: ResourceClaimApi,
+    key: ResourceClaimKey,
+    uid: str,
+    pod: PodUid,
+    is_wanted: Callable[[], bool] = lambda: True,
+) -> None:
+    """Remove the pod from the claim's consumers, as long as that `is_wanted`. Raises ApiStatusError, ClaimNotReserved,
+    or RequestAbandoned."""
     for _ in range(CONFLICTS_MAX):
         current = await _read_claim(api, key)
-        if current.uid != uid or not current.is_reserved_for(pod):
+        if current.uid != uid or not current.is_reserved_for(pod) or not is_wanted():
             return
         remaining = [_consumer_json(consumer) for consumer in current.reserved_for if consumer.uid != pod]
         body = {

@@ -1,4 +1,5 @@
-"""The second search for a gang with unequal members that did not fit in queue order: largest first, with backtracking.
+"""The second search for a gang with unequal members that did not fit in queue order: the most demanding first, with
+backtracking.
 
     next member ──► a node? ── yes ──► placed on the overlay ──► next member
         ▲              └── no ──► may it be left out? ── yes ──► next member

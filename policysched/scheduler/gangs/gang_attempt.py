@@ -4,7 +4,7 @@ Members are evaluated one after the other on an overlay that holds the earlier o
 assumed only if enough members fit, and then all in the same step. Otherwise preemption is tried for
 the members that are needed. Members of one equivalence class fail together: once one of them fits
 nowhere the others are skipped, and the attempt ends as soon as too few members remain. Unequal
-members that do not fit in queue order are tried largest first (`backtracking`).
+members that do not fit in queue order are tried again, the most demanding first (`backtracking`).
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ from policysched.scheduler.gangs.gang_search_result import (
     remember_domains,
     wanted,
 )
-from policysched.scheduler.gangs.member_order import largest_first, members_in_attempt_order
+from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
 from policysched.scheduler.gangs.member_trial import MemberTrial
 from policysched.scheduler.gangs.neighbours import Neighbours
 from policysched.scheduler.limits import SECOND_NS
@@ -231,13 +231,17 @@ class GangAttempts:
     def _with_backtracking(
         self, gang: QueuedGang, searches: Sequence[GangSearchResult], trial: MemberTrial
     ) -> Steps[GangSearchResult | None]:
-        """Search again, the largest member first, in the domains of searches that found too few nodes. None: members
-        are equal, or there is no placement."""
-        members = largest_first(self._core, gang)
-        if members is None or any(len(search.fits) >= gang.needed_count for search in searches):
+        """Search again, the most demanding member first, in the domains of searches that found too few nodes. None:
+        members are equal, or there is no placement."""
+        if any(len(search.fits) >= gang.needed_count for search in searches):
+            return None
+        equivalence_keys = self._pod_attempts.gang_equivalence_keys(gang.members_in_order())
+        failed_classes = {key for search in searches for key in search.failures}
+        failed = {uid for uid, key in equivalence_keys.items() if key in failed_classes}
+        members = most_demanding_first(self._core, gang, failed)
+        if members is None:
             return None
         budget = BacktrackLimit(self._core.limits.gang_backtracks_max)
-        equivalence_keys = self._pod_attempts.gang_equivalence_keys(members)
         for search in searches:
             trial.reset()
             fits = yield from BacktrackingSearch(

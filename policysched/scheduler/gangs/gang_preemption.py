@@ -23,7 +23,7 @@ from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.gang_domains import preemption_domains
-from policysched.scheduler.gangs.member_order import largest_first, members_in_attempt_order
+from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
 from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
 from policysched.scheduler.preemption.best_first_search import (
     BestFirstSearch,
@@ -44,12 +44,13 @@ from policysched.scheduler.preemption.gang_candidates import (
     PREEMPTION_NEVER,
     PREEMPTION_TOO_EXPENSIVE,
     VICTIMS_TERMINATING,
+    WAITS_FOR_HELD_CAPACITY,
     GangPlacement,
     GangSearchContext,
     MemberPlacement,
     NoGangPlacement,
 )
-from policysched.scheduler.preemption.nominations import nominated_overlay
+from policysched.scheduler.preemption.nominations import has_first_holds, nominated_overlay
 from policysched.scheduler.preemption.running_gangs import RunningGangs
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gangs import QueuedGang
@@ -62,10 +63,11 @@ _DOMAINS_MAX, _DOMAINS_SUFFICIENT = 16, 4
 """Limits of the search over domains: how many are tried at most, and how many placements suffice."""
 
 
-def gang_overlay(core: SchedulerCore, gang: QueuedGang) -> Overlay:
-    """The cluster with all nominated pods added, except the members of this gang."""
+def gang_overlay(core: SchedulerCore, gang: QueuedGang, *, first_holds: bool = True) -> Overlay:
+    """The cluster with all nominated pods added, except the members of this gang, and with the capacity holds."""
+    members = gang.pending_members.keys()
     return (
-        nominated_overlay(core, gang.representative_pod, excluding=gang.pending_members.keys())
+        nominated_overlay(core, gang.representative_pod, excluding=members, first_holds=first_holds)
         or core.evaluator.overlay()
     )
 
@@ -74,6 +76,8 @@ def find_gang_placement(
     core: SchedulerCore, gang: QueuedGang, context: GangSearchContext, now_ns: int
 ) -> Steps[GangPlacement | NoGangPlacement]:
     """Search with preemption, for as many members as are needed. The gang does not fit as it is."""
+    if (yield from _fits_after_first_holds(core, gang, context, now_ns)):
+        return NoGangPlacement(WAITS_FOR_HELD_CAPACITY, victims_terminating=True)
     if not gang.required_keys:
         return (yield from _search_domain(core, gang, None, context, now_ns))
     outcomes: list[GangPlacement | NoGangPlacement] = []
@@ -93,6 +97,22 @@ def find_gang_placement(
     return min(placements, key=lambda placement: placement.disruption) if placements else outcomes[0]
 
 
+def _fits_after_first_holds(
+    core: SchedulerCore, gang: QueuedGang, context: GangSearchContext, now_ns: int
+) -> Steps[bool]:
+    """Whether only capacity holds that were not repeated keep the gang from starting. Nothing is evicted for that."""
+    if not has_first_holds(core, gang.representative_pod):
+        return False
+    members, keys = members_in_attempt_order(core, gang), gang.required_keys
+    domains = preemption_domains(core, gang, keys, now_ns)[:_DOMAINS_MAX] if keys else [None]
+    for domain in domains:
+        search = _GangSearch(core, gang, members, domain, context, now_ns, first_holds=False)
+        yield from search._place_fitting_members(gang.needed_count)
+        if len(search.placements) >= gang.needed_count:
+            return True
+    return False
+
+
 def _search_domain(
     core: SchedulerCore,
     gang: QueuedGang,
@@ -100,16 +120,16 @@ def _search_domain(
     context: GangSearchContext,
     now_ns: int,
 ) -> Steps[GangPlacement | NoGangPlacement]:
-    """Members in queue order; without a placement, the largest first with backtracking, as in a search without evictions."""
+    """Members in queue order; without a placement, the most demanding first with backtracking, as in a search without evictions."""
     members = members_in_attempt_order(core, gang)
     outcome = yield from _GangSearch(core, gang, members, domain, context, now_ns).run()
-    by_size = largest_first(core, gang)
-    if by_size is None or isinstance(outcome, GangPlacement) or outcome.victims_terminating:
+    by_demand = most_demanding_first(core, gang)
+    if by_demand is None or isinstance(outcome, GangPlacement) or outcome.victims_terminating:
         return outcome
-    trial = _EvictingTrial(core, gang, by_size, domain, context, now_ns)
+    trial = _EvictingTrial(core, gang, by_demand, domain, context, now_ns)
     limit = BacktrackLimit(core.limits.gang_backtracks_max)
     keys, needed = context.equivalence_keys, gang.needed_count
-    fits = yield from BacktrackingSearch(by_size, keys, needed, needed, domain, limit, trial).run()
+    fits = yield from BacktrackingSearch(by_demand, keys, needed, needed, domain, limit, trial).run()
     if trial.stopped is not None:
         return trial.stopped
     if fits is not None:
@@ -184,6 +204,7 @@ class _GangSearch:
     domain: NodeSelection | None
     context: GangSearchContext
     now_ns: int
+    first_holds: bool = True
     overlay: Overlay = field(init=False)
     placements: list[MemberPlacement] = field(init=False, default_factory=list)
     budgets: list[DisruptionBudget] = field(init=False)
@@ -193,7 +214,7 @@ class _GangSearch:
     candidate_cache: dict[Hashable, _CachedCandidates] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.overlay = gang_overlay(self.core, self.gang)
+        self.overlay = gang_overlay(self.core, self.gang, first_holds=self.first_holds)
         self.budgets = list(self.core.cache.budgets)
 
     def run(self) -> Steps[GangPlacement | NoGangPlacement]:

@@ -1,8 +1,10 @@
-"""In which order the members of a gang are tried: queue order first, then the largest first if members are unequal."""
+"""In which order the members of a gang are tried: queue order first, then the most demanding first if members are unequal."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Hashable, Mapping
+from dataclasses import replace
 from itertools import chain
 
+from policysched.model.identifiers import PodUid, ResourceClaimKey, VolumeClaimKey
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.neighbours import rank_of
 from policysched.scheduler.queue.entries import PendingPod
@@ -17,14 +19,17 @@ def members_in_attempt_order(core: SchedulerCore, gang: QueuedGang) -> list[Pend
     return sorted(members, key=lambda pod: pod.uid not in core.cache.nominated)
 
 
-def largest_first(core: SchedulerCore, gang: QueuedGang) -> list[PendingPod] | None:
-    """Nominated members first, then by size; None if all members request the same.
+def most_demanding_first(
+    core: SchedulerCore, gang: QueuedGang, failed: Container[PodUid] = ()
+) -> list[PendingPod] | None:
+    """Nominated members first, then those that `failed` in another order, then by size; None if all members are equal.
 
     The size of a member is its largest share, over all resources, of what the gang requests in total.
     """
     members = members_in_attempt_order(core, gang)
     requests = [member.pod.requests for member in members]
-    if all(other == requests[0] for other in requests):
+    is_equal_size = all(other == requests[0] for other in requests)
+    if is_equal_size and len({_demand(core, member) for member in members}) == 1:
         return None
     totals = {
         resource: sum(amounts.get(resource, 0) for amounts in requests)
@@ -35,11 +40,35 @@ def largest_first(core: SchedulerCore, gang: QueuedGang) -> list[PendingPod] | N
         shares = [amounts.get(resource, 0) / total for resource, total in totals.items() if total]
         return max(shares, default=0.0), sum(sorted(shares))
 
-    def key(member: PendingPod) -> tuple[bool, float, float]:
+    def key(member: PendingPod) -> tuple[bool, bool, float, float]:
         largest, total = size(member.pod.requests)
-        return member.uid not in core.cache.nominated, -largest, -total
+        return member.uid not in core.cache.nominated, member.uid not in failed, -largest, -total
 
     return sorted(members, key=key)
+
+
+def _demand(core: SchedulerCore, member: PendingPod) -> Hashable:
+    """Equal for members that may run on the same nodes: what the policy reads of the pod, with its claims by their
+    content, because claims from one template differ by name alone."""
+    pod = member.pod
+    volumes = tuple(_volume_demand(core, use.claim) for use in pod.claims)
+    devices = tuple(_device_demand(core, use.claim) for use in pod.device_claims)
+    nameless = replace(pod, claims=(), device_claims=())
+    return core.plan(member.policy).read_key(nameless, core.namespace_of(pod)), volumes, devices
+
+
+def _volume_demand(core: SchedulerCore, key: VolumeClaimKey) -> Hashable:
+    claim = core.cache.volumes.claims.get(key)
+    if claim is None or claim.volume_name or claim.selected_node:
+        return key  # a volume limits the nodes
+    return claim.class_name, claim.request_bytes, claim.access_modes
+
+
+def _device_demand(core: SchedulerCore, key: ResourceClaimKey | None) -> Hashable:
+    claim = None if key is None else core.cache.devices.claims.get(key)
+    if claim is None or claim.allocation is not None:
+        return key  # an allocation limits the nodes
+    return claim.spec_text
 
 
 def _rank_key(member: PendingPod) -> tuple[bool, int]:

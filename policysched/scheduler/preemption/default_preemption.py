@@ -38,11 +38,12 @@ from policysched.scheduler.preemption.gang_candidates import (
     PREEMPTION_NEVER,
     PREEMPTION_TOO_EXPENSIVE,
     VICTIMS_TERMINATING,
+    WAITS_FOR_HELD_CAPACITY,
     GangPlacement,
     GangSearchContext,
     NoGangPlacement,
 )
-from policysched.scheduler.preemption.nominations import competing_nominations
+from policysched.scheduler.preemption.nominations import competing_nominations, fits_after_first_holds
 from policysched.scheduler.preemption.post_filter_messages import (
     ClaimPostFilterMessage,
     placement_message,
@@ -124,6 +125,8 @@ class DefaultPreemption:
             return self._no_preemption(pod.policy, PREEMPTION_TOO_EXPENSIVE, claims=claims)
         if now_ns < self._forbidden_until_ns:
             return self._no_preemption(pod.policy, self._forbidden_message, self._forbidden_until_ns, claims)
+        if fits_after_first_holds(core, pod, now_ns):
+            return self._no_preemption(pod.policy, WAITS_FOR_HELD_CAPACITY, claims=claims)
         dry_run = core.evaluator.dry_run(
             plan,
             value,

@@ -7,14 +7,16 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.queue.entries import PendingPod
 
 
 def competing_nominations(
-    core: SchedulerCore, pod: Pod, excluding: Collection[PodUid] = ()
+    core: SchedulerCore, pod: Pod, excluding: Collection[PodUid] = (), *, first_holds: bool = True
 ) -> list[tuple[Pod, NodeName]]:
     """Nominated pods of equal or higher priority, with their nodes, and such capacity holds.
 
-    `excluding`: UIDs to leave out, such as the other members of the pod's gang.
+    `excluding`: UIDs to leave out, such as the other members of the pod's gang. `first_holds`: with capacity holds that
+    were not repeated.
     """
     nominations = []
     for observed in core.cache.nominated.values():
@@ -24,13 +26,44 @@ def competing_nominations(
             assert observed.nominated_node is not None, f"{observed.pod.full_name} is nominated to no node"
             nominations.append((observed.pod, observed.nominated_node))
     for node, holds in core.capacity_holds.items():
-        nominations += [(hold, node) for hold in holds if hold.priority >= pod.priority]
+        nominations += [
+            (hold.pod, node)
+            for hold in holds
+            if hold.pod.priority >= pod.priority and (first_holds or hold.is_repeated)
+        ]
     return nominations
 
 
-def nominated_overlay(core: SchedulerCore, pod: Pod, excluding: Collection[PodUid] = ()) -> Overlay | None:
+def fits_after_first_holds(core: SchedulerCore, pod: PendingPod, now_ns: int) -> bool:
+    """Whether only capacity holds that were not repeated keep the pod from all nodes. Nothing is evicted for that."""
+    if not has_first_holds(core, pod.pod):
+        return False
+    verdict = core.evaluator.evaluate(
+        core.plan(pod.policy),
+        pod.pod,
+        **core.evaluation_inputs(pod, now_ns),
+        overlay=None,
+        nominated_node=None,
+        domain=None,
+        nominated_pods=competing_nominations(core, pod.pod, first_holds=False),
+    )
+    return verdict.selected is not None
+
+
+def has_first_holds(core: SchedulerCore, pod: Pod) -> bool:
+    """Whether capacity holds that were not repeated may keep the pod from a node."""
+    return any(
+        hold.pod.priority >= pod.priority and not hold.is_repeated
+        for holds in core.capacity_holds.values()
+        for hold in holds
+    )
+
+
+def nominated_overlay(
+    core: SchedulerCore, pod: Pod, excluding: Collection[PodUid] = (), *, first_holds: bool = True
+) -> Overlay | None:
     """An overlay with all competing nominated pods added; None if there are none."""
-    reserved = competing_nominations(core, pod, excluding)
+    reserved = competing_nominations(core, pod, excluding, first_holds=first_holds)
     if not reserved:
         return None
     overlay = core.evaluator.overlay()

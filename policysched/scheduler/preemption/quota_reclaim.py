@@ -50,8 +50,9 @@ class ReclaimSearch:
         is without the victims."""
         admitted: list[QuotaCharge] = []
         for charge in charges:
-            while (block := self.usage.blocked(charge)) is not None:
-                if not self._take_victims(block, charge):
+            while blocks := list(self.usage.blocks(charge)):
+                # Pods that are not victims for one limit may be for another, and free both.
+                if not any(self._take_victims(block, charge) for block in blocks):
                     return None
             self.usage.add(charge)
             admitted.append(charge)

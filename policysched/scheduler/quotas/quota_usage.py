@@ -3,7 +3,7 @@
 A decision reads and changes the usage in the same step, so that no two decisions can pass on the same idle amount.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from policysched.evaluate.plan.quotas import QuotaCharge
@@ -82,6 +82,10 @@ class QuotaUsage:
     def blocked(self, charge: QuotaCharge) -> QuotaBlock | None:
         """The first limit that the pod would exceed, innermost quotas first; None: it may be placed. A pod that asks
         nothing of a resource is never blocked by it, however much of it is used."""
+        return next(self.blocks(charge), None)
+
+    def blocks(self, charge: QuotaCharge) -> Iterator[QuotaBlock]:
+        """All limits that the pod would exceed, one of each entity and resource."""
         limits = self._limits
         for quota in range(len(charge.entities) - 1, -1, -1):
             entity = charge.entities[quota]
@@ -92,13 +96,13 @@ class QuotaUsage:
                     continue
                 ceiling = own.ceilings[index]
                 if ceiling is not None and used[index] + asked > ceiling:
-                    return self._block(charge, quota, entity, index, used[index], ceiling)
+                    yield self._block(charge, quota, entity, index, used[index], ceiling)
+                    continue
                 total = limits.pool_total(quota, charge.entities, index)
                 more = own.pool_use(index, used[index] + asked) - own.pool_use(index, used[index])
                 pool = limits.pool_of(entity)
                 if total is not None and more and self.used(pool)[index] + more > total:
-                    return self._block(charge, quota, pool, index, self.used(pool)[index], total)
-        return None
+                    yield self._block(charge, quota, pool, index, self.used(pool)[index], total)
 
     def _block(
         self, charge: QuotaCharge, quota: int, node: QuotaNode, resource: int, used: int, limit: int
