@@ -112,6 +112,8 @@ class SchedulerApp(DaemonApp):
         self._decision_elapsed_s = 0.0  # of the decision in progress
         self._decision_fence = self._make_fence()
         self._decides_after_s = float("-inf")
+        self._is_behind = True  # until every event that arrived before a decision was handled
+        self._decision_is_due = False
         self._ended: asyncio.Event = asyncio.Event()
         self._exit_reason: ExitReason | None = None
         self.stopping = False
@@ -315,18 +317,24 @@ class SchedulerApp(DaemonApp):
         """Handles events, then decides, for a few milliseconds. True: there is more work now."""
         runtime, scheduler = self.runtime, self.scheduler
         ends_s = runtime.monotonic_s() + SLICE_S
+        # Events that arrive faster than they are handled must not keep every pod waiting.
+        decision_is_due, has_decided = self._decision_is_due, False
+        self._decision_is_due = False
         for step in range(STEPS_PER_SLICE_MAX):
             reads_clock = scheduler.attempt_in_progress or step % STEPS_PER_CLOCK_READ == 0
             if reads_clock and step and runtime.monotonic_s() >= ends_s:
+                self._decision_is_due = not has_decided and not self._is_behind
                 return True
             now_ns = runtime.now_ns()
             is_begun = scheduler.attempt_in_progress or scheduler.attempt_paused
             if is_begun and not (self._may_decide() and self._decision_fence()):
                 self._dispatcher.dispatch(scheduler.requeue_current_attempt(now_ns))
                 self._decision_elapsed_s = 0.0
-            elif self._inbox and not scheduler.attempt_in_progress:
+            elif self._inbox and not scheduler.attempt_in_progress and not decision_is_due:
                 self._dispatcher.dispatch(scheduler.handle(self._inbox.popleft(), now_ns))
             elif self._may_decide() and scheduler.ready(now_ns):
+                decision_is_due, has_decided = False, True
+                self._is_behind = self._is_behind and bool(self._inbox)
                 began_s = runtime.monotonic_s()
                 self._dispatcher.dispatch(scheduler.decide(now_ns))
                 elapsed_s = runtime.monotonic_s() - began_s
@@ -336,6 +344,8 @@ class SchedulerApp(DaemonApp):
                     if self._observe_decision_s is not None:
                         self._observe_decision_s(self._decision_elapsed_s)
                     self._decision_elapsed_s = 0.0
+            elif decision_is_due:
+                decision_is_due = False
             else:
                 return False
         return True
@@ -354,7 +364,7 @@ class SchedulerApp(DaemonApp):
         now_s = self.runtime.monotonic_s()
         if not self._decision_fence():
             self._decision_fence = self._make_fence()
-            self._decides_after_s = now_s + CATCH_UP_S
+            self._decides_after_s, self._is_behind = now_s + CATCH_UP_S, True
         return now_s >= self._decides_after_s
 
     def _idle_timeout_s(self) -> float:

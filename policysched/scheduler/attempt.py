@@ -104,7 +104,7 @@ class PodAttempts:
         answered = self._extender_calls.take_answer(pod.uid)
         gang = core.gangs.gang_of(pod.uid)
         refusal = None if gang is not None and gang.vacancies == 0 else core.quotas.refusal(pod.pod)
-        early = rejected_early(pod.policy, gang, refusal, lambda: self.equivalence_key(pod))
+        early = rejected_early(pod.policy, pod.namespace, gang, refusal, lambda: self.equivalence_key(pod))
         equivalence_key = self.equivalence_key(pod) if early is None else early[0]
         group = core.queue.blocked_group(equivalence_key)
         if group is not None:
@@ -194,16 +194,17 @@ class PodAttempts:
         The terms of placed pods distinguish pods by their labels. A nominated pod counts against pods of lower
         or equal priority, so while there is one the priority is part of the key. A pod that is nominated itself
         waits for its own node, and a pod with a stale claim for the deletion of that claim: each is a class of its own.
+        A class has one namespace, so that no pod waits for the representative of another namespace, which may be overdrawn.
         """
         over_budget = self._core.evaluator.over_budget_message(pod.pod)
         if over_budget is not None:  # before its thousands of items are hashed
-            return "over budget", pod.policy, over_budget
+            return "over budget", pod.policy, pod.pod.namespace, over_budget
         nominated = self._core.cache.nominated
         if pod.uid in nominated:
             return "nominated", pod.policy, pod.uid
         if self._core.cache.devices.extended_claims_of(pod.uid):
             return "stale claim", pod.policy, pod.uid
-        key = pod.equivalence_key, self._cluster_read_key(pod)
+        key = pod.pod.namespace, pod.equivalence_key, self._cluster_read_key(pod)
         return (*key, pod.priority) if nominated else key
 
     def gang_equivalence_keys(self, members: list[PendingPod]) -> dict[PodUid, Hashable]:

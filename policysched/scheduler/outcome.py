@@ -73,6 +73,7 @@ def reject_pod(message: str) -> AttemptFailure:
 
 def rejected_early(
     policy: str,
+    namespace: str,
     gang: QueuedGang | None,
     refusal: QuotaRefusal | None,
     equivalence_key: Callable[[], Hashable],
@@ -85,7 +86,7 @@ def rejected_early(
         return None
     # Whether others give back depends on where the pod fits.
     nodes_key = equivalence_key() if refusal.block.claims else None
-    key = ("quota", policy, refusal.block.node, refusal.charge, nodes_key)
+    key = ("quota", policy, namespace, refusal.block.node, refusal.charge, nodes_key)
     return key, lambda: reject_for_quota(refusal.message)
 
 

@@ -33,17 +33,21 @@ class TimedRig(Rig):
     def attempts_until_bound(self, name: str, attempt_ms: dict[str, int]) -> int:
         """How many attempts were made until the pod was bound."""
         for made in range(1, 1_000):
-            commands = self.scheduler.decide(self.now_ns)
-            self.commands += commands
-            self.check_invariants()
-            run = self.scheduler._attempts._last_run
-            if run is not None:
-                self.attempts[run.entry.policy] += 1
-                self.scheduler.account_time(attempt_ms[run.entry.policy] * MS)
-                self.now_ns += attempt_ms[run.entry.policy] * MS
-            if any(isinstance(command, c.Bind) and command.name == name for command in commands):
+            if name in self.decide_once(attempt_ms):
                 return made
         raise AssertionError(f"{name} is not bound")
+
+    def decide_once(self, attempt_ms: dict[str, int]) -> list[str]:
+        """The names of the pods that are bound."""
+        commands = self.scheduler.decide(self.now_ns)
+        self.commands += commands
+        self.check_invariants()
+        run = self.scheduler._attempts._last_run
+        if run is not None:
+            self.attempts[run.entry.policy] += 1
+            self.scheduler.account_time(attempt_ms[run.entry.policy] * MS)
+            self.now_ns += attempt_ms[run.entry.policy] * MS
+        return [command.name for command in commands if isinstance(command, c.Bind)]
 
     def requeue_all(self) -> None:
         """What every parked pod waits for."""
@@ -152,6 +156,56 @@ def test_a_namespace_whose_pods_are_all_placed_owes_nothing() -> None:
     assert rig.attempts_until_bound("friend", {"test": 50}) == 41
 
 
+def test_an_overdrawn_namespace_keeps_the_order_of_its_own_pods() -> None:
+    rig = forty_that_were_tried(attempt_ms=20)
+    rig.observe(pod("own", namespace="tenant", cpu="1", created="2027-01-01T00:00:00Z"))
+    before = Counter(rig.attempts)
+
+    rig.attempts_until_bound("own", {"test": 20})
+
+    assert rig.attempts["test"] - before["test"] > 40
+
+
+def test_others_do_not_wait_while_an_overdrawn_namespace_tries_its_own_pods_first() -> None:
+    rig = forty_that_were_tried(attempt_ms=20)
+    rig.observe(pod("own", namespace="tenant", cpu="1", created="2027-01-01T00:00:00Z"))
+    for _ in range(10):
+        rig.decide_once({"test": 20})
+
+    rig.observe(friend())
+
+    assert rig.attempts_until_bound("friend", {"test": 20}) == 1
+
+
+def test_a_namespace_does_not_wait_for_an_equal_pod_of_an_overdrawn_one() -> None:
+    """Both pods have one verdict. That of the tenant is first, and its attempt is due when nothing else is."""
+    rig = TimedRig(
+        FIT,
+        node("a", cpu="1500m"),
+        *too_large(40),
+        pod("tenant-equal", namespace="tenant", cpu="2"),
+        limits=FAST,
+    )
+    rig.pass_time(0.001)
+    rig.observe(pod("waiting", namespace="friendly", cpu="2", created="2027-01-01T00:00:00Z"))
+    for _ in range(60):
+        rig.decide_once({"test": 20})
+
+    rig.observe(node("a", cpu="50"))
+
+    assert rig.attempts_until_bound("waiting", {"test": 20}) <= 2 + VAIN_CREDIT_NS // (20 * MS)
+
+
+def test_what_a_namespace_owes_is_paid_soon_after_its_last_attempt_in_vain() -> None:
+    time = DecisionTime(SchedulerLimits())
+    for _ in range(1_000):
+        time.charge_in_vain("tenant", 1_000 * MS)
+
+    time.now_ns += 10_000 * MS
+
+    assert not time.is_overdrawn("tenant")
+
+
 # ── policies ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -233,6 +287,13 @@ def violations(seed: int) -> list[str]:
                     continue
                 assert isinstance(popped, PendingPod)
                 waiting.remove(popped)
+                problems += [
+                    f"{popped} before {other} of its namespace"
+                    for other in waiting
+                    if other.policy == popped.policy
+                    and other.namespace == popped.namespace
+                    and other.sort_key < popped.sort_key
+                ]
                 if time.is_overdrawn(popped.namespace):
                     problems += [
                         f"{popped} before {other}"
@@ -255,18 +316,27 @@ def test_in_random_histories_nothing_is_lost_and_only_the_overdrawn_are_overtake
 
 
 def deferred_entries_are_forgotten(self: ActiveQueues, entry: PendingPod) -> None:
-    self.by_policy[entry.policy].discard(entry)
+    self._queues[entry.policy].discard(entry)
 
 
-def deferred_entries_come_last_for_ever(self: ActiveQueues) -> dict[str, object]:
-    return {policy: head for policy, queue in self.by_policy.items() if (head := queue.first()) is not None}
+def deferred_entries_come_last_for_ever(self: ActiveQueues, policy: str) -> object:
+    queue = self._queues[policy]
+    while (head := queue.first()) is not None and self._time.is_overdrawn(head.namespace):
+        self._defer(head)
+    return head
+
+
+def new_entries_pass_the_deferred_ones(self: ActiveQueues, entry: PendingPod) -> None:
+    in_queue = self._queue_with(entry) if entry in self._queue_with(entry) else self._queue_of(entry.policy)
+    in_queue.put(entry, entry.sort_key)
 
 
 @pytest.mark.parametrize(
     ("name", "bug"),
     [
         ("_defer", deferred_entries_are_forgotten),
-        ("heads", deferred_entries_come_last_for_ever),
+        ("head_of", deferred_entries_come_last_for_ever),
+        ("put", new_entries_pass_the_deferred_ones),
     ],
 )
 def test_the_histories_catch_planted_bugs(name: str, bug: Callable[..., object]) -> None:

@@ -26,8 +26,10 @@ from policysched.scheduler.preemption.gang_candidates import (
     MemberPlacement,
     NoGangPlacement,
 )
+from policysched.scheduler.queue.decision_time import DecisionTime
 from policysched.scheduler.queue.gangs import QueuedGang
 from policysched.scheduler.queue.ordered_queue import FairShareQueue
+from policysched.scheduler.queue.policy_queues import PolicyQueues
 from policysched.scheduler.queue.queue import SchedulingQueue
 from policysched.scheduler.steps import Steps
 from tests.simulation.planted import all_patches, without_oracle_checks
@@ -122,6 +124,20 @@ def a_fair_share_queue_is_not_reordered() -> AbstractContextManager[Any]:
 
 def a_pod_overtakes_others_in_backoff() -> AbstractContextManager[Any]:
     return patch.object(SchedulingQueue, "yield_to_earlier", lambda *_: False)
+
+
+def an_overdrawn_namespace_overtakes_itself() -> AbstractContextManager[Any]:
+    return patch.object(
+        PolicyQueues,
+        "waits_for",
+        lambda self, entry, earlier: (
+            earlier.priority > entry.priority or not self._time.is_overdrawn(earlier.namespace)
+        ),
+    )
+
+
+def any_attempt_in_vain_costs_a_namespace_its_place() -> AbstractContextManager[Any]:
+    return patch.object(DecisionTime, "is_overdrawn", lambda self, namespace: namespace in self._paid_ns)
 
 
 def assumed_load_is_not_counted() -> AbstractContextManager[Any]:

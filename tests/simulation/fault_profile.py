@@ -89,6 +89,8 @@ class FaultProfile:
     """Drawn apart, so that seeds without these faults stay what they were."""
     teams: TeamProfile | None = None
     """Quotas, PodGroups, refused binds of gang members and pauses in attempts, drawn apart too."""
+    decisions_cost: bool = False
+    """Whether decisions take time, so that namespaces are overdrawn (`decision_costs`); drawn apart too."""
 
 
 def draw_fault_profile(random: Random) -> FaultProfile:

@@ -1,7 +1,9 @@
 """No overtaking within a policy, checked at every placement.
 
 When a pod or gang is placed, no other entry of its policy that stands ahead of it by `queue by` may be waiting although
-it could be placed on the same cluster. The order and the verdict are those of the reference implementation.
+it could be placed on the same cluster. The order and the verdict are those of the reference implementation. Within a
+namespace this holds always. Of other namespaces, it does not hold for those that took more than their share of the time in
+vain (`decision_costs`), unless the first of their entries ahead has a higher priority.
 
 Left out are entries that the order does not concern: gated or rejected without an attempt, in backoff after an error,
 waiting for an answer about their own evictions or from an extender, and those whose verdict expires by time (it is
@@ -9,6 +11,7 @@ renewed when it expires).
 """
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 from policysched.lang.ir.program import GangMode
@@ -24,10 +27,17 @@ _WAITING_STATES = (QueueState.ACTIVE, QueueState.BACKING_OFF, QueueState.UNSCHED
 
 
 class OrderChecker:
-    """Wraps one scheduler. `fail` gets a message for each entry that is overtaken."""
+    """Wraps one scheduler. `fail` gets a message for each entry that is overtaken. `is_overdrawn`: whether a namespace took
+    more than its share of the time."""
 
-    def __init__(self, scheduler: Scheduler, fail: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        fail: Callable[[str], None],
+        is_overdrawn: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         self._scheduler, self._core, self._fail = scheduler, scheduler._core, fail
+        self._is_overdrawn = is_overdrawn
         self._placed: QueueEntry | None = None
         self._assume, self._pop = scheduler._pod_attempts.assume, self._core.queue.pop
         scheduler._pod_attempts.assume = self._check_assume  # type: ignore[method-assign]
@@ -49,10 +59,20 @@ class OrderChecker:
     def _check_order(self, placed: QueueEntry, now_ns: int) -> None:
         placed_key: Any = self._order_key(placed, now_ns)
         verdicts: set[Any] = set()
-        for other in self._waiting_entries(placed.policy):
-            if other is placed or other.ordered_last or placed.ordered_last:
-                continue
-            if not self._order_key(other, now_ns) < placed_key:
+        ahead = [
+            (key, other)
+            for other in self._waiting_entries(placed.policy)
+            if not (other is placed or other.ordered_last or placed.ordered_last)
+            and (key := self._order_key(other, now_ns)) < placed_key
+        ]
+        behind: set[str] = set()
+        for _, other in sorted(ahead, key=itemgetter(0)):
+            if (
+                other.namespace != placed.namespace
+                and self._is_overdrawn(other.namespace)
+                and (other.namespace in behind or other.priority <= placed.priority)
+            ):
+                behind.add(other.namespace)
                 continue
             group = self._core.queue.group_of(other)
             if group is not None and group.equivalence_key in verdicts:

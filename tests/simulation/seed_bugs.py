@@ -41,6 +41,8 @@ from tests.simulation.bugs_of_decisions import (
     a_gang_times_out_too_early,
     a_pod_overtakes_others_in_backoff,
     a_preemptor_is_not_requeued_after_its_evictions,
+    an_overdrawn_namespace_overtakes_itself,
+    any_attempt_in_vain_costs_a_namespace_its_place,
     assumed_load_is_not_counted,
     disruption_budgets_are_ignored,
     extender_rejections_are_ignored,
@@ -114,6 +116,10 @@ def _as_in_seed_702530(profile: FaultProfile) -> FaultProfile:
         hostile=draw_hostile_profile(Random("702530/hostile")),
         teams=draw_team_profile(Random("702530/teams")),
     )
+
+
+def _decisions_cost_time(profile: FaultProfile) -> FaultProfile:
+    return replace(profile, decisions_cost=True)
 
 
 def _many_pods_finish(profile: FaultProfile) -> FaultProfile:
@@ -380,6 +386,18 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(gang_preemption_ignores_earlier_members, r"preemption places .* on", seed=5),
     PlantedBug(a_fair_share_queue_is_not_reordered, r"goes before", seed=2),
     PlantedBug(a_pod_overtakes_others_in_backoff, r"stands ahead of it and fits too", seed=21),
+    PlantedBug(
+        an_overdrawn_namespace_overtakes_itself,
+        r"stands ahead of it and fits too",
+        seed=8,
+        profile=_decisions_cost_time,
+    ),
+    PlantedBug(
+        any_attempt_in_vain_costs_a_namespace_its_place,
+        r"stands ahead of it and fits too",
+        seed=1,
+        profile=_decisions_cost_time,
+    ),
     PlantedBug(assumed_load_is_not_counted, r"with the assumed load", seed=33),
     PlantedBug(placed_gang_members_are_overlooked, r"of traffic to its peers", seed=1),
     PlantedBug(recovery_conditions_are_ignored, r"was over the limit", seed=53),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Hashable, Sequence
 from datetime import datetime
+from random import Random
 from typing import Any, Protocol
 
 from policysched.kube.leader_election import LeaseSettings
@@ -17,6 +18,7 @@ from tests.inline import EventLoopLeaderElection
 from tests.reference import gang_terms
 from tests.reference.gang import GangTerms
 from tests.reference.victims import gangs_left_below_minimum
+from tests.simulation.decision_costs import TimeAccounts
 from tests.simulation.fake_extender import vetoes
 from tests.simulation.fault_profile import FaultProfile
 from tests.simulation.load_checker import LoadChecker
@@ -38,6 +40,7 @@ class CheckedWorld(Protocol):
     safety_checker: SafetyChecker
     profile: FaultProfile
 
+    def random_stream(self, name: str) -> Random: ...
     def fail(self, words: str) -> None: ...
     def log(self, words: str) -> None: ...
 
@@ -82,8 +85,15 @@ class StepChecker:
 
         scheduler.handle = self._checked(checked_handle)  # type: ignore[method-assign]
         scheduler.decide = self._checked(scheduler.decide)  # type: ignore[method-assign]
-        self.oracle_checker = OracleChecker(scheduler, world.fail, gangs_pause=self._pauses)
-        self.order_checker = OrderChecker(scheduler, world.fail)
+        self.time_accounts = TimeAccounts(
+            scheduler,
+            world.random_stream(f"{identity}/costs") if world.profile.decisions_cost else None,
+            app.runtime.now_ns,
+        )
+        self.oracle_checker = OracleChecker(
+            scheduler, world.fail, gangs_pause=self._pauses, is_overdrawn=self.time_accounts.is_overdrawn
+        )
+        self.order_checker = OrderChecker(scheduler, world.fail, self.time_accounts.is_overdrawn)
 
     def _checked(self, step: Callable[..., list[Command]]) -> Callable[..., list[Command]]:
         def checked_step(*what: Any) -> list[Command]:

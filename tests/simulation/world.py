@@ -26,6 +26,7 @@ from policysched.scheduler.scheduler import Scheduler
 from tests.simulation.churn import NAMESPACES, Churn
 from tests.simulation.churn_teams import TeamChurn, draw_team_profile
 from tests.simulation.controllers import DelayedControllers
+from tests.simulation.decision_costs import draw_decision_costs
 from tests.simulation.device_checker import DeviceChecker, devices_of
 from tests.simulation.fake_extender import FakeExtender, vetoes
 from tests.simulation.fake_prometheus import FakePrometheus, sources
@@ -95,6 +96,7 @@ class World:
             draw_fault_profile(self.random_stream("weather")),
             hostile=draw_hostile_profile(self.random_stream("hostile")),
             teams=draw_team_profile(self.random_stream("teams")),
+            decisions_cost=draw_decision_costs(self.random_stream("costs")),
         )
         teams = self.profile.teams
         self.server_faults = ServerFaults()

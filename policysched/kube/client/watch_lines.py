@@ -21,7 +21,7 @@ class WatchEvent:
 async def watch_events(chunks: AsyncIterator[bytes], idle_timeout_s: float) -> AsyncIterator[WatchEvent]:
     """Ends with the stream. Raises TransportError if the stream breaks, is idle for `idle_timeout_s`, or is not a watch.
     An incomplete last line is dropped."""
-    buffered = b""
+    begun: list[bytes] = []  # of a line without its end: joined once, since a line can have many chunks
     while True:
         try:
             async with asyncio.timeout(idle_timeout_s):
@@ -30,8 +30,11 @@ async def watch_events(chunks: AsyncIterator[bytes], idle_timeout_s: float) -> A
             return
         except TimeoutError as error:
             raise TransportError(f"the watch was idle for {idle_timeout_s:g} s") from error
-        *lines, buffered = (buffered + chunk).split(b"\n")
-        for line in lines:
+        end, *more = chunk.split(b"\n")
+        begun.append(end)
+        for next_line in more:
+            line = b"".join(begun)
+            begun = [next_line]
             if line.strip():
                 yield _decode_event(line)
 

@@ -92,9 +92,14 @@ def canonical_json(obj: Json) -> str:
 
 
 def _pod(obj: Json) -> ObservedPod:
+    return observed_pod(obj, _decode_pod_spec(obj["metadata"], obj["spec"], obj.get("status") or {}))
+
+
+def observed_pod(obj: Json, pod: Pod) -> ObservedPod:
+    """A v1 Pod whose spec and metadata are decoded."""
     meta, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
     return ObservedPod(
-        pod=_decode_pod_spec(meta, spec, status),
+        pod=pod,
         node=NodeName(spec["nodeName"]) if spec.get("nodeName") else None,
         phase=_phase(status.get("phase") or "Pending"),
         deleting=meta.get("deletionTimestamp") is not None,

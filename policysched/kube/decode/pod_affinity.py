@@ -5,6 +5,7 @@ both; so a key that the selector already has was added by the server. For manife
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from policysched.kube.decode.affinity import decode_label_selector
@@ -44,8 +45,30 @@ def decode_pod_affinity(affinity: Json, namespace: str, labels: Labels) -> PodAf
     terms, anti, weighted = required(attract), required(repel), preferred(attract, 1) + preferred(repel, -1)
     if not (terms or anti or weighted):
         return None
-    itself = all(_selects(term.pods.label_selector, labels) for term in terms)
-    return PodAffinity(terms, anti, weighted, selects_itself=itself)
+    return PodAffinity(terms, anti, weighted, selects_itself=_select_itself(terms, labels))
+
+
+def affinity_of_labels(affinity: PodAffinity | None, labels: Labels) -> PodAffinity | None:
+    """The affinity after a change of the pod's labels, if no term takes values from them (`matchLabelKeys`)."""
+    if affinity is None:
+        return None
+    return replace(affinity, selects_itself=_select_itself(affinity.required, labels))
+
+
+def spread_of_labels(
+    constraints: tuple[TopologySpreadConstraint, ...], labels: Labels
+) -> tuple[TopologySpreadConstraint, ...]:
+    """The constraints after a change of the pod's labels, if none takes values from them."""
+    return tuple(
+        constraint
+        if (selects := _selects(constraint.label_selector, labels)) == constraint.selects_itself
+        else replace(constraint, selects_itself=selects)
+        for constraint in constraints
+    )
+
+
+def _select_itself(terms: Iterable[PodAffinityTerm], labels: Labels) -> bool:
+    return all(_selects(term.pods.label_selector, labels) for term in terms)
 
 
 def decode_spread_constraints(

@@ -44,6 +44,9 @@ TOMBSTONES_MAX = 10_000
 NOT_FOUND_BEFORE_END = 3
 """How often in a row a kind that was served is requested again before it counts as no longer served."""
 
+BUSY_MAX_S = 0.005
+"""How long events of a watch are applied until other tasks run."""
+
 SERVER_ERRORS_BEFORE_RELIST = 3
 """After so many 5xx responses the server may never be able to serve a watch from that version."""
 
@@ -64,11 +67,13 @@ class ReflectorSettings:
 
 @dataclass(slots=True)
 class _ReflectedObject:
-    """The last known state of an object: its version, whether consumers have it, and whether to keep it while malformed."""
+    """The last known state of an object: its version, whether consumers have it, and whether to keep it while malformed.
+    `decoded`: what its next version can be decoded with (`WatchedResource.decode_update`)."""
 
     version: int
     emitted: bool
     keep_when_malformed: bool
+    decoded: object = None
 
 
 class Reflector(Generic[Emitted]):
@@ -253,7 +258,7 @@ class Reflector(Generic[Emitted]):
 
     async def _watch(self) -> None:
         lifetime_s = self._random.randint(self._settings.watch_min_s, self._settings.watch_max_s)
-        received = False
+        received, loop = False, asyncio.get_running_loop()
         async with self._api.watch(
             self._resource.path,
             self._resource.params,
@@ -264,11 +269,17 @@ class Reflector(Generic[Emitted]):
             self.watches_total += 1
             self._not_found = 0
             self._connectivity.record_success(self._activity)
+            paused_s = loop.time()
             async for event in events:
                 if event.type != "ERROR":
                     received, self._server_failing = True, False
                     self._backoff.reset()
                 self._apply(event)
+                if (
+                    loop.time() - paused_s >= BUSY_MAX_S
+                ):  # a chunk can have many events: others run between them
+                    await asyncio.sleep(0)
+                    paused_s = loop.time()
         if not received:  # do not reconnect in a tight loop to a server that closes each watch at once
             await asyncio.sleep(self._backoff.next_delay_s())
 
@@ -302,15 +313,22 @@ class Reflector(Generic[Emitted]):
             return
         if version and version <= self._tombstones.get(key, -1):
             return
+        decoded: object = None
         try:
-            event = self._resource.updated_event(obj)
+            if self._resource.decode_update is None:
+                event = self._resource.updated_event(obj)
+            else:
+                event, decoded = self._resource.decode_update(obj, None if known is None else known.decoded)
         except MalformedObject as malformed:
             self._skip_malformed(key, version, known, malformed)
             return
         self._malformed.pop(key, None)
         self._tombstones.pop(key, None)
         self._objects[key] = _ReflectedObject(
-            version, emitted=True, keep_when_malformed=self._resource.keep_when_malformed(event)
+            version,
+            emitted=True,
+            keep_when_malformed=self._resource.keep_when_malformed(event),
+            decoded=decoded,
         )
         self._emit(event)
 

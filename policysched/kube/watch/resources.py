@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from policysched.kube.decode import core_objects, devices, storage
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.pod_groups import decode_pod_group
+from policysched.kube.decode.pod_updates import decode_pod_update
 from policysched.model.devices import DeviceKind, ResourceClaim
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_groups import PodGroupApi, PodGroupKey
@@ -50,7 +51,8 @@ class WatchedResource(Generic[Emitted]):
     the object occupies resources and stays when a later version is malformed. `served_event` is emitted when the server
     turns out to serve the kind or not (404, 403); None for kinds that every server has. `older` are other versions of
     the kind, in the order in which they are tried where this one is not served. `may_end`: the server may stop to serve
-    the kind while it runs; its objects are then deleted."""
+    the kind while it runs; its objects are then deleted. `decode_update` replaces `updated_event` for kinds with large
+    objects: it also takes and returns what the next version of the object can be decoded with."""
 
     kind: str
     path: str
@@ -62,6 +64,12 @@ class WatchedResource(Generic[Emitted]):
     served_event: Callable[[bool], Emitted] | None = None
     older: tuple["WatchedResource[Emitted]", ...] = ()
     may_end: bool = False
+    decode_update: Callable[[Json, Any], tuple[Emitted, object]] | None = None
+
+
+def _pod_update(obj: Json, before: Any) -> tuple[PodUpdated | PodDeleted, object]:
+    pod, decoded = decode_pod_update(obj, before)
+    return PodUpdated(pod), decoded
 
 
 def _uid(meta: Json) -> str:
@@ -83,6 +91,7 @@ PODS: WatchedResource[PodUpdated | PodDeleted] = WatchedResource(
     updated_event=lambda obj: PodUpdated(core_objects.decode_pod(obj)),
     deleted_event=lambda key: PodDeleted(PodUid(key)),
     keep_when_malformed=lambda event: isinstance(event, PodUpdated) and event.pod.node is not None,
+    decode_update=_pod_update,
 )
 
 NODES: WatchedResource[NodeUpdated | NodeDeleted] = WatchedResource(

@@ -13,6 +13,8 @@ from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 
 VAIN_CREDIT_NS = SECOND_NS // 10
 """Time in vain that a namespace may spend at once."""
+VAIN_DEBT_MAX_NS = SECOND_NS
+"""Time in vain that is remembered beyond the credit: attempts while nothing else was to be done count no further."""
 POLICY_SLACK_NS = SECOND_NS // 20
 """Policies whose decisions took as long as those of another, within this, are equal."""
 _ACCOUNTS_MAX = 1_000
@@ -41,8 +43,9 @@ class DecisionTime:
             return
         if len(self._paid_ns) >= _ACCOUNTS_MAX:
             self._paid_ns = {name: paid for name, paid in self._paid_ns.items() if paid > self.now_ns}
-        paid_ns = max(self.now_ns, self._paid_ns.get(namespace, 0))
-        self._paid_ns[namespace] = paid_ns + round(elapsed_ns / self._share)
+        paid_ns = max(self.now_ns, self._paid_ns.get(namespace, 0)) + round(elapsed_ns / self._share)
+        most_ns = self.now_ns + round((VAIN_CREDIT_NS + VAIN_DEBT_MAX_NS) / self._share)
+        self._paid_ns[namespace] = min(paid_ns, most_ns)
 
     def debt_ns(self, namespace: str) -> int:
         """What is over the credit, as the time until it is paid; 0: nothing."""

@@ -66,14 +66,13 @@ class SchedulingQueue:
     @property
     def can_pop(self) -> bool:
         """Whether `pop` returns an entry."""
-        return self._active.can_pop or any(
-            policy_queue and policy not in self._held_policies
-            for policy, policy_queue in self._backoff.by_policy.items()
-        )
+        return self._active.can_pop or bool(self._backoff.heads(self._held_policies))
 
     def pop(self) -> QueueEntry | None:
         """The next entry to attempt. With no active entry, the first one in backoff is popped early (KEP-5142), unless it
         is in error backoff."""
+        if self.yielded is not None and self.decision_time.is_overdrawn(self.yielded.namespace):
+            self.yielded = None  # others do not wait until it is popped again
         head = self._active.pop() if self.yielded is None else self._active.pop_until(self.yielded)
         if head is None:
             early = self._backoff.heads(self._held_policies)
@@ -110,7 +109,7 @@ class SchedulingQueue:
     def _is_before(self, head: QueueEntry, gang: QueueEntry) -> bool:
         """Whether the first entry of its policy may be attempted before a gang that was popped before it."""
         if head.policy == gang.policy:
-            return self._active.precedes(head, gang)
+            return self._active.is_ahead(head, gang)
         return head.priority >= gang.priority
 
     def _would_yield(self, entry: QueueEntry) -> bool:
@@ -131,8 +130,8 @@ class SchedulingQueue:
     def yield_to_earlier(self, entry: QueueEntry, now_ns: int) -> bool:
         """Whether entries of its policy stand ahead of a popped entry that fits, and could fit themselves.
 
-        They become active whatever their backoff is, and the entry is put back behind them. Entries in error backoff and
-        those of overdrawn namespaces are left out.
+        They become active whatever their backoff is, and the entry is put back behind them. Entries in error backoff are
+        left out, and those of overdrawn namespaces unless the entry is of the same namespace: others do not wait then.
         """
         assert entry.state is QueueState.DETACHED, f"{entry} is still {entry.state.value}"
         if self.order_is_given:
@@ -143,7 +142,9 @@ class SchedulingQueue:
             yields = True
         if not yields:
             return False
-        entry.state, self.yielded = QueueState.ACTIVE, entry
+        entry.state = QueueState.ACTIVE
+        if not self.decision_time.is_overdrawn(entry.namespace):
+            self.yielded = entry
         self._active.put(entry)
         return True
 
@@ -155,7 +156,11 @@ class SchedulingQueue:
             return False
         for group in list(self._groups):
             if group.policy == entry.policy and not group.blocked:
-                while group.members.precedes(entry) and not self._is_overdrawn(group):
+                while (
+                    group.members.precedes(entry)
+                    and (first := group.members.first()) is not None
+                    and self._active.waits_for(entry, first)
+                ):
                     self._send_representative(group, now_ns, "QueueOrder")
                     sent = True
         return sent
@@ -368,7 +373,7 @@ class SchedulingQueue:
                 problems.append(
                     f"{entry} is in {[queue_state.value for queue_state in queue_states]}, its state is {entry.state.value}"
                 )
-        return [*problems, *self._groups.check()]
+        return [*problems, *self._groups.check(), *self._active.check(), *self._backoff.check()]
 
     # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -376,10 +381,6 @@ class SchedulingQueue:
         entry.state, entry.in_error_backoff = QueueState.ACTIVE, False
         self._active.put(entry)
         self._count("active", event)
-
-    def _is_overdrawn(self, group: ParkedGroup) -> bool:
-        first = group.members.first()
-        return first is not None and self.decision_time.is_overdrawn(first.namespace)
 
     def _add_member(self, entry: QueueEntry, group: ParkedGroup, now_ns: int) -> None:
         assert entry.state is QueueState.DETACHED, f"{entry} is still {entry.state.value}"

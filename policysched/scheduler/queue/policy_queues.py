@@ -1,0 +1,159 @@
+"""Entries by policy, those of each policy in its order.
+
+    put ──► of its policy ──its namespace is overdrawn, and one of its entries is first──► deferred, with all of them
+               ▲────────────────────────────── none of them is left ──────────────────────────┘
+
+The entries of a namespace are in one queue, so they keep their order whatever its account says (`DecisionTime`). A
+deferred namespace stands behind the others while it is overdrawn, and in its place again afterwards.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from policysched.scheduler.queue.decision_time import DecisionTime
+from policysched.scheduler.queue.entries import QueueEntry
+from policysched.scheduler.queue.ordered_queue import OrderedQueue
+
+
+class PolicyQueues:
+    """`new_policy_queue` creates a queue in the order of a policy."""
+
+    def __init__(self, new_policy_queue: Callable[[str], OrderedQueue], decision_time: DecisionTime) -> None:
+        self._new_policy_queue = new_policy_queue
+        self._time = decision_time
+        self._queues: dict[str, OrderedQueue] = {}
+        self._deferred: dict[str, dict[str, OrderedQueue]] = {}  # by policy and namespace, none empty
+
+    def __iter__(self) -> Iterator[QueueEntry]:
+        for policy in self._queues:
+            yield from self.of_policy(policy)
+
+    @property
+    def policies(self) -> Iterable[str]:
+        """Those that have had entries."""
+        return self._queues
+
+    def of_policy(self, policy: str) -> Iterator[QueueEntry]:
+        """In no order."""
+        yield from self._queues.get(policy, ())
+        for deferred in self._deferred.get(policy, {}).values():
+            yield from deferred
+
+    def has_entries(self, policy: str) -> bool:
+        return bool(self._queues.get(policy)) or policy in self._deferred
+
+    def order_changes(self, policy: str) -> bool:
+        """Whether entries of the policy can change places without `put`."""
+        policy_queue = self._queues.get(policy)
+        return policy_queue is not None and policy_queue.order_changes
+
+    def put(self, entry: QueueEntry) -> None:
+        """Add an entry, or give it its new key."""
+        self._queue_with(entry).put(entry, entry.sort_key)
+
+    def fill(self, policy: str, entries: Iterable[QueueEntry]) -> None:
+        """Add many at once, in linear time."""
+        if policy in self._deferred:
+            for entry in entries:
+                self.put(entry)
+            return
+        self._queue_of(policy).fill((entry, entry.sort_key) for entry in entries)
+
+    def discard(self, entry: QueueEntry) -> None:
+        policy_queue = self._queue_with(entry)
+        policy_queue.discard(entry)
+        if not policy_queue and policy_queue is not self._queues[entry.policy]:
+            self._drop_deferred(entry.policy, entry.namespace)
+
+    def drop_policy(self, policy: str) -> None:
+        self._queues.pop(policy, None)
+        self._deferred.pop(policy, None)
+
+    def head_of(self, policy: str) -> QueueEntry | None:
+        """The first entry of the namespaces that are not overdrawn."""
+        policy_queue = self._queues.get(policy)
+        if policy_queue is None:
+            return None
+        while (head := policy_queue.first()) is not None and self._time.is_overdrawn(head.namespace):
+            self._defer(head)
+        for namespace, deferred in self._deferred.get(policy, {}).items():
+            if not self._time.is_overdrawn(namespace) and (head is None or deferred.precedes(head)):
+                head = deferred.first()
+        return head
+
+    def overdrawn_heads(self, policy: str) -> list[QueueEntry]:
+        """The first entries of the namespaces that stand behind `head_of`."""
+        return [
+            head
+            for namespace, deferred in self._deferred.get(policy, {}).items()
+            if self._time.is_overdrawn(namespace) and (head := deferred.first()) is not None
+        ]
+
+    def is_ahead(self, head: QueueEntry, entry: QueueEntry) -> bool:
+        """Whether an entry that is first in its queue is ahead of one of its policy that is not in these queues."""
+        return self._queue_with(head).precedes(entry)
+
+    def first_before(self, entry: QueueEntry) -> QueueEntry | None:
+        """The first entry that has to be tried before this one of its policy, which is about to be placed: it stands ahead,
+        and is of the same namespace, of one that is not overdrawn, or of higher priority."""
+        policy_queue = self._queues.get(entry.policy)
+        first: QueueEntry | None = None
+        while policy_queue is not None and policy_queue.precedes(entry):
+            first = policy_queue.first()
+            assert first is not None, f"{entry} is preceded by nothing"
+            if not self._time.is_overdrawn(first.namespace):
+                break
+            self._defer(first)
+            first = None
+        for namespace, deferred in self._deferred.get(entry.policy, {}).items():
+            if not deferred.precedes(entry) or (first is not None and not deferred.precedes(first)):
+                continue
+            head = deferred.first()
+            assert head is not None, f"the deferred queue of {namespace} is empty"
+            if self.waits_for(entry, head):
+                first = head
+        return first
+
+    def waits_for(self, entry: QueueEntry, earlier: QueueEntry) -> bool:
+        """Whether an entry waits for an earlier one of its policy: not if that is of another namespace, which is overdrawn,
+        and of no higher priority."""
+        return (
+            earlier.namespace == entry.namespace
+            or earlier.priority > entry.priority
+            or not self._time.is_overdrawn(earlier.namespace)
+        )
+
+    def check(self) -> list[str]:
+        """One sentence for each namespace that is in two queues of a policy."""
+        return [
+            f"{entry} is not in the queue of its namespace, which is deferred"
+            for policy, by_namespace in self._deferred.items()
+            for entry in self._queues[policy]
+            if entry.namespace in by_namespace
+        ]
+
+    def _defer(self, head: QueueEntry) -> None:
+        """Move all entries of the namespace: their keys can change places without `put`."""
+        policy_queue = self._queues[head.policy]
+        moved = [entry for entry in policy_queue if entry.namespace == head.namespace]
+        deferred = self._new_policy_queue(head.policy)
+        deferred.fill((entry, entry.sort_key) for entry in moved)
+        for entry in moved:
+            policy_queue.discard(entry)
+        self._deferred.setdefault(head.policy, {})[head.namespace] = deferred
+
+    def _drop_deferred(self, policy: str, namespace: str) -> None:
+        by_namespace = self._deferred[policy]
+        del by_namespace[namespace]
+        if not by_namespace:
+            del self._deferred[policy]
+
+    def _queue_with(self, entry: QueueEntry) -> OrderedQueue:
+        """The one that the entry is in, or gets in."""
+        deferred = self._deferred.get(entry.policy, {}).get(entry.namespace)
+        return self._queue_of(entry.policy) if deferred is None else deferred
+
+    def _queue_of(self, policy: str) -> OrderedQueue:
+        policy_queue = self._queues.get(policy)
+        if policy_queue is None:
+            policy_queue = self._queues[policy] = self._new_policy_queue(policy)
+        return policy_queue

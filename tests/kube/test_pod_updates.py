@@ -1,0 +1,173 @@
+"""Updates of large pods are decoded as if they were new, and take a fraction of the time."""
+
+import asyncio
+import copy
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from policysched.kube.client.watch_lines import watch_events
+from policysched.kube.decode import core_objects, pod_updates
+from policysched.kube.decode.core_objects import decode_pod
+from policysched.kube.decode.errors import MalformedObject
+from policysched.kube.decode.pod_updates import DecodedPod, decode_pod_update
+from tests.builders import pod_manifest
+from tests.hostile import HOST, HOSTILE_SPECS, REQUIRED
+
+Json = dict[str, Any]
+
+
+def _label_keys(count: int) -> Json:
+    """Terms and constraints that take values from the pod's labels."""
+    selector = {"matchLabels": {"app": "a"}}
+    term = {"topologyKey": HOST, "labelSelector": selector, "matchLabelKeys": ["app", "tier"]}
+    constraint = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **term}
+    return {
+        "affinity": {"podAffinity": {REQUIRED: [term] * count}},
+        "topologySpreadConstraints": [constraint] * 4,
+    }
+
+
+def _own_labels(count: int) -> Json:
+    term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "a"}}}
+    return {"affinity": {"podAffinity": {REQUIRED: [term] * count}}}
+
+
+SPECS = {**HOSTILE_SPECS, "label keys": _label_keys, "affinity to its own labels": _own_labels}
+
+
+def large(kind: str) -> Json:
+    """As large as the tests say: see `every_pod_is_large`."""
+    made: Json = pod_manifest("big", namespace="tenant")
+    made["spec"] |= SPECS[kind](4)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def every_pod_is_large() -> Iterator[None]:
+    with patch.object(pod_updates, "LARGE_BYTES", 0):
+        yield
+
+
+def edit(obj: Json, dice: Random) -> None:
+    """One change that a user, a controller, the kubelet or a scheduler makes."""
+    meta, spec, status = obj["metadata"], obj["spec"], obj.setdefault("status", {})
+    match dice.randrange(10):
+        case 0:
+            meta["labels"] = {"app": dice.choice("abc"), "tier": dice.choice("xy")}
+        case 1:
+            meta["annotations"] = {"note": str(dice.random())}
+        case 2:
+            status["conditions"] = [
+                {"type": "PodScheduled", "status": "False", "message": str(dice.random())}
+            ]
+        case 3:
+            meta["deletionTimestamp"] = "2026-01-31T12:00:00Z"
+        case 4:
+            spec["nodeName"] = dice.choice(("", "a", "b"))
+        case 5:
+            status["phase"] = dice.choice(("Pending", "Running", "Failed"))
+        case 6:
+            spec["tolerations"] = [
+                *spec.get("tolerations", ()),
+                {"key": str(dice.random()), "operator": "Exists"},
+            ]
+        case 7:
+            spec["containers"][0]["image"] = dice.choice(("app:1", "app:2"))
+        case 8:
+            meta["ownerReferences"] = [
+                {"apiVersion": "v1", "kind": dice.choice("AB"), "name": "o", "uid": "u", "controller": True}
+            ]
+        case _:
+            status["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
+    meta["resourceVersion"] = str(int(meta.get("resourceVersion") or 0) + 1)
+
+
+def differences(seed: int) -> list[str]:
+    """Between a history of updates and pods that are decoded anew."""
+    dice, decoded, problems = Random(seed), None, []
+    obj = large(dice.choice(sorted(SPECS)))
+    for _ in range(12):
+        obj = copy.deepcopy(obj)
+        observed, decoded = decode_pod_update(obj, decoded)
+        fresh = decode_pod(obj)
+        if (observed, observed.version, observed.generation) != (fresh, fresh.version, fresh.generation):
+            problems.append(f"seed {seed}: {observed} is not {fresh}"[:200])
+        edit(obj, dice)
+    return problems
+
+
+def test_histories_of_updates_are_decoded_as_new_pods() -> None:
+    assert [problem for seed in range(30) for problem in differences(seed)] == []
+
+
+def the_spec_is_not_compared(obj: Json, spec_json: bytes) -> bytes:
+    return b""
+
+
+def label_keys_are_overlooked(obj: Json, before: DecodedPod) -> Any:
+    return honest(obj, DecodedPod(before.digest, before.pod, reads_label_keys=False))
+
+
+honest = pod_updates._updated
+
+
+@pytest.mark.parametrize(
+    ("name", "bug"),
+    [
+        ("_digest", the_spec_is_not_compared),
+        ("_updated", label_keys_are_overlooked),
+        ("affinity_of_labels", lambda affinity, _: affinity),
+        ("spread_of_labels", lambda spread, _: spread),
+    ],
+)
+def test_planted_bugs_are_found(name: str, bug: Callable[..., Any]) -> None:
+    with patch.object(pod_updates, name, bug):
+        assert any(differences(seed) for seed in range(200))
+
+
+@pytest.mark.parametrize("kind", sorted(HOSTILE_SPECS))
+def test_a_changed_label_of_a_large_pod_does_not_decode_its_spec(kind: str) -> None:
+    obj = large(kind)
+    _, decoded = decode_pod_update(obj, None)
+
+    with patch.object(core_objects, "_decode_pod_spec", side_effect=AssertionError("the spec is decoded")):
+        for number in range(3):
+            obj["metadata"]["labels"] = {"app": f"v{number}"}
+            observed, decoded = decode_pod_update(obj, decoded)
+            assert observed.pod.labels == {"app": f"v{number}"}
+
+
+def test_small_pods_keep_nothing() -> None:
+    with patch.object(pod_updates, "LARGE_BYTES", 16 * 1024):
+        assert decode_pod_update(pod_manifest("small"), None)[1] is None
+
+
+@pytest.mark.parametrize("spec", [None, "text", {"containers": 5}])
+def test_a_malformed_pod_is_reported_as_before(spec: object) -> None:
+    obj = {**pod_manifest("bad"), "spec": spec}
+
+    with pytest.raises(MalformedObject):
+        decode_pod_update(obj, None)
+
+
+def test_a_line_in_thousands_of_chunks_takes_time_in_proportion_to_its_length() -> None:
+    """Joined chunk by chunk, this line is copied for seconds."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b'{"type": "ADDED", "object": {"a": "'
+        for _ in range(8_000):
+            yield b"x" * 1_000
+        yield b'"}}\n{"type": "DELETED", "object": {}}\n'
+
+    async def read() -> list[str]:
+        return [event.type async for event in watch_events(chunks(), 60.0)]
+
+    began_s = time.process_time()
+
+    assert asyncio.run(read()) == ["ADDED", "DELETED"]
+    assert time.process_time() - began_s < 1.0

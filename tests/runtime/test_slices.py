@@ -1,0 +1,87 @@
+"""The main loop's slices: neither events nor decisions keep the other waiting."""
+
+import asyncio
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from policysched.runtime.scheduler_app import SchedulerApp
+from policysched.scheduler.commands import Bind, Command
+from policysched.scheduler.events import NodeUpdated, PodUpdated
+from tests.builders import node, pending, pod
+from tests.kube.world import World, on_virtual_time, running, until
+from tests.runtime.test_scheduler_app import PLAIN, app_on, put_policies
+
+EVENTS_MAX = 4_000
+
+
+class Flooded:
+    """Each event of the app takes a millisecond, and brings the next one, up to `EVENTS_MAX`."""
+
+    def __init__(self, app: SchedulerApp, world: World) -> None:
+        self.handled, self.handled_before_bind = 0, EVENTS_MAX
+        self._app, self._numbers = app, count(1)
+        self._elapsed_s = 0.0
+        self.floods = False
+        self._handle, self._decide = app.scheduler.handle, app.scheduler.decide
+        app.scheduler.handle = self.handle  # type: ignore[method-assign]
+        app.scheduler.decide = self.decide  # type: ignore[method-assign]
+        app.runtime = replace(app.runtime, monotonic_s=lambda: world.loop.time() + self._elapsed_s)
+
+    def handle(self, event: Any, now_ns: int) -> list[Command]:
+        self._elapsed_s += 0.001
+        if self.floods and self.handled < EVENTS_MAX:
+            self.handled += 1
+            self._app.post(NodeUpdated(node("other", labels={"n": str(next(self._numbers))})))
+        return self._handle(event, now_ns)
+
+    def decide(self, now_ns: int) -> list[Command]:
+        commands = self._decide(now_ns)
+        if any(isinstance(command, Bind) for command in commands):
+            self.handled_before_bind = self.handled
+        return commands
+
+
+def test_a_pod_is_decided_while_events_arrive_faster_than_they_are_handled() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        world.add_node("a")
+        world.add_pod("first")
+        app = app_on(world, world.road())
+        flooded = Flooded(app, world)
+        async with running(app.run()):
+            await until(lambda: app.binder.counts.confirmed, "the first bind")
+            flooded.floods = True
+            app.post(PodUpdated(pending(pod("second"))))
+            app.post(NodeUpdated(node("other")))
+            await asyncio.sleep(1)
+
+        assert flooded.handled == EVENTS_MAX
+        assert flooded.handled_before_bind < 100
+
+    on_virtual_time(scenario)
+
+
+def test_after_a_stall_everything_that_arrived_meanwhile_is_handled_before_a_decision() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        world.add_node("a")
+        world.add_pod("first")
+        app = app_on(world, world.road())
+        flooded = Flooded(app, world)
+        stalls = 0
+        app.leadership.stalls = lambda: stalls  # type: ignore[method-assign]
+        async with running(app.run()):
+            await until(lambda: app.binder.counts.confirmed, "the first bind")
+            stalls = 1
+            app.post(PodUpdated(pending(pod("second"))))
+            for _ in range(50):
+                app.post(NodeUpdated(node("other")))
+            flooded.floods, flooded.handled = True, EVENTS_MAX - 3_000
+            await asyncio.sleep(3)
+
+        assert flooded.handled_before_bind == EVENTS_MAX
+
+    on_virtual_time(scenario)

@@ -1,0 +1,66 @@
+"""Virtual costs of decisions, and who took more than its share of the time by them.
+
+A simulation has no real time in a decision: without costs nobody is ever overdrawn. The accounts here are a leaky bucket,
+written apart from the product's, whose accounts are points in time.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.queue.entries import QueueEntry, QueueState
+from policysched.scheduler.scheduler import Scheduler
+
+CREDIT_S, DEBT_MAX_S = 0.1, 1.0
+_LONG_SHARE = 0.2
+_SHARE = SchedulerLimits().vain_attempts_share
+
+
+def draw_decision_costs(random: Random) -> bool:
+    """Whether decisions of a seed take time: in a third of the seeds."""
+    return random.random() < 1 / 3
+
+
+class TimeAccounts:
+    """Of one scheduler. Tells it that each call of `decide` took as long as `random` draws."""
+
+    def __init__(self, scheduler: Scheduler, random: Random | None, now_ns: Callable[[], int]) -> None:
+        self._scheduler, self._random, self._now_ns = scheduler, random, now_ns
+        self._debts: dict[str, tuple[float, float]] = {}
+        self._charged: dict[QueueEntry, float] = {}
+        self._account_time = scheduler.account_time
+        scheduler.account_time = self._account  # type: ignore[method-assign]
+        self.overdrawn_count = 0
+
+    def is_overdrawn(self, namespace: str) -> bool:
+        return self._debt_s(namespace) > CREDIT_S + 1e-6
+
+    def _account(self, elapsed_ns: int) -> None:
+        if self._random is None:
+            self._account_time(elapsed_ns)
+            return
+        is_long = self._random.random() < _LONG_SHARE
+        cost_s = self._random.choice((0.05, 0.2, 0.4)) if is_long else 0.0002
+        run = self._scheduler._attempts._last_run
+        attempts_before = None if run is None else run.attempts_before
+        self._account_time(round(cost_s * 1e9))
+        if run is None or attempts_before is None:
+            return
+        entry = run.entry
+        spent_s = self._charged.pop(entry, 0.0) + cost_s
+        if entry.state is QueueState.ATTEMPTING:
+            self._charged[entry] = spent_s
+        elif entry.state is QueueState.UNSCHEDULABLE and entry.attempts > attempts_before:
+            self._charge(entry.namespace, spent_s)
+
+    def _charge(self, namespace: str, spent_s: float) -> None:
+        debt_s = min(self._debt_s(namespace) + spent_s, CREDIT_S + DEBT_MAX_S)
+        self._debts[namespace] = debt_s, self._now_s()
+        self.overdrawn_count += self.is_overdrawn(namespace)
+
+    def _debt_s(self, namespace: str) -> float:
+        debt_s, since_s = self._debts.get(namespace, (0.0, 0.0))
+        return max(0.0, debt_s - _SHARE * (self._now_s() - since_s))
+
+    def _now_s(self) -> float:
+        return self._now_ns() / 1e9
