@@ -11,7 +11,7 @@ SLOW_TIERS := bench conformance contract controlplane e2e helm page prometheus s
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check static lint types layers unit bench bench-beside chaos live simulate soak lock sbom docs release-check fmt clean soak-hostile
+.PHONY: help setup demo test check static lint types layers unit bench bench-beside chaos live simulate soak lock sbom docs release-check image fmt clean soak-hostile
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -79,8 +79,9 @@ $(RELEASE_VENV)/.ready: pyproject.toml
 	$(RELEASE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
 	@touch $@
 
-lock: $(RELEASE_VENV)/.ready  ## pin the dependencies of the image, with hashes, in requirements.lock
+lock: $(RELEASE_VENV)/.ready  ## pin the dependencies of the image, with hashes, in requirements.lock and debian.lock
 	$(RELEASE_VENV)/bin/uv pip compile pyproject.toml --extra run --universal --generate-hashes --no-header --quiet --output-file requirements.lock
+	$(RELEASE_VENV)/bin/python -m deploy.image --lock
 
 sbom: $(RELEASE_VENV)/.ready  ## write dist/sbom.json: what the image installs, as CycloneDX
 	@mkdir -p dist
@@ -100,6 +101,9 @@ docs: $(DOCS_VENV)/.ready  ## build the documentation into site/; a broken link 
 
 release-check: $(RELEASE_VENV)/.ready  ## build wheel and source distribution, and try the wheel in a bare environment
 	$(RELEASE_VENV)/bin/python -m tests.release $(TAG)
+
+image: $(RELEASE_VENV)/.ready  ## build the image for amd64 and arm64 in dist/ (Debian or Ubuntu, no daemon, no root)
+	$(RELEASE_VENV)/bin/python -m deploy.image
 
 fmt: setup  ## format the Python code
 	$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .

@@ -66,5 +66,5 @@ def test_workflows_have_no_permission_but_those_that_a_job_names() -> None:
 def test_dependabot_looks_after_everything_that_is_pinned() -> None:
     updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
 
-    assert {update["package-ecosystem"] for update in updates} == {"pip", "github-actions", "docker", "gomod"}
+    assert {update["package-ecosystem"] for update in updates} == {"pip", "github-actions", "gomod"}
     assert all((ROOT / update["directory"].lstrip("/")).is_dir() for update in updates)
