@@ -99,8 +99,9 @@ $(DOCS_VENV)/.ready: pyproject.toml
 docs: $(DOCS_VENV)/.ready  ## build the documentation into site/; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet
 
-release-check: $(RELEASE_VENV)/.ready  ## build wheel and source distribution, and try the wheel in a bare environment
-	$(RELEASE_VENV)/bin/python -m tests.release $(TAG)
+# PYTHONS="3.11 3.13" tries the wheel with each.
+release-check: $(RELEASE_VENV)/.ready  ## build everything that a release publishes, and try it
+	$(RELEASE_VENV)/bin/python -m tests.release $(TAG) $(addprefix --python=,$(PYTHONS))
 
 image: $(RELEASE_VENV)/.ready  ## build the image for amd64 and arm64 in dist/ (Debian or Ubuntu, no daemon, no root)
 	$(RELEASE_VENV)/bin/python -m deploy.image
