@@ -24,6 +24,9 @@ FOREIGN_FOLDERS = frozenset(
 """Folders of tools, whose files are not the user's own. They are skipped below a folder, but read if they are named."""
 
 
+MEMORY_FOLDER = "/dev/shm"
+
+
 class UnreadableFile(Exception):
     """A file cannot be read; the message is a short reason."""
 
@@ -37,6 +40,12 @@ def is_folder(path: str | Path) -> bool:
 
 def is_file(path: str | Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113
+
+
+def memory_folder() -> str | None:
+    """The machine's folder in memory, or None for Python's temporary folder. Libraries that read keys from files alone get
+    them here: in a pod it is writable even where the root file system is not."""
+    return MEMORY_FOLDER if os.access(MEMORY_FOLDER, os.W_OK | os.X_OK) else None
 
 
 def files_below(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:

@@ -22,6 +22,7 @@ from urllib.parse import urlencode, urlsplit
 import orjson
 
 from policysched import __version__
+from policysched.files import memory_folder
 from policysched.http_errors import describe_http_error
 
 PORT_NAMES = ("https", "http")
@@ -129,6 +130,7 @@ def _api_client(target: LiveTarget) -> Iterator[tuple[Any, Any, _Credentials]]:
             context=target.context,
             client_configuration=configured,
             persist_config=False,
+            temp_file_path=memory_folder(),
         )
     except (config.ConfigException, OSError) as error:
         raise LiveFailed(f"kubeconfig: {' '.join(str(error).split())}") from None

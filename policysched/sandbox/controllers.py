@@ -15,6 +15,7 @@ from policysched.sandbox.apiserver.errors import StatusError
 from policysched.sandbox.apiserver.registry import FOREGROUND, ORPHAN
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.apiserver.store import StoreChange
+from policysched.sandbox.daemon_sets import DaemonSetController
 from policysched.sandbox.local_client import LocalClient
 from policysched.sandbox.resource_claim_controller import DEVICE_CLAIMS, ResourceClaimController
 from policysched.sandbox.volume_controller import CLAIMS, VOLUMES, VolumeController, released_volume
@@ -77,6 +78,7 @@ class Controllers:
         self._handlers: dict[str, Callable[[Json], None]] = {
             "deployments": DeploymentController(self._local, self._owned_objects).reconcile,
             "replicasets": replica_sets.reconcile,
+            "daemonsets": DaemonSetController(self._local, self._owned_objects).reconcile,
             "jobs": JobController(self._local, self._owned_objects, self._enqueue_after).reconcile,
             "namespaces": self._reconcile_namespace,
             **self._volumes.handlers,
@@ -135,6 +137,9 @@ class Controllers:
                 self._ownership.remove(change.previous.obj)
             self._ownership.upsert(plural, obj)
         self._enqueue_related(plural, obj)
+        if plural == "nodes" and _may_change_daemon_sets(change):
+            for daemon_set in self._local.list("daemonsets"):
+                self._enqueue_related("daemonsets", daemon_set)
 
     def _enqueue_related(self, plural: str, obj: Json) -> None:
         """Enqueue the object, its owners, and its namespace if that is being deleted."""
@@ -252,3 +257,10 @@ class Controllers:
             self._local.update(
                 "namespaces", obj, lambda _: {**obj, "spec": {"finalizers": []}}, subresource="finalize"
             )
+
+
+def _may_change_daemon_sets(change: StoreChange) -> bool:
+    if change.type != "MODIFIED" or change.previous is None:
+        return True
+    before, after = (entry.obj["metadata"].get("labels") for entry in (change.previous, change.entry))
+    return bool(before != after)

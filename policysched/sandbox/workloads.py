@@ -60,7 +60,7 @@ def _deletion_rank(pod: Json) -> tuple[bool, bool, float]:
     return (bool(pod["spec"].get("nodeName")), is_ready(pod), -int(pod["metadata"]["resourceVersion"]))
 
 
-def _pod_from_template(template: Json, owner: Json) -> Json:
+def pod_from_template(template: Json, owner: Json) -> Json:
     metadata = template.get("metadata") or {}
     return {
         "metadata": {
@@ -122,7 +122,7 @@ class ReplicaSetController:
         for _ in range(count):
             try:
                 self._local.create(
-                    "pods", obj["metadata"]["namespace"], _pod_from_template(obj["spec"]["template"], owner)
+                    "pods", obj["metadata"]["namespace"], pod_from_template(obj["spec"]["template"], owner)
                 )
             except StatusError as error:
                 return error.message
@@ -360,7 +360,7 @@ class JobController:
         free = [str(at) for at in range(completions or 0) if str(at) not in taken]
         owner = owner_reference("Job", "batch/v1", obj)
         for at in range(max(0, missing)):
-            pod = _pod_from_template(spec["template"], owner)
+            pod = pod_from_template(spec["template"], owner)
             if spec["completionMode"] == "Indexed":
                 name = obj["metadata"]["name"]
                 pod["metadata"]["generateName"] = f"{name}-{free[at]}-"

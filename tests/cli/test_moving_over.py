@@ -13,8 +13,8 @@ import yaml
 from policysched.lint.linter import lint
 from policysched.policy_files.sources import load_policy_sources
 from policysched.text import Severity
-from tests.cli.test_kubectl import PATIENCE_S, Kubectl
-from tests.cli.test_kubectl import cluster as cluster
+from tests.cli.sandbox_kubectl import PATIENCE_S, Kubectl
+from tests.cli.sandbox_kubectl import cluster as cluster
 from tests.house.docs import ROOT
 
 PAGES = sorted(path for path in (ROOT / "docs" / "seeds").glob("*.md") if path.stem != "README")

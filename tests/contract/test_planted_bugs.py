@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from policysched.sandbox.apiserver import patches
+from policysched.sandbox.apiserver import apply, patches
+from policysched.sandbox.apiserver.apply import Apply
 from policysched.sandbox.apiserver.registry import ResourceRegistry
 from policysched.sandbox.apiserver.store import StoredCollection
 from policysched.sandbox.apiserver.watch import WatchSubscription
-from tests.contract import test_binding, test_deletion, test_lists, test_watches, test_writes
+from tests.contract import test_apply, test_binding, test_deletion, test_lists, test_watches, test_writes
 from tests.contract.transports import Api
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -83,9 +84,29 @@ def delete_bound_pods_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ResourceRegistry, "_grace_s", planted)
 
 
+def let_every_manager_overwrite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Apply, "_check_conflicts", lambda *_: None)
+
+
+def forget_what_was_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apply, "_remove", lambda *_: None)
+
+
 @pytest.mark.parametrize(
     ("plant", "contract_test", "raised", "message"),
     [
+        (
+            let_every_manager_overwrite,
+            test_apply.test_another_managers_value_is_a_conflict_and_changes_nothing,
+            AssertionError,
+            "200",
+        ),
+        (
+            forget_what_was_applied,
+            test_apply.test_an_apply_removes_what_its_manager_alone_had_applied,
+            AssertionError,
+            "front",
+        ),
         (
             bind_bound_pods,
             test_binding.test_a_second_bind_answers_409_and_nothing_changes,

@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tests.controlplane.certificates import KeyPair
 from tests.controlplane.waiting import PATIENCE_S, wait_for
@@ -36,8 +36,19 @@ def kubectl(
     return done.stdout
 
 
+class Process(Protocol):
+    """The part of `subprocess.Popen` that is used."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def send_signal(self, number: int, /) -> None: ...
+    def kill(self) -> None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
 class Running:
-    """A process of policysched, changed by `plant` before it starts. It is asked over plain HTTP (`--insecure-http`), or over HTTPS with the certificate of a
+    """A process of policysched, changed by `plant` before it starts, or one that somebody else has started. It is asked over plain HTTP (`--insecure-http`), or over HTTPS with the certificate of a
     `client`; its own certificate is self-signed."""
 
     def __init__(
@@ -47,6 +58,7 @@ class Running:
         port: int,
         client: KeyPair | None = None,
         plant: Callable[[], None] = no_change,
+        process: Process | None = None,
     ) -> None:
         self.port = port
         self._log = log
@@ -54,7 +66,7 @@ class Running:
         if client is not None:
             self._tls = ssl._create_unverified_context()
             self._tls.load_cert_chain(client.certificate, client.key)
-        self.process = PreloadedProcess(arguments, log, plant)
+        self.process: Process = process or PreloadedProcess(arguments, log, plant)
 
     def log(self) -> str:
         return self._log.read_text()

@@ -1,17 +1,20 @@
-"""The container image, checked without building it: its inputs exist and its user can run the program."""
+"""The container image, checked without building it: its packages are pinned, and the manifests fit it."""
 
 import os
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from deploy.image import debian, oci
+from deploy.image.layers import PLATFORMS
+from policysched import __version__
+
+Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
-DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
 WITHOUT_A_HOME = """\
 import os, pwd, sys
@@ -27,44 +30,56 @@ main()
 """
 
 
-def copied() -> list[str]:
-    lines = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
-    return [name for line in lines for name in line.split()]
+def deployments() -> list[tuple[str, Json]]:
+    """The pod templates that run the image, with their files."""
+    found = []
+    for path in sorted((ROOT / "deploy").rglob("deployment.yaml")):
+        for document in yaml.safe_load_all(re.sub(r"^\{\{.*$", "", path.read_text(), flags=re.MULTILINE)):
+            spec = document["spec"]["template"]["spec"]
+            if any(container["image"].startswith("policysched") for container in spec["containers"]):
+                found.append((path.relative_to(ROOT).as_posix(), spec))
+    return found
 
 
-def test_files_copied_into_the_image_exist_and_are_not_ignored() -> None:
-    let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().split() if line.startswith("!")}
+def test_the_manifests_have_the_images_user_and_need_no_writable_folder() -> None:
+    user, home = oci.USER, "/"
+    found = deployments()
 
-    assert copied()
-    assert [name for name in copied() if not (ROOT / name).exists()] == []
-    assert set(copied()) == let_through
-
-
-def test_all_build_inputs_of_the_package_are_copied() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
-
-    needed = {
-        "pyproject.toml",
-        "requirements.lock",
-        project["project"]["readme"],
-        *project["project"]["license-files"],
-        *wheel["packages"],
-        *wheel["force-include"],
+    assert {name for name, _ in found} >= {
+        "deploy/deployment.yaml",
+        "deploy/extender/deployment.yaml",
+        "deploy/chart/manifests/deployment.yaml",
     }
+    for name, spec in found:
+        context = spec["securityContext"]
+        assert (context["runAsUser"], context["runAsGroup"], context["runAsNonRoot"]) == (user, user, True), (
+            name
+        )
+        assert not [volume for volume in spec["volumes"] if "emptyDir" in volume], name
+        for container in spec["containers"]:
+            assert container["securityContext"]["readOnlyRootFilesystem"], name
+            assert "command" not in container, f"{name}: the entry point is the image's"
+    assert config()["User"] == f"{user}:{user}"
+    assert f"HOME={home}" in config()["Env"]
 
-    assert needed == set(copied())
+
+def config() -> Json:
+    made: Json = oci.config_of(oci.Image(PLATFORMS["amd64"], ()), {}, 0)["config"]
+    return made
 
 
-def test_the_user_of_the_image_is_that_of_the_manifests_and_has_a_home() -> None:
-    manifest: Any = yaml.safe_load((ROOT / "deploy" / "deployment.yaml").read_text())
-    context = manifest["spec"]["template"]["spec"]["securityContext"]
+def test_the_kustomization_sets_an_image_of_this_version() -> None:
+    (image,) = yaml.safe_load((ROOT / "deploy" / "kustomization.yaml").read_text())["images"]
 
-    user = re.search(r"^USER (\d+):(\d+)$", DOCKERFILE, re.MULTILINE)
+    assert image["newTag"] == __version__
 
-    assert user is not None
-    assert (int(user[1]), int(user[2])) == (context["runAsUser"], context["runAsGroup"])
-    assert re.search(r"^ENV .*\bHOME=/", DOCKERFILE, re.MULTILINE)
+
+def test_every_package_of_the_image_is_pinned_by_its_hash_for_every_processor() -> None:
+    for platform in PLATFORMS.values():
+        locked = debian.locked_packages(platform)
+
+        assert {package.file.split("_")[0] for package in locked} == set(debian.PACKAGES)
+        assert all(re.fullmatch(r"SHA256:[0-9a-f]{64}", package.hash) for package in locked)
 
 
 def test_a_user_without_a_passwd_entry_can_run_it() -> None:

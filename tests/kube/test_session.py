@@ -1,10 +1,13 @@
 """The real road: credentials, TLS, compression and time-outs, against small servers on the loopback interface."""
 
 import asyncio
+import base64
 import gzip
 import json
 import stat
+import tempfile
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from aiohttp import web
 
 from policysched.kube.client.session import BadKubeconfig, ConnectionSettings, HttpTransport, connect
 from policysched.kube.client.transport import ApiRequest, RequestNotSent, TransportError
+from policysched.serve.tls import make_self_signed_pem
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -312,3 +316,17 @@ def test_a_request_that_may_be_written_is_checked_right_before_its_write(tmp_pat
     with_server(handler, tmp_path, scenario)
     assert received == [b"POST", b"PUT", b"PATCH", b"DELETE"]
     assert checks == [0, 1, 2, 3]
+
+
+def test_certificates_in_a_kubeconfig_need_no_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pem = make_self_signed_pem("localhost", datetime.now(UTC))
+    data = base64.b64encode(pem).decode()
+    user = {"client-certificate-data": data, "client-key-data": data}
+    path = kubeconfig(tmp_path, "https://127.0.0.1:1", user, **{"certificate-authority-data": data})
+    monkeypatch.setattr(tempfile, "tempdir", "/no/such/folder")
+
+    opened = asyncio.run(connect(ConnectionSettings(path)))
+
+    assert opened.host == "https://127.0.0.1:1"

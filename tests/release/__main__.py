@@ -5,13 +5,17 @@
     build       the wheel and the source distribution build, the wheel also from the source distribution
     install     a bare environment takes the pinned dependencies with their hashes, and the wheel
     run         in it, `policysched version`, `lint` of the shipped policies, and `demo` succeed
+    image       it is assembled for every processor, within its size and without files of another processor
+    chart       `helm lint` and `helm package` succeed, and the chart has the version
+    docs        the site builds; a broken link is an error
 
-Each step prints its name and time; the first that fails ends with its output and exit code 1. The image and the chart are
-not checked here.
+`install` and `run` are repeated for each `--python`. Each step prints its name and time; the first that fails ends with its
+output and exit code 1. What is to be published is left in dist/.
 """
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,11 +24,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import yaml
+
+from deploy.image.__main__ import build, epoch_s, labels
+from deploy.image.layers import PLATFORMS, ImageError
+from deploy.image.oci import write_archive
+from deploy.image.site_packages import uv
 from policysched import __version__
+from tests.go_program import BuildFailed
+from tests.helm.program import CHART, helm_binary
+from tests.release.image import image_problems
 from tests.release.versions import lock_problems, version_problems
 
 ROOT = Path(__file__).parents[2]
 COMMAND_TIMEOUT_S = 600.0
+STEP_WIDTH = 10
 
 
 class CheckFailed(Exception):
@@ -34,7 +48,15 @@ class CheckFailed(Exception):
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.release")
     parser.add_argument("tag", nargs="?", help="the tag to publish, such as v0.1.0")
-    tag = parser.parse_args(arguments).tag
+    parser.add_argument(
+        "--python",
+        action="append",
+        metavar="PYTHON",
+        help="install and try the wheel with this interpreter, such as 3.13 or a path (default: the one that runs this)",
+    )
+    given = parser.parse_args(arguments)
+    tag = given.tag
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
     try:
         with step("versions"):
             report(version_problems(__version__, (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), tag))
@@ -47,43 +69,91 @@ def main(arguments: Sequence[str]) -> int:
             )
         with step("build"):
             run(sys.executable, "-m", "build", "--outdir", str(ROOT / "dist"), str(ROOT))
-        with tempfile.TemporaryDirectory() as folder:
-            python = Path(folder) / "venv" / "bin" / "python"
-            with step("install"):
-                install(python)
-            with step("run"):
-                for arguments in (("version",), ("lint", "--quiet", str(ROOT / "policies")), ("demo",)):
-                    run(str(python.with_name("policysched")), *arguments, cwd=folder)
+        for version in given.python or [sys.executable]:
+            try_wheel(version)
+        with step("image") as note:
+            note(check_image())
+        with step("chart"):
+            check_chart()
+        with step("docs"):
+            run("make", "docs", cwd=str(ROOT))
     except CheckFailed as error:
         print(f"failed: {error}", file=sys.stderr)
         return 1
-    print("ready to publish:", *(path.name for path in artifacts()))
+    print("ready to publish:", *(path.name for path in sorted((ROOT / "dist").iterdir())))
     return 0
 
 
-def artifacts() -> list[Path]:
-    """The wheel and the source distribution of this version."""
-    return [*(ROOT / "dist").glob(f"*-{__version__}-*.whl"), *(ROOT / "dist").glob(f"*-{__version__}.tar.gz")]
+def try_wheel(interpreter: str) -> None:
+    """In a new environment of this interpreter, with the pinned dependencies."""
+    with tempfile.TemporaryDirectory() as folder:
+        python = Path(folder) / "venv" / "bin" / "python"
+        with step("install") as note:
+            install(interpreter, python)
+            note(run(str(python), "--version").strip())
+        with step("run"):
+            for arguments in (("version",), ("lint", "--quiet", str(ROOT / "policies")), ("demo",)):
+                run(str(python.with_name("policysched")), *arguments, cwd=folder)
 
 
-def install(python: Path) -> None:
-    wheel = next((path for path in artifacts() if path.suffix == ".whl"), None)
-    if wheel is None:
+def wheel() -> Path:
+    found = next((ROOT / "dist").glob(f"*-{__version__}-*.whl"), None)
+    if found is None:
         raise CheckFailed(f"the build left no wheel of {__version__} in dist/")
-    run(sys.executable, "-m", "venv", str(python.parents[1]))
-    pip = (str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    return found
+
+
+def install(interpreter: str, python: Path) -> None:
+    run(uv(), "venv", "--quiet", "--python", interpreter, str(python.parents[1]))
+    pip = (uv(), "pip", "install", "--quiet", "--python", str(python))
     run(*pip, "--require-hashes", "-r", str(ROOT / "requirements.lock"))
-    run(*pip, "--no-deps", str(wheel))
+    run(*pip, "--no-deps", str(wheel()))
 
 
-def run(*command: str, cwd: str | None = None) -> None:
-    """Raises `CheckFailed` with the output. The checkout is not on the path of the command."""
+def check_image() -> str:
+    try:
+        images = build(list(PLATFORMS), wheel=wheel())
+        report(
+            [problem for image in images for problem in image_problems(image)],
+        )
+        write_archive(
+            ROOT / "dist" / f"policysched-{__version__}-image.tar",
+            images,
+            f"policysched:{__version__}",
+            labels(),
+            epoch_s(),
+        )
+    except ImageError as error:
+        raise CheckFailed(str(error)) from error
+    return ", ".join(f"{image.platform.name} {image.size / 1e6:.0f} MB" for image in images)
+
+
+def check_chart() -> None:
+    try:
+        helm = str(helm_binary())
+    except BuildFailed as error:
+        raise CheckFailed(str(error)) from error
+    described = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    report(
+        [
+            f"Chart.yaml has {name} {described[name]}, the package has version {__version__}"
+            for name in ("version", "appVersion")
+            if described[name] != __version__
+        ]
+    )
+    run(helm, "lint", "--strict", str(CHART))
+    run(helm, "package", "--destination", str(ROOT / "dist"), str(CHART))
+
+
+def run(*command: str, cwd: str | None = None) -> str:
+    """Its output. Raises `CheckFailed` with it. The checkout is not on the path of the command."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S
     )
     if done.returncode:
         raise CheckFailed(f"{' '.join(command)} exited with {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
 
 
 def report(problems: Sequence[str]) -> None:
@@ -92,11 +162,13 @@ def report(problems: Sequence[str]) -> None:
 
 
 @contextmanager
-def step(name: str, monotonic_s: Callable[[], float] = time.monotonic) -> Iterator[None]:
-    print(f"{name:<10}", end="", flush=True)
+def step(name: str, monotonic_s: Callable[[], float] = time.monotonic) -> Iterator[Callable[[str], None]]:
+    """The block may note what it found out."""
+    print(f"{name:<{STEP_WIDTH}}", end="", flush=True)
     began_s = monotonic_s()
-    yield
-    print(f"ok  {monotonic_s() - began_s:5.1f} s")
+    notes: list[str] = []
+    yield notes.append
+    print(f"ok  {monotonic_s() - began_s:5.1f} s", *notes, sep="  ", flush=True)
 
 
 if __name__ == "__main__":

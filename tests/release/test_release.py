@@ -1,12 +1,17 @@
 """The release check detects what it is for, and the workflows pin what they run."""
 
+import io
 import re
+import tarfile
 from pathlib import Path
 
 import pytest
 import yaml
 
+from deploy.image.layers import PLATFORMS, Layer
+from deploy.image.oci import Image
 from policysched import __version__
+from tests.release.image import image_problems
 from tests.release.versions import lock_problems, version_problems
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +61,14 @@ def test_every_action_is_pinned_by_its_commit_with_the_version_beside_it() -> No
     assert [line for line in used if not re.search(r"@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line)] == []
 
 
+def test_what_the_workflows_install_by_themselves_is_signed_or_locked() -> None:
+    """Scorecard's `Pinned-Dependencies`: pip and images only by hash; apt verifies the distribution's signatures."""
+    for path in WORKFLOWS:
+        text = path.read_text()
+        assert not re.search(r"pip install|curl|wget|docker://[^\"$]*:", text), path.name
+        assert "pull_request_target" not in text, path.name
+
+
 def test_workflows_have_no_permission_but_those_that_a_job_names() -> None:
     for path in WORKFLOWS:
         workflow = yaml.safe_load(path.read_text())
@@ -66,5 +79,37 @@ def test_workflows_have_no_permission_but_those_that_a_job_names() -> None:
 def test_dependabot_looks_after_everything_that_is_pinned() -> None:
     updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
 
-    assert {update["package-ecosystem"] for update in updates} == {"pip", "github-actions", "docker", "gomod"}
+    assert {update["package-ecosystem"] for update in updates} == {"pip", "github-actions", "gomod"}
     assert all((ROOT / update["directory"].lstrip("/")).is_dir() for update in updates)
+
+
+def assembled(folder: Path, name: str, machine: int, *, mode: int = 0o755, size: int = 1000) -> Image:
+    """An image of one layer with one program."""
+    content = b"\x7fELF" + bytes(14) + machine.to_bytes(2, "little")
+    path = folder / "layer.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        program = tarfile.TarInfo("usr/bin/python3.13")
+        program.size, program.mode = len(content), mode
+        tar.addfile(program, io.BytesIO(content))
+    return Image(PLATFORMS[name], (Layer(path, "all", "sha256:", "sha256:", size),))
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({}, None),
+        ({"machine": 62}, "another processor"),
+        ({"mode": 0o4755}, "has mode 4755"),
+        ({"mode": 0o775}, "has mode 775"),
+        ({"size": 120_000_000}, "120 MB"),
+    ],
+)
+def test_an_image_that_a_node_could_not_run_or_should_not_pull_is_detected(
+    tmp_path: Path, changes: dict[str, int], problem: str | None
+) -> None:
+    image = assembled(tmp_path, "arm64", **{"machine": 183, **changes})
+
+    problems = image_problems(image)
+
+    assert len(problems) == (problem is not None)
+    assert problem is None or problem in problems[0]

@@ -22,7 +22,7 @@ import yaml
 from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
-from policysched.files import UnreadableFile, is_file, read_text
+from policysched.files import UnreadableFile, is_file, memory_folder, read_text
 from policysched.http_errors import describe_http_error
 from policysched.kube.client.transport import (
     ApiRequest,
@@ -269,7 +269,11 @@ async def _load_kubeconfig(where: ConnectionSettings) -> tuple[_ClientConfigurat
     try:
         _require_yaml_map(files)
         loader = await config.load_kube_config(
-            config_file=files, context=where.context, client_configuration=configured, persist_config=False
+            config_file=files,
+            context=where.context,
+            client_configuration=configured,
+            persist_config=False,
+            temp_file_path=memory_folder(),
         )
         user = getattr(loader, "_user", None)
         if user is not None and "exec" in user and not (configured.api_key or configured.cert_file):

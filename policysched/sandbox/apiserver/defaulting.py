@@ -5,6 +5,7 @@ of the API types (`SetDefaults_*`) and of the strategies' `PrepareForCreate`, as
 them.
 """
 
+import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -176,6 +177,18 @@ def stateful_set(obj: Json) -> None:
     _template(spec)
 
 
+def daemon_set(obj: Json) -> None:
+    spec = obj.setdefault("spec", {})
+    if not isinstance(spec, dict):
+        return
+    spec.setdefault("revisionHistoryLimit", 10)
+    strategy = spec.setdefault("updateStrategy", {})
+    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+        for name, value in (("maxSurge", 0), ("maxUnavailable", 1)):
+            strategy.setdefault("rollingUpdate", {}).setdefault(name, value)
+    _template(spec)
+
+
 def replication_controller(obj: Json) -> None:
     spec = obj.setdefault("spec", {})
     if not isinstance(spec, dict):
@@ -259,6 +272,15 @@ def storage_class(obj: Json) -> None:
     obj.setdefault("volumeBindingMode", "Immediate")
 
 
+def secret(obj: Json) -> None:
+    """`stringData` is write-only: its values go to `data`."""
+    texts = obj.pop("stringData", None) or {}
+    if texts:
+        encoded = {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
+        obj["data"] = {**(obj.get("data") or {}), **encoded}
+    obj.setdefault("type", "Opaque")
+
+
 def event(obj: Json) -> None:
     """Set missing times to null: kubectl sorts by them and shows nothing for a missing field."""
     for name in ("firstTimestamp", "lastTimestamp", "eventTime"):
@@ -276,6 +298,8 @@ DEFAULTS: dict[str, Callable[[Json], None]] = {
     "namespaces": namespace,
     "nodes": node,
     "priorityclasses": priority_class,
+    "daemonsets": daemon_set,
+    "secrets": secret,
     "services": service,
     "persistentvolumes": persistent_volume,
     "persistentvolumeclaims": persistent_volume_claim,

@@ -2,7 +2,7 @@
 
 Discovery is served in the legacy form (one document per group and version) and in the aggregated form.
 OpenAPI v3 lists for each kind that PATCH takes `fieldValidation` and `dryRun`, which makes kubectl
-leave validation to the server. There are no schemas, so `kubectl explain` fails with a message.
+leave validation to the server, and has the schemas for `kubectl explain`.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from typing import Any
 
 from policysched.sandbox.apiserver.errors import StatusError, not_served
 from policysched.sandbox.apiserver.kinds import SUBRESOURCE_KINDS, SUBRESOURCE_VERBS, VERBS, ResourceKind
+from policysched.sandbox.apiserver.schemas import schemas_of
 
 Json = dict[str, Any]
 
@@ -182,7 +183,11 @@ def openapi(kinds: Sequence[ResourceKind], path: str) -> Json:
         "openapi": "3.0.0",
         "info": {"title": "policysched sandbox", "version": VERSION["gitVersion"]},
         "paths": paths,
-        "components": {"schemas": {}},
+        "components": {
+            "schemas": schemas_of(
+                tuple(kind for kind in kinds if (kind.group, kind.version) == group_version)
+            )
+        },
     }
 
 

@@ -50,6 +50,7 @@ _SPECS = {
     "pods": _POD_SPEC,
     "nodes": {"taints": OBJECTS},
     "deployments": _SELECTED,
+    "daemonsets": {"selector": OBJECT, "selector.matchLabels": TEXTS, **_TEMPLATE},
     "replicasets": _SELECTED,
     "statefulsets": _SELECTED,
     "replicationcontrollers": {"replicas": NUMBER, "selector": TEXTS, **_TEMPLATE},
@@ -58,6 +59,7 @@ _SPECS = {
 }
 _SHAPES = {
     "configmaps": {"data": TEXTS, "binaryData": TEXTS},
+    "secrets": {"data": TEXTS, "stringData": TEXTS},
     **{plural: {f"spec.{path}": what for path, what in spec.items()} for plural, spec in _SPECS.items()},
 }
 

@@ -93,6 +93,11 @@ KINDS: tuple[ResourceKind, ...] = (
         returned_when_deleted=True,
     ),
     ResourceKind("configmaps", "ConfigMap", short_names=("cm",)),
+    # Stored as plain as everything in the sandbox.
+    ResourceKind("secrets", "Secret", selectable_fields=("type",)),
+    # Stored but not enforced.
+    ResourceKind("resourcequotas", "ResourceQuota", short_names=("quota",), subresources=("status",)),
+    ResourceKind("limitranges", "LimitRange", short_names=("limits",)),
     ResourceKind(
         "events", "Event", short_names=("ev",), selectable_fields=_EVENT_FIELDS, created_by_replace=True
     ),
@@ -149,6 +154,15 @@ KINDS: tuple[ResourceKind, ...] = (
         short_names=("sts",),
         categories=("all",),
         subresources=_SCALED,
+        has_generation=True,
+    ),
+    ResourceKind(
+        "daemonsets",
+        "DaemonSet",
+        "apps",
+        short_names=("ds",),
+        categories=("all",),
+        subresources=("status",),
         has_generation=True,
     ),
     ResourceKind(

@@ -16,6 +16,7 @@ from policysched.sandbox.apiserver.admission import (
     check_may_be_deleted,
     check_namespace,
 )
+from policysched.sandbox.apiserver.apply import Apply
 from policysched.sandbox.apiserver.decoding import check_shape
 from policysched.sandbox.apiserver.defaulting import DEFAULTS, FIRST_STATUS
 from policysched.sandbox.apiserver.errors import (
@@ -98,8 +99,16 @@ class ResourceRegistry:
             raise not_found(kind.group, kind.plural, name)
         return entry
 
-    def create(self, kind: ResourceKind, namespace: str, body: Any, *, dry_run: bool = False) -> StoredObject:
-        obj = self._decode(kind, namespace, body)
+    def create(
+        self,
+        kind: ResourceKind,
+        namespace: str,
+        body: Any,
+        *,
+        dry_run: bool = False,
+        is_decoded: bool = False,
+    ) -> StoredObject:
+        obj = body if is_decoded else self._decode(kind, namespace, body)
         metadata = obj["metadata"]
         if metadata.get("resourceVersion"):
             raise bad_request("resourceVersion should not be set on objects to be created")
@@ -176,6 +185,22 @@ class ResourceRegistry:
             # A whole object with another UID (PUT) is a failed precondition; a patch that writes one is a bad field.
             raise invalid(kind.group, kind.name, name, [bad_value("metadata.uid", uid, "field is immutable")])
         return self._update(kind, old, obj, subresource=subresource, dry_run=dry_run)
+
+    def apply(
+        self, kind: ResourceKind, namespace: str, name: str, apply: Apply, *, dry_run: bool = False
+    ) -> tuple[StoredObject, bool]:
+        """Server-side apply. Also returns whether the object was created."""
+        old = self.store.get(kind.stored_as, (namespace, name))
+        if old is None and apply.subresource:
+            raise not_found(kind.group, kind.plural, name)
+        start: Json = {"metadata": {"name": name}} if old is None else old.copy()
+        check_shape(kind, apply.config)
+        obj, managed_fields = apply.to(start)
+        obj = self._decode(kind, namespace, {**obj, **_type_of(apply.config)})
+        obj["metadata"]["managedFields"] = managed_fields
+        if old is None:
+            return self.create(kind, namespace, obj, dry_run=dry_run, is_decoded=True), True
+        return self._update(kind, old, obj, subresource=apply.subresource, dry_run=dry_run), False
 
     def delete(self, kind: ResourceKind, namespace: str, name: str, options: DeleteOptions) -> DeleteResult:
         entry = self.get(kind, namespace, name)
@@ -285,7 +310,11 @@ class ResourceRegistry:
                 metadata[key] = before["metadata"][key]
             else:
                 metadata.pop(key, None)
+        # Only an apply brings owners of fields; every other write leaves them as they are.
+        owners = metadata.get("managedFields", before["metadata"].get("managedFields"))
         obj = self._restrict_to_subresource(kind, before, obj, subresource)
+        if owners is not None:
+            obj["metadata"]["managedFields"] = owners
         if not subresource and kind.plural in DEFAULTS:
             DEFAULTS[kind.plural](obj)
             admit_update(kind, obj)
@@ -414,3 +443,7 @@ def with_condition(status: Json, condition: Json, now: str) -> Json:
             moved["lastTransitionTime"] = conditions[at].get("lastTransitionTime", now)
         conditions[at] = moved
     return {**status, "conditions": conditions}
+
+
+def _type_of(body: Json) -> Json:
+    return {key: body[key] for key in ("apiVersion", "kind") if key in body}

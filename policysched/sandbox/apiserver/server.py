@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from policysched.kube.client.transport import ApiResponse
+from policysched.sandbox.apiserver.apply import Apply
 from policysched.sandbox.apiserver.discovery import VERSION, discovery, openapi
 from policysched.sandbox.apiserver.errors import (
     StatusError,
@@ -33,10 +34,12 @@ from policysched.sandbox.apiserver.requests import (
     wanted_form,
     wants_aggregated_discovery,
 )
+from policysched.sandbox.apiserver.reviews import is_review, review
 from policysched.sandbox.apiserver.selectors import parse_filter
 from policysched.sandbox.apiserver.store import ObjectStore, StoredObject
 from policysched.sandbox.apiserver.subresources import apply_scale, evict, scale_of
 from policysched.sandbox.apiserver.tables import TableView, table
+from policysched.sandbox.apiserver.timestamps import timestamp
 from policysched.sandbox.apiserver.watch import EventView, JsonEventView, WatchSubscription
 
 Json = dict[str, Any]
@@ -123,6 +126,8 @@ class ApiServer:
     def handle(self, call: ServerRequest) -> ApiResponse | WatchSubscription:
         """Handle a request. Never raises for client errors."""
         try:
+            if is_review(call.path):
+                return self._review(call)
             if call.path.startswith(("/api/", "/apis/")) and call.path.count("/") >= (
                 3 if call.path[4] == "/" else 4
             ):
@@ -130,6 +135,11 @@ class ApiServer:
             return self._handle_other(call)
         except StatusError as refusal:
             return ApiResponse(refusal.code, refusal.body(), _JSON_HEADERS)
+
+    def _review(self, call: ServerRequest) -> ApiResponse:
+        if call.method != "POST":
+            raise method_not_allowed(f"the sandbox does not serve {call.method} {call.path}")
+        return _json(review(call.path, _require_object(read_body(call))), 201)
 
     def _handle_other(self, call: ServerRequest) -> ApiResponse:
         path = call.path.rstrip("/") or "/"
@@ -226,6 +236,11 @@ class ApiServer:
                 kind, namespace, name, body, subresource=subresource, dry_run=dry_run
             )
             return self._object_response(call, kind, entry, 201 if created else 200)
+        if call.content_type.startswith("application/apply-patch"):
+            entry, created = self.registry.apply(
+                kind, namespace, name, self._read_apply(call, target), dry_run=dry_run
+            )
+            return self._object_response(call, kind, entry, 201 if created else 200)
         patch = _patch_function(call)
         if kind.group == "events.k8s.io":
             entry = self.registry.patch(
@@ -236,6 +251,20 @@ class ApiServer:
                 kind, namespace, name, patch, subresource=subresource, dry_run=dry_run
             )
         return self._object_response(call, kind, entry)
+
+    def _read_apply(self, call: ServerRequest, target: RequestTarget) -> Apply:
+        manager = call.params.get("fieldManager")
+        if not manager:
+            raise bad_request("fieldManager is required for apply patch")
+        config = _require_object(read_body(call))
+        return Apply(
+            config,
+            manager,
+            force=call.params.get("force") == "true",
+            subresource=target.subresource,
+            api_version=target.kind.api_version,
+            time=timestamp(self.now()),
+        )
 
     def _delete(self, call: ServerRequest, target: RequestTarget) -> ApiResponse:
         kind = target.kind
@@ -377,16 +406,12 @@ def _to_stored_version(kind: ResourceKind, body: Any) -> Any:
 
 def _require_object(body: Any) -> Json:
     if not isinstance(body, dict):
-        raise bad_request("the options of a deletion are an object")
+        raise bad_request("the body is an object")
     return body
 
 
 def _patch_function(call: ServerRequest) -> Callable[[Json], Any]:
     media_type = call.content_type.partition(";")[0].strip()
-    if media_type.startswith("application/apply-patch"):
-        raise unsupported_media_type(
-            "the sandbox does not serve server-side apply; use client-side apply (kubectl apply without --server-side)"
-        )
     apply = _PATCHES.get(media_type)
     if apply is None:
         raise unsupported_media_type(

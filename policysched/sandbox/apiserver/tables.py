@@ -288,6 +288,22 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "namespaces": (_NAME, Column("Status", _at("status.phase")), _AGE),
     "configmaps": (_NAME, Column("Data", _data_count, "integer"), _AGE),
+    "secrets": (
+        _NAME,
+        Column("Type", _at("type")),
+        Column("Data", _data_count, "integer"),
+        _AGE,
+    ),
+    "daemonsets": (
+        _NAME,
+        Column("Desired", _at("status.desiredNumberScheduled", 0), "integer"),
+        Column("Current", _at("status.currentNumberScheduled", 0), "integer"),
+        Column("Ready", _at("status.numberReady", 0), "integer"),
+        Column("Up-to-date", _at("status.updatedNumberScheduled", 0), "integer"),
+        Column("Available", _at("status.numberAvailable", 0), "integer"),
+        _AGE,
+        *_TEMPLATE,
+    ),
     "serviceaccounts": (_NAME, _AGE),
     "events": (
         Column("Last Seen", _event_last_seen),

@@ -9,7 +9,7 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
-from policysched.sandbox.apiserver.errors import Cause, forbidden_field, invalid
+from policysched.sandbox.apiserver.errors import Cause, bad_value, forbidden_field, invalid
 from policysched.sandbox.apiserver.events import event_causes
 from policysched.sandbox.apiserver.kinds import ResourceKind
 from policysched.sandbox.apiserver.name_rules import changed_metadata_causes, metadata_causes
@@ -18,6 +18,7 @@ from policysched.sandbox.apiserver.workload_rules import (
     changed_job_causes,
     changed_stateful_set_causes,
     changed_workload_causes,
+    daemon_set_causes,
     job_causes,
     replication_controller_causes,
     workload_causes,
@@ -81,6 +82,20 @@ def _config_map(obj: Json) -> list[Cause]:
     return [("FieldValueTooLong", "", f"Too long: may not be more than {_CONFIG_MAP_BYTES_MAX} bytes")]
 
 
+def _secret(obj: Json) -> list[Cause]:
+    size = sum(len(base64.b64decode(value)) for value in (obj.get("data") or {}).values())
+    if size <= _CONFIG_MAP_BYTES_MAX:
+        return []
+    return [("FieldValueTooLong", "data", f"Too long: may not be more than {_CONFIG_MAP_BYTES_MAX} bytes")]
+
+
+def _changed_secret(old: Json, new: Json) -> list[Cause]:
+    causes = _changed_configmap(old, new)
+    if old.get("type") != new.get("type"):
+        causes.append(bad_value("type", new.get("type"), "field is immutable"))
+    return causes
+
+
 def _changed_priority_class(old: Json, new: Json) -> list[Cause]:
     return [
         forbidden_field(field, "may not be changed in an update.")
@@ -115,6 +130,8 @@ _RULES: dict[str, Callable[[Json], list[Cause]]] = {
     "replicationcontrollers": replication_controller_causes,
     "jobs": job_causes,
     "configmaps": _config_map,
+    "daemonsets": daemon_set_causes,
+    "secrets": _secret,
     "priorityclasses": _priority_class,
 }
 
@@ -125,5 +142,7 @@ _CHANGE_RULES: dict[str, Callable[[Json, Json], list[Cause]]] = {
     "statefulsets": changed_stateful_set_causes,
     "jobs": changed_job_causes,
     "configmaps": _changed_configmap,
+    "daemonsets": changed_workload_causes,
+    "secrets": _changed_secret,
     "priorityclasses": _changed_priority_class,
 }

@@ -11,7 +11,14 @@ Json = dict[str, Any]
 
 
 def workload_causes(obj: Json) -> list[Cause]:
-    spec = obj["spec"]
+    return _selector_causes(obj["spec"]) + _replicated(obj["spec"])
+
+
+def daemon_set_causes(obj: Json) -> list[Cause]:
+    return _selector_causes(obj["spec"]) + _template_causes(obj["spec"])
+
+
+def _selector_causes(spec: Json) -> list[Cause]:
     causes: list[Cause] = []
     selector = spec.get("selector")
     if not selector or not (selector.get("matchLabels") or selector.get("matchExpressions")):
@@ -21,7 +28,7 @@ def workload_causes(obj: Json) -> list[Cause]:
         causes.append(
             bad_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
         )
-    return causes + _replicated(spec)
+    return causes
 
 
 def replication_controller_causes(obj: Json) -> list[Cause]:
@@ -42,6 +49,11 @@ def _replicated(spec: Json) -> list[Cause]:
     replicas = spec.get("replicas")
     if not isinstance(replicas, int) or replicas < 0:
         causes.append(bad_value("spec.replicas", replicas, "must be greater than or equal to 0"))
+    return causes + _template_causes(spec)
+
+
+def _template_causes(spec: Json) -> list[Cause]:
+    causes: list[Cause] = []
     causes += label_causes("spec.template.labels", spec["template"]["metadata"].get("labels") or {})
     causes += pod_spec_causes("spec.template.spec", spec["template"]["spec"])
     if spec["template"]["spec"].get("restartPolicy") in ("OnFailure", "Never"):

@@ -14,12 +14,15 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,7 +38,16 @@ var roots = map[string]any{
 	"autoscaling/v1/Scale": autoscalingv1.Scale{}, "coordination.k8s.io/v1/Lease": coordinationv1.Lease{},
 	"policy/v1/PodDisruptionBudget": policyv1.PodDisruptionBudget{}, "policy/v1/Eviction": policyv1.Eviction{},
 	"scheduling.k8s.io/v1/PriorityClass": schedulingv1.PriorityClass{},
-	"storage.k8s.io/v1/StorageClass": storagev1.StorageClass{}, "storage.k8s.io/v1/CSINode": storagev1.CSINode{},
+	"storage.k8s.io/v1/StorageClass":     storagev1.StorageClass{}, "storage.k8s.io/v1/CSINode": storagev1.CSINode{},
+	"v1/Secret": corev1.Secret{}, "v1/ResourceQuota": corev1.ResourceQuota{}, "v1/LimitRange": corev1.LimitRange{},
+	"apps/v1/DaemonSet":                 appsv1.DaemonSet{},
+	"rbac.authorization.k8s.io/v1/Role": rbacv1.Role{}, "rbac.authorization.k8s.io/v1/RoleBinding": rbacv1.RoleBinding{},
+	"rbac.authorization.k8s.io/v1/ClusterRole":        rbacv1.ClusterRole{},
+	"rbac.authorization.k8s.io/v1/ClusterRoleBinding": rbacv1.ClusterRoleBinding{},
+	"authorization.k8s.io/v1/SelfSubjectAccessReview": authorizationv1.SelfSubjectAccessReview{},
+	"authorization.k8s.io/v1/SubjectAccessReview":     authorizationv1.SubjectAccessReview{},
+	"authorization.k8s.io/v1/SelfSubjectRulesReview":  authorizationv1.SelfSubjectRulesReview{},
+	"authentication.k8s.io/v1/SelfSubjectReview":      authenticationv1.SelfSubjectReview{},
 	"DeleteOptions": metav1.DeleteOptions{},
 }
 

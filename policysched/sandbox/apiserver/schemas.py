@@ -1,0 +1,87 @@
+"""OpenAPI schemas of the kinds, for `kubectl explain`: from the models of the Python client, which were generated from
+Kubernetes' own."""
+
+import re
+from functools import cache
+from typing import Any
+
+from policysched.sandbox.apiserver.kinds import ResourceKind
+
+Json = dict[str, Any]
+
+_SCALARS: dict[str, Json] = {
+    "str": {"type": "string"},
+    "int": {"type": "integer"},
+    "float": {"type": "number"},
+    "bool": {"type": "boolean"},
+    "bytes": {"type": "string", "format": "byte"},
+    "datetime": {"type": "string", "format": "date-time"},
+    "object": {"type": "object"},
+}
+
+
+@cache
+def schemas_of(kinds: tuple[ResourceKind, ...]) -> Json:
+    """Those of the kinds that the client has a model of, and of everything that they contain."""
+    from kubernetes.client import models  # its import takes a second, and only `kubectl explain` needs it
+
+    found: Json = {}
+    for kind in kinds:
+        model = _model_name(kind, models)
+        if model is not None:
+            _add(model, models, found)
+            types = [{"group": kind.group, "version": kind.version, "kind": kind.name}]
+            found[_schema_name(model)]["x-kubernetes-group-version-kind"] = types
+    return found
+
+
+def _model_name(kind: ResourceKind, models: Any) -> str | None:
+    if "." in kind.group and not kind.group.endswith(".k8s.io"):
+        return None  # a CRD's
+    version = kind.version[0].upper() + kind.version[1:]
+    group = kind.group.partition(".")[0].capitalize() or "Core"
+    names = (f"{version}{kind.name}", f"{group}{version}{kind.name}")
+    return next((name for name in names if hasattr(models, name)), None)
+
+
+def _schema_name(model: str) -> str:
+    """With a dot behind the version: `kubectl explain` shows the last part."""
+    return re.sub(r"^([A-Za-z]*?V\d+(?:alpha\d+|beta\d+)?)(?=[A-Z])", r"\1.", model)
+
+
+def _add(model_name: str, models: Any, found: Json) -> None:
+    name = _schema_name(model_name)
+    if name in found:
+        return
+    model = getattr(models, model_name)
+    properties: Json = {}
+    found[name] = {"type": "object", "description": _first_paragraph(model.__doc__), "properties": properties}
+    fields = getattr(model, "model_fields", {})
+    required = []
+    for field, type_name in model.openapi_types.items():
+        schema = _schema(type_name, models, found)
+        described = fields.get(field)
+        if described is not None:
+            schema = {**schema, "description": described.description or ""}
+            if described.is_required():
+                required.append(model.attribute_map[field])
+        properties[model.attribute_map[field]] = schema
+    if required:
+        found[name]["required"] = required
+
+
+def _first_paragraph(text: str | None) -> str:
+    return " ".join((text or "").strip().partition("\n\n")[0].split())
+
+
+def _schema(type_name: str, models: Any, found: Json) -> Json:
+    if type_name in _SCALARS:
+        return dict(_SCALARS[type_name])
+    match = re.fullmatch(r"[Ll]ist\[(.+)\]|[Dd]ict[\[(]str, ?(.+)[\])]", type_name)
+    if match is None:
+        _add(type_name, models, found)
+        return {"allOf": [{"$ref": f"#/components/schemas/{_schema_name(type_name)}"}]}
+    item, value = match.groups()
+    if item is not None:
+        return {"type": "array", "items": _schema(item, models, found)}
+    return {"type": "object", "additionalProperties": _schema(value, models, found)}

@@ -1,0 +1,222 @@
+"""The image's own files run as in a container: read-only, without a volume for temporary files, without root and capabilities,
+the scheduler as process 1.
+
+bubblewrap stands for the container runtime. What it does not show: the limits of memory and CPU, the seccomp profile, a network of
+its own, and arm64.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from deploy.image.__main__ import build
+from deploy.image.debian import USER
+from deploy.image.layers import ImageError, native, unpack
+from deploy.image.oci import Image, config_of
+from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.objects import ready_node
+from tests.controlplane.process import free_ports
+from tests.e2e.deployed import PLAIN, Deployed, manifests
+from tests.e2e.program import Running
+from tests.release.image import image_problems
+
+LEADING_WITHIN_S = 2.0
+REQUIREMENT = "image"
+PROGRAMS = ("apt-get", "dpkg-deb", "bwrap", "setpriv")
+
+
+@pytest.fixture(scope="module")
+def image() -> Image:
+    """The image of this checkout. The layers below the application are cached for the user."""
+    reason = cannot_run()
+    if reason is None:
+        try:
+            (made,) = build([native().name], locked=False)
+            return made
+        except ImageError as error:
+            reason = f"no image: {error}"
+    if REQUIREMENT in os.environ.get("POLICYSCHED_REQUIRE", "").split(","):
+        pytest.fail(f"POLICYSCHED_REQUIRE asks for it: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+def cannot_run() -> str | None:
+    """Why no image can be built and run here."""
+    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    if missing:
+        return f"not installed: {', '.join(missing)}"
+    done = subprocess.run(
+        [*as_user(), *ISOLATED, "--ro-bind", "/", "/", "true"], capture_output=True, text=True, timeout=60
+    )
+    if done.returncode:
+        return f"this machine does not let users make namespaces: {done.stderr.strip()}"
+    return None
+
+
+ISOLATED = (
+    *("bwrap", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
+    *("--die-with-parent", "--as-pid-1", "--cap-drop", "ALL", "--clearenv"),
+)
+
+
+def as_user() -> Sequence[str]:
+    if os.getuid() != 0:
+        return ()
+    return ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups")
+
+
+class Container:
+    """The unpacked image and a folder that is mounted into it, both readable by its user."""
+
+    def __init__(self, image: Image, folder: Path) -> None:
+        self._config = config_of(image, {}, 0)["config"]
+        self.root, self.mounted = folder / "root", folder / "mounted"
+        for path in (self.root, self.mounted):
+            path.mkdir()
+        for layer in image.layers:
+            unpack(layer, self.root)
+        folder.chmod(0o755)
+
+    def command(self, *arguments: str, program: str | None = None) -> list[str]:
+        environment = [word for text in self._config["Env"] for word in ("--setenv", *text.split("=", 1))]
+        return [
+            *as_user(),
+            *ISOLATED,
+            *("--ro-bind", str(self.root), "/", "--proc", "/proc", "--dev", "/dev"),
+            *("--ro-bind", str(self.mounted), "/run", *environment),
+            *((program,) if program else self._config["Entrypoint"]),
+            *arguments,
+        ]
+
+    def mount(self, name: str, content: str) -> str:
+        (self.mounted / name).write_text(content)
+        (self.mounted / name).chmod(0o644)
+        return f"/run/{name}"
+
+    def python(self, code: str) -> object:
+        command = self.command("-c", code, program="/opt/policysched/bin/python")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+class ContainerProcess:
+    """Process 1 of a container. bubblewrap itself is its parent and has its exit code; signals are for process 1."""
+
+    def __init__(self, container: Container, arguments: Sequence[str], log: IO[str]) -> None:
+        read, write = os.pipe()
+        command = container.command(*arguments)
+        command[command.index("bwrap") + 1 : 0] = ["--info-fd", str(write)]
+        self._parent = subprocess.Popen(command, stdout=log, stderr=log, pass_fds=(write,))
+        os.close(write)
+        with open(read) as file:  # noqa: PTH123
+            self.pid: int = json.loads(file.read())["child-pid"]
+
+    def poll(self) -> int | None:
+        return self._parent.poll()
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        return self._parent.wait(timeout)
+
+    def processor_s(self) -> tuple[float, float]:
+        """Seconds on a processor, and seconds for which a process of the container waited for one."""
+        namespace = Path(f"/proc/{self.pid}/ns/pid").readlink()
+        used_ns = waited_ns = 0
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if (process / "ns/pid").readlink() == namespace:
+                    used, waited, _ = (process / "schedstat").read_text().split()
+                    used_ns, waited_ns = used_ns + int(used), waited_ns + int(waited)
+            except (FileNotFoundError, PermissionError, ProcessLookupError):
+                continue  # it ended, or belongs to somebody else
+        return used_ns / 1e9, waited_ns / 1e9
+
+
+@pytest.fixture(scope="module")
+def container(image: Image) -> Iterator[Container]:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's folders are the user's alone
+        yield Container(image, Path(folder))
+
+
+def test_the_image_is_small_and_has_no_shell(image: Image, container: Container) -> None:
+    programs = {path.name for path in (container.root / "usr/bin").iterdir()}
+
+    assert image_problems(image) == []
+    assert not programs & {"sh", "dash", "bash", "apt", "dpkg", "perl"}
+
+
+def test_everything_that_the_program_may_need_is_in_it(container: Container) -> None:
+    found = container.python(
+        "import bz2, ctypes, json, lzma, os, sqlite3, ssl, uuid, zoneinfo\n"
+        "import aiohttp, cryptography, kubernetes, numpy, orjson, uvloop, yaml\n"
+        "zoneinfo.ZoneInfo('Asia/Shanghai')\n"
+        "try:\n"
+        "    open('/tmp/file', 'w')\n"
+        "    writable = True\n"
+        "except OSError:\n"
+        "    writable = False\n"
+        "status = dict(line.split(':', 1) for line in open('/proc/self/status'))\n"
+        "print(json.dumps({\n"
+        "    'user': os.getuid(), 'writable': writable, 'capabilities': int(status['CapEff'], 16),\n"
+        "    'authorities': ssl.create_default_context().cert_store_stats()['x509_ca'] > 100,\n"
+        "    'compiled': all(os.path.exists(module.__cached__) for module in (aiohttp, json, numpy)),\n"
+        "}))\n"
+    )
+
+    expected_user = USER if os.getuid() == 0 else os.getuid()
+    assert found == {
+        "user": expected_user,
+        "writable": False,
+        "capabilities": 0,
+        "authorities": True,
+        "compiled": True,
+    }
+
+
+def test_the_image_leads_within_two_seconds_and_binds_a_pod(
+    control_plane: ControlPlane, container: Container, tmp_path: Path
+) -> None:
+    deployed = Deployed(control_plane, tmp_path)
+    deployed.put_policies(test=PLAIN)
+    control_plane.add_node(ready_node("a"))
+    deployed.create("web")
+    shipped = next(m for m in manifests() if m["metadata"]["name"].startswith("settings"))
+    port = free_ports(1)[0]
+    arguments = [
+        *("run", "--config", container.mount("settings.yaml", shipped["data"]["settings.yaml"])),
+        *("--kubeconfig", container.mount("kubeconfig", deployed.kubeconfig.read_text())),
+        *("--http", f"127.0.0.1:{port}"),
+    ]
+
+    began_s = time.monotonic()
+    with (tmp_path / "log").open("w") as log:
+        process = ContainerProcess(container, arguments, log)
+    running = Running(arguments, tmp_path / "log", port, control_plane.admin, process=process)
+    try:
+        running.heard("leading")
+        took_s, (used_s, waited_s) = time.monotonic() - began_s, process.processor_s()
+        assert deployed.bound("web") == "a"
+        assert running.terminate() == 0, running.log()
+    finally:
+        running.kill()
+
+    print(
+        f"leading after {took_s:.2f} s, of these {used_s:.2f} s on a processor, {waited_s:.2f} s without a free one"
+    )
+    assert took_s - waited_s < LEADING_WITHIN_S, running.log()
