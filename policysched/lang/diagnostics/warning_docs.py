@@ -21,8 +21,9 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
     _warning_doc(
         "PS301",
         "always-true",
-        "a condition is always true, or a queue key is the same for every pod",
-        "It has no effect and can be removed, or it does not express what was meant.",
+        "a condition is always true, or a value is always the same",
+        'It has no effect and can be removed, or it does not express what was meant: of `x != "a" or x != "b"` '
+        "one is true for every `x`. Conditions on parameters are not reported.",
         bad="filter room when 1 < 2 require node.free.cpu > 100m",
         good="filter room require node.free.cpu > 100m",
     ),
@@ -30,7 +31,8 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS302",
         "never-true",
         "a condition is never true",
-        "The rule never applies, or rejects every node.",
+        "The rule never applies, or rejects every node. Conditions that exclude each other are found, such as "
+        "`x < 10 and x > 20`. Conditions on parameters are not reported.",
         bad="filter room when 2 < 1 require node.free.cpu > 100m",
         good="filter room require node.free.cpu > 100m",
     ),
@@ -105,6 +107,25 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         "probably meant. `unit` of an input is for the texts that it reads, not for its default.",
         bad='input load: ratio = node.annotations["load"] default 0% invalid default\nfilter cool require load < 85',
         good='input load: ratio = node.annotations["load"] default 0% invalid default\nfilter cool require load < 85%',
+    ),
+    _warning_doc(
+        "PS314",
+        "impossible-text",
+        "a value is compared with a text that it never has",
+        "Kubernetes limits what labels, names, taints and conditions can be: a label's value has letters, digits, `-`, "
+        "`_` and `.`, the controller of a Deployment's pods is a ReplicaSet, `node.taints` has keys alone. There are no "
+        "patterns. A letter may also be of another alphabet, such as a Cyrillic `о`.",
+        bad='filter own when pod.labels["team"] else "" == "ml-*" require node.ready',
+        good='filter own when starts_with(pod.labels["team"] else "", "ml-") require node.ready',
+    ),
+    _warning_doc(
+        "PS315",
+        "count-without-other",
+        "the condition of a count does not read the counted pod",
+        "In `count(... where CONDITION)` the counted pod is `other`, and `pod` is the pod to be placed. A condition on "
+        "`pod` alone counts all pods or none.",
+        bad='filter few require count(pods on node where pod.namespace == "ml") < 3',
+        good='filter few require count(pods on node where other.namespace == "ml") < 3',
     ),
     _warning_doc(
         "PS403",

@@ -19,6 +19,7 @@ import re
 from dataclasses import dataclass
 
 from policysched.lang.parse import scan_errors as errors
+from policysched.lang.parse.confusables import read_confusables
 from policysched.lang.parse.continuations import (
     can_begin_statement,
     is_complete_statement,
@@ -86,8 +87,8 @@ class _Scanner:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.text = source.text
-        self.result = ScanResult(source.text, [], [], [])
+        self.text, lookalikes = read_confusables(source)
+        self.result = ScanResult(self.text, [], [], lookalikes)
         self.statement: RawStatement | None = None
         self.layer: RawStatement | None = None
         self.open_braces: list[int] = []  # offsets of the open braces of the statement's parameters
