@@ -37,6 +37,23 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         good="filter room require node.free.cpu > 100m",
     ),
     _warning_doc(
+        "PS304",
+        "repeated-filter",
+        "a filter rejects no node that an earlier one does not reject",
+        "It has no effect: neither on which nodes are left nor on which rejection is counted. Filters that a layer "
+        "changes, and conditions on parameters or metrics, are not compared.",
+        bad="filter crowded require node.pods < 50\nfilter full require node.pods < 100",
+        good="filter full require node.pods < 100\nfilter crowded require node.pods < 50",
+    ),
+    _warning_doc(
+        "PS305",
+        "contradictory-filters",
+        "no node passes two filters",
+        "Every pod to which both apply stays pending.",
+        bad="filter busy require node.pods > 50\nfilter calm require node.pods < 20",
+        good="filter busy_or_calm require node.pods > 50 or node.pods < 20",
+    ),
+    _warning_doc(
         "PS306",
         "unused-declaration",
         "a declaration is unused",
@@ -128,6 +145,24 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         good='filter few require count(pods on node where other.namespace == "ml") < 3',
     ),
     _warning_doc(
+        "PS316",
+        "same-for-every-node",
+        "a score is the same for every node",
+        "It reads the pod, its namespace or the time, and so prefers no node. The order in which pods are tried is "
+        "`queue by`.",
+        bad="score urgent weight 1 higher pod.priority normalize range(0, 100)",
+        good="score roomy weight 1 higher node.free.cpu normalize range(0, 64)",
+    ),
+    _warning_doc(
+        "PS317",
+        "absent-label-passes",
+        "a `reject` with `!=` lets nodes pass that lack the label",
+        'A missing value rejects nothing, so that of `reject label != "a"` a node without the label passes as well as '
+        "one with `a`. Say what is meant.",
+        bad='filter lab reject node.labels["zone"] != "lab"',
+        good='filter lab require node.labels["zone"] else "" == "lab"',
+    ),
+    _warning_doc(
         "PS403",
         "stale-below-twice-every",
         "a metric is stale after one lost sample",
@@ -195,6 +230,42 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         "0.",
         bad="filter cards require node.free.gpu >= 1",
         good='filter cards require node.free["nvidia.com/gpu"] >= 1',
+    ),
+    _warning_doc(
+        "PS415",
+        "lowest-priority-first",
+        "the queue begins with the pods of lowest priority",
+        "Keys are ascending unless they say `desc`. Write `asc` if that is meant.",
+        bad="queue by pod.priority, pod.queued",
+        good="queue by pod.priority desc, pod.queued",
+    ),
+    _warning_doc(
+        "PS416",
+        "dominating-score",
+        "one point of a score outweighs all other scores together",
+        "The other scores decide only between nodes that are equal in this one. A score is a number from 0 to 100, times "
+        "its weight.",
+        bad="score few_pods weight 100000 lower node.pods normalize range(0, 100)",
+        good="score few_pods weight 10 lower node.pods normalize range(0, 100)",
+    ),
+    _warning_doc(
+        "PS417",
+        "victims-more-important",
+        "only pods that are at least as important are evicted",
+        "Pods of higher priority go for those of lower priority, which those evict again.",
+        bad="preemption { victims = victim.priority > pod.priority }",
+        good="preemption { victims = victim.priority < pod.priority }",
+    ),
+    _warning_doc(
+        "PS418",
+        "suspicious-query",
+        "the text of a query is not PromQL, or has another unit",
+        "Brackets and quotes are counted, functions such as `rate` need a range, and a series of bytes is not in bits. "
+        "Queries of a metric with a `source` of another name are not checked.",
+        bad=_METRIC_EXAMPLE.replace("STALE", "90s").replace("[2m]", "")
+        + "score net weight 1 lower net_rx normalize range(0Mbps, 1Gbps) missing neutral",
+        good=_METRIC_EXAMPLE.replace("STALE", "90s")
+        + "score net weight 1 lower net_rx normalize range(0Mbps, 1Gbps) missing neutral",
     ),
     _warning_doc(
         "PS501",
