@@ -52,7 +52,9 @@ def check_condition(scope: Scope, node: s.Expression, context: ExpressionContext
         f"expected a condition, found {describe_type(type_of(expr))}",
         expr.span,
         label=describe_type(type_of(expr)),
-        help="compare it with a value, for example `== 1`",
+        help='compare it with a value, for example `== "true"`'
+        if type_of(expr).kind is TypeKind.STRING
+        else "compare it with a value, for example `== 1`",
     )
     return None
 

@@ -93,7 +93,9 @@ def _node_join(scope: Scope, params: BlockParams) -> str | tuple[str, str] | Non
         f"invalid `join`: `{written}`",
         value.span,
         label="cannot join samples to nodes",
-        help='expected `node`, `instance`, or `{"series label" = "node label"}`',
+        help=f"write `{written.strip(chr(34))}` without quotes"
+        if written in ('"node"', '"instance"')
+        else 'expected `node`, `instance`, or `{"series label" = "node label"}`',
     )
     return None
 

@@ -129,6 +129,14 @@ def check_gang(scope: Scope, node: s.GangDecl) -> GangSpec | None:
                 key.span,
                 label=describe_type(kind),
             )
+        elif isinstance(key, e.Const) and not scope.names_parameter(node.key.span):
+            scope.report(
+                "PS301",
+                "this key is the same for every pod: all pods of a namespace are one gang",
+                key.span,
+                label="constant",
+                help='read a label of the pod, for example `pod.labels["job"]`',
+            )
         elif isinstance(key, e.Attr | e.InputRef):
             known = _present_with(key)  # the parameters are only evaluated for pods of a gang
         else:

@@ -1,9 +1,10 @@
 """Characters that look like those of the language: letters of other alphabets, full-width signs, typographic dashes.
 
 They come from web pages, chats and input methods. A character with one counterpart is reported once a line and read as
-that counterpart, so that nothing else is reported about it. Strings and comments are left alone.
+that counterpart, so that nothing else is reported about it. In strings and comments only invisible ones are reported.
 """
 
+import re
 import unicodedata
 
 from policysched.lang.diagnostics.catalogue import make_diagnostic
@@ -24,6 +25,8 @@ _SIGNS = {
     "‹": "<",
     "›": ">",
 }
+_HIDDEN = re.compile("[\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
+"""Without a width, or changing the order of what is shown. Joiners are left out: some scripts need them."""
 _OPERATORS = {"≤": "<=", "≥": ">=", "≠": "!=", "≡": "==", "∧": "and", "∨": "or", "¬": "not", "∈": "in", "∉": "not in", "∞": ""}  # fmt: skip
 """Of more than one character, so that they cannot be read in place."""
 
@@ -60,6 +63,11 @@ def read_confusables(source: Source) -> tuple[str, list[Diagnostic]]:
         return text, []
     characters, diagnostics, line_reported = list(text), list[Diagnostic](), 0
     for kind, token, start in raw_tokens(text, 0, len(text)):
+        if kind in ("string", "open_string", "comment"):
+            hidden = _HIDDEN.search(token)
+            if hidden is not None:
+                diagnostics.append(_hidden_character(source, start + hidden.start()))
+            continue
         near = counterpart(token) if kind == "stray" and not token.isascii() else ""
         if not near:
             continue
@@ -80,6 +88,16 @@ def read_confusables(source: Source) -> tuple[str, list[Diagnostic]]:
             )
         )
     return "".join(characters), diagnostics
+
+
+def _hidden_character(source: Source, at: int) -> Diagnostic:
+    return make_diagnostic(
+        "PS133",
+        f"invisible character {character_name(source.text[at])}",
+        Span(source, at, at + 1),
+        label="what is shown is not what is compared",
+        help="remove it",
+    )
 
 
 def _word_around(text: str, at: int) -> str:

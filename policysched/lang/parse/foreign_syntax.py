@@ -3,7 +3,7 @@
 import re
 
 from policysched.lang.diagnostics.catalogue import make_diagnostic
-from policysched.lang.parse.foreign_words import CLAUSE_WORDS, OPERATOR_WORDS, QUERY_HELP
+from policysched.lang.parse.foreign_words import CLAUSE_WORDS, FUNCTION_WORDS, OPERATOR_WORDS, QUERY_HELP
 from policysched.lang.parse.keywords import CLAUSES, STATEMENTS
 from policysched.lang.parse.syntax_failure import SyntaxFailure
 from policysched.lang.parse.tokens import Token
@@ -81,6 +81,19 @@ def equals_after_clause(failure: SyntaxFailure) -> Diagnostic | None:
     )
 
 
+def negative_weight(failure: SyntaxFailure) -> Diagnostic | None:
+    unexpected, before = failure.unexpected_token, failure.previous_token()
+    if unexpected is None or unexpected.text != "-" or before is None or before.text != "weight":
+        return None
+    return make_diagnostic(
+        "PS114",
+        "a weight is not negative",
+        failure.span(unexpected),
+        label="not a whole number",
+        help="turn the score round: `lower` for `higher`, or `prefer not (CONDITION)`",
+    )
+
+
 def rule_in_braces(failure: SyntaxFailure) -> Diagnostic | None:
     """`filter a { require node.ready }`."""
     opened = failure.open_brackets()
@@ -142,7 +155,10 @@ def prometheus_query(failure: SyntaxFailure) -> Diagnostic | None:
         unexpected.text == "{" and before.kind == "word" and before.end == unexpected.start and after is not None
         and after.kind == "word" and (sign := failure.next_token(2)) is not None and sign.text in ("=", "!=")
     )  # fmt: skip
-    is_range = before.text == "[" and unexpected.kind == "number" and not failure.expects_value
+    is_index = before.text == "[" and unexpected.kind == "number" and not failure.expects_value
+    is_range = is_index and unexpected.text[-1] in "smhd"
+    if is_index and not is_range:
+        return _no_index(failure, unexpected)
     is_grouped = unexpected.text in _AGGREGATIONS and after is not None and after.text == "("
     if not (is_selector or is_range or is_grouped):
         return None
@@ -152,6 +168,30 @@ def prometheus_query(failure: SyntaxFailure) -> Diagnostic | None:
         failure.span(unexpected),
         label="PromQL",
         help=QUERY_HELP,
+    )
+
+
+def _no_index(failure: SyntaxFailure, unexpected: Token) -> Diagnostic:
+    return make_diagnostic(
+        "PS101",
+        "lists have no index",
+        failure.span(unexpected),
+        label="expected a quoted key",
+        help='ask whether a list has an element: `"NAME" in pod.images`',
+    )
+
+
+def method_call(failure: SyntaxFailure) -> Diagnostic | None:
+    """`node.name.startswith("gpu")`."""
+    unexpected, method, dot = failure.unexpected_token, failure.previous_token(), failure.previous_token(2)
+    if unexpected is None or unexpected.text != "(" or method is None or dot is None or dot.text != ".":
+        return None
+    return make_diagnostic(
+        "PS101",
+        f"values have no methods, such as `{method.text}`",
+        failure.span(method),
+        label="not an attribute",
+        help=FUNCTION_WORDS.get(method.text) or "functions stand before their values: `max(a, b)`",
     )
 
 
@@ -175,13 +215,17 @@ def list_in_parentheses(failure: SyntaxFailure) -> Diagnostic | None:
 def foreign_word(failure: SyntaxFailure) -> Diagnostic | None:
     """A word of another language where an operator or a clause can stand."""
     unexpected, before = failure.unexpected_token, failure.previous_token()
-    if unexpected is None or (unexpected.kind != "word" and unexpected.text not in ("<", ">", "=")):
+    if unexpected is None or before is None:
         return None
-    if unexpected.text in ("<", ">", "=") and before is not None and before.end == unexpected.start:
+    if unexpected.kind != "word":
         return _foreign_sign(failure, before, unexpected)
     word = unexpected.text.lower()
-    advice = OPERATOR_WORDS.get(word, "") if "EQ" in failure.expected_terminals else ""
-    if not advice and failure.keyword in _RULES and not failure.open_brackets():
+    advice = "" if failure.expects_value or before.text in STATEMENTS else OPERATOR_WORDS.get(word, "")
+    if failure.keyword in ("param", "locked") and word in ("min", "max", "between", "from"):
+        advice = "write `range LOW..HIGH`; both bounds are included"
+    if failure.keyword == "include" and word in ("without", "except", "but", "exclude"):
+        advice = "write `drop NAME` on a line of its own"
+    if not advice and failure.keyword in (*_RULES, "layer") and not failure.open_brackets():
         is_clause = failure.expected_terminals & {"WHEN", "REQUIRE", "WEIGHT"}
         advice = CLAUSE_WORDS.get(word, "") if is_clause else ""
     if not advice:
@@ -191,14 +235,32 @@ def foreign_word(failure: SyntaxFailure) -> Diagnostic | None:
     )  # fmt: skip
 
 
+_SIGN_ADVICE = {
+    "**": "there are no powers; multiply: `x * x`",
+    "%": "there is no remainder; write `floor(a / b else 0)` for whole parts",
+}
 _SIGNS = {"<>": "!=", "===": "==", "!==": "!=", "=>": ">=", "=<": "<="}
 
 
 def _foreign_sign(failure: SyntaxFailure, before: Token, unexpected: Token) -> Diagnostic | None:
-    meant = _SIGNS.get(before.text + unexpected.text)
-    if meant is None:
+    """Two signs that are one elsewhere. The parser stops at the first or at the second."""
+    after = failure.next_token()
+    first, second = before, unexpected
+    if unexpected.text == "=" and after is not None and after.text == ">" and after.start == unexpected.end:
+        first, second = unexpected, after
+    if unexpected.text == "%":
+        first = second
+    elif first.end != second.start:
         return None
-    written = failure.span(before, unexpected)
+    written = failure.span(first, second)
+    meant = _SIGNS.get(written.text)
+    advice = f"write `{meant}`" if meant is not None else _SIGN_ADVICE.get(written.text)
+    if advice is None:
+        return None
     return make_diagnostic(
-        "PS111", f"`{written.text}` is not an operator", written, label=f"use `{meant}`", help=f"write `{meant}`"
-    )  # fmt: skip
+        "PS111",
+        f"`{written.text}` is not an operator",
+        written,
+        label="unknown operator" if meant is None else f"use `{meant}`",
+        help=advice,
+    )

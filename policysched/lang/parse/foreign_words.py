@@ -32,10 +32,10 @@ _CONFIGURATION = (
 
 STATEMENT_WORDS = {
     **dict.fromkeys(("const", "var", "val", "def", "set", "define", "local"), _DECLARE),
-    **dict.fromkeys(("rule", "predicate", "deny", "allow", "constraint", "require", "reject", "violation", "assert"), _FILTER),
+    **dict.fromkeys(("rule", "predicate", "deny", "allow", "constraint", "require", "reject", "violation", "assert", "default"), _FILTER),
     **dict.fromkeys(("prefer", "higher", "lower", "prioritize", "priority"), _SCORE),
     **dict.fromkeys(("import", "from", "use"), "write `include kube_default`, or `include \"FILE.policy\"`"),
-    **dict.fromkeys(("apiversion", "kind", "profiles", "plugins", "spec", "metadata", "tiers", "actions"), _CONFIGURATION),
+    **dict.fromkeys(("apiversion", "kind", "profiles", "plugins", "spec", "metadata", "tiers", "actions", "tolerations", "affinity", "nodeselector", "topologyspreadconstraints", "pluginconfig"), _CONFIGURATION),
     **dict.fromkeys(("package", "module"), "begin with `policy NAME version 1`"),
     **dict.fromkeys(("if", "when", "unless"), "rules for some pods are `layer NAME when CONDITION { ... }`, or a `when` in each rule"),
     **dict.fromkeys(("select", "where"), "a policy is no query: " + _FILTER),
@@ -70,6 +70,7 @@ OPERATOR_WORDS = {
     "gt": "write `>`",
     "between": "write `x >= LOW and x <= HIGH`",
     **dict.fromkeys(("like", "ilike", "matches", "contains", "startswith", "endswith"), _TEXT_FUNCTION),
+    **dict.fromkeys(("for", "foreach"), _LOOP),
     "xor": "write `(a or b) and not (a and b)`",
     **dict.fromkeys(("mod", "div"), "there is no remainder; write `floor(a / b else 0)` for whole parts"),
     "exists": _PRESENCE,
@@ -152,6 +153,20 @@ PARAMETER_WORDS = {
     **dict.fromkeys(("topologyKey", "topology_key"), "topology"),
 }  # fmt: skip
 """The parameter that is meant, by the name in other tools."""
+
+TYPE_WORDS = {
+    **dict.fromkeys(("percent", "percentage"), "ratio"),
+    **dict.fromkeys(("memory", "size", "storage", "quantity"), "bytes"),
+    **dict.fromkeys(("integer", "number", "long"), "int"),
+    **dict.fromkeys(("double", "real", "decimal"), "float"),
+    **dict.fromkeys(("str", "text", "varchar"), "string"),
+    **dict.fromkeys(("cores", "cpus", "millicores"), "cpu"),
+    **dict.fromkeys(("rate", "bitrate", "bps"), "bandwidth"),
+    **dict.fromkeys(("time", "interval", "seconds"), "duration"),
+    **dict.fromkeys(("datetime", "date", "instant"), "timestamp"),
+    "boolean": "bool",
+}
+"""The type that is meant, by the name in other languages."""
 
 NULL_WORDS = frozenset({"null", "Null", "NULL", "None", "nil", "undefined"})
 

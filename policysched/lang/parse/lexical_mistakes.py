@@ -110,6 +110,21 @@ def wrong_equals_sign(failure: SyntaxFailure) -> Diagnostic | None:
             label="`==` is a comparison",
             help="write `=` to assign a value",
         )
+    if unexpected.text == ":" and "EQUAL" in failure.expected_terminals and named:
+        return make_diagnostic(
+            "PS110",
+            "expected `=`, found `:`",
+            failure.span(unexpected),
+            label="`:` is for types",
+            help="write `=` to set a value",
+        )
+    if unexpected.text == "=" and failure.keyword == "preemption" and failure.token_index == 1:
+        return make_diagnostic(
+            "PS110",
+            "unexpected `=`",
+            failure.span(unexpected),
+            help="write `preemption never`, or `preemption { victims = own }`",
+        )
     if unexpected.text == "=" and "EQ" in failure.expected_terminals:
         return make_diagnostic(
             "PS110",
