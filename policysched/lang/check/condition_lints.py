@@ -10,7 +10,7 @@ from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants
 from policysched.lang.ir.domains import DomainAnalysis, meet
 from policysched.lang.ir.expr_analysis import children, type_of, walk
-from policysched.lang.parse.confusables import character_name, lookalike
+from policysched.lang.parse.confusables import character_name, has_hidden_character, lookalike
 from policysched.lang.types.kinds import TypeKind
 from policysched.text import Label, Span
 
@@ -122,6 +122,8 @@ def _lint_texts(scope: Scope, part: e.Compare | e.In | e.StartsWith) -> bool:
     what, pattern = shape
     fallbacks = _fallbacks(value)
     for written in texts:
+        if has_hidden_character(written):
+            return True  # reported by the parser
         if pattern.match(written) is None and written not in fallbacks:
             scope.report(
                 "PS314",

@@ -137,11 +137,7 @@ def _lint_absent_label_passes(scope: Scope, expr: e.Expr, known: PresentReads) -
             case e.Compare(op="!=", left=read, right=e.Const()) | e.Not(operand=e.In(item=read)) if (
                 read in holes
             ):
-                value = (
-                    part.right
-                    if isinstance(part, e.Compare)
-                    else cast(e.In, cast(e.Not, part).operand).options
-                )
+                value = part.right if isinstance(part, e.Compare) else cast(e.In, part.operand).options
                 word = "==" if isinstance(part, e.Compare) else "in"
                 scope.report(
                     "PS317",

@@ -51,6 +51,10 @@ def _lookalike(character: str) -> str:
     return "" if character.isascii() else counterpart(character)
 
 
+def has_hidden_character(text: str) -> bool:
+    return not text.isascii() and _HIDDEN.search(text) is not None
+
+
 def character_name(character: str) -> str:
     """`U+043E CYRILLIC SMALL LETTER O`."""
     return f"U+{ord(character):04X} {unicodedata.name(character, '')}".rstrip()

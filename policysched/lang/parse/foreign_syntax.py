@@ -249,6 +249,8 @@ def _foreign_sign(failure: SyntaxFailure, before: Token, unexpected: Token) -> D
     if unexpected.text == "=" and after is not None and after.text == ">" and after.start == unexpected.end:
         first, second = unexpected, after
     if unexpected.text == "%":
+        if before.kind == "number":
+            return None  # `10 %`
         first = second
     elif first.end != second.start:
         return None
