@@ -25,6 +25,8 @@ _SIGNS = {
     "‹": "<",
     "›": ">",
 }
+INVISIBLE = "\u00a0\u200b\u200c\u200d\u2060\ufeff\u202f\u3000"
+"""Blanks that are not spaces; read as one outside strings."""
 _HIDDEN = re.compile("[\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
 """Without a width, or changing the order of what is shown. Joiners are left out: some scripts need them."""
 _OPERATORS = {"≤": "<=", "≥": ">=", "≠": "!=", "≡": "==", "∧": "and", "∨": "or", "¬": "not", "∈": "in", "∉": "not in", "∞": ""}  # fmt: skip
