@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
-from policysched.lang.check.habits import ATTRIBUTE_HABITS, owner_habit
+from policysched.lang.check.condition_lints import lint_label_key
 from policysched.lang.check.scope import ExpressionContext, Scope, did_you_mean
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.attributes import ATTRIBUTES, OWNERS, value_type
+from policysched.lang.parse.foreign_words import ATTRIBUTE_WORDS, OWNER_WORDS
 from policysched.lang.syntax import tree as s
 from policysched.text import Span
 from policysched.text.suggestions import nearest_match
@@ -92,6 +93,8 @@ def check_attribute(scope: Scope, node: s.AttributeExpr, context: ExpressionCont
         if container.key_kind in ("resources", "shares"):
             example = f'{node.owner}.{node.path[0].text}["nvidia.com/gpu"]'
             warn_unknown_resource(scope, last.text, last.span, label="always 0", example=example)
+        if container.key_kind == "texts" and container.path[-1] in ("labels", "annotations", "taint_values"):
+            lint_label_key(scope, last.text, last.span)
         return e.Attr(owner, words, value_type(container, last.text), node.span)
     _report_unknown_path(scope, node, owner, words)
     return None
@@ -187,7 +190,7 @@ def _report_unknown_owner(scope: Scope, node: s.AttributeExpr) -> None:
     else:
         message = f"unknown name `{node.owner}`"
         hint = (
-            owner_habit(node.owner)
+            OWNER_WORDS.get(node.owner)
             or did_you_mean(node.owner, OWNERS)
             or "attributes belong to `pod`, `node` or `namespace`"
         )
@@ -225,6 +228,45 @@ def _resource_key(owner: e.Owner, words: tuple[str, ...]) -> str:
     return f'quote the name of a resource with a domain, for example `{container.qualified_name}["{".".join(words[1:])}/gpu"]`'
 
 
+_KUBERNETES_PATHS = frozenset({"metadata", "spec", "status"})
+
+
+def _foreign_attribute(node: s.AttributeExpr, owner: e.Owner) -> str:
+    """A help line for an attribute as in Kubernetes' objects: `pod.metadata.labels["x"]`, `node.status.capacity`."""
+    kept = [part for part in node.path if part.is_quoted_key or part.text not in _KUBERNETES_PATHS]
+    path = ".".join(part.text for part in kept if not part.is_quoted_key)
+    advice = ATTRIBUTE_WORDS.get(f"{owner}.{path}") or ATTRIBUTE_WORDS.get(
+        f"{owner}.{path.split('.')[0]}", ""
+    )
+    if advice or len(kept) == len(node.path) or not kept:
+        return advice
+    if (owner, (kept[0].text,)) in ATTRIBUTES:
+        written = "".join(f'["{part.text}"]' if part.is_quoted_key else f".{part.text}" for part in kept)
+        return f"write `{owner}{written}`"
+    return ""
+
+
+def report_unquoted_resource(scope: Scope, node: s.Expression) -> bool:
+    """Whether a quotient is meant as the name of a resource, `pod.requests.nvidia.com/gpu`; reports it."""
+    match node:
+        case s.BinaryExpr(
+            op="/", left=s.AttributeExpr(owner=owner, path=path) as left, right=s.NameExpr(name=name)
+        ):
+            words = tuple(part.text for part in path)
+        case _:
+            return False
+    if owner not in OWNERS or name in scope.names or not _resource_key(owner, words):
+        return False
+    scope.report(
+        "PS211",
+        f"unknown attribute `{node.span.text}`",
+        node.span,
+        label="the name of the resource is not quoted",
+        help=f'write `{left.owner}.{words[0]}["{".".join(words[1:])}/{name}"]`',
+    )
+    return True
+
+
 def _report_unknown_path(scope: Scope, node: s.AttributeExpr, owner: e.Owner, words: tuple[str, ...]) -> None:
     row = ATTRIBUTES.get((owner, words))
     if row is not None and row.key_kind is not None:
@@ -248,7 +290,7 @@ def _report_unknown_path(scope: Scope, node: s.AttributeExpr, owner: e.Owner, wo
         node.path[0].span.cover(node.path[-1].span) if node.path else node.span,
         label=f"{owner} has no such attribute",
         help=_resource_key(owner, words)
-        or ATTRIBUTE_HABITS.get(f"{owner}.{'.'.join(words)}")
+        or _foreign_attribute(node, owner)
         or did_you_mean(".".join(words), known)
         or f"attributes of {owner} are {', '.join(known)}",
     )

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from policysched.lang.check.scope import Scope, declared_here, did_you_mean
+from policysched.lang.parse.foreign_words import PARAMETER_WORDS
 from policysched.lang.syntax import tree as s
 from policysched.text import Span
+from policysched.text.suggestions import nearest_match
 
 ParamNode = s.Expression | s.MapLit
 
@@ -18,13 +20,14 @@ class BlockParams:
     owner: str
     span: Span
     values: dict[str, ParamNode]
+    misnamed: frozenset[str] = frozenset()  # reported under another name
 
     def get(self, name: str) -> ParamNode | None:
         return self.values.get(name)
 
     def required(self, name: str, example: str) -> ParamNode | None:
         value = self.values.get(name)
-        if value is None:
+        if value is None and name not in self.misnamed:
             self.scope.report(
                 "PS223",
                 f"{self.owner} requires `{name}`",
@@ -57,16 +60,20 @@ def check_block_params(
 ) -> BlockParams:
     values: dict[str, ParamNode] = {}
     spans: dict[str, Span] = {}
+    misnamed: set[str] = set()
     for node in nodes:
         name = node.name.text
         if name not in known:
             choices = ", ".join(f"`{choice}`" for choice in known)
+            meant = PARAMETER_WORDS.get(name, "")
+            meant = meant if meant in known else nearest_match(name, known) or ""
+            misnamed |= {meant} if meant else set(known)
             scope.report(
                 "PS222",
                 f"{owner} has no parameter `{name}`",
                 node.name.span,
                 label="unknown parameter",
-                help=did_you_mean(name, known)
+                help=(f"did you mean `{meant}`?" if meant else "")
                 or (f"the parameters are {choices}" if known else "it has no parameters"),
             )
         elif isinstance(node, s.ParamBlock):
@@ -84,4 +91,4 @@ def check_block_params(
         else:
             spans[name] = node.name.span
             values[name] = node.value
-    return BlockParams(scope, owner, span, values)
+    return BlockParams(scope, owner, span, values, frozenset(misnamed))

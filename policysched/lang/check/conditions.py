@@ -7,6 +7,7 @@ from policysched.lang.check.dimensions import describe_type, same_dimension
 from policysched.lang.check.expression_checker import ExpressionChecker
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.expr_analysis import type_of
+from policysched.lang.parse.foreign_words import NULL_WORDS
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import TypeKind
@@ -32,7 +33,25 @@ def check_and_or(checker: ExpressionChecker, node: s.BinaryExpr) -> e.Expr | Non
     return e.And(known, node.span) if node.op == "and" else e.Or(known, node.span)
 
 
+def _report_null(checker: ExpressionChecker, node: s.BinaryExpr) -> bool:
+    """Whether a value is compared with `null`; reports it."""
+    null, value = (node.left, node.right) if isinstance(node.left, s.NameExpr) else (node.right, node.left)
+    if not isinstance(null, s.NameExpr) or null.name not in NULL_WORDS or null.name in checker.scope.names:
+        return False
+    asked = "not has" if node.op == "==" else "has"
+    checker.scope.report(
+        "PS210",
+        f"unknown name `{null.name}`",
+        null.span,
+        label="an absent value is no value",
+        help=f"write `{asked} {value.span.text}`",
+    )
+    return True
+
+
 def check_comparison(checker: ExpressionChecker, node: s.BinaryExpr) -> e.Expr | None:
+    if _report_null(checker, node):
+        return None
     pair = checker.check_operands(node)
     if pair is None:
         return None

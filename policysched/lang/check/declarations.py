@@ -23,6 +23,7 @@ from policysched.lang.check.scope import (
 from policysched.lang.ir.attributes import ATTRIBUTES
 from policysched.lang.ir.declarations import Input
 from policysched.lang.ir.expr import Const
+from policysched.lang.parse.foreign_words import TYPE_WORDS
 from policysched.lang.syntax import tree as s
 from policysched.lang.types.kinds import STRING, RecordType, RecordTypeField, Type, TypeKind
 from policysched.text import Span
@@ -49,7 +50,8 @@ def resolve_type(
         f"invalid type `{node.span.text}`",
         node.span,
         label="not a type that is allowed here",
-        help=did_you_mean(name, known) or f"the types are {', '.join(known).replace('list', 'list<...>')}",
+        help=did_you_mean(TYPE_WORDS.get(name.lower(), name), known)
+        or f"the types are {', '.join(known).replace('list', 'list<...>')}",
     )
     return None
 

@@ -5,6 +5,7 @@ Each kind of syntax is checked by a function of its own module (`names`, `condit
 expressions report nothing more.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
@@ -134,9 +135,24 @@ class ExpressionChecker:
             f"{describe_type(left)} cannot be {verb} {describe_type(right)}",
             node.span,
             label=f"{left.as_required()} {node.op} {right.as_required()}",
-            help="" if numeric else conversion_help(left, right),
+            help=_quoted_number(node, left, right) or ("" if numeric else conversion_help(left, right)),
         )
         return None
+
+
+_NUMBER_TEXT = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:%|[A-Za-z]+)?\Z")
+
+
+def _quoted_number(node: s.BinaryExpr, left: Type, right: Type) -> str:
+    """A help line for a number or a truth value in quotes; empty for other operands."""
+    for literal, other in ((node.right, left), (node.left, right)):
+        if not isinstance(literal, s.StringLit):
+            continue
+        if other.is_numeric and _NUMBER_TEXT.match(literal.value):
+            return f"write `{literal.value}` without quotes"
+        if other.kind is TypeKind.BOOL and literal.value.lower() in ("true", "false"):
+            return f"write `{literal.value.lower()}` without quotes"
+    return ""
 
 
 def conform(scope: Scope, expr: e.Expr, wanted: Type) -> e.Expr | None:

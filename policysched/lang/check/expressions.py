@@ -6,7 +6,8 @@ and constants are handled later (`presence`, `lang.ir.constant_folding`).
 
 from policysched.lang.check.aggregates import check_aggregate
 from policysched.lang.check.arithmetic import check_minus, check_product, check_sum
-from policysched.lang.check.attributes import check_attribute
+from policysched.lang.check.attributes import check_attribute, report_unquoted_resource
+from policysched.lang.check.condition_lints import lint_conditions
 from policysched.lang.check.conditions import check_and_or, check_comparison, check_has, check_not
 from policysched.lang.check.dimensions import (
     common_type,
@@ -34,11 +35,12 @@ def check_expression(
     scope: Scope, node: s.Expression, context: ExpressionContext, expected: Type | None = None
 ) -> e.Expr | None:
     """A whole expression, with its limits. `expected` only guides literals; `conform` requires a type."""
-    return (
-        ExpressionChecker(scope, context, _check_node).check(node, expected)
-        if check_limits(scope, node)
-        else None
-    )
+    if not check_limits(scope, node):
+        return None
+    expr = ExpressionChecker(scope, context, _check_node).check(node, expected)
+    if expr is not None:
+        lint_conditions(scope, expr)
+    return expr
 
 
 def check_condition(scope: Scope, node: s.Expression, context: ExpressionContext) -> e.Expr | None:
@@ -50,7 +52,9 @@ def check_condition(scope: Scope, node: s.Expression, context: ExpressionContext
         f"expected a condition, found {describe_type(type_of(expr))}",
         expr.span,
         label=describe_type(type_of(expr)),
-        help="compare it with a value, for example `== 1`",
+        help='compare it with a value, for example `== "true"`'
+        if type_of(expr).kind is TypeKind.STRING
+        else "compare it with a value, for example `== 1`",
     )
     return None
 
@@ -95,6 +99,8 @@ def _check_node(checker: ExpressionChecker, node: s.Expression, expected: Type |
             return check_comparison(checker, node)
         case s.BinaryExpr(op="+" | "-"):
             return check_sum(checker, node, expected)
+        case s.BinaryExpr() if report_unquoted_resource(checker.scope, node):
+            return None
         case s.BinaryExpr():
             return check_product(checker, node, expected)
         case s.ElseExpr():

@@ -1,9 +1,10 @@
 """Filters: `require` or `reject`, `missing`, `scaleup` and the rejection message."""
 
+from dataclasses import replace
 from typing import Literal, cast
 
 from policysched.lang.check.expressions import check_condition, check_expression
-from policysched.lang.check.presence import PresentReads
+from policysched.lang.check.presence import PresentReads, possibly_missing
 from policysched.lang.check.recovery import check_recovery
 from policysched.lang.check.rule_clauses import RuleClauses
 from policysched.lang.check.scope import (
@@ -37,7 +38,6 @@ def check_filter(
     when = check_when(scope, clauses.when, known)
     known = present_after_when(scope, clauses.when, known)
     text = None if clauses.text is None else check_template(scope, clauses.text.text)
-    _report_older_message(scope, node, clauses.text)
     missing = _filter_missing(scope, clauses.missing)
     scaleup = _scaleup(scope, clauses.scaleup)
     if clauses.require is None:
@@ -45,9 +45,10 @@ def check_filter(
         return None
     rejects = clauses.require.rejects
     expr = check_condition(scope, clauses.require.condition, FILTER_CONDITION)
+    open_metrics = [] if expr is None else find_missing_metrics(scope, expr, known, rejects=rejects)
+    _report_older_message(scope, node, clauses.text)  # after the missing values
     if expr is None:
         return None
-    open_metrics = find_missing_metrics(scope, expr, known, rejects=rejects)
     if open_metrics and clauses.missing is None:
         report_missing_clause_needed(scope, open_metrics[0], "`missing reject` or `missing pass`")
     if (
@@ -56,6 +57,8 @@ def check_filter(
         and not any(isinstance(part, e.MetricRef | e.GangTraffic) for part in walk(expr))
     ):
         report_unused_missing_clause(scope, clauses.missing)
+    if rejects:
+        _lint_absent_label_passes(scope, expr, known)
     whole = check_recovery(scope, clauses.require, expr)
     if whole is None:
         return None
@@ -90,12 +93,18 @@ def _report_older_message(scope: Scope, node: s.FilterDecl, clause: s.MessageCla
         )
         return
     value = operand.span.text
+    advice = f"for a message write `says {written}`; for a value write `({value} else {written})`"
+    for at, reported in enumerate(scope.diagnostics):
+        if reported.code == "PS201" and reported.span == operand.span:
+            message = Label(clause.span, "this is the message of the filter, not a value")
+            scope.diagnostics[at] = replace(reported, help=advice, related=(message,))
+            return
     scope.report(
         "PS312",
         f"`else {written}` is the message of the filter, not a value for `{value}`",
         clause.span,
         label="message",
-        help=f"for a message write `says {written}`; for a value write `({value} else {written})`",
+        help=advice,
         related=(Label(operand.span, "can be absent, and has no fallback"),),
     )
 
@@ -118,6 +127,26 @@ def _string_before(scope: Scope, node: s.FilterDecl, clause: s.MessageClause) ->
     draft = Scope(names=scope.names, broken_names=scope.broken_names, resources=scope.resources)
     expr = check_expression(draft, operand, FILTER_CONDITION)
     return operand if expr is not None and type_of(expr) == STRING.as_optional() else None
+
+
+def _lint_absent_label_passes(scope: Scope, expr: e.Expr, known: PresentReads) -> None:
+    """`reject node.labels["zone"] != "z1"`: an absent label does not reject, and neither does `z1`."""
+    holes = set(possibly_missing(expr, known))
+    for part in expr.items if isinstance(expr, e.And | e.Or) else (expr,):
+        match part:
+            case e.Compare(op="!=", left=read, right=e.Const()) | e.Not(operand=e.In(item=read)) if (
+                read in holes
+            ):
+                value = part.right if isinstance(part, e.Compare) else cast(e.In, part.operand).options
+                word = "==" if isinstance(part, e.Compare) else "in"
+                scope.report(
+                    "PS317",
+                    f"a node without `{read.span.text}` is not rejected",
+                    part.span,
+                    label="an absent value does not reject",
+                    help=f'to reject it, write `require ({read.span.text} else "") {word} {value.span.text}`; '
+                    f"if it may pass, `reject has {read.span.text} and ...`",
+                )
 
 
 def _lint_constant_condition(scope: Scope, clause: s.RequireClause, condition: e.Expr) -> None:

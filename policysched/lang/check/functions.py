@@ -3,13 +3,13 @@
 from policysched.lang.check.dimensions import DIMENSIONLESS, common_type, describe_type, same_dimension
 from policysched.lang.check.elements import check_fold
 from policysched.lang.check.expression_checker import ExpressionChecker, report_type_mismatch
-from policysched.lang.check.habits import FUNCTION_HABITS
 from policysched.lang.check.scope import did_you_mean, join_alternatives
 from policysched.lang.check.text_functions import check_text_function
 from policysched.lang.check.traffic import check_traffic_to
 from policysched.lang.check.windows import check_window
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.expr_analysis import is_floating, type_of
+from policysched.lang.parse.foreign_words import FUNCTION_WORDS
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import Type, TypeKind
@@ -49,7 +49,7 @@ def check_call(checker: ExpressionChecker, node: s.CallExpr, expected: Type | No
                 f"unknown function `{unknown}`",
                 node.function.span,
                 label="unknown function",
-                help=FUNCTION_HABITS.get(unknown)
+                help=FUNCTION_WORDS.get(unknown)
                 or did_you_mean(unknown, FUNCTION_NAMES)
                 or f"the functions are {', '.join(FUNCTION_NAMES)}",
             )

@@ -13,6 +13,19 @@ from policysched.lang.types.kinds import Type, TypeKind
 
 def check_membership(checker: ExpressionChecker, node: s.BinaryExpr) -> e.Expr | None:
     options: e.Expr | None
+    match node.right:
+        case s.AttributeExpr(owner=owner, path=(s.PathPart(text="labels" | "annotations" as keys),)) if (
+            isinstance(node.left, s.StringLit)
+        ):
+            asked = "has" if node.op == "in" else "not has"
+            checker.scope.report(
+                "PS211",
+                f"`{owner}.{keys}` is a map and needs a key",
+                node.right.span,
+                label="missing key",
+                help=f"write `{asked} {owner}.{keys}[{node.left.span.text}]`",
+            )
+            return None
     if isinstance(node.right, s.ListLit):
         item = checker.check(node.left, None)
         options = None

@@ -115,10 +115,12 @@ def _report_ambiguous_suffix(scope: Scope, node: s.NumberLit, wanted: TypeKind |
 
 def _report_unknown_suffix(scope: Scope, node: s.NumberLit, wanted: TypeKind | None) -> None:
     meant = UNIT_SPELLINGS.get(node.suffix)
-    if meant is not None and meant in _suffixes(wanted):
+    if meant is not None and meant in _suffixes(wanted) and wanted is not TypeKind.TIMESTAMP:
         hint = f"write `{node.digits}{meant}`"
         if wanted is not TypeKind.DURATION and f"{meant.upper()}i" in SUFFIXES[TypeKind.BYTES]:
             hint += f", or `{node.digits}{meant.upper()}i` for the binary unit"
+    elif wanted is TypeKind.TIMESTAMP:
+        hint = f"an age is `now` less a time: `now - pod.created < {node.digits}{node.suffix}`"
     elif wanted in SUFFIXES:
         known = [suffix for suffix in SUFFIXES[wanted] if suffix]
         hint = (

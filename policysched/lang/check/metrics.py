@@ -7,6 +7,7 @@ from policysched.lang.check.constants import check_constant
 from policysched.lang.check.expressions import check_expression_as
 from policysched.lang.check.literals import check_unit
 from policysched.lang.check.presence import check_always_present
+from policysched.lang.check.query_lints import lint_query
 from policysched.lang.check.scope import ASSUMED_METRIC, SERIES_POD_KEY, Scope
 from policysched.lang.ir.constant_folding import fold_constants
 from policysched.lang.ir.declarations import Metric, OutageSpec, PairJoinSpec
@@ -29,6 +30,9 @@ def check_metric(scope: Scope, node: s.MetricDecl, type_: Type | None) -> Metric
     unit_node = params.get("unit")
     if type_ is not None and unit is not None and unit_node is not None:
         check_unit(scope, unit, unit_node.span, type_)
+    for written in (params.get("query"), params.get("sampled_at")):
+        if isinstance(written, s.StringLit) and source in (None, "prometheus"):
+            lint_query(scope, written, unit)
     is_pod_pair = any(params.get(name) is not None for name in _POD_PAIR_PARAMS)
     join = _pod_pair_join(scope, params) if is_pod_pair else _node_join(scope, params)
     every = _every(scope, params)
@@ -89,7 +93,9 @@ def _node_join(scope: Scope, params: BlockParams) -> str | tuple[str, str] | Non
         f"invalid `join`: `{written}`",
         value.span,
         label="cannot join samples to nodes",
-        help='expected `node`, `instance`, or `{"series label" = "node label"}`',
+        help=f"write `{written.strip(chr(34))}` without quotes"
+        if written in ('"node"', '"instance"')
+        else 'expected `node`, `instance`, or `{"series label" = "node label"}`',
     )
     return None
 

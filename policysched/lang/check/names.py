@@ -18,20 +18,12 @@ from policysched.lang.ir.declarations import (
     StateSpec,
 )
 from policysched.lang.ir.transform import with_span
+from policysched.lang.parse.foreign_words import NAME_WORDS
+from policysched.lang.parse.keywords import RESERVED_NAMES
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import RecordType, Type
 from policysched.text import Label
-
-_OTHER_LANGUAGES = {
-    **dict.fromkeys(("True", "TRUE"), "write `true`"),
-    **dict.fromkeys(("False", "FALSE"), "write `false`"),
-    **dict.fromkeys(
-        ("null", "Null", "NULL", "None", "nil", "undefined"),
-        "to ask whether a value is absent, write `not has x` instead of `x == null`",
-    ),
-}
-"""What to write for constants of other languages."""
 
 
 def check_name(checker: ExpressionChecker, node: s.NameExpr, expected: Type | None) -> e.Expr | None:
@@ -43,8 +35,8 @@ def check_name(checker: ExpressionChecker, node: s.NameExpr, expected: Type | No
         return e.Const(t.QOS_CLASSES.index(node.name), t.QOS, node.span)
     if node.name == "now":
         return _now(checker, node)
-    if node.name in checker.scope.broken_names:
-        return None
+    if node.name in checker.scope.broken_names or node.name in RESERVED_NAMES:
+        return None  # reported by the parser
     near = did_you_mean(node.name, [*checker.scope.names, *(t.QOS_CLASSES if expected == t.QOS else ())])
     related: tuple[Label, ...] = ()
     for name, candidate in checker.scope.names.items():
@@ -56,7 +48,7 @@ def check_name(checker: ExpressionChecker, node: s.NameExpr, expected: Type | No
         node.span,
         label="not declared",
         help=near
-        or _OTHER_LANGUAGES.get(node.name)
+        or NAME_WORDS.get(node.name)
         or suggest_attribute(node.name)
         or f'declare it with `let` or `input`, or write `"{node.name}"` for a string',
         related=related,

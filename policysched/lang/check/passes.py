@@ -29,6 +29,7 @@ from policysched.lang.check.parameter_values import (
 )
 from policysched.lang.check.quotas import declare_quotas
 from policysched.lang.check.resources import declare_resource
+from policysched.lang.check.rule_lints import lint_overwritten_changes, lint_rules
 from policysched.lang.check.rule_table import RuleKind, RuleNode, RuleTable, rule_kind
 from policysched.lang.check.rules import check_rule
 from policysched.lang.check.scheduling_statements import (
@@ -391,6 +392,8 @@ def run_lints(work: CheckState) -> None:
         lints.lint_unused_names(work.scope, work.source, library=work.is_library)
         if not work.is_library:
             lints.lint_policy(work.scope, work.header, work.rules)
+        lint_rules(work.scope, work.source, work.rules, work.layers)
+        lint_overwritten_changes(work.scope, work.source, work.expansion.statements)
 
 
 PASSES: tuple[Callable[[CheckState], None], ...] = (

@@ -5,6 +5,7 @@ from typing import cast
 from policysched.lang.check.block_params import BlockParams, check_block_params
 from policysched.lang.check.dimensions import describe_type
 from policysched.lang.check.expressions import check_condition, check_expression, check_expression_as
+from policysched.lang.check.order_lints import lint_order, lint_victims
 from policysched.lang.check.presence import (
     PresentReads,
     check_always_present,
@@ -50,7 +51,10 @@ def default_order_keys(span: Span) -> tuple[OrderKey, ...]:
 def check_queue(scope: Scope, node: s.QueueDecl) -> tuple[OrderKey, ...] | None:
     keys = [_check_order_key(scope, key) for key in node.keys]
     known = tuple(key for key in keys if key is not None)
-    return known if len(known) == len(keys) else None
+    if len(known) < len(keys):
+        return None
+    lint_order(scope, node, known)
+    return known
 
 
 def _check_order_key(scope: Scope, node: s.OrderKeyDecl) -> OrderKey | None:
@@ -124,6 +128,14 @@ def check_gang(scope: Scope, node: s.GangDecl) -> GangSpec | None:
                 f"the key of a gang must be a string, found {describe_type(kind)}",
                 key.span,
                 label=describe_type(kind),
+            )
+        elif isinstance(key, e.Const) and not scope.names_parameter(node.key.span):
+            scope.report(
+                "PS301",
+                "this key is the same for every pod: all pods of a namespace are one gang",
+                key.span,
+                label="constant",
+                help='read a label of the pod, for example `pod.labels["job"]`',
             )
         elif isinstance(key, e.Attr | e.InputRef):
             known = _present_with(key)  # the parameters are only evaluated for pods of a gang
@@ -305,6 +317,7 @@ def check_preemption(scope: Scope, node: s.PreemptionDecl) -> PreemptionSpec | N
     expr = check_condition(scope, victims, VICTIM_CONDITION)
     if expr is None or not check_always_present(scope, expr):
         return None
+    lint_victims(scope, expr)
     return PreemptionSpec("where", fold_constants(expr), order)
 
 

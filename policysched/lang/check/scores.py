@@ -29,7 +29,7 @@ from policysched.lang.check.shared_clauses import (
 )
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants
-from policysched.lang.ir.expr_analysis import type_of, walk
+from policysched.lang.ir.expr_analysis import stage_of, type_of, walk
 from policysched.lang.ir.rules import (
     Direction,
     MaxNormalize,
@@ -66,6 +66,7 @@ def check_score(
     expr = _score_value(scope, clauses.value, direction)
     if expr is None:
         return None
+    _lint_same_for_all_nodes(scope, node, clauses.value, expr)
     normalize = _check_normalize(scope, node, clauses, direction, expr)
     open_metrics = find_missing_metrics(scope, expr, known, rejects=False)
     if open_metrics and clauses.missing is None:
@@ -89,6 +90,22 @@ def check_score(
         missing=missing if open_metrics else None,
         locked=node.locked,
         span=node.name.span,
+    )
+
+
+def _lint_same_for_all_nodes(
+    scope: Scope, node: s.ScoreDecl, clause: s.ScoreValueClause, expr: e.Expr
+) -> None:
+    of_node = e.Stage.NODE | e.Stage.CANDIDATES
+    is_cluster_wide = any(isinstance(part, e.StateRef) for part in walk(expr))
+    if stage_of(expr) & of_node or is_cluster_wide or scope.names_parameter(clause.value.span):
+        return
+    scope.report(
+        "PS316",
+        f"the score `{node.name.text}` is the same for every node",
+        clause.value.span,
+        label="reads nothing of the node",
+        help="read the node, for example `node.free.cpu`; the order of pods is `queue by`",
     )
 
 

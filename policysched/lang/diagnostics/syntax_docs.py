@@ -315,7 +315,8 @@ SYNTAX_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS130",
         "stray-character",
         "a character is not part of the language",
-        "Such a character, for example a non-breaking space, is often copied from a web page or a chat.",
+        "Such a character, for example a non-breaking space, is often copied from a web page or a chat. A letter of "
+        "another alphabet that looks like a Latin one is named, such as a Cyrillic `о`.",
         bad="filter ready require node.ready;",
         good="filter ready require node.ready",
     ),
@@ -335,5 +336,15 @@ SYNTAX_DOCS: tuple[DiagnosticDoc, ...] = (
         "to the end of the expression, so an `if` that is an operand needs parentheses.",
         bad="score calm weight 1 higher if node.pods > 50 then 0 normalize range(0, 10)",
         good="score calm weight 1 higher if node.pods > 50 then 0 else 10 normalize range(0, 10)",
+    ),
+    diagnostic_doc(
+        "PS133",
+        "hidden-character",
+        "a string or comment has an invisible character",
+        "A character without a width, or one that changes the order of what is shown, hides what a policy compares. A "
+        "reviewer does not see it.",
+        bad='filter own when pod.namespace == "ml\u200b" require node.ready',
+        good='filter own when pod.namespace == "ml" require node.ready',
+        severity=Severity.WARNING,
     ),
 )

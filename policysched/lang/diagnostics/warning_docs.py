@@ -21,8 +21,9 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
     _warning_doc(
         "PS301",
         "always-true",
-        "a condition is always true, or a queue key is the same for every pod",
-        "It has no effect and can be removed, or it does not express what was meant.",
+        "a condition is always true, or a value is always the same",
+        'It has no effect and can be removed, or it does not express what was meant: of `x != "a" or x != "b"` '
+        "one is true for every `x`. Conditions on parameters are not reported.",
         bad="filter room when 1 < 2 require node.free.cpu > 100m",
         good="filter room require node.free.cpu > 100m",
     ),
@@ -30,9 +31,27 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS302",
         "never-true",
         "a condition is never true",
-        "The rule never applies, or rejects every node.",
+        "The rule never applies, or rejects every node. Conditions that exclude each other are found, such as "
+        "`x < 10 and x > 20`. Conditions on parameters are not reported.",
         bad="filter room when 2 < 1 require node.free.cpu > 100m",
         good="filter room require node.free.cpu > 100m",
+    ),
+    _warning_doc(
+        "PS304",
+        "repeated-filter",
+        "a filter rejects no node that an earlier one does not reject",
+        "It has no effect: neither on which nodes are left nor on which rejection is counted. Filters that a layer "
+        "changes, and conditions on parameters or metrics, are not compared.",
+        bad="filter crowded require node.pods < 50\nfilter full require node.pods < 100",
+        good="filter full require node.pods < 100\nfilter crowded require node.pods < 50",
+    ),
+    _warning_doc(
+        "PS305",
+        "contradictory-filters",
+        "no node passes two filters",
+        "Every pod to which both apply stays pending.",
+        bad="filter busy require node.pods > 50\nfilter calm require node.pods < 20",
+        good="filter busy_or_calm require node.pods > 50 or node.pods < 20",
     ),
     _warning_doc(
         "PS306",
@@ -107,6 +126,43 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         good='input load: ratio = node.annotations["load"] default 0% invalid default\nfilter cool require load < 85%',
     ),
     _warning_doc(
+        "PS314",
+        "impossible-text",
+        "a value is compared with a text that it never has",
+        "Kubernetes limits what labels, names, taints and conditions can be: a label's value has letters, digits, `-`, "
+        "`_` and `.`, the controller of a Deployment's pods is a ReplicaSet, `node.taints` has keys alone. There are no "
+        "patterns. A letter may also be of another alphabet, such as a Cyrillic `о`.",
+        bad='filter own when pod.labels["team"] else "" == "ml-*" require node.ready',
+        good='filter own when starts_with(pod.labels["team"] else "", "ml-") require node.ready',
+    ),
+    _warning_doc(
+        "PS315",
+        "count-without-other",
+        "the condition of a count does not read the counted pod",
+        "In `count(... where CONDITION)` the counted pod is `other`, and `pod` is the pod to be placed. A condition on "
+        "`pod` alone counts all pods or none.",
+        bad='filter few require count(pods on node where pod.namespace == "ml") < 3',
+        good='filter few require count(pods on node where other.namespace == "ml") < 3',
+    ),
+    _warning_doc(
+        "PS316",
+        "same-for-every-node",
+        "a score is the same for every node",
+        "It reads the pod, its namespace or the time, and so prefers no node. The order in which pods are tried is "
+        "`queue by`.",
+        bad="score urgent weight 1 higher pod.priority normalize range(0, 100)",
+        good="score roomy weight 1 higher node.free.cpu normalize range(0, 64)",
+    ),
+    _warning_doc(
+        "PS317",
+        "absent-label-passes",
+        "a `reject` with `!=` lets nodes pass that lack the label",
+        'A missing value rejects nothing, so that of `reject label != "a"` a node without the label passes as well as '
+        "one with `a`. Say what is meant.",
+        bad='filter lab reject node.labels["zone"] != "lab"',
+        good='filter lab require node.labels["zone"] else "" == "lab"',
+    ),
+    _warning_doc(
         "PS403",
         "stale-below-twice-every",
         "a metric is stale after one lost sample",
@@ -174,6 +230,42 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         "0.",
         bad="filter cards require node.free.gpu >= 1",
         good='filter cards require node.free["nvidia.com/gpu"] >= 1',
+    ),
+    _warning_doc(
+        "PS415",
+        "lowest-priority-first",
+        "the queue begins with the pods of lowest priority",
+        "Keys are ascending unless they say `desc`. Write `asc` if that is meant.",
+        bad="queue by pod.priority, pod.queued",
+        good="queue by pod.priority desc, pod.queued",
+    ),
+    _warning_doc(
+        "PS416",
+        "dominating-score",
+        "one point of a score outweighs all other scores together",
+        "The other scores decide only between nodes that are equal in this one. A score is a number from 0 to 100, times "
+        "its weight.",
+        bad="score few_pods weight 100000 lower node.pods normalize range(0, 100)",
+        good="score few_pods weight 10 lower node.pods normalize range(0, 100)",
+    ),
+    _warning_doc(
+        "PS417",
+        "victims-more-important",
+        "only pods that are at least as important are evicted",
+        "Pods of higher priority go for those of lower priority, which those evict again.",
+        bad="preemption { victims = victim.priority > pod.priority }",
+        good="preemption { victims = victim.priority < pod.priority }",
+    ),
+    _warning_doc(
+        "PS418",
+        "suspicious-query",
+        "the text of a query is not PromQL, or has another unit",
+        "Brackets and quotes are counted, functions such as `rate` need a range, and a series of bytes is not in bits. "
+        "Queries of a metric with a `source` of another name are not checked.",
+        bad=_METRIC_EXAMPLE.replace("STALE", "90s").replace("[2m]", "")
+        + "score net weight 1 lower net_rx normalize range(0Mbps, 1Gbps) missing neutral",
+        good=_METRIC_EXAMPLE.replace("STALE", "90s")
+        + "score net weight 1 lower net_rx normalize range(0Mbps, 1Gbps) missing neutral",
     ),
     _warning_doc(
         "PS501",

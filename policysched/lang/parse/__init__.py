@@ -54,6 +54,7 @@ class _Parser:
         self.scan_result = scanned
         self.diagnostics = list(scanned.diagnostics)
         self.broken_names: list[str] = []
+        self.declared_keywords: set[str] = set()
 
     def run(self) -> tuple[s.SyntaxTree, tuple[Diagnostic, ...]]:
         statements = tuple(
@@ -100,7 +101,7 @@ class _Parser:
             else:
                 too_large = check_expression_size(statement)
                 if too_large is None:
-                    self.diagnostics.extend(check_statement(statement))
+                    self.diagnostics.extend(check_statement(statement, self.declared_keywords))
                     if raw.stray_brace_offset is not None:
                         self.diagnostics.append(stray_brace(self.source, raw.stray_brace_offset))
                     return statement

@@ -40,6 +40,12 @@ def malformed_number(failure: SyntaxFailure) -> Diagnostic | None:
         return _number_diagnostic(
             failure, number, unexpected, f"{number.text}%", "no space is allowed before a unit"
         )
+    slash, per = failure.next_token(), failure.next_token(2)
+    is_rate = slash is not None and slash.text == "/" and per is not None and per.text in ("s", "sec")
+    rate = _rate_suffix(unexpected.text) if is_rate and bare else ""
+    if rate:
+        why = "no space or sign is allowed in a unit"
+        return _number_diagnostic(failure, number, per or unexpected, number.text + rate, why)
     if unexpected.kind == "word" and unexpected.text in UNIT_SPELLINGS and bare:
         replacement = number.text + UNIT_SPELLINGS[unexpected.text]
         why = (
@@ -64,6 +70,12 @@ def malformed_number(failure: SyntaxFailure) -> Diagnostic | None:
             failure, number, unexpected, digits_only, "expected digits, at most one decimal point and a unit"
         )
     return None
+
+
+def _rate_suffix(unit: str) -> str:
+    """The suffix for `MB` of `MB/s`; empty if it is no amount of data."""
+    scale, bits = unit.rstrip("bBits"), unit.endswith(("b", "bit", "bits"))
+    return f"{scale}{'bps' if bits else 'Bps'}" if scale in ("", "k", "K", "M", "G", "T") else ""
 
 
 def _number_diagnostic(
@@ -97,6 +109,21 @@ def wrong_equals_sign(failure: SyntaxFailure) -> Diagnostic | None:
             failure.span(unexpected),
             label="`==` is a comparison",
             help="write `=` to assign a value",
+        )
+    if unexpected.text == ":" and "EQUAL" in failure.expected_terminals and named:
+        return make_diagnostic(
+            "PS110",
+            "expected `=`, found `:`",
+            failure.span(unexpected),
+            label="`:` is for types",
+            help="write `=` to set a value",
+        )
+    if unexpected.text == "=" and failure.keyword == "preemption" and failure.token_index == 1:
+        return make_diagnostic(
+            "PS110",
+            "unexpected `=`",
+            failure.span(unexpected),
+            help="write `preemption never`, or `preemption { victims = own }`",
         )
     if unexpected.text == "=" and "EQ" in failure.expected_terminals:
         return make_diagnostic(

@@ -1,6 +1,7 @@
 """Explain a missing part of a statement: a value, a bracket, a block or a type."""
 
 from policysched.lang.diagnostics.catalogue import make_diagnostic
+from policysched.lang.parse.foreign_syntax import likely_type
 from policysched.lang.parse.keywords import CLAUSES, STATEMENTS
 from policysched.lang.parse.syntax_failure import CLOSING_BRACKETS, VALUE_KEYWORDS, SyntaxFailure
 from policysched.lang.parse.tokens import Token
@@ -168,7 +169,13 @@ def missing_type(failure: SyntaxFailure) -> Diagnostic | None:
     name = failure.previous_token()
     if "COLON" not in failure.expected_terminals or name is None:
         return None
-    example = {"let": "duration = 5m", "input": 'int = pod.labels["n"] ...', "metric": "ratio { ... }"}
+    unexpected = failure.unexpected_token
+    value = failure.next_token() if unexpected is not None and unexpected.text == "=" else None
+    example = {
+        "let": "duration = 5m" if value is None else f"{likely_type(value)} = {value.text}",
+        "input": 'int = pod.labels["n"] ...',
+        "metric": "ratio { ... }",
+    }
     return make_diagnostic(
         "PS101",
         f"the type of `{name.text}` is missing",

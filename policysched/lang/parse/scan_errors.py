@@ -1,6 +1,8 @@
 """The diagnostics that the scanner reports: statement boundaries, braces, strings and stray characters."""
 
 from policysched.lang.diagnostics.catalogue import make_diagnostic
+from policysched.lang.parse.confusables import operator_of
+from policysched.lang.parse.foreign_words import CHARACTERS, STATEMENT_WORDS
 from policysched.lang.parse.keywords import LAYER_STATEMENTS, STATEMENTS
 from policysched.text import Diagnostic, Label, Source, Span
 
@@ -13,7 +15,7 @@ def expected_statement(span: Span, text: str) -> Diagnostic:
         f"expected a statement, found `{text}`",
         span,
         label="not a statement keyword",
-        help=f"statements begin with one of: {', '.join(STATEMENTS)}",
+        help=STATEMENT_WORDS.get(text.lower()) or f"statements begin with one of: {', '.join(STATEMENTS)}",
     )
 
 
@@ -23,7 +25,7 @@ def misspelled_statement(span: Span, word: str, keyword: str) -> Diagnostic:
         f"expected a statement, found `{word}`",
         span,
         label="unknown keyword",
-        help=f"did you mean `{keyword}`?",
+        help=STATEMENT_WORDS.get(word.lower()) or f"did you mean `{keyword}`?",
     )
 
 
@@ -170,18 +172,12 @@ def foreign_operator(span: Span, text: str, keyword: str) -> Diagnostic:
 
 
 def unexpected_character(span: Span, text: str, *, invisible: bool) -> Diagnostic:
+    operator = operator_of(text)
     quoted = f"U+{ord(text):04X}" if invisible or not text.isprintable() else text
     return make_diagnostic(
         "PS130",
         f"unexpected character `{quoted}`",
         span,
         label="invisible character" if invisible else "not part of the language",
-        help=_CHARACTER_HABITS.get(text, "remove it"),
+        help=f"write `{operator}`" if operator else CHARACTERS.get(text, "remove it"),
     )
-
-
-_CHARACTER_HABITS = {
-    ";": "remove it; a statement ends with its line",
-    "~": 'there are no regular expressions; `starts_with(node.name, "gpu-")` tests the beginning of a text',
-    "?": "write `if CONDITION then VALUE else VALUE`",
-}

@@ -19,6 +19,7 @@ import re
 from dataclasses import dataclass
 
 from policysched.lang.parse import scan_errors as errors
+from policysched.lang.parse.confusables import INVISIBLE, read_confusables
 from policysched.lang.parse.continuations import (
     can_begin_statement,
     is_complete_statement,
@@ -46,7 +47,6 @@ _BLOCK_START = re.compile(r"\s*\{")
 _NEXT_TOKEN_ON_LINE = re.compile(r'[ \t]+(?:([A-Za-z_][A-Za-z0-9_]*)|["{])')
 _TEMPLATE = re.compile(r"\{\{|\$\{|\$\(")
 _FOREIGN_OPERATORS = {"&&": "and", "&": "and", "||": "or", "|": "or", "!": "not"}
-_INVISIBLE = "\u00a0\u200b\u200c\u200d\u2060\ufeff\u202f\u3000"
 
 
 @dataclass(slots=True)
@@ -86,8 +86,8 @@ class _Scanner:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.text = source.text
-        self.result = ScanResult(source.text, [], [], [])
+        self.text, lookalikes = read_confusables(source)
+        self.result = ScanResult(self.text, [], [], lookalikes)
         self.statement: RawStatement | None = None
         self.layer: RawStatement | None = None
         self.open_braces: list[int] = []  # offsets of the open braces of the statement's parameters
@@ -380,7 +380,7 @@ class _Scanner:
         return False
 
     def _stray(self, text: str, start: int) -> bool:
-        invisible = text in _INVISIBLE
+        invisible = text in INVISIBLE
         diagnostic = errors.unexpected_character(self._span(start, start + 1), text, invisible=invisible)
         if invisible or text == ";":
             self._report(diagnostic)

@@ -78,8 +78,9 @@ def check_expression_size(statement: object) -> Diagnostic | None:
     return None
 
 
-def check_statement(statement: object) -> Iterator[Diagnostic]:
-    """All other checks of one statement."""
+def check_statement(statement: object, declared: set[str]) -> Iterator[Diagnostic]:
+    """All other checks of one statement. `declared` are the keywords that statements above declare as names, with an
+    error; those of this one are added."""
     match statement:
         case s.HeaderDecl():
             yield from _check_header(statement)
@@ -93,6 +94,8 @@ def check_statement(statement: object) -> Iterator[Diagnostic]:
             | s.ResourceDecl()
             | s.QuotaDecl()
         ):
+            if statement.name.text in RESERVED_NAMES:
+                declared.add(statement.name.text)
             yield from _check_declared_name(statement.name)
         case s.FilterDecl():
             yield from _check_clauses(statement.clauses, FILTER_CLAUSES, "filter")
@@ -102,7 +105,7 @@ def check_statement(statement: object) -> Iterator[Diagnostic]:
             yield from _check_declared_name(statement.name)
             yield from _check_clauses(statement.clauses, EXTENDER_CLAUSES, "extender")
         case s.ReplaceStatement():
-            yield from check_statement(statement.rule)
+            yield from check_statement(statement.rule, declared)
             return
         case s.AmendStatement():
             score = any(
@@ -115,7 +118,7 @@ def check_statement(statement: object) -> Iterator[Diagnostic]:
         case s.ReweightStatement():
             yield from _check_weight(statement.weight)
     for expression in _top_level_expressions(statement):
-        yield from _check_keywords_as_values(expression)
+        yield from _check_keywords_as_values(expression, declared)
 
 
 def _top_level_expressions(holder: object) -> Iterator[s.Expression]:
@@ -185,6 +188,11 @@ def clause_keyword(clause: s.Clause) -> str:
         case s.NormalizeClause():
             return "normalize"
 
+
+_KEYWORD_ADVICE = dict.fromkeys(
+    ("reject", "require"),
+    "what happens without a value is a clause of its own: `missing reject`, or `missing pass`",
+)
 
 _KEYWORDS_AS_VALUES = ("now", "node")
 """Reserved names that are values: the time, and the `node` of `join = node`."""
@@ -261,7 +269,7 @@ def _check_weight(weight: s.NumberLit | s.NameExpr) -> Iterator[Diagnostic]:
         )
 
 
-def _check_keywords_as_values(expression: s.Expression) -> Iterator[Diagnostic]:
+def _check_keywords_as_values(expression: s.Expression, declared: set[str]) -> Iterator[Diagnostic]:
     """Report a keyword that parses as a name: in `require missing pass` a value is missing before it."""
     pending = [expression]
     while pending:
@@ -270,13 +278,14 @@ def _check_keywords_as_values(expression: s.Expression) -> Iterator[Diagnostic]:
             isinstance(node, s.NameExpr)
             and node.name in RESERVED_NAMES
             and node.name not in _KEYWORDS_AS_VALUES
+            and node.name not in declared
         ):
             yield make_diagnostic(
                 "PS109",
                 f"expected a value, found keyword `{node.name}`",
                 node.span,
                 label="expected a value",
-                help=f"add a value before `{node.name}`",
+                help=_KEYWORD_ADVICE.get(node.name) or f"add a value before `{node.name}`",
             )
         is_traffic = isinstance(node, s.CallExpr) and node.function.text == "traffic_to"
         pending.extend(

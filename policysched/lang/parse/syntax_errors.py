@@ -11,6 +11,19 @@ from collections.abc import Callable
 from lark.exceptions import UnexpectedInput, UnexpectedToken
 
 from policysched.lang.diagnostics.catalogue import make_diagnostic
+from policysched.lang.parse.foreign_syntax import (
+    dashed_name,
+    declared_without_type,
+    equals_after_clause,
+    foreign_branch,
+    foreign_word,
+    list_in_parentheses,
+    method_call,
+    negative_weight,
+    prometheus_query,
+    quote_in_string,
+    rule_in_braces,
+)
 from policysched.lang.parse.keywords import (
     FILTER_CLAUSES,
     KEYWORD_OF_TERMINAL,
@@ -280,7 +293,18 @@ def _expected_tokens_text(failure: SyntaxFailure) -> str:
 
 
 SYNTAX_ERROR_EXPLAINERS: tuple[SyntaxErrorExplainer, ...] = (
-    malformed_number,  # first: the parser reads `5 min` and `1,5` as something else
+    foreign_branch,
+    dashed_name,
+    declared_without_type,
+    equals_after_clause,
+    rule_in_braces,
+    negative_weight,
+    method_call,
+    quote_in_string,
+    prometheus_query,
+    list_in_parentheses,
+    foreign_word,
+    malformed_number,  # the parser reads `5 min` and `1,5` as something else
     unquoted_key,
     trailing_comma,  # before the missing value after the comma
     direction_before_key,

@@ -45,7 +45,7 @@ def test_asking_first_is_enough(line: str) -> None:
         'filter f when zone == "a" require node.ready',
         'filter f require (node.labels["z"] else zone) == "a"',
         'layer l when zone == "a" { drop image_locality }',
-        'score s weight 1 prefer zone == "a"',
+        'score s weight 1 prefer node.ready and zone == "a"',
     ],
 )
 def test_not_asking_is_an_error(line: str) -> None:
