@@ -16,6 +16,7 @@ from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.columns.view import View
+from policysched.evaluate.evaluation_rows import REJECTED_TOTAL, best_row, deep_copy, row_selector
 from policysched.evaluate.plan.specialize import SpecializedRules
 from policysched.evaluate.rules.raw_scores import RawScores, assign_rows, pad_to_capacity, select_rows
 from policysched.evaluate.rules.rules_by_dependency import RulesByDependency
@@ -23,7 +24,6 @@ from policysched.evaluate.rules.specialized_rules import SpecializedScore
 from policysched.lang.ir.declarations import OutageSpec
 
 _REBUILD_FRACTION = 8  # rebuild when more than 1/8 of the rows changed
-_REJECTED_TOTAL = -1
 _USAGE_CACHE_MAX = 4096
 
 
@@ -93,12 +93,15 @@ class Evaluation:
         if self._stale or changed or used:
             self._combine(snapshot, changed | used)
 
-    def excluding(self, rows: Iterable[int]) -> "Evaluation":
-        """A copy for one answer in which these rows are no candidates."""
+    def excluding(self, rows: Iterable[int], rescored_on: Snapshot | None = None) -> "Evaluation":
+        """A copy for one answer in which these rows are no candidates. With a snapshot, aggregates over the candidates
+        are computed again."""
         other = self.copy()
         other.feasible[list(rows)] = False
         other.feasible_count = int(np.count_nonzero(other.feasible))
         other._candidate_stats.clear()
+        if rescored_on is not None and other._over_candidates:
+            other._rescore_over_candidates(rescored_on)
         other._sum_scores(slice(0, len(other.feasible)))
         return other
 
@@ -139,7 +142,7 @@ class Evaluation:
         copy = object.__new__(Evaluation)
         for name, value in self.__dict__.items():
             # The usage cache is shared: its entries hold for both.
-            copy.__dict__[name] = value if value is self._usage_cache else _deep_copy(value)
+            copy.__dict__[name] = value if value is self._usage_cache else deep_copy(value)
         return copy
 
     def _rebuild(self, snapshot: Snapshot) -> None:
@@ -305,7 +308,7 @@ class Evaluation:
         """Compute feasibility and totals from the results of the rules, for these rows or for all."""
         if self._outage is not None and self._metrics:
             self._detect_outages(snapshot, self._outage)
-        selector = slice(0, len(self.feasible)) if self._stale else _row_selector(rows)
+        selector = slice(0, len(self.feasible)) if self._stale else row_selector(rows)
         rejected = self._rejected[:, selector]
         if self.outage_metrics:
             rejected = rejected[
@@ -353,7 +356,7 @@ class Evaluation:
             if self._is_active(rule):
                 raw_scores = select_rows(self._raw_scores[index], rows)
                 total += rule.weight * rule.candidate_scores(raw_scores, self._candidate_stats[index])
-        self.total[rows] = np.where(self.feasible[rows], total, _REJECTED_TOTAL)
+        self.total[rows] = np.where(self.feasible[rows], total, REJECTED_TOTAL)
 
     def _is_active(self, rule: SpecializedScore) -> bool:
         return not rule.metrics or not self.outage_metrics.intersection(rule.metrics)
@@ -401,17 +404,27 @@ class Evaluation:
         """The row with the greatest total; among equals the greatest `node_hash XOR pod_hash`.
         `row_mask`: bool by row.
         """
-        if not self.feasible_count:
-            return None
-        total = self.total
-        if row_mask is not None:
-            total = np.where(self._feasible_in(row_mask), total, _REJECTED_TOTAL)
-            if total.max() == _REJECTED_TOTAL:
-                return None
-        tied = (total == np.maximum.reduce(total)).nonzero()[0]
-        if len(tied) == 1:
-            return int(tied[0])
-        return int(tied[np.argmax(name_hash[tied] ^ np.uint64(pod_hash))])
+        return best_row(self.total, pod_hash, name_hash, row_mask) if self.feasible_count else None
+
+    def rejected_rows(self, index: int) -> Array:
+        """The rows that a filter rejects, as `rejected`, where no outage disables rules."""
+        rows: Array = self._rejected[index]
+        return rows
+
+    def weighted_scores(self, index: int, candidates: Array, snapshot: Snapshot) -> Array:
+        """What one score adds to the total of each row, if these rows are the candidates."""
+        rule = self.rules.scores[index]
+        if rule.node_local:
+            weighted: Array = self._weighted[index]
+            return weighted
+        if rule.over_candidates:
+            view = snapshot.view()
+            of_view = rule.raw_scores(view, candidates[: view.count])
+            raw_scores = pad_to_capacity(of_view, snapshot.columns.capacity)
+        else:
+            raw_scores = self._raw_scores[index]
+        stats = rule.candidate_stats(raw_scores, candidates)
+        return rule.weight * rule.candidate_scores(raw_scores, stats)
 
     def rows_by_preference(self, pod_hash: int, name_hash: Array) -> Array:
         """The feasible rows in the order in which `best_row` would select them."""
@@ -425,25 +438,3 @@ class Evaluation:
         feasible = self.feasible.copy()
         feasible[: len(among)] &= among
         return feasible
-
-
-def _row_selector(rows: set[int]) -> slice | Array:
-    """A single row as a slice, which NumPy reads without a copy."""
-    if len(rows) == 1:
-        row = next(iter(rows))
-        return slice(row, row + 1)
-    return np.array(sorted(rows), np.intp)
-
-
-def _deep_copy(value: object) -> object:
-    match value:
-        case np.ndarray():
-            return value.copy()
-        case list():
-            return [_deep_copy(item) for item in value]
-        case dict():
-            return {key: _deep_copy(item) for key, item in value.items()}
-        case RawScores():
-            return RawScores(*(_deep_copy(array) for array in (value.raw, value.known, value.applies)))  # type: ignore[arg-type]
-        case _:
-            return value

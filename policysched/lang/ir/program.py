@@ -15,7 +15,7 @@ from policysched.lang.ir.declarations import Input, Metric, OutageSpec, Paramete
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.layers import Layer, apply_layer
 from policysched.lang.ir.quotas import QuotaSpec
-from policysched.lang.ir.rules import BuiltinFilter, RuleSet
+from policysched.lang.ir.rules import NO_RULES, BuiltinFilter, RuleSet
 from policysched.text import Source, Span
 
 
@@ -139,6 +139,8 @@ class Program:
     extenders: tuple[Extender, ...] = ()
     states: Mapping[str, StateSpec] = field(default_factory=dict)
     quotas: Mapping[str, QuotaSpec] = field(default_factory=dict)
+    shadows: RuleSet = NO_RULES
+    """Rules that are evaluated and counted, never used. They are no part of `rules`, so nothing that decides sees them."""
     removed: str = ""
     """Why the policy refuses every pod: it is removed or suspended, and no text of it runs. Empty for a policy that runs."""
     team: TeamSource | None = None
@@ -168,6 +170,11 @@ def removed_program(name: str, message: str) -> Program:
 def suspended_program(program: Program, message: str) -> Program:
     """What runs under the name of a policy whose text may not run now. The text stays saved."""
     return replace(removed_program(program.name, message), text=program.text, team=program.team)
+
+
+def shadow_program(program: Program) -> Program:
+    """A program whose rules are the shadow rules: they are compiled and evaluated apart, like a policy of their own."""
+    return replace(program, rules=program.shadows, shadows=NO_RULES, layers=(), outage=None)
 
 
 def handles_volume_claims(program: Program) -> bool:

@@ -16,8 +16,7 @@ from policysched.lang.parse.scan_errors import stray_brace
 from policysched.lang.parse.scanner import RawStatement, ScanResult, scan
 from policysched.lang.parse.statement_checks import check_expression_size, check_statement
 from policysched.lang.parse.syntax_errors import explain_syntax_error
-from policysched.lang.parse.tree_builder import LayerHead
-from policysched.lang.parse.tree_parts import ParseContext
+from policysched.lang.parse.tree_parts import LayerHead, ParseContext
 from policysched.lang.syntax import tree as s
 from policysched.text import Diagnostic, Source, Span
 
@@ -25,10 +24,23 @@ __all__ = ["TEXT_BYTES_MAX", "parse"]
 
 TEXT_BYTES_MAX = 256 * 1024
 
-_FILTER_START = re.compile(r"(?:(?:replace|locked)(?:\s|#[^\n]*\n)+)*(?:filter|amend)\b")
-_DECLARED_NAME = re.compile(r"(?:locked\s+)?\w+\s+([A-Za-z_][A-Za-z0-9_]*)")
+_FILTER_START = re.compile(r"(?:(?:replace|locked|shadow)(?:\s|#[^\n]*\n)+)*(?:filter|amend)\b")
+_DECLARED_NAME = re.compile(r"(?:locked\s+|shadow\s+)?\w+\s+([A-Za-z_][A-Za-z0-9_]*)")
 _DECLARING_KEYWORDS = frozenset(
-    {"param", "let", "record", "input", "metric", "state", "resource", "quota", "filter", "score", "locked"}
+    {
+        "param",
+        "let",
+        "record",
+        "input",
+        "metric",
+        "state",
+        "resource",
+        "quota",
+        "filter",
+        "score",
+        "locked",
+        "shadow",
+    }
 )
 
 

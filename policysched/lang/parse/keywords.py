@@ -8,12 +8,12 @@ LAYER_STATEMENTS = ("filter", "score", "amend", "replace", "reweight", "drop", "
 """Statements that are allowed inside and outside layers."""
 
 TOP_STATEMENTS = (
-    "policy", "library", "include", "param", "let", "record", "input", "metric", "state", "queue", "gang", "preemption", "quota", "outage", "resource", "extender", "layer",
+    "policy", "library", "include", "param", "let", "record", "input", "metric", "state", "queue", "gang", "preemption", "quota", "outage", "resource", "extender", "layer", "shadow",
 )  # fmt: skip
 
 STATEMENTS = TOP_STATEMENTS + LAYER_STATEMENTS
 
-RESERVED_STATEMENTS = ("shadow", "canary", "test")
+RESERVED_STATEMENTS = ("canary", "test")
 """Reserved for later versions: not statements yet, and not allowed as names."""
 
 OPERATOR_KEYWORDS = ("and", "or", "in", "not", "has", "else", "if", "then")

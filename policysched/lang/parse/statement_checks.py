@@ -14,7 +14,7 @@ from policysched.lang.parse.keywords import (
     RESERVED_NAMES,
     SCORE_CLAUSES,
 )
-from policysched.lang.parse.tree_builder import LayerHead
+from policysched.lang.parse.tree_parts import LayerHead
 from policysched.lang.syntax import tree as s
 from policysched.lang.syntax.children import syntax_children
 from policysched.text import Diagnostic, Label, Span
@@ -101,7 +101,7 @@ def check_statement(statement: object) -> Iterator[Diagnostic]:
         case s.ExtenderDecl():
             yield from _check_declared_name(statement.name)
             yield from _check_clauses(statement.clauses, EXTENDER_CLAUSES, "extender")
-        case s.ReplaceStatement():
+        case s.ReplaceStatement() | s.ShadowDecl():
             yield from check_statement(statement.rule)
             return
         case s.AmendStatement():

@@ -556,6 +556,14 @@ class ScoreDecl:
 
 
 @dataclass(frozen=True, slots=True)
+class ShadowDecl:
+    """`shadow filter NAME ...`, `shadow score NAME ...`: evaluated and counted, never used."""
+
+    rule: FilterDecl | ScoreDecl
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class AmendStatement:
     """`amend NAME CLAUSE...`: replaces these clauses only."""
 
@@ -622,6 +630,7 @@ Statement = (
     | PreemptionDecl
     | FilterDecl
     | ScoreDecl
+    | ShadowDecl
     | AmendStatement
     | ReplaceStatement
     | ReweightStatement
