@@ -93,15 +93,12 @@ class Evaluation:
         if self._stale or changed or used:
             self._combine(snapshot, changed | used)
 
-    def excluding(self, rows: Iterable[int], rescored_on: Snapshot | None = None) -> "Evaluation":
-        """A copy for one answer in which these rows are no candidates. With a snapshot, aggregates over the candidates
-        are computed again."""
+    def excluding(self, rows: Iterable[int]) -> "Evaluation":
+        """A copy for one answer in which these rows are no candidates."""
         other = self.copy()
         other.feasible[list(rows)] = False
         other.feasible_count = int(np.count_nonzero(other.feasible))
         other._candidate_stats.clear()
-        if rescored_on is not None and other._over_candidates:
-            other._rescore_over_candidates(rescored_on)
         other._sum_scores(slice(0, len(other.feasible)))
         return other
 
@@ -328,10 +325,8 @@ class Evaluation:
 
     def _rescore_over_candidates(self, snapshot: Snapshot) -> None:
         """Measure again on every row: one node's change can change the values of all."""
-        view = snapshot.view()
         for index in self._over_candidates:
-            raw_scores = self.rules.scores[index].raw_scores(view, self.feasible[: view.count])
-            self._raw_scores[index] = pad_to_capacity(raw_scores, snapshot.columns.capacity)
+            self._raw_scores[index] = self._raw_scores_among(index, self.feasible, snapshot)
             self._candidate_stats.pop(index, None)
 
     def evaluated_rows(self, snapshot: Snapshot) -> Array:
@@ -417,14 +412,29 @@ class Evaluation:
         if rule.node_local:
             weighted: Array = self._weighted[index]
             return weighted
-        if rule.over_candidates:
-            view = snapshot.view()
-            of_view = rule.raw_scores(view, candidates[: view.count])
-            raw_scores = pad_to_capacity(of_view, snapshot.columns.capacity)
-        else:
-            raw_scores = self._raw_scores[index]
-        stats = rule.candidate_stats(raw_scores, candidates)
-        return rule.weight * rule.candidate_scores(raw_scores, stats)
+        raw_scores = self._raw_scores_among(index, candidates, snapshot)
+        return rule.weight * rule.candidate_scores(raw_scores, rule.candidate_stats(raw_scores, candidates))
+
+    def totals_among(self, candidates: Array, snapshot: Snapshot) -> Array:
+        """The totals if only these of the feasible rows were candidates: scores relative to the candidates change."""
+        total = self.total
+        for index in self._candidate_relative:
+            rule, before = self.rules.scores[index], self._candidate_stats[index]
+            raw_scores = self._raw_scores_among(index, candidates, snapshot)
+            stats = rule.candidate_stats(raw_scores, candidates)
+            if self._is_active(rule) and (rule.over_candidates or stats != before):
+                scores = rule.candidate_scores(raw_scores, stats)
+                total = total + rule.weight * (
+                    scores - rule.candidate_scores(self._raw_scores[index], before)
+                )
+        return np.where(candidates, total, REJECTED_TOTAL)
+
+    def _raw_scores_among(self, index: int, candidates: Array, snapshot: Snapshot) -> RawScores:
+        rule = self.rules.scores[index]
+        if not rule.over_candidates:
+            return self._raw_scores[index]
+        view = snapshot.view()
+        return pad_to_capacity(rule.raw_scores(view, candidates[: view.count]), snapshot.columns.capacity)
 
     def rows_by_preference(self, pod_hash: int, name_hash: Array) -> Array:
         """The feasible rows in the order in which `best_row` would select them."""

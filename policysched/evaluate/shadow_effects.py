@@ -84,5 +84,8 @@ def _row_without(rejected: Array, decision: MadeDecision, pod_hash: int) -> int 
         return decision.row
     if decision.nominated_row is not None and not rejected[decision.nominated_row]:
         return decision.nominated_row
-    left = decision.evaluation.excluding(np.flatnonzero(rejected), decision.snapshot)
-    return left.best_row(pod_hash, decision.snapshot.columns.name_hash, decision.row_mask)
+    left = decision.evaluation.feasible & ~rejected
+    if not left.any():
+        return None
+    total = decision.evaluation.totals_among(left, decision.snapshot)
+    return best_row(total, pod_hash, decision.snapshot.columns.name_hash, decision.row_mask)
