@@ -34,6 +34,7 @@ from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_runner import AttemptRunner
 from policysched.scheduler.authority import Authority
 from policysched.scheduler.bind_tracker import BindTracker
+from policysched.scheduler.canary_guards import CanaryGuards
 from policysched.scheduler.commands import Command, SetTimer
 from policysched.scheduler.core import SchedulerCore, queued_at_arrival
 from policysched.scheduler.decision_records import Decision, SchedulerCounters
@@ -130,6 +131,7 @@ class Scheduler:
                 SampleWaitReports(core),
                 self._kubelet_rejections,
                 self._prebinder,
+                CanaryGuards(core, self._reload),
                 PolicyStateSaves(core),
                 DeferredReports(core),
                 QuotaWarnings(core),

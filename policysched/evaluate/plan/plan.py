@@ -252,6 +252,10 @@ class Plan:
         """Indexes of the layers whose condition is true for the pod."""
         return tuple([index for index, holds in enumerate(self._layer_conditions) if holds(context) is True])
 
+    def layer_applies(self, index: int, pod: Pod, namespace: Namespace | None) -> bool:
+        """Of a layer whose condition reads the pod and its namespace alone."""
+        return self._layer_conditions[index](EvalContext(pod, namespace or unknown_namespace(pod))) is True
+
     def variant(self, active: tuple[int, ...]) -> Variant:
         if active not in self._variants:
             for _ in self.lower_in_steps(active):

@@ -45,6 +45,6 @@ def canonical_text(
         *final,
         *(s.ShadowDecl(rule, rule.span) for rule in shadows),
         *(statement for statement in statements if isinstance(statement, s.ExtenderDecl)),
-        *(statement for statement in statements if isinstance(statement, s.LayerDecl)),
+        *(statement for statement in statements if isinstance(statement, s.LayerDecl | s.CanaryDecl)),
     )
     return print_tree(s.SyntaxTree(ordered, (), header.span), keep_empty_lines=False)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from policysched.lang.check import lints
+from policysched.lang.check.canary import check_canary
 from policysched.lang.check.canonical_text import canonical_text
 from policysched.lang.check.cost import check_cost
 from policysched.lang.check.declarations import declare_input, declare_let, declare_metric, declare_record
@@ -41,7 +42,7 @@ from policysched.lang.check.scope import DeclaredGang, Scope, declared_here
 from policysched.lang.check.states import declare_state
 from policysched.lang.ir.declarations import OutageSpec
 from policysched.lang.ir.layers import Layer
-from policysched.lang.ir.program import Extender, GangSpec, OrderKey, PreemptionSpec, Program
+from policysched.lang.ir.program import CanarySpec, Extender, GangSpec, OrderKey, PreemptionSpec, Program
 from policysched.lang.ir.rules import (
     BuiltinFilter,
     BuiltinScore,
@@ -61,6 +62,7 @@ _SINGLETON_KEYWORDS: dict[type, str] = {
     s.GangDecl: "gang",
     s.OutageDecl: "outage",
     s.PreemptionDecl: "preemption",
+    s.CanaryDecl: "canary",
 }
 
 
@@ -86,6 +88,7 @@ class CheckState:
     rule_table: RuleTable = field(init=False)
     rule_versions: list[RuleNode] = field(default_factory=list)
     rules: RuleSet = field(default_factory=lambda: RuleSet((), ()))
+    canary: CanarySpec | None = None
     shadow_table: RuleTable = field(init=False)
     shadows: RuleSet = field(default_factory=lambda: RuleSet((), ()))
     layers: list[Layer] = field(default_factory=list)
@@ -158,6 +161,7 @@ def build_program(work: CheckState) -> Program:
         states=work.scope.states(),
         quotas=work.scope.valid_quotas(),
         shadows=work.shadows,
+        canary=work.canary,
     )
 
 
@@ -244,11 +248,14 @@ def check_parameter_values(work: CheckState) -> None:
 
 
 def check_singletons(work: CheckState) -> None:
-    """The statements that may occur once: queue, gang, outage, preemption."""
+    """The statements that may occur once: queue, gang, outage, preemption, canary (checked with the layers)."""
+    known: dict[type, s.Statement] = {}
     for statement in work.expansion.statements:
-        if not isinstance(statement, _SingletonStatement):
+        if not isinstance(statement, _SingletonStatement | s.CanaryDecl):
             continue
-        first = work.singletons.setdefault(type(statement), statement)
+        first = known.setdefault(type(statement), statement)
+        if first is statement and isinstance(statement, _SingletonStatement):
+            work.singletons[type(statement)] = statement
         if first is not statement:
             keyword = _SINGLETON_KEYWORDS[type(statement)]
             work.scope.report(
@@ -356,6 +363,11 @@ def check_layers(work: CheckState) -> None:
             checked = layers.check(statement)
             if checked is not None:
                 work.layers.append(checked)
+        elif isinstance(statement, s.CanaryDecl):
+            canary = check_canary(work.scope, layers, statement, len(work.layers))
+            if canary is not None:
+                work.layers.append(canary[0])
+                work.canary = canary[1]
 
 
 def check_rule_count(work: CheckState) -> None:
@@ -366,7 +378,7 @@ def check_rule_count(work: CheckState) -> None:
     in_layers = [
         statement
         for layer in work.expansion.statements
-        if isinstance(layer, s.LayerDecl)
+        if isinstance(layer, s.LayerDecl | s.CanaryDecl)
         for statement in layer.body
         if isinstance(statement, s.FilterDecl | s.ScoreDecl | s.ReplaceStatement)
     ]

@@ -243,7 +243,7 @@ class _Scanner:
         statement = self.statement
         if (
             statement is not None
-            and statement.keyword == "layer"
+            and statement.keyword in ("layer", "canary")
             and statement.body is None
             and statement.end > statement.start
         ):
@@ -276,7 +276,7 @@ class _Scanner:
                 self._begin_statement("", start)
                 self._report_unparseable(errors.brace_outside_statement(self._span(start, start + 1)))
                 return False
-            if statement.keyword == "layer" and statement.body is None and layer is None:
+            if statement.keyword in ("layer", "canary") and statement.body is None and layer is None:
                 statement.end = start + 1
                 statement.body, statement.body_end = [], start + 1
                 self._end_statement()
@@ -408,7 +408,7 @@ class _Scanner:
                 self._span(outside.start, outside.end),
                 "the indentation suggests that this is outside the layer",
             )
-        self._report(errors.unclosed_brace(self._span(layer.end - 1, layer.end), "layer", here))
+        self._report(errors.unclosed_brace(self._span(layer.end - 1, layer.end), layer.keyword, here))
         self.layer = None
 
     def _report(self, diagnostic: Diagnostic) -> None:

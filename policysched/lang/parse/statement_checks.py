@@ -14,7 +14,7 @@ from policysched.lang.parse.keywords import (
     RESERVED_NAMES,
     SCORE_CLAUSES,
 )
-from policysched.lang.parse.tree_parts import LayerHead
+from policysched.lang.parse.tree_parts import CanaryHead, LayerHead
 from policysched.lang.syntax import tree as s
 from policysched.lang.syntax.children import syntax_children
 from policysched.text import Diagnostic, Label, Span
@@ -26,6 +26,8 @@ SUPPORTED_VERSION = "1"
 _EXPRESSIONS = s.Expression.__args__
 _NODES_WITH_EXPRESSIONS = (
     LayerHead,
+    CanaryHead,
+    s.CanaryGuard,
     *s.Statement.__args__,
     s.Param,
     s.ParamBlock,

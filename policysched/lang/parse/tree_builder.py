@@ -12,6 +12,7 @@ from typing import Any
 from lark import Token, Transformer
 
 from policysched.lang.parse.tree_parts import (
+    CanaryHead,
     Children,
     LayerHead,
     ParsedBlock,
@@ -247,6 +248,18 @@ class TreeBuilder(Transformer[Token, Any]):
 
     def layer_head(self, children: Children) -> LayerHead:
         return LayerHead(identifier(children[0]), children[1])
+
+    def canary_head(self, children: Children) -> CanaryHead:
+        name, share, key, *rest = children
+        when = first_of_type(rest, s.WhenClause)
+        guard, measure, limit, duration = [child for child in rest if child is not when][:4]
+        return CanaryHead(
+            identifier(name),
+            share,
+            key,
+            when,
+            s.CanaryGuard(identifier(measure), limit, duration, span_of([guard, duration])),
+        )
 
     def when(self, children: Children) -> s.WhenClause:
         return s.WhenClause(children[1], span_of(children))

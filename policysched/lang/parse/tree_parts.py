@@ -113,6 +113,15 @@ class ParsedBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class CanaryHead:
+    name: s.Identifier
+    share: s.Expression
+    key: s.Expression
+    when: s.WhenClause | None
+    guard: s.CanaryGuard
+
+
+@dataclass(frozen=True, slots=True)
 class LayerHead:
     name: s.Identifier
     condition: s.Expression

@@ -612,6 +612,29 @@ class LayerDecl:
     span: Span
 
 
+@dataclass(frozen=True, slots=True)
+class CanaryGuard:
+    """`guard pending < 2% for 1m`."""
+
+    measure: Identifier
+    limit: Expression
+    duration: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryDecl:
+    """`canary NAME 10% by E when E guard pending < 2% for 1m else rollback { statements }`."""
+
+    name: Identifier
+    share: Expression
+    key: Expression
+    when: WhenClause | None
+    guard: CanaryGuard
+    body: tuple[LayerStatement, ...]
+    span: Span
+
+
 Statement = (
     HeaderDecl
     | IncludeDecl
@@ -636,6 +659,7 @@ Statement = (
     | ReweightStatement
     | DropStatement
     | LayerDecl
+    | CanaryDecl
 )
 
 
