@@ -132,6 +132,7 @@ class Telemetry:
         yield from _scheduling_families(app.scheduler)
         yield from _external_pod_families(app.scheduler)
         yield from _shadow_families(app.scheduler)
+        yield from _canary_families(app.scheduler)
         yield from _state_families(app.scheduler)
         yield from quota_families(app.scheduler.quotas())
         yield from policy_families(app.scheduler)
@@ -276,6 +277,26 @@ def _shadow_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
             text,
             {(("profile", policy), ("rule", rule)): n for (policy, rule), n in counts.items()},
         )
+
+
+def _canary_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
+    canaries = [
+        ((("profile", each.policy), ("canary", each.record.name)), each) for each in scheduler.canaries()
+    ]
+    yield gauge_family(
+        "policysched_canary_rolled_back",
+        "1: the canary's guard was broken, and its rules apply to no pod until its text changes.",
+        {labels: float(each.record.rolled_back) for labels, each in canaries},
+    )
+    yield gauge_family(
+        "policysched_canary_pods",
+        "Pods in the share of a canary: pending (tried, without a node) and all; of one that is rolled back, as they were then.",
+        {
+            (*labels, ("pods", which)): float(count)
+            for labels, each in canaries
+            for which, count in (("pending", each.pending), ("all", each.pods))
+        },
+    )
 
 
 def _state_families(scheduler: Scheduler) -> Iterator[MetricFamily]:

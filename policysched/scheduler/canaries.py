@@ -11,7 +11,7 @@ removed from its program before the program is compiled, so nothing else knows o
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from policysched.evaluate import Plan
 from policysched.lang.ir.program import CanarySpec, Program, without_canary
@@ -39,6 +39,22 @@ class CanaryRecord:
     @property
     def rolled_back(self) -> bool:
         return self.rolled_back_ns is not None
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryStatus:
+    """A canary as people see it. `pending` of its `pods` were tried and have no node: now, or when it was rolled back."""
+
+    policy: str
+    record: CanaryRecord
+    pending: int
+    pods: int
+
+    @property
+    def state(self) -> Literal["armed", "breaking", "rolled back"]:
+        if self.record.rolled_back:
+            return "rolled back"
+        return "armed" if self.record.broken_since_ns is None else "breaking"
 
 
 @dataclass(slots=True)
@@ -103,6 +119,16 @@ class Canaries:
         armed = self.armed.get(pod.scheduler)
         if armed is not None:
             armed.members.pop(pod.uid, None)
+
+    @property
+    def problem(self) -> str:
+        """One line about the canaries that are rolled back; empty without one. May be asked from another thread."""
+        records = tuple(self.records.items())  # at once: the decisions' thread may add one
+        return "; ".join(
+            f"canary {record.name} of policy {policy} is rolled back: {record.pending} of its {record.pods} pods were pending"
+            for policy, record in sorted(records)
+            if record.rolled_back
+        )
 
     def update(self, policy: str, **changes: Any) -> CanaryRecord:
         record = self.records[policy] = replace(self.records[policy], **changes)

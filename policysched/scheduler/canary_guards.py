@@ -9,7 +9,7 @@ from typing import Literal
 from policysched.lang.types.kinds import DURATION, RATIO
 from policysched.lang.types.units import format_value
 from policysched.model.identifiers import PodUid
-from policysched.scheduler.canaries import ArmedCanary
+from policysched.scheduler.canaries import ArmedCanary, CanaryStatus
 from policysched.scheduler.commands import Log, ReportPolicyEvent
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
@@ -52,6 +52,17 @@ class CanaryGuards:
             self._core.save_all_states()
         elif state == "broken" and since_ns is not None and now_ns - since_ns >= armed.spec.broken_for_ns:
             self._roll_back(policy, armed, tried, total, now_ns)
+
+    def status(self) -> list[CanaryStatus]:
+        """By policy."""
+        canaries, found = self._core.canaries, []
+        for policy, record in sorted(canaries.records.items()):
+            armed, pending, pods = canaries.armed.get(policy), record.pending, record.pods
+            if armed is not None:
+                pending, untried, placed = self.count(armed)
+                pods = pending + untried + placed
+            found.append(CanaryStatus(policy, record, pending, pods))
+        return found
 
     def count(self, armed: ArmedCanary) -> tuple[int, int, int]:
         """The pods of the share that were tried and have no node, those that were not tried yet, and those that have a node.
