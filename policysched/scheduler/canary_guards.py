@@ -8,13 +8,12 @@ from typing import Literal
 
 from policysched.lang.types.kinds import DURATION, RATIO
 from policysched.lang.types.units import format_value
-from policysched.model.identifiers import PodUid
 from policysched.scheduler.canaries import ArmedCanary, CanaryStatus
 from policysched.scheduler.commands import Log, ReportPolicyEvent
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.policy_reload import PolicyReload
-from policysched.scheduler.queue.entries import PendingPod, QueueState
+from policysched.scheduler.queue.entries import QueueState
 
 _PERIOD_NS = SECOND_NS
 
@@ -74,15 +73,11 @@ class CanaryGuards:
                 placed += 1
             elif pod.state is QueueState.GATED or pod.admission_rejected:
                 continue
-            elif self._was_tried(uid, pod):
+            elif pod.pending_message:  # alone, with its gang, or by one of its equivalence class
                 tried += 1
             else:
                 untried += 1
         return tried, untried, placed
-
-    def _was_tried(self, uid: PodUid, pod: PendingPod) -> bool:
-        gang = self._core.gangs.gang_of(uid)
-        return pod.attempts > 0 or (gang is not None and gang.attempts > 0)
 
     def _roll_back(self, policy: str, armed: ArmedCanary, pending: int, pods: int, now_ns: int) -> None:
         core, spec = self._core, armed.spec
