@@ -201,5 +201,8 @@ class SchedulerCore:
 
     def save_all_states(self) -> None:
         """Save them at once, because a canary changed."""
-        texts = self.samples.policy_states.texts()
-        self.commands.append(SavePolicyStates(self.canaries.saved_with(texts)))
+        self.commands.append(SavePolicyStates(self.state_texts()))
+
+    def state_texts(self) -> dict[str, str]:
+        """Everything that is saved beside the texts of policies, by policy."""
+        return self.canaries.saved_with(self.samples.policy_states.texts())
