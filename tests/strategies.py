@@ -744,6 +744,16 @@ def a_layer(draw: Draw, index: int, names: Names, filters: list[str], scores: li
     return f"layer layer{index} when {condition(draw, At(names, shares=True), 1)} {{\n{inside}\n}}"
 
 
+def a_canary(draw: Draw, names: Names) -> str:
+    share, key = draw(st.sampled_from(("10%", "50%", "100%"))), draw(st.sampled_from(_CANARY_KEYS))
+    only = draw(st.sampled_from(("", ' when pod.namespace == "default"')))
+    head = f"canary some {share} by {key}{only} guard pending < 2% for 1m else rollback"
+    return f"{head} {{\n  {draw(a_filter('canary_only', names))}\n}}"
+
+
+_CANARY_KEYS = ("pod.owner.name", "pod.name", 'pod.labels["app"]', "pod.namespace")
+
+
 # ── order and gangs ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -822,6 +832,10 @@ def policies(draw: Draw, *, layers: bool = True) -> str:
     if layers:
         for index in range(draw(st.integers(0, 2))):
             lines.append(a_layer(draw, index, names, filters, scores))
+        if draw(st.integers(0, 3)) == 0:
+            lines.append(a_canary(draw, names))
+    if draw(st.integers(0, 3)) == 0:
+        lines.append(f"shadow {draw(st.one_of(a_filter('h', names), a_score('h', names)))}")
     return "\n".join(("policy test version 1", *lines, ""))
 
 

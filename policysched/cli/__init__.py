@@ -4,7 +4,8 @@
 module with a click command of the same name (dashes as underscores) and add a row here.
 
 Exit codes: 0 success, 1 findings (or a result that an option turns into a failure), 2 could not
-run, 130 after Ctrl-C, 141 if the reader of the output has closed it.
+run, 130 after Ctrl-C, 141 if the reader of the output has closed it. `diff` has those of
+`terraform plan -detailed-exitcode`: 0 the same, 1 could not run, 2 different.
 """
 
 import errno
@@ -56,12 +57,15 @@ OFFLINE_PACKAGES = frozenset({"aiohttp", "cel_expr_python", "numpy", "rich"})
 _ALIASES = {"why": "explain"}
 """Other names of commands: `kubectl policysched why POD`."""
 
+_ERROR_CODES = {"diff": 1}
+"""The exit code of a command that could not run, where it is not 2."""
+
 _OUTPUT_LOST = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 """A full or broken disk behind a redirected stdout."""
 
 
 class CommandError(click.ClickException):
-    """The command could not run (exit code 2). One line per problem, with its place."""
+    """The command could not run (exit code 2, 1 for `diff`). One line per problem, with its place."""
 
     exit_code = 2
 
@@ -120,6 +124,8 @@ class _Commands(click.Group):
         sys.exit(code)
 
     def _exit_code(self, args: Sequence[str] | None, prog_name: str, extra: Mapping[str, Any]) -> int:
+        command = next(iter(sys.argv[1:] if args is None else args), "")
+        error_code = _ERROR_CODES.get(command, 2)
         try:
             try:
                 code = super().main(args, prog_name, standalone_mode=False, **extra)
@@ -128,7 +134,7 @@ class _Commands(click.Group):
             sys.stdout.flush()  # so that a failing write is reported here
         except click.exceptions.NoArgsIsHelpError as error:
             click.echo(error.format_message(), err=True)
-            return 2
+            return error_code
         except click.ClickException as error:
             context = error.ctx if isinstance(error, click.UsageError) else None
             where = context.command_path if context is not None else "policysched"
@@ -136,7 +142,7 @@ class _Commands(click.Group):
             lines = error.lines if isinstance(error, CommandError) else (error.format_message(),)
             for line in lines:
                 click.echo(f"{where}: {' '.join(line.split())}{hint}", err=True)
-            return 2
+            return error_code
         except click.Abort:
             return 130
         except OSError as error:
@@ -144,7 +150,7 @@ class _Commands(click.Group):
                 raise
             closed_output.discard_buffer(sys.stdout)
             click.echo(f"policysched: cannot write the output: {error.strerror}", err=True)
-            return 2
+            return error_code
         return code if isinstance(code, int) else 0
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:

@@ -4,7 +4,6 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -37,8 +36,8 @@ from policysched.lang.ir.program import Program
 from policysched.offline.pod_explanation import missing_inputs_note
 from policysched.policy_files.source_set import UnusableFile
 
-if TYPE_CHECKING:
-    pass
+_DIFFERENT = 2
+"""As `terraform plan -detailed-exitcode`; 1 is an error."""
 
 
 class _FailOn(click.ParamType[FailCondition]):
@@ -71,7 +70,7 @@ class _FailOn(click.ParamType[FailCondition]):
     "--fail-on",
     type=_FailOn(),
     metavar="CONDITION",
-    help="Exit with 1 only if this holds, such as 'newly_pending > 0 or moved > 5%'. Default: if any pod changes.",
+    help="Exit with 2 only if this holds, such as 'newly_pending > 0 or moved > 5%'. Default: if any pod changes.",
 )
 @click.option("--html", "html_path", metavar="FILE", help="Also write a page with plots, in one file.")
 @click.option(
@@ -114,7 +113,7 @@ def diff(
       policysched diff old.policy new.policy --kubeconfig ~/.kube/config --placed --html diff.html
       policysched diff old.policy new.policy --cluster cluster.yaml --fail-on 'newly_pending > 0 or moved > 5%'
 
-    Exit codes: 0 the same, or --fail-on does not hold; 1 different, or --fail-on holds; 2 could not run.
+    Exit codes: 0 the same, or --fail-on does not hold; 1 could not run; 2 different, or --fail-on holds.
     """
     if [old, new, *cluster_paths].count(STANDARD_INPUT) > 1:
         raise CommandError("-: standard input can be read only once")
@@ -150,7 +149,7 @@ def diff(
     failed = bool(comparison.changed) if fail_on is None else fail_on.holds(comparison)
     _print(comparison, notes, output_format, fail_on, failed=failed)
     if failed:
-        sys.exit(1)
+        sys.exit(_DIFFERENT)
 
 
 def _print(

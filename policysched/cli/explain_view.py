@@ -35,6 +35,7 @@ def print_explanation(console: "Console", record: Record, *, in_full: bool = Fal
             console.print(f"nodes below are shown without {suffix}", style="dim", markup=False)
         _print_rejected(console, record, suffix, in_full=in_full)
         _print_scores(console, record, suffix, in_full=in_full)
+        _print_shadows(console, record)
         _print_samples(console, record, suffix, in_full=in_full)
 
 
@@ -127,6 +128,27 @@ def _print_would_fit(console: "Console", record: Record) -> None:
         text = proposal["text"]
         where = f" (goes to {proposal['node']})" if proposal["kind"] not in ("node", "uncordon") else ""
         _print_paragraph(console, f"- {text}{where}", indent=2)
+
+
+def _print_shadows(console: "Console", record: Record) -> None:
+    """What each shadow rule would change, were it used."""
+    if not record["shadows"]:
+        return
+    console.print()
+    console.print("Shadow rules, which are not used:", style="bold")
+    for effect in record["shadows"]:
+        match effect["change"]:
+            case "error":
+                text = f"failed: {effect['error']}"
+            case "pending":
+                text = f"would reject all {effect['rejected']} candidates: the pod would stay pending"
+            case "moved":
+                text = f"the pod would go to {effect['selected']} instead"
+            case _:
+                text = "changes nothing"
+        if effect["kind"] == "filter" and effect["change"] in ("moved", "unchanged"):
+            text = f"would reject {effect['rejected']} of {len(record['feasible'])} candidates; {text}"
+        _print_paragraph(console, f"- shadow {effect['kind']} {effect['rule']}: {text}", indent=2)
 
 
 def _print_rejected(console: "Console", record: Record, suffix: str, *, in_full: bool) -> None:

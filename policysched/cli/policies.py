@@ -23,6 +23,7 @@ from policysched.cli.start_options import (
 if TYPE_CHECKING:
     from policysched.config.settings import Settings
     from policysched.policy_files.cluster_policies import ClusterPolicies, ListedPolicy
+    from policysched.scheduler.canaries import CanaryRecord
 
 
 @click.command()
@@ -136,5 +137,16 @@ def _print_list(listed: Sequence["ListedPolicy"], output_format: str) -> None:
     for policy in listed:
         kept = {True: "yes", False: "no", None: "unknown"}[policy.kept]
         removed = "-" if policy.removal is None else policy.removal or "yes"
-        rows.append((policy.name, policy.key or "-", kept, removed))
-    print_table(output_console(), ("policy", "key", "kept", "removed"), rows)
+        rows.append((policy.name, policy.key or "-", kept, removed, _canary_text(policy.canary)))
+    print_table(output_console(), ("policy", "key", "kept", "removed", "canary"), rows)
+
+
+def _canary_text(canary: "CanaryRecord | None") -> str:
+    from datetime import UTC, datetime
+
+    if canary is None:
+        return "-"
+    if canary.rolled_back_ns is None:
+        return f"{canary.name}: armed"
+    at = datetime.fromtimestamp(canary.rolled_back_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return f"{canary.name}: rolled back at {at}, {canary.pending} of {canary.pods} pods pending"

@@ -152,6 +152,9 @@ def _key(statement: s.Statement) -> StatementKey:
             return "filter", name.text
         case s.ScoreDecl(name=name):
             return "score", name.text
+        case s.ShadowDecl(rule=rule):
+            kind, shadowed = _key(rule)
+            return f"shadow {kind}", shadowed
         case s.LayerDecl(name=name):
             return "layer", name.text
     keyword = statement.span.text.removeprefix("locked").split(maxsplit=1)[0]

@@ -12,6 +12,7 @@ from policysched.config.source_settings import redact_secrets
 from policysched.daemon.metric_families import PolicyProvider
 from policysched.daemon.metric_monitor import MetricStatus
 from policysched.explanations.record import parameter_values
+from policysched.scheduler.canaries import CanaryStatus
 from policysched.scheduler.decision_records import Decision
 from policysched.scheduler.pending_status import PendingPodStatus
 from policysched.scheduler.policies.policy_status import PolicyStatus
@@ -31,10 +32,12 @@ def policy_page(
     now_ns: int = 0,
     *,
     note: str | None = None,
+    canaries: Iterable[CanaryStatus] = (),
 ) -> Json:
     """`location` is `namespace/name` of the ConfigMap; `metrics` is the status of the active policies' metrics at `now_ns`;
     `note` is why this process has no data."""
     parameters = {name: parameter_values(program) for name, program in source.programs().items()}
+    of_canary = {canary.policy: _canary(canary) for canary in canaries}
     of_policy: dict[str, Json] = {}
     for metric in metrics:
         of_policy.setdefault(metric.policy, {})[metric.metric.name] = _metric(metric, now_ns)
@@ -46,6 +49,7 @@ def policy_page(
             {
                 **_policy(policy, parameters.get(policy.name or "", {})),
                 "metrics": of_policy.get(policy.name or "", {}),
+                "canary": of_canary.get(policy.name or ""),
             }
             for policy in source.policies()
         ],
@@ -123,6 +127,18 @@ def _policy(policy: PolicyStatus, params: Json) -> Json:
         "since": _time(policy.since_ns),
         "last_success": None if policy.last_success_ns is None else _time(policy.last_success_ns),
         "diagnostics": [_diagnostic(diagnostic) for diagnostic in policy.diagnostics],
+    }
+
+
+def _canary(canary: CanaryStatus) -> Json:
+    record = canary.record
+    return {
+        "name": record.name,
+        "state": canary.state,
+        "pending": canary.pending,
+        "pods": canary.pods,
+        "broken_since": None if record.broken_since_ns is None else _time(record.broken_since_ns),
+        "rolled_back": None if record.rolled_back_ns is None else _time(record.rolled_back_ns),
     }
 
 

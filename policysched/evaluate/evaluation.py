@@ -16,6 +16,7 @@ from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.columns.view import View
+from policysched.evaluate.evaluation_rows import REJECTED_TOTAL, best_row, deep_copy, row_selector
 from policysched.evaluate.plan.specialize import SpecializedRules
 from policysched.evaluate.rules.raw_scores import RawScores, assign_rows, pad_to_capacity, select_rows
 from policysched.evaluate.rules.rules_by_dependency import RulesByDependency
@@ -23,7 +24,6 @@ from policysched.evaluate.rules.specialized_rules import SpecializedScore
 from policysched.lang.ir.declarations import OutageSpec
 
 _REBUILD_FRACTION = 8  # rebuild when more than 1/8 of the rows changed
-_REJECTED_TOTAL = -1
 _USAGE_CACHE_MAX = 4096
 
 
@@ -139,7 +139,7 @@ class Evaluation:
         copy = object.__new__(Evaluation)
         for name, value in self.__dict__.items():
             # The usage cache is shared: its entries hold for both.
-            copy.__dict__[name] = value if value is self._usage_cache else _deep_copy(value)
+            copy.__dict__[name] = value if value is self._usage_cache else deep_copy(value)
         return copy
 
     def _rebuild(self, snapshot: Snapshot) -> None:
@@ -305,7 +305,7 @@ class Evaluation:
         """Compute feasibility and totals from the results of the rules, for these rows or for all."""
         if self._outage is not None and self._metrics:
             self._detect_outages(snapshot, self._outage)
-        selector = slice(0, len(self.feasible)) if self._stale else _row_selector(rows)
+        selector = slice(0, len(self.feasible)) if self._stale else row_selector(rows)
         rejected = self._rejected[:, selector]
         if self.outage_metrics:
             rejected = rejected[
@@ -325,10 +325,8 @@ class Evaluation:
 
     def _rescore_over_candidates(self, snapshot: Snapshot) -> None:
         """Measure again on every row: one node's change can change the values of all."""
-        view = snapshot.view()
         for index in self._over_candidates:
-            raw_scores = self.rules.scores[index].raw_scores(view, self.feasible[: view.count])
-            self._raw_scores[index] = pad_to_capacity(raw_scores, snapshot.columns.capacity)
+            self._raw_scores[index] = self._raw_scores_among(index, self.feasible, snapshot)
             self._candidate_stats.pop(index, None)
 
     def evaluated_rows(self, snapshot: Snapshot) -> Array:
@@ -353,7 +351,7 @@ class Evaluation:
             if self._is_active(rule):
                 raw_scores = select_rows(self._raw_scores[index], rows)
                 total += rule.weight * rule.candidate_scores(raw_scores, self._candidate_stats[index])
-        self.total[rows] = np.where(self.feasible[rows], total, _REJECTED_TOTAL)
+        self.total[rows] = np.where(self.feasible[rows], total, REJECTED_TOTAL)
 
     def _is_active(self, rule: SpecializedScore) -> bool:
         return not rule.metrics or not self.outage_metrics.intersection(rule.metrics)
@@ -401,17 +399,42 @@ class Evaluation:
         """The row with the greatest total; among equals the greatest `node_hash XOR pod_hash`.
         `row_mask`: bool by row.
         """
-        if not self.feasible_count:
-            return None
+        return best_row(self.total, pod_hash, name_hash, row_mask) if self.feasible_count else None
+
+    def rejected_rows(self, index: int) -> Array:
+        """The rows that a filter rejects, as `rejected`, where no outage disables rules."""
+        rows: Array = self._rejected[index]
+        return rows
+
+    def weighted_scores(self, index: int, candidates: Array, snapshot: Snapshot) -> Array:
+        """What one score adds to the total of each row, if these rows are the candidates."""
+        rule = self.rules.scores[index]
+        if rule.node_local:
+            weighted: Array = self._weighted[index]
+            return weighted
+        raw_scores = self._raw_scores_among(index, candidates, snapshot)
+        return rule.weight * rule.candidate_scores(raw_scores, rule.candidate_stats(raw_scores, candidates))
+
+    def totals_among(self, candidates: Array, snapshot: Snapshot) -> Array:
+        """The totals if only these of the feasible rows were candidates: scores relative to the candidates change."""
         total = self.total
-        if row_mask is not None:
-            total = np.where(self._feasible_in(row_mask), total, _REJECTED_TOTAL)
-            if total.max() == _REJECTED_TOTAL:
-                return None
-        tied = (total == np.maximum.reduce(total)).nonzero()[0]
-        if len(tied) == 1:
-            return int(tied[0])
-        return int(tied[np.argmax(name_hash[tied] ^ np.uint64(pod_hash))])
+        for index in self._candidate_relative:
+            rule, before = self.rules.scores[index], self._candidate_stats[index]
+            raw_scores = self._raw_scores_among(index, candidates, snapshot)
+            stats = rule.candidate_stats(raw_scores, candidates)
+            if self._is_active(rule) and (rule.over_candidates or stats != before):
+                scores = rule.candidate_scores(raw_scores, stats)
+                total = total + rule.weight * (
+                    scores - rule.candidate_scores(self._raw_scores[index], before)
+                )
+        return np.where(candidates, total, REJECTED_TOTAL)
+
+    def _raw_scores_among(self, index: int, candidates: Array, snapshot: Snapshot) -> RawScores:
+        rule = self.rules.scores[index]
+        if not rule.over_candidates:
+            return self._raw_scores[index]
+        view = snapshot.view()
+        return pad_to_capacity(rule.raw_scores(view, candidates[: view.count]), snapshot.columns.capacity)
 
     def rows_by_preference(self, pod_hash: int, name_hash: Array) -> Array:
         """The feasible rows in the order in which `best_row` would select them."""
@@ -425,25 +448,3 @@ class Evaluation:
         feasible = self.feasible.copy()
         feasible[: len(among)] &= among
         return feasible
-
-
-def _row_selector(rows: set[int]) -> slice | Array:
-    """A single row as a slice, which NumPy reads without a copy."""
-    if len(rows) == 1:
-        row = next(iter(rows))
-        return slice(row, row + 1)
-    return np.array(sorted(rows), np.intp)
-
-
-def _deep_copy(value: object) -> object:
-    match value:
-        case np.ndarray():
-            return value.copy()
-        case list():
-            return [_deep_copy(item) for item in value]
-        case dict():
-            return {key: _deep_copy(item) for key, item in value.items()}
-        case RawScores():
-            return RawScores(*(_deep_copy(array) for array in (value.raw, value.known, value.applies)))  # type: ignore[arg-type]
-        case _:
-            return value

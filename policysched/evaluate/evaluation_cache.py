@@ -55,6 +55,12 @@ class EvaluationCache:
         ]:
             self._drop(key)
 
+    def forget(self, plan: Plan) -> None:
+        """Drop the evaluations of a plan, one of which may be half updated."""
+        self._overlay_evaluations = None
+        for key in [key for key in self._evaluations if key[0] is plan]:
+            self._drop(key)
+
     def get(
         self, plan: Plan, variant: Variant, context: EvalContext, overlay: Overlay | None
     ) -> tuple[Evaluation, Snapshot]:

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from policysched.evaluate.plan.plan import Plan
 from policysched.evaluate.plan.specialize import specialize_claim_rules
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.evaluate.scalar.next_change import crossing_ns, next_change_ns
+from policysched.evaluate.shadow_effects import MadeDecision, shadow_effects
 from policysched.evaluate.snapshots import SnapshotBuilder
 from policysched.evaluate.topology_domains import NodeSelection, candidate_domains, pod_capacity
 from policysched.evaluate.verdict import PrebindRequirements, UnschedulableDiagnosis, Verdict
@@ -75,6 +77,8 @@ class Evaluator:
     def build_columns_in_steps(self, plan: Plan) -> Iterator[None]:
         """The same in steps of one rule, then of a thousand rows, so that decisions and changes can run in between."""
         yield from plan.lower_in_steps(())
+        if plan.shadow is not None:
+            yield from plan.shadow.lower_in_steps(())
         self._columns.refresh()
         for kind in self._columns_of(plan):
             yield from self._columns.materialize_steps(kind)
@@ -85,6 +89,7 @@ class Evaluator:
         """
         self._columns.keep_only({kind for plan in plans for kind in self._columns_of(plan)})
         self._columns_by_plan = {plan: self._columns_by_plan[plan] for plan in plans if plan.is_lowered(())}
+        plans = {*plans, *(plan.shadow for plan in plans if plan.shadow is not None)}
         self._snapshots.retain_only(plans)
         self._evaluations.retain_only(plans)
 
@@ -154,10 +159,12 @@ class Evaluator:
             )
             return diagnose(base_evaluation, snapshot, plan.layer_requeue_events, rejections)
 
-        row = None if nominated_node is None else self._columns.row(nominated_node)
+        nominated = None if nominated_node is None else self._columns.row(nominated_node)
         row_mask = None if domain is None else domain.rows(snapshot.view())
+        row = nominated
         if row is None or not evaluation.feasible[row] or (row_mask is not None and not row_mask[row]):
-            row = evaluation.best_row(text_hash(pod.uid), self._columns.name_hash, row_mask)
+            row, nominated = evaluation.best_row(text_hash(pod.uid), self._columns.name_hash, row_mask), None
+        decision = MadeDecision(evaluation, snapshot, row, nominated, row_mask)
         feasible_count = evaluation.feasible_count
         if row_mask is not None:
             feasible_count = evaluation.feasible_count_in(row_mask)
@@ -171,6 +178,7 @@ class Evaluator:
             valid_until_ns=self._valid_until_ns(plan, variant, evaluation, snapshot, context),
             diagnose=diagnosis,
             detail=lambda: decision_detail(evaluation, self._columns),
+            shadows=shadow_effects(plan, self._evaluations, context, overlay, decision),
         )
 
     def candidate_domains(
@@ -282,7 +290,10 @@ class Evaluator:
         if prefilter is not None:
             return prefilter.explanation()
         row = evaluation.best_row(text_hash(pod.uid), self._columns.name_hash)
-        return explanation(evaluation, snapshot, context, None if row is None else self._columns.names[row])
+        decision = MadeDecision(evaluation, snapshot, row)
+        shadows = shadow_effects(plan, self._evaluations, context, overlay, decision)
+        selected = None if row is None else self._columns.names[row]
+        return replace(explanation(evaluation, snapshot, context, selected), shadows=shadows)
 
     def evaluate_nodes(
         self,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from policysched.cluster.devices.binding_conditions import BINDING_TIMEOUT_S
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.cluster.volumes.reservations import VolumeChoice
+from policysched.lang.ir.verdict import ShadowEffect
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
 
@@ -85,7 +86,8 @@ class Verdict:
     node. `score` is the selected node's total.
 
     Without a node the diagnosis is made at once; with one it is made on demand, from the cluster as
-    it is then. `detail`, which is made on demand too, is None where no node was looked at.
+    it is then. `detail`, which is made on demand too, is None where no node was looked at. `shadows`: what the shadow rules
+    would have changed, where a node is selected.
     """
 
     __slots__ = (
@@ -101,6 +103,7 @@ class Verdict:
         "rejected_by",
         "score",
         "selected",
+        "shadows",
         "valid_until_ns",
     )
 
@@ -119,8 +122,10 @@ class Verdict:
         over_budget: bool = False,
         is_error: bool = False,
         detail: Callable[[], DecisionDetail] | None = None,
+        shadows: tuple[ShadowEffect, ...] = (),
     ) -> None:
         self._detail = detail
+        self.shadows = shadows
         self.is_error = is_error
         self.over_budget = over_budget
         self.rejected_by = rejected_by

@@ -181,6 +181,17 @@ def explain_record(
         },
         "totals": dict(sorted(explanation.totals.items())),
         "selected": explanation.selected,
+        "shadows": [
+            {
+                "rule": effect.rule,
+                "kind": effect.kind,
+                "change": effect.change(explanation.selected),
+                "rejected": effect.rejected_count,
+                "selected": effect.selected,
+                "error": effect.error,
+            }
+            for effect in explanation.shadows
+        ],
         "samples": {
             name: {
                 node: {"value": sample.value, "age_s": sample.age_s, "stale": sample.stale}

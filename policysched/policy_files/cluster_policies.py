@@ -10,9 +10,10 @@ from difflib import get_close_matches
 
 from policysched.kube.client.api import JSON_PATCH, ApiClient, Forbidden, NotFound
 from policysched.kube.watch.resources import decode_config_map
-from policysched.policy_files.last_good_format import UnreadableArchive, unpack_texts
+from policysched.policy_files.last_good_format import STATE_SUFFIX, UnreadableArchive, unpack_texts
 from policysched.policy_files.parameter_values import policy_name_in
 from policysched.policy_files.source_set import POLICY_SUFFIX, REMOVED_SUFFIX, removed_name
+from policysched.scheduler.canaries import Canaries, CanaryRecord
 
 _FIELD_MANAGER = "policysched"
 
@@ -24,12 +25,13 @@ class RemovalRefused(Exception):
 @dataclass(frozen=True, slots=True)
 class ListedPolicy:
     """`key` holds the text, None if there is none. `kept`: whether a last known good text is kept, None if that cannot be
-    read. `removal`: the reason of the removal, which may be empty; None if the policy is not removed."""
+    read. `canary`: what is kept about its canary, None without one. `removal`: the reason of the removal, which may be empty; None if the policy is not removed."""
 
     name: str
     key: str | None
     kept: bool | None
     removal: str | None
+    canary: CanaryRecord | None = None
 
 
 class ClusterPolicies:
@@ -45,11 +47,17 @@ class ClusterPolicies:
     async def read(self) -> list[ListedPolicy]:
         """By name."""
         data = await self._data()
-        kept = await self._kept_names()
+        kept, canaries = await self._kept()
         keys = _keys_by_policy(data)
         removals = {name: text for key, text in data.items() if (name := removed_name(key)) is not None}
         return [
-            ListedPolicy(name, keys.get(name), None if kept is None else name in kept, removals.get(name))
+            ListedPolicy(
+                name,
+                keys.get(name),
+                None if kept is None else name in kept,
+                removals.get(name),
+                canaries.get(name),
+            )
             for name in sorted({*keys, *removals, *(kept or ())})
         ]
 
@@ -81,7 +89,7 @@ class ClusterPolicies:
 
     async def _check_known(self, name: str, data: Mapping[str, str]) -> None:
         """A misspelt name would remove nothing, and look as if it had."""
-        kept = await self._kept_names()
+        kept, _ = await self._kept()
         known = {*_keys_by_policy(data), *(kept or ())}
         if name in known:
             return
@@ -95,15 +103,24 @@ class ClusterPolicies:
     async def _data(self) -> Mapping[str, str]:
         return decode_config_map(await self._api.get(self._path)).data
 
-    async def _kept_names(self) -> set[str] | None:
-        """None if the user may not read them."""
+    async def _kept(self) -> tuple[set[str] | None, Mapping[str, CanaryRecord]]:
+        """The names of kept texts, None if the user may not read them, and the canaries by policy."""
         try:
             texts = unpack_texts(decode_config_map(await self._api.get(self._last_good_path)))
         except NotFound:
-            return set()
+            return set(), {}
         except (Forbidden, UnreadableArchive):
-            return None
-        return {key.removesuffix(POLICY_SUFFIX) for key in texts if key.endswith(POLICY_SUFFIX)}
+            return None, {}
+        saved = Canaries(lambda _: None)
+        saved.restore(
+            {
+                key.removesuffix(STATE_SUFFIX): text
+                for key, text in texts.items()
+                if key.endswith(STATE_SUFFIX)
+            }
+        )
+        names = {key.removesuffix(POLICY_SUFFIX) for key in texts if key.endswith(POLICY_SUFFIX)}
+        return names, saved.records
 
 
 def _keys_by_policy(data: Mapping[str, str]) -> dict[str, str]:

@@ -117,7 +117,7 @@ class Recorder:
         self.wants_snapshot = False
         core = self._core
         assert core is not None, "nothing was begun"
-        events: list[Event] = [SavedPolicyStatesLoaded(core.samples.policy_states.texts())]
+        events: list[Event] = [SavedPolicyStatesLoaded(core.state_texts())]
         latest = self._objects.policies()
         if latest is not None:
             events.append(_present_policies(core, latest))

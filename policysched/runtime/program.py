@@ -181,7 +181,11 @@ def _start_http(settings: Settings, process: DaemonProcess, app: SchedulerApp, t
     health = Health(
         live={"loop": process.heartbeat.check},
         ready=_ready_checks(app),
-        warnings={"last-good": app.last_good_problem, "settings": lambda: process.settings_watch.problem},
+        warnings={
+            "last-good": app.last_good_problem,
+            "settings": lambda: process.settings_watch.problem,
+            "canaries": lambda: app.scheduler.core.canaries.problem,
+        },
     )
     live = LivePages(app.scheduler, lambda: app.unavailable_reason, process.clock.now_ns)
     pages = StatusEndpoints(
@@ -192,6 +196,7 @@ def _start_http(settings: Settings, process: DaemonProcess, app: SchedulerApp, t
             app.metric_monitor.statuses(),
             time.time_ns(),
             note=app.unavailable_reason,
+            canaries=app.scheduler.canaries(),
         ),
         decisions=DecisionsPage(app.scheduler, lambda: app.unavailable_reason).look,
         configz=lambda: configz_page(settings),

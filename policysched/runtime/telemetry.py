@@ -140,6 +140,8 @@ class Telemetry:
             self._victims.observe(victims)
         yield from _scheduling_families(app.scheduler)
         yield from _external_pod_families(app.scheduler)
+        yield from _shadow_families(app.scheduler)
+        yield from _canary_families(app.scheduler)
         yield from _state_families(app.scheduler)
         yield from quota_families(app.scheduler.quotas())
         yield from policy_families(app.scheduler)
@@ -271,6 +273,51 @@ def _external_pod_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
         "policysched_nodes_overcommitted_total",
         "Times that a pod placed by another scheduler overcommitted a node.",
         {(): scheduler.counters.overcommits},
+    )
+
+
+def _shadow_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
+    shadows = scheduler.counters.shadows
+    yield counter_family(
+        "policysched_shadow_decisions_total",
+        "Placed pods by what a shadow rule would have changed: unchanged, moved, pending (it leaves no node) or error.",
+        {
+            (("profile", policy), ("rule", rule), ("kind", kind), ("change", change)): n
+            for (policy, rule, kind, change), n in shadows.decisions.items()
+        },
+    )
+    for name, text, counts in (
+        ("nodes", "Candidates that a shadow filter would have rejected.", shadows.rejected_nodes),
+        (
+            "pods",
+            "Placed pods of which a shadow filter would have rejected a candidate.",
+            shadows.rejected_pods,
+        ),
+    ):
+        yield counter_family(
+            f"policysched_shadow_rejected_{name}_total",
+            text,
+            {(("profile", policy), ("rule", rule)): n for (policy, rule), n in counts.items()},
+        )
+
+
+def _canary_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
+    canaries = [
+        ((("profile", each.policy), ("canary", each.record.name)), each) for each in scheduler.canaries()
+    ]
+    yield gauge_family(
+        "policysched_canary_rolled_back",
+        "1: the canary's guard was broken, and its rules apply to no pod until its text changes.",
+        {labels: float(each.record.rolled_back) for labels, each in canaries},
+    )
+    yield gauge_family(
+        "policysched_canary_pods",
+        "Pods in the share of a canary: pending (tried, without a node) and all; of one that is rolled back, as they were then.",
+        {
+            (*labels, ("pods", which)): float(count)
+            for labels, each in canaries
+            for which, count in (("pending", each.pending), ("all", each.pods))
+        },
     )
 
 

@@ -27,7 +27,7 @@ from policysched.evaluate import NodeSelection, Overlay, PrebindRequirements, To
 from policysched.lang.ir.program import Program
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.scheduler.commands import Deallocate, DeleteExtendedClaim
+from policysched.scheduler.commands import Deallocate, DeleteExtendedClaim, Log
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.decision_records import Decision, decision_samples
 from policysched.scheduler.enqueue import PodEnqueuer
@@ -260,7 +260,12 @@ class PodAttempts:
         detail = verdict.detail() if core.records.recorded is not None else None
         if verdict.selected is not None:
             return AttemptSuccess(
-                verdict.selected, verdict.score, verdict.node_count, verdict.feasible_count, detail=detail
+                verdict.selected,
+                verdict.score,
+                verdict.node_count,
+                verdict.feasible_count,
+                detail=detail,
+                shadows=verdict.shadows,
             )
         if verdict.over_budget:
             assert verdict.pod_rejection is not None, f"{verdict} has no message"
@@ -363,6 +368,8 @@ class PodAttempts:
             core.commands.append(bind_command(bind))
         else:
             self._prebinder.begin(bind, success.prebind_work, now_ns)
+        failed = core.records.counters.shadows.count(pod.policy, success.node, success.shadows)
+        core.commands += [Log("warning", message, {}) for message in failed]
         self._record_decision(pod, success, now_ns)
 
     # ── no node was found ──────────────────────────────────────────────────────────────────────────────────────────

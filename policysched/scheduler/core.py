@@ -14,6 +14,7 @@ from policysched.model.pod_groups import PodGroupKey
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.scheduler.authority import Authority
+from policysched.scheduler.canaries import Canaries
 from policysched.scheduler.commands import (
     ClearNomination,
     Command,
@@ -74,6 +75,7 @@ class SchedulerCore:
     cache: the cluster as observed, with assumed pods; evaluator: filters and scores on it.
     policies: which policies run; samples: what their rules read as samples.
     pods: the pending pods of running policies by UID, until their bind is confirmed.
+    canaries: the rules that a share of the pods tries.
     quotas: what the pods of each policy use of its quotas, and who waits for them.
     queue, gangs: the order in which they are tried; binds: the binds without an answer.
     reports: the last event of each pending pod; records: decisions and counters.
@@ -103,6 +105,7 @@ class SchedulerCore:
         self.queue = SchedulingQueue(limits, self._new_policy_queue, self.samples.first_samples.held_policies)
         self.gangs = GangRegistry()
         self.quotas = QuotaBooks(self.cache)
+        self.canaries = Canaries(self.namespace_of)
         self.binds = InFlightBinds()
         self.reports = PendingReports(limits)
         self.records = DecisionRecords(limits.decisions_kept)
@@ -188,7 +191,7 @@ class SchedulerCore:
             self.commands.append(DeleteExtendedClaim(key, uid))
 
     def restore_states(self, texts: Mapping[str, str]) -> None:
-        problems = self.samples.policy_states.restore(texts)
+        problems = [*self.canaries.restore(texts), *self.samples.policy_states.restore(texts)]
         self.commands += [Log("warning", problem, {}) for problem in problems]
 
     def update_states(self, observed: ObservedPod, now_ns: int) -> None:
@@ -201,4 +204,12 @@ class SchedulerCore:
         """Save the policy states that are due."""
         texts = self.samples.policy_states.due_texts(now_ns)
         if texts is not None:
-            self.commands.append(SavePolicyStates(texts))
+            self.commands.append(SavePolicyStates(self.canaries.saved_with(texts)))
+
+    def save_all_states(self) -> None:
+        """Save them at once, because a canary changed."""
+        self.commands.append(SavePolicyStates(self.state_texts()))
+
+    def state_texts(self) -> dict[str, str]:
+        """Everything that is saved beside the texts of policies, by policy."""
+        return self.canaries.saved_with(self.samples.policy_states.texts())

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from policysched.cluster.samples import Samples
 from policysched.evaluate.verdict import DecisionDetail
 from policysched.model.identifiers import NodeName, PodUid
+from policysched.scheduler.shadow_counters import ShadowCounters
 
 AttemptResult = Literal["scheduled", "unschedulable", "error"]
 
@@ -99,6 +100,7 @@ class SchedulerCounters:
     overcommits: how often another scheduler's pod exceeded the allocatable of its node.
     confirmed_binds, failed_binds, victim_counts (victims of each eviction): the latest 10,000 that the reader
         has not drained.
+    shadows: what shadow rules would have changed.
     """
 
     attempts: dict[tuple[AttemptResult, str], int] = field(default_factory=dict)
@@ -109,6 +111,7 @@ class SchedulerCounters:
     over_budget: dict[str, int] = field(default_factory=dict)
     overcommits: int = 0
     victim_counts: deque[int] = field(default_factory=lambda: deque(maxlen=10_000))
+    shadows: ShadowCounters = field(default_factory=ShadowCounters)
 
     def count_attempt(self, result: AttemptResult, policy: str) -> None:
         self.attempts[result, policy] = self.attempts.get((result, policy), 0) + 1

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from policysched.evaluate import PrebindRequirements
 from policysched.evaluate.verdict import DecisionDetail, RejectionCause
 from policysched.lang.ir.program import Extender
+from policysched.lang.ir.verdict import ShadowEffect
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
 from policysched.scheduler.commands import PendingReason
@@ -54,6 +55,7 @@ class AttemptSuccess:
     feasible_count: int
     prebind_work: PrebindRequirements | None = None
     detail: DecisionDetail | None = None
+    shadows: tuple[ShadowEffect, ...] = ()
 
 
 def reject_over_budget(message: str) -> AttemptFailure:

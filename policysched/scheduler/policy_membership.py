@@ -29,12 +29,18 @@ class PolicyMembership:
 
     def add(self, pod: Pod) -> None:
         self._pods_by_scheduler.setdefault(pod.scheduler, {})[pod.uid] = None
+        self._core.canaries.put_pod(pod)
 
     def remove(self, pod: Pod) -> None:
+        self._core.canaries.drop_pod(pod)
         uids = self._pods_by_scheduler.get(pod.scheduler, {})
         uids.pop(pod.uid, None)
         if not uids:
             self._pods_by_scheduler.pop(pod.scheduler, None)
+
+    def pods_of(self, policy: str) -> Iterator[Pod]:
+        """All known pods that name the policy, on a node or not."""
+        return (self._core.cache.pods[uid].pod for uid in self._pods_by_scheduler.get(policy, ()))
 
     def enqueue_pods_again(
         self, policy: str, now_ns: int, precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS
@@ -121,12 +127,15 @@ class PolicyMembership:
     def namespace_changed(self, name: str, now_ns: int) -> None:
         """Policies may read the namespace's labels: enqueue_again all its pods."""
         core = self._core
+        for policy in core.canaries.armed:
+            for pod in [pod for pod in self.pods_of(policy) if pod.namespace == name]:
+                core.canaries.put_pod(pod)
         for gang in [gang for gang in core.gangs if gang.id[1] == name]:
             for uid in list(gang.placed_members):
                 self._count_in_gang(core.cache.pods[uid], now_ns)
-        for pod in [pod for pod in core.pods.values() if pod.pod.namespace == name]:
-            if pod.state not in (QueueState.BINDING, QueueState.BIND_LOST):
-                self._enqueuer.enqueue_again(pod, pod.observed, now_ns, "NamespaceUpdate")
+        for pending in [pending for pending in core.pods.values() if pending.pod.namespace == name]:
+            if pending.state not in (QueueState.BINDING, QueueState.BIND_LOST):
+                self._enqueuer.enqueue_again(pending, pending.observed, now_ns, "NamespaceUpdate")
 
     def _is_unplaced(self, observed: ObservedPod) -> bool:
         """Whether the pod is on no node, neither as observed nor by a confirmed bind."""

@@ -16,6 +16,7 @@ from policysched.evaluate import Plan, compile_lazily
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import PodUid
+from policysched.model.pods import Pod
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.policies.first_samples import same_query
@@ -28,6 +29,7 @@ class PolicyPods(Protocol):
     def precompute_pre_enqueue(
         self, program: Program, plan: Plan, now_ns: int
     ) -> Iterator[dict[PodUid, PreEnqueueResult]]: ...
+    def pods_of(self, policy: str) -> Iterator[Pod]: ...
     def enqueue_pods_again(
         self, policy: str, now_ns: int, precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS
     ) -> None: ...
@@ -143,8 +145,25 @@ class PolicyReload:
             )
             return
 
+    def restart_without_canary(self, policy: str, now_ns: int) -> None:
+        """The canary of the active text was rolled back. A text that is being prepared takes over soon anyway, and is prepared
+        again if it has the same canary."""
+        core = self._core
+        preparation, awaiting = self._in_preparation.get(policy), self._awaiting_samples.get(policy)
+        if awaiting is not None and core.canaries.effective(awaiting[0]) is not awaiting[0]:
+            program = core.canaries.effective(awaiting[0])
+            self._awaiting_samples[policy] = program, compile_lazily(program)
+        if preparation is None:
+            program = core.canaries.effective(core.policies.running[policy].program)
+        else:
+            program = core.canaries.effective(preparation.program)
+        if preparation is None or program is not preparation.program:
+            core.quotas.forget_prepared(policy)
+            self._start_preparation(program, compile_lazily(program), now_ns)
+
     def _start(self, program: Program, now_ns: int, *, synced: bool, decided: bool) -> None:
         core = self._core
+        program = core.canaries.effective(program)
         try:
             plan = compile_lazily(program)
             if not decided:
@@ -208,5 +227,7 @@ class PolicyReload:
             )
         }
         core.samples.activate_states(program, now_ns)
+        if core.canaries.activate(program, plan, self._membership.pods_of(program.name), now_ns):
+            core.save_all_states()
         if synced:
             self._membership.enqueue_pods_again(program.name, now_ns, precomputed)

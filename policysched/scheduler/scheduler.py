@@ -34,6 +34,8 @@ from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_runner import AttemptRunner
 from policysched.scheduler.authority import Authority
 from policysched.scheduler.bind_tracker import BindTracker
+from policysched.scheduler.canaries import CanaryStatus
+from policysched.scheduler.canary_guards import CanaryGuards
 from policysched.scheduler.commands import Command, SetTimer
 from policysched.scheduler.core import SchedulerCore, queued_at_arrival
 from policysched.scheduler.decision_records import Decision, SchedulerCounters
@@ -120,6 +122,7 @@ class Scheduler:
         self._pod_attempts = PodAttempts(core, enqueuer, preemption, self._extender_calls, prebinder)
         gang_attempts = GangAttempts(core, self._pod_attempts, enqueuer, preemption)
         self._attempts = AttemptRunner(core, enqueuer, self._pod_attempts, gang_attempts)
+        self._canary_guards = CanaryGuards(core, self._reload)
         self._timers = Timers(
             (
                 GangBindFailures(core, prebinder, preemption),
@@ -130,6 +133,7 @@ class Scheduler:
                 SampleWaitReports(core),
                 self._kubelet_rejections,
                 self._prebinder,
+                self._canary_guards,
                 PolicyStateSaves(core),
                 DeferredReports(core),
                 QuotaWarnings(core),
@@ -367,6 +371,9 @@ class Scheduler:
 
     def policies(self) -> list[PolicyStatus]:
         return self._core.policies.status()
+
+    def canaries(self) -> list[CanaryStatus]:
+        return self._canary_guards.status()
 
     def reloads(self) -> dict[ReloadResult, int]:
         """Policy texts that the ConfigMap offered, by result."""

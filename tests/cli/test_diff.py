@@ -38,10 +38,10 @@ def run(files: Path, *args: str, new: str = "new.policy") -> Result:
     return CliRunner().invoke(main, ["diff", *paths, *args])
 
 
-def test_different_policies_exit_with_1_and_equal_ones_with_0(files: Path) -> None:
+def test_different_policies_exit_with_2_and_equal_ones_with_0(files: Path) -> None:
     different, same = run(files), run(files, new="old.policy")
 
-    assert (different.exit_code, same.exit_code) == (1, 0)
+    assert (different.exit_code, same.exit_code) == (2, 0)
     assert "No pod changes, of 4 pods" in same.stdout
 
 
@@ -49,7 +49,7 @@ def test_a_condition_decides_about_the_exit_code(files: Path) -> None:
     holds, fails = run(files, "--fail-on", "moved > 5%"), run(files, "--fail-on", "newly_pending > 3")
     wrong = run(files, "--fail-on", "moved > 5m")
 
-    assert (holds.exit_code, fails.exit_code, wrong.exit_code) == (1, 0, 2)
+    assert (holds.exit_code, fails.exit_code, wrong.exit_code) == (2, 0, 1)
     assert "does not hold" in fails.stderr
     assert "column 9" in wrong.stderr
 
@@ -63,19 +63,19 @@ def test_a_condition_decides_about_the_exit_code(files: Path) -> None:
         ("--metrics", "nowhere.yaml"),
     ],
 )
-def test_what_cannot_run_exits_with_2_and_one_line(files: Path, args: tuple[str, ...]) -> None:
+def test_what_cannot_run_exits_with_1_and_one_line(files: Path, args: tuple[str, ...]) -> None:
     result = run(files, *args)
 
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert len(result.stderr.strip().split("\n")) == 1, result.stderr
 
 
-def test_a_policy_with_errors_exits_with_2(files: Path) -> None:
+def test_a_policy_with_errors_exits_with_1(files: Path) -> None:
     (files / "new.policy").write_text("policy test version 1\nfilter f require nonsense\n")
 
     result = run(files)
 
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert "new.policy:2" in result.stderr
 
 

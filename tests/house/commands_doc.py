@@ -23,7 +23,7 @@ Every command with its flags, as in `policysched COMMAND --help`. `policysched -
 | {closed_output.EXIT_CODE} | the reader of the output has closed it, for example `\\| head` |
 
 Results are written to standard output, everything else to standard error. `run` and `extender` have
-[further exit codes](running.md#start). Output to terminals is coloured; `NO_COLOR` and `FORCE_COLOR` are respected.
+[further exit codes](running.md#start), `diff` has those of `terraform plan -detailed-exitcode`. Output to terminals is coloured; `NO_COLOR` and `FORCE_COLOR` are respected.
 `-h` is `--help`.
 """
 

@@ -54,6 +54,8 @@ def exported() -> tuple[Exported, ...]:
 
 
 _STATE = "state reward: float { key = pod.name  value = 0.5  keep = 90%  start = 1.0 }\n"
+_SHADOW = "shadow filter few require node.pods < 80\n"
+_CANARY = "canary some 10% by pod.owner.name guard pending < 2% for 1m else rollback { reweight image_locality 2 }\n"
 _QUOTA = 'quota team by pod.namespace { "default" { cpu = 40 } others unlimited }\n'
 
 
@@ -75,7 +77,7 @@ def _exposition() -> str:
 
     async def scenario() -> None:
         world, telemetry = World(), Telemetry()
-        policy = f"policy test version 1\n{_metric('load', 'notes')}{_metric('heat', 'gone')}{_STATE}{_QUOTA}include kube_default\n"
+        policy = f"policy test version 1\n{_metric('load', 'notes')}{_metric('heat', 'gone')}{_STATE}{_QUOTA}{_SHADOW}include kube_default\n{_CANARY}"
         named = {"metadata": {"name": "policies"}, "data": {"test.policy": policy}}
         world.local.create("configmaps", "kube-system", named)
         world.add_node("a", cpu="1")

@@ -16,6 +16,7 @@ from policysched.policy_files.last_good_format import ARCHIVE_KEY
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.local_client import LocalClient
 from policysched.sandbox.transport import MemoryTransport
+from policysched.scheduler.canaries import Canaries, CanaryRecord
 
 BATCH = "# for jobs\npolicy batch version 1\n"
 KEPT = {"batch.policy": BATCH, "old.policy": "policy old version 1", "old.state.json": "{}"}
@@ -138,6 +139,17 @@ def test_restoring_deletes_the_key_and_says_where_the_text_is() -> None:
     assert cluster.data() == {"main.policy": BATCH}
     with pytest.raises(RemovalRefused, match="policy `batch` is not removed"):
         cluster.call(ClusterPolicies.restore, "batch", dry_run=False)
+
+
+def test_the_list_says_what_is_kept_about_a_canary() -> None:
+    saved = Canaries(lambda _: None)
+    saved.records["batch"] = CanaryRecord("packed", "0a", 1, 2 * 10**9, 3, 40)
+    kept = {**KEPT, "batch.state.json": saved.saved_with({})["batch"], "odd.state.json": "no JSON"}
+    cluster = _Cluster({"main.policy": BATCH}, kept)
+
+    listed = {policy.name: policy.canary for policy in cluster.call(ClusterPolicies.read)}
+
+    assert listed == {"batch": saved.records["batch"], "old": None}
 
 
 def test_the_list_has_texts_kept_texts_and_removals() -> None:

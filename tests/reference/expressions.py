@@ -91,7 +91,8 @@ def value(expr: e.Expr, context: ExpressionContext) -> Value:
             text = value(expr.text, context)
             if text is MISSING:
                 return MISSING
-            return int(hashlib.blake2b(str(text).encode(), digest_size=8).hexdigest(), 16) % expr.count
+            salted = expr.salt + str(text)
+            return int(hashlib.blake2b(salted.encode(), digest_size=8).hexdigest(), 16) % expr.count
         case e.Else():
             return _with_fallback(expr, context)
         case e.If():

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from tests.simulation import (
+    scenarios_canaries,
     scenarios_decisions,
     scenarios_devices,
     scenarios_last_good,
@@ -19,6 +20,7 @@ from tests.simulation.scenario import Scenario, ScenarioBug, Script, play, play_
 SCENARIO_BUGS: tuple[ScenarioBug, ...] = (
     *scenarios_liveness.SCENARIO_BUGS,
     *scenarios_decisions.SCENARIO_BUGS,
+    *scenarios_canaries.SCENARIO_BUGS,
     *scenarios_devices.SCENARIO_BUGS,
     *scenarios_last_good.SCENARIO_BUGS,
     *scenarios_leaders.SCENARIO_BUGS,
@@ -26,7 +28,11 @@ SCENARIO_BUGS: tuple[ScenarioBug, ...] = (
     *scenarios_quotas.SCENARIO_BUGS,
     *scenarios_volumes.SCENARIO_BUGS,
 )
-SCRIPTS = [*dict.fromkeys(bug.script for bug in SCENARIO_BUGS), *scenarios_neighbours.MORE_SCRIPTS]
+SCRIPTS = [
+    *dict.fromkeys(bug.script for bug in SCENARIO_BUGS),
+    *scenarios_canaries.MORE_SCRIPTS,
+    *scenarios_neighbours.MORE_SCRIPTS,
+]
 
 
 @pytest.mark.parametrize("bug", SCENARIO_BUGS, ids=lambda bug: f"{bug.plant.__name__}-{bug.script.__name__}")

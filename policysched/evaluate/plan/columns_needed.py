@@ -11,7 +11,9 @@ from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore
 
 
 def columns_needed(plan: Plan) -> Iterator[ColumnKind]:
-    """Those of the rules without layers. May repeat a column."""
+    """Those of the rules without layers, and of the shadow rules. May repeat a column."""
+    if plan.shadow is not None:
+        yield from columns_needed(plan.shadow)
     variant = plan.variant(())
     filters: list[AnyRule] = [step.rule for step in variant.filters]
     for rule in [*filters, *(step.rule for step in variant.scores)]:

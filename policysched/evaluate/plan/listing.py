@@ -1,6 +1,6 @@
 """The listing of a plan, printed by `policysched show`. No decision depends on it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policysched.evaluate.plan.lower import AnyRule, Variant, rule_expressions
 from policysched.evaluate.plan.plan import Plan
@@ -115,14 +115,18 @@ def listing(plan: Plan, active: tuple[int, ...] = ()) -> Listing:
     program, variant = plan.program, plan.variant(active)
     rules = rules_for(program, active)
     rows = tuple(_row(rule, program) for rule in _all_rules(rules))
+    shadows = tuple(
+        replace(row, kind=f"shadow {row.kind}", requeue_events=())
+        for row in (_row(rule, program) for rule in _all_rules(program.shadows))
+    )
     return Listing(
         policy=program.name,
         sha256=program.sha256,
         parameters=tuple(map(_parameter, program.parameters.values())),
         layers=tuple(program.layers[index].name for index in active),
-        rules=rows,
+        rules=(*rows, *shadows),
         steps=_steps(variant),
-        cost=sum((row.cost for row in rows), RuleCost()),
+        cost=sum((row.cost for row in (*rows, *shadows)), RuleCost()),
         read_set=plan.read_set(active).names,
         requeue_events=_sorted(program_reads(program).requeue_events),
         extenders=tuple(

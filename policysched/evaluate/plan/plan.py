@@ -29,8 +29,10 @@ from policysched.lang.ir.program import (
     handles_resource_claims,
     handles_volume_claims,
     rules_for,
+    shadow_program,
 )
 from policysched.lang.ir.reads import expr_reads, program_reads
+from policysched.lang.ir.rules import NO_RULES, with_shadows
 from policysched.lang.types.records import NoValueReason, parse_typed_value
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.messages import (
@@ -88,7 +90,10 @@ class Plan:
         )
         self._equivalence_read_sets: dict[tuple[int, ...], ReadSet] = {}
         self.layer_requeue_events = _layer_requeue_events(program)
-        self.is_long = policy_cost(program.rules, program.layers).total > LONG_POLICY
+        rules = with_shadows(program.rules, program.shadows)
+        self.is_long = policy_cost(rules, program.layers).total > LONG_POLICY
+        self.shadow = None if program.shadows == NO_RULES else Plan(shadow_program(program), lowering)
+        """The shadow rules, as the rules of a plan of their own."""
 
     def order_key(
         self, pod: Pod, namespace: Namespace | None, facts: QueuedPodInfo, now_ns: int
@@ -246,6 +251,10 @@ class Plan:
     def active_layers(self, context: EvalContext) -> tuple[int, ...]:
         """Indexes of the layers whose condition is true for the pod."""
         return tuple([index for index, holds in enumerate(self._layer_conditions) if holds(context) is True])
+
+    def layer_applies(self, index: int, pod: Pod, namespace: Namespace | None) -> bool:
+        """Of a layer whose condition reads the pod and its namespace alone."""
+        return self._layer_conditions[index](EvalContext(pod, namespace or unknown_namespace(pod))) is True
 
     def variant(self, active: tuple[int, ...]) -> Variant:
         if active not in self._variants:

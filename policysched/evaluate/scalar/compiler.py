@@ -56,8 +56,8 @@ def compile_scalar(expr: e.Expr, program: ExprDeclarations) -> ScalarFunction:
             return operations.rank(function(item), order)
         case e.StartsWith(text=text, prefix=prefix):
             return operations.text_function(function(text), lambda value: value.startswith(prefix))
-        case e.Bucket(text=text, count=count):
-            return operations.text_function(function(text), lambda value: bucket_of(value, count))
+        case e.Bucket(text=text, count=count, salt=salt):
+            return operations.text_function(function(text), lambda value: bucket_of(value, count, salt))
         case e.Split(text=text, separator=separator):
             return operations.text_function(function(text), lambda value: parts_of(value, separator))
         case e.Else():

@@ -203,8 +203,8 @@ def starts_with(machine: VectorMachine, expr: e.StartsWith) -> VectorStep:
 
 
 def bucket(machine: VectorMachine, expr: e.Bucket) -> VectorStep:
-    count = expr.count
-    return _function_of_text(machine, expr.text, lambda text: bucket_of(text, count), np.int64)
+    count, salt = expr.count, expr.salt
+    return _function_of_text(machine, expr.text, lambda text: bucket_of(text, count, salt), np.int64)
 
 
 def _function_of_text(

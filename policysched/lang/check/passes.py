@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from policysched.lang.check import lints
+from policysched.lang.check.canary import check_canary
+from policysched.lang.check.canonical_text import canonical_text
 from policysched.lang.check.cost import check_cost
 from policysched.lang.check.declarations import declare_input, declare_let, declare_metric, declare_record
 from policysched.lang.check.declared_parameters import (
     declare_parameter,
     report_unknown_parameters,
-    with_value_as_default,
 )
 from policysched.lang.check.extenders import check_extenders, check_no_whole_gang
 from policysched.lang.check.include import FindIncludeTarget, IncludeExpansion, expand_document
@@ -40,11 +41,17 @@ from policysched.lang.check.scheduling_statements import (
 )
 from policysched.lang.check.scope import DeclaredGang, Scope, declared_here
 from policysched.lang.check.states import declare_state
-from policysched.lang.format.printer import print_tree
 from policysched.lang.ir.declarations import OutageSpec
 from policysched.lang.ir.layers import Layer
-from policysched.lang.ir.program import Extender, GangSpec, OrderKey, PreemptionSpec, Program
-from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore, FilterRule, RuleSet, ScoreRule
+from policysched.lang.ir.program import CanarySpec, Extender, GangSpec, OrderKey, PreemptionSpec, Program
+from policysched.lang.ir.rules import (
+    BuiltinFilter,
+    BuiltinScore,
+    FilterRule,
+    RuleSet,
+    ScoreRule,
+    with_shadows,
+)
 from policysched.lang.syntax import tree as s
 from policysched.text import Diagnostic, Severity, Source, Span
 
@@ -56,6 +63,7 @@ _SINGLETON_KEYWORDS: dict[type, str] = {
     s.GangDecl: "gang",
     s.OutageDecl: "outage",
     s.PreemptionDecl: "preemption",
+    s.CanaryDecl: "canary",
 }
 
 
@@ -81,10 +89,14 @@ class CheckState:
     rule_table: RuleTable = field(init=False)
     rule_versions: list[RuleNode] = field(default_factory=list)
     rules: RuleSet = field(default_factory=lambda: RuleSet((), ()))
+    canary: CanarySpec | None = None
+    shadow_table: RuleTable = field(init=False)
+    shadows: RuleSet = field(default_factory=lambda: RuleSet((), ()))
     layers: list[Layer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rule_table = RuleTable(self.scope, broken_names=frozenset(self.document.unparsed_names))
+        self.shadow_table = RuleTable(self.scope, is_shadow=True)
 
     @property
     def is_library(self) -> bool:
@@ -123,7 +135,13 @@ def build_program(work: CheckState) -> Program:
     """The program of a text without errors."""
     header = work.header
     assert header is not None, work.key
-    text = canonical_text(work, header)
+    text = canonical_text(
+        header,
+        work.expansion.statements,
+        (*work.singletons.values(), *work.rule_table.rules.values()),
+        tuple(work.shadow_table.rules.values()),
+        work.scope.parameters(),
+    )
     return Program(
         name=header.name.text,
         name_span=header.name.span,
@@ -143,42 +161,9 @@ def build_program(work: CheckState) -> Program:
         extenders=work.extenders,
         states=work.scope.states(),
         quotas=work.scope.valid_quotas(),
+        shadows=work.shadows,
+        canary=work.canary,
     )
-
-
-def canonical_text(work: CheckState, header: s.HeaderDecl) -> str:
-    """The policy without includes, changes, comments and empty lines: every declaration in its final form, formatted."""
-    values = work.scope.parameters()
-    declarations = [
-        with_value_as_default(statement, values[statement.name.text])
-        if isinstance(statement, s.ParameterDecl)
-        else statement
-        for statement in work.expansion.statements
-        if isinstance(
-            statement,
-            s.ParameterDecl
-            | s.LetDecl
-            | s.RecordDecl
-            | s.InputDecl
-            | s.MetricDecl
-            | s.StateDecl
-            | s.ResourceDecl
-            | s.QuotaDecl,
-        )
-    ]
-    layers = [statement for statement in work.expansion.statements if isinstance(statement, s.LayerDecl)]
-    extenders = [
-        statement for statement in work.expansion.statements if isinstance(statement, s.ExtenderDecl)
-    ]
-    statements = (
-        header,
-        *declarations,
-        *work.singletons.values(),
-        *work.rule_table.rules.values(),
-        *extenders,
-        *layers,
-    )
-    return print_tree(s.SyntaxTree(statements, (), work.document.span), keep_empty_lines=False)
 
 
 # ── passes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -264,11 +249,14 @@ def check_parameter_values(work: CheckState) -> None:
 
 
 def check_singletons(work: CheckState) -> None:
-    """The statements that may occur once: queue, gang, outage, preemption."""
+    """The statements that may occur once: queue, gang, outage, preemption, canary (checked with the layers)."""
+    known: dict[type, s.Statement] = {}
     for statement in work.expansion.statements:
-        if not isinstance(statement, _SingletonStatement):
+        if not isinstance(statement, _SingletonStatement | s.CanaryDecl):
             continue
-        first = work.singletons.setdefault(type(statement), statement)
+        first = known.setdefault(type(statement), statement)
+        if first is statement and isinstance(statement, _SingletonStatement):
+            work.singletons[type(statement)] = statement
         if first is not statement:
             keyword = _SINGLETON_KEYWORDS[type(statement)]
             work.scope.report(
@@ -319,27 +307,49 @@ def apply_rule_changes(work: CheckState) -> None:
                 version = table.reweight(statement)
             case s.DropStatement():
                 table.drop(statement)
+            case s.ShadowDecl(rule=written):
+                work.shadow_table.add(written)
         if version is not None and id(statement) not in work.expansion.include_spans:
             work.rule_versions.append(version)
 
 
 def check_rules(work: CheckState) -> None:
     """Check each rule in its final version; earlier versions of this text only for their errors."""
-    filters: list[FilterRule | BuiltinFilter] = []
-    scores: list[ScoreRule | BuiltinScore] = []
     final = {id(written) for written in work.rule_table.rules.values()}
     for version in work.rule_versions:
         if id(version) not in final:
             check_rule(work.scope, version, frozenset())
-    for written in work.rule_table.rules.values():
-        match check_rule(work.scope, written, frozenset()):
+    work.rules = _checked_rules(work.scope, work.rule_table)
+
+
+def check_shadows(work: CheckState) -> None:
+    """A shadow rule is an addition to the rules, so it needs a name of its own."""
+    for key, written in work.shadow_table.rules.items():
+        used = work.rule_table.rules.get(key)
+        if used is not None:
+            work.scope.report(
+                "PS213",
+                f"`shadow {key[0]} {key[1]}` has the name of a {key[0]} that is used",
+                written.name.span,
+                label="declared again",
+                help="a shadow rule is evaluated beside the others: choose another name",
+                related=(declared_here(used.name.span),),
+            )
+    work.shadows = _checked_rules(work.scope, work.shadow_table)
+
+
+def _checked_rules(scope: Scope, table: RuleTable) -> RuleSet:
+    filters: list[FilterRule | BuiltinFilter] = []
+    scores: list[ScoreRule | BuiltinScore] = []
+    for written in table.rules.values():
+        match check_rule(scope, written, frozenset()):
             case FilterRule() | BuiltinFilter() as filter_rule:
                 filters.append(filter_rule)
             case ScoreRule() | BuiltinScore() as score_rule:
                 scores.append(score_rule)
             case None:
                 pass
-    work.rules = RuleSet(tuple(filters), tuple(scores))
+    return RuleSet(tuple(filters), tuple(scores))
 
 
 def check_layers(work: CheckState) -> None:
@@ -354,6 +364,11 @@ def check_layers(work: CheckState) -> None:
             checked = layers.check(statement)
             if checked is not None:
                 work.layers.append(checked)
+        elif isinstance(statement, s.CanaryDecl):
+            canary = check_canary(work.scope, layers, statement, len(work.layers))
+            if canary is not None:
+                work.layers.append(canary[0])
+                work.canary = canary[1]
 
 
 def check_rule_count(work: CheckState) -> None:
@@ -364,11 +379,11 @@ def check_rule_count(work: CheckState) -> None:
     in_layers = [
         statement
         for layer in work.expansion.statements
-        if isinstance(layer, s.LayerDecl)
+        if isinstance(layer, s.LayerDecl | s.CanaryDecl)
         for statement in layer.body
         if isinstance(statement, s.FilterDecl | s.ScoreDecl | s.ReplaceStatement)
     ]
-    total = len(work.rule_table.rules) + len(in_layers)
+    total = len(work.rule_table.rules) + len(work.shadow_table.rules) + len(in_layers)
     if total > RULES_MAX:
         own_rules = [*rules, *in_layers]
         span = own_rules[-1].span if own_rules else work.document.span
@@ -383,7 +398,8 @@ def check_rule_count(work: CheckState) -> None:
 def check_policy_cost(work: CheckState) -> None:
     """The limit on the cost of a policy. Rules of a library count in the policies that include it."""
     if work.scope.error_count() == 0 and not work.is_library:
-        check_cost(work.scope, work.rules, tuple(work.layers), work.cost_max)
+        evaluated = with_shadows(work.rules, work.shadows)
+        check_cost(work.scope, evaluated, tuple(work.layers), work.cost_max)
 
 
 def run_lints(work: CheckState) -> None:
@@ -405,6 +421,7 @@ PASSES: tuple[Callable[[CheckState], None], ...] = (
     check_extender_statements,
     apply_rule_changes,  # before check_rules: an amended rule is checked in its final version
     check_rules,
+    check_shadows,
     check_layers,  # after the rules that layers change
     check_rule_count,
     check_policy_cost,

@@ -25,11 +25,13 @@ def rule_kind(node: RuleNode) -> RuleKind:
 
 @dataclass(slots=True)
 class RuleTable:
-    """Rules by kind and name, in declaration order. `broken_names` are rules with syntax errors."""
+    """Rules by kind and name, in declaration order. `broken_names` are rules with syntax errors; shadow rules (`is_shadow`)
+    cannot be changed."""
 
     scope: Scope
     rules: dict[tuple[RuleKind, str], RuleNode] = field(default_factory=dict)
     broken_names: frozenset[str] = frozenset()
+    is_shadow: bool = False
 
     def add(self, node: RuleNode) -> bool:
         """Add a new rule; False after reporting a duplicate name."""
@@ -41,7 +43,9 @@ class RuleTable:
                 f"duplicate {key[0]} `{key[1]}`",
                 node.name.span,
                 label="declared again",
-                help=f"write `amend {key[1]} ...` or `replace {key[0]} {key[1]} ...` to change it",
+                help="choose another name"
+                if self.is_shadow
+                else f"write `amend {key[1]} ...` or `replace {key[0]} {key[1]} ...` to change it",
                 related=(declared_here(previous.name.span),),
             )
             return False

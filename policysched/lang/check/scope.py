@@ -65,6 +65,9 @@ QUEUE_KEY = ExpressionContext("a queue key", time=True, cluster_pods=False, quot
 GANG_TERM = ExpressionContext(
     "a `gang` parameter", queue_values=False, namespace_shares=False, cluster_pods=False
 )
+CANARY_KEY = ExpressionContext(
+    "the `by` or `when` of a canary", queue_values=False, namespace_shares=False, cluster_pods=False
+)
 ASSUMED_METRIC = ExpressionContext(
     "the `assume` of a metric", queue_values=False, namespace_shares=False, cluster_pods=False
 )

@@ -189,6 +189,8 @@ def statement_layout(statement: s.Statement) -> StatementLayout:
             return _clauses_layout(f"extender {name.text}", span, name, clauses, None)
         case s.FilterDecl() | s.ScoreDecl():
             return _rule_layout("", statement, span)
+        case s.ShadowDecl(rule=rule):
+            return _rule_layout("shadow ", rule, span)
         case s.ReplaceStatement(rule=rule):
             return _rule_layout("replace ", rule, span)
         case s.AmendStatement(name=name, clauses=clauses, params=params):

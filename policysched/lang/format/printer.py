@@ -11,7 +11,7 @@ between statements is kept; several become one.
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from policysched.lang.format.expression_text import condition_lines, expression_text
+from policysched.lang.format.expression_text import PRODUCT_LEVEL, condition_lines, expression_text
 from policysched.lang.format.layout import INDENT, LINE_WIDTH, StatementLayout, layout_lines, statement_layout
 from policysched.lang.syntax import tree as s
 
@@ -41,14 +41,15 @@ class _Printer:
         for statement in statements:
             span = statement.span
             last = self._print_standalone_comments(self._take_comments_before(span.start), last, indent)
-            shape = None if isinstance(statement, s.LayerDecl) else statement_layout(statement)
-            inner_end = statement.condition.span.end if isinstance(statement, s.LayerDecl) else span.end
+            has_body = isinstance(statement, s.LayerDecl | s.CanaryDecl)
+            shape = None if has_body else statement_layout(statement)
+            inner_end = _head_end(statement)
             inner = self._take_comments_before(inner_end)
             hoisted = _attach_comments(shape, inner) if shape is not None else inner
             self._print_empty_line(last, hoisted[0].span.start if hoisted else span.start)
             self.lines.extend(indent + comment.text for comment in hoisted)
             if shape is None:
-                assert isinstance(statement, s.LayerDecl), statement
+                assert isinstance(statement, s.LayerDecl | s.CanaryDecl), statement
                 self._print_layer(statement, indent)
             else:
                 self.lines.extend(layout_lines(shape, indent))
@@ -58,7 +59,15 @@ class _Printer:
             last = span.end if trailing is None else trailing.span.end
         self._print_standalone_comments(self._take_comments_before(end), last, indent)
 
-    def _print_layer(self, layer: s.LayerDecl, indent: str) -> None:
+    def _print_layer(self, layer: s.LayerDecl | s.CanaryDecl, indent: str) -> None:
+        if isinstance(layer, s.CanaryDecl):
+            self._print_canary_head(layer, indent)
+        else:
+            self._print_layer_head(layer, indent)
+        self._print_statements(layer.body, layer.span.end, indent + INDENT)
+        self.lines.append(f"{indent}}}")
+
+    def _print_layer_head(self, layer: s.LayerDecl, indent: str) -> None:
         head = f"{indent}layer {layer.name.text} when"
         one_line = f"{head} {expression_text(layer.condition)} {{"
         if len(one_line) <= LINE_WIDTH:
@@ -68,8 +77,19 @@ class _Printer:
             self.lines.append(f"{head} {first}")
             self.lines.extend(f"{indent}{INDENT * 2}{line}" for line in rest)
             self.lines[-1] += " {"
-        self._print_statements(layer.body, layer.span.end, indent + INDENT)
-        self.lines.append(f"{indent}}}")
+
+    def _print_canary_head(self, canary: s.CanaryDecl, indent: str) -> None:
+        guard = canary.guard
+        parts = [
+            f"canary {canary.name.text} {expression_text(canary.share, PRODUCT_LEVEL)} by {expression_text(canary.key)}",
+            *([] if canary.when is None else [f"when {expression_text(canary.when.condition)}"]),
+            f"guard {guard.measure.text} < {expression_text(guard.limit, PRODUCT_LEVEL)} "
+            f"for {expression_text(guard.duration, PRODUCT_LEVEL)} else rollback {{",
+        ]
+        if len(indent) + len(" ".join(parts)) <= LINE_WIDTH:
+            parts = [" ".join(parts)]
+        self.lines.append(indent + parts[0])
+        self.lines.extend(f"{indent}{INDENT * 2}{part}" for part in parts[1:])
 
     def _take_comments_before(self, end: int) -> list[s.Comment]:
         """The remaining comments before an offset."""
@@ -126,3 +146,14 @@ def _attach_comments(shape: StatementLayout, comments: list[s.Comment]) -> list[
         else:
             shape.closing_comments.append(comment.text)
     return hoisted
+
+
+def _head_end(statement: s.Statement) -> int:
+    """Up to where comments inside belong to the statement itself, not to the statements of its body."""
+    match statement:
+        case s.LayerDecl(condition=condition):
+            return condition.span.end
+        case s.CanaryDecl(guard=guard):
+            return guard.span.end
+        case _:
+            return statement.span.end

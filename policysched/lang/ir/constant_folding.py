@@ -232,7 +232,7 @@ def _fold_text_function(expr: StartsWith | Bucket | Split) -> Expr:
         return Const(text.value.startswith(expr.prefix), BOOL, expr.span)
     if isinstance(expr, Split):
         return Const(parts_of(text.value, expr.separator), expr.type, expr.span)
-    return Const(bucket_of(text.value, expr.count), INT, expr.span)
+    return Const(bucket_of(text.value, expr.count, expr.salt), INT, expr.span)
 
 
 def _fold_rank(expr: Rank) -> Expr:

@@ -245,6 +245,7 @@ class Bucket(CachedHash):
     text: "Expr"
     count: int
     span: Span = field(compare=False)
+    salt: str = ""
 
 
 @cache_hash

@@ -15,7 +15,7 @@ from policysched.lang.ir.declarations import Input, Metric, OutageSpec, Paramete
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.layers import Layer, apply_layer
 from policysched.lang.ir.quotas import QuotaSpec
-from policysched.lang.ir.rules import BuiltinFilter, RuleSet
+from policysched.lang.ir.rules import NO_RULES, BuiltinFilter, RuleSet
 from policysched.text import Source, Span
 
 
@@ -102,6 +102,23 @@ class PreemptionSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class CanarySpec:
+    """Rules for a share of the owners. `layer` is the index of its layer, whose condition says which pods are in the share; None
+    where the canary is rolled back, and its rules apply to no pod.
+
+    The guard breaks when the pending pods of the share are at least `pending_max` (a ratio) of its pods for `broken_for_ns`.
+    `sha256` (hex) is the hash of the statement as formatted: another one is another canary.
+    """
+
+    name: str
+    layer: int | None
+    pending_max: float
+    broken_for_ns: int
+    sha256: str
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class TeamSource:
     """What the program of a team was made of: its text and the text of its parameter values (may be empty), both as the
     team wrote them, and the hash of the operator's texts that they were checked with."""
@@ -139,6 +156,9 @@ class Program:
     extenders: tuple[Extender, ...] = ()
     states: Mapping[str, StateSpec] = field(default_factory=dict)
     quotas: Mapping[str, QuotaSpec] = field(default_factory=dict)
+    shadows: RuleSet = NO_RULES
+    """Rules that are evaluated and counted, never used. They are no part of `rules`, so nothing that decides sees them."""
+    canary: CanarySpec | None = None
     removed: str = ""
     """Why the policy refuses every pod: it is removed or suspended, and no text of it runs. Empty for a policy that runs."""
     team: TeamSource | None = None
@@ -168,6 +188,20 @@ def removed_program(name: str, message: str) -> Program:
 def suspended_program(program: Program, message: str) -> Program:
     """What runs under the name of a policy whose text may not run now. The text stays saved."""
     return replace(removed_program(program.name, message), text=program.text, team=program.team)
+
+
+def without_canary(program: Program) -> Program:
+    """The same text, with no owner in the canary's share."""
+    if program.canary is None or program.canary.layer is None:
+        return program
+    at = program.canary.layer
+    layers = program.layers[:at] + program.layers[at + 1 :]
+    return replace(program, layers=layers, canary=replace(program.canary, layer=None))
+
+
+def shadow_program(program: Program) -> Program:
+    """A program whose rules are the shadow rules: they are compiled and evaluated apart, like a policy of their own."""
+    return replace(program, rules=program.shadows, shadows=NO_RULES, layers=(), outage=None)
 
 
 def handles_volume_claims(program: Program) -> bool:

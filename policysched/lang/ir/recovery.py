@@ -44,7 +44,7 @@ def recovery_conditions(program: Program) -> tuple[RecoveryCondition, ...]:
 
 
 def _filter_conditions(program: Program) -> Iterator[e.Expr]:
-    for rule in program.rules.filters:
+    for rule in (*program.rules.filters, *program.shadows.filters):
         if isinstance(rule, FilterRule):
             yield rule.condition
     for layer in program.layers:

@@ -122,6 +122,14 @@ class RuleSet:
     scores: tuple[ScoreRule | BuiltinScore, ...]
 
 
+NO_RULES = RuleSet((), ())
+
+
+def with_shadows(rules: RuleSet, shadows: RuleSet) -> RuleSet:
+    """Everything that is evaluated for a pod, for what it costs."""
+    return RuleSet(rules.filters + shadows.filters, rules.scores + shadows.scores)
+
+
 def included_by(span: Span, policy: Span) -> str:
     """The include that brings in the rule with this span: `include kube_default`, or `include` and the library's file;
     empty for a rule of the text that names the policy (the span of its name)."""

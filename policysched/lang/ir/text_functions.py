@@ -8,7 +8,7 @@ def parts_of(text: str, separator: str) -> tuple[str, ...]:
     return tuple(part for written in text.split(separator) if (part := written.strip(" ")))
 
 
-def bucket_of(text: str, count: int) -> int:
+def bucket_of(text: str, count: int, salt: str = "") -> int:
     """From 0 to `count - 1`: BLAKE2b of 8 bytes of the UTF-8 text, big-endian, modulo the count. Never changes between
-    versions, so that a rollout keeps its pods."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") % count
+    versions, so that a rollout keeps its pods. Another `salt` gives independent numbers."""
+    return int.from_bytes(blake2b((salt + text).encode(), digest_size=8).digest(), "big") % count

@@ -5,6 +5,7 @@ The fast path of `evaluate` works on arrays and builds these values on demand.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,29 @@ class NodeRuleScore:
 
 
 @dataclass(frozen=True, slots=True)
+class ShadowEffect:
+    """What one shadow rule alone would have changed about a decision.
+
+    `rejected_count`: how many candidates the filter rejects (0 for a score). `selected`: the node that would be selected with
+    the rule (None: none is left). `error` is set where the rule could not be evaluated; the rest is unknown then.
+    """
+
+    rule: str
+    kind: Literal["filter", "score"]
+    rejected_count: int
+    selected: str | None
+    error: str = ""
+
+    def change(self, selected: str | None) -> Literal["unchanged", "moved", "pending", "error"]:
+        """What becomes of a pod for which `selected` was selected without the rule."""
+        if self.error:
+            return "error"
+        if self.selected == selected:
+            return "unchanged"
+        return "pending" if self.selected is None else "moved"
+
+
+@dataclass(frozen=True, slots=True)
 class PlacementExplanation:
     """The verdict of every rule on every node for one pod.
 
@@ -71,7 +95,7 @@ class PlacementExplanation:
     highest `node_hash XOR pod_hash`.
 
     `metrics_in_outage` are the metrics whose outage disables rules, and `disabled_rules` those rules. The reference
-    implementation leaves both empty.
+    implementation leaves both empty, and `shadows`, which has the shadow rules that apply to the pod.
     """
 
     pod_rejection: str | None
@@ -84,6 +108,7 @@ class PlacementExplanation:
     is_filter_error: bool = False
     metrics_in_outage: tuple[str, ...] = field(default=(), compare=False)
     disabled_rules: tuple[str, ...] = field(default=(), compare=False)
+    shadows: tuple[ShadowEffect, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from policysched.lang.parse.scan_errors import stray_brace
 from policysched.lang.parse.scanner import RawStatement, ScanResult, scan
 from policysched.lang.parse.statement_checks import check_expression_size, check_statement
 from policysched.lang.parse.syntax_errors import explain_syntax_error
-from policysched.lang.parse.tree_builder import LayerHead
-from policysched.lang.parse.tree_parts import ParseContext
+from policysched.lang.parse.tree_parts import CanaryHead, LayerHead, ParseContext
 from policysched.lang.syntax import tree as s
 from policysched.text import Diagnostic, Source, Span
 
@@ -25,10 +24,23 @@ __all__ = ["TEXT_BYTES_MAX", "parse"]
 
 TEXT_BYTES_MAX = 256 * 1024
 
-_FILTER_START = re.compile(r"(?:(?:replace|locked)(?:\s|#[^\n]*\n)+)*(?:filter|amend)\b")
-_DECLARED_NAME = re.compile(r"(?:locked\s+)?\w+\s+([A-Za-z_][A-Za-z0-9_]*)")
+_FILTER_START = re.compile(r"(?:(?:replace|locked|shadow)(?:\s|#[^\n]*\n)+)*(?:filter|amend)\b")
+_DECLARED_NAME = re.compile(r"(?:locked\s+|shadow\s+)?\w+\s+([A-Za-z_][A-Za-z0-9_]*)")
 _DECLARING_KEYWORDS = frozenset(
-    {"param", "let", "record", "input", "metric", "state", "resource", "quota", "filter", "score", "locked"}
+    {
+        "param",
+        "let",
+        "record",
+        "input",
+        "metric",
+        "state",
+        "resource",
+        "quota",
+        "filter",
+        "score",
+        "locked",
+        "shadow",
+    }
 )
 
 
@@ -68,34 +80,43 @@ class _Parser:
         return document, tuple(self.diagnostics)
 
     def _statement(self, raw: RawStatement) -> s.Statement | None:
-        if raw.keyword == "layer":
+        if raw.keyword in ("layer", "canary"):
             return self._layer(raw)
         statement = self._parse_statement(raw, "statement")
         assert statement is None or isinstance(statement, s.Statement), statement
         return statement
 
-    def _layer(self, raw: RawStatement) -> s.LayerDecl | None:
-        head = self._parse_statement(raw, "layer_head")
-        assert head is None or isinstance(head, LayerHead), head
+    def _layer(self, raw: RawStatement) -> s.LayerDecl | s.CanaryDecl | None:
+        """A layer, or a canary: its head, and the statements in braces."""
+        head = self._parse_statement(raw, f"{raw.keyword}_head")
         body = []
         for inner in raw.body or ():
             statement = self._parse_statement(inner, "rule_statement")
             if statement is not None:
                 assert isinstance(statement, s.LayerStatement), statement
                 body.append(statement)
-        if head is None:
-            return None
-        return s.LayerDecl(
-            head.name, head.condition, tuple(body), Span(self.source, raw.start, raw.end_with_body)
-        )
+        span = Span(self.source, raw.start, raw.end_with_body)
+        match head:
+            case None:
+                return None
+            case LayerHead(name=name, condition=condition):
+                return s.LayerDecl(name, condition, tuple(body), span)
+            case CanaryHead(name=name, share=share, key=key, when=when, guard=guard):
+                return s.CanaryDecl(name, share, key, when, guard, tuple(body), span)
+            case _:
+                raise AssertionError(f"not the head of a {raw.keyword}: {head}")
 
-    def _parse_statement(self, raw: RawStatement, start: str) -> "s.Statement | LayerHead | None":
+    def _parse_statement(
+        self, raw: RawStatement, start: str
+    ) -> "s.Statement | LayerHead | CanaryHead | None":
         """None if the statement has a reported error."""
         if raw.parseable:
             is_filter = _FILTER_START.match(self.source.text, raw.start) is not None
             context = ParseContext(self.source, raw.start, raw.end, is_filter=is_filter)
             try:
-                statement: s.Statement | LayerHead = parse_with_grammar(start, self.scan_result.text, context)
+                statement: s.Statement | LayerHead | CanaryHead = parse_with_grammar(
+                    start, self.scan_result.text, context
+                )
             except UnexpectedInput as error:
                 self.diagnostics.append(explain_syntax_error(error, context, raw.keyword))
             else:

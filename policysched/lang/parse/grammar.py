@@ -17,7 +17,7 @@ from policysched.data_files import cached_file, data_file
 from policysched.lang.parse.tree_builder import TreeBuilder
 from policysched.lang.parse.tree_parts import ParseContext, parse_context
 
-START_RULES = ("statement", "rule_statement", "layer_head")
+START_RULES = ("statement", "rule_statement", "layer_head", "canary_head")
 
 
 class _NamesAlwaysLexed(PostLex):

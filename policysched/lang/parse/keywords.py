@@ -8,12 +8,12 @@ LAYER_STATEMENTS = ("filter", "score", "amend", "replace", "reweight", "drop", "
 """Statements that are allowed inside and outside layers."""
 
 TOP_STATEMENTS = (
-    "policy", "library", "include", "param", "let", "record", "input", "metric", "state", "queue", "gang", "preemption", "quota", "outage", "resource", "extender", "layer",
+    "policy", "library", "include", "param", "let", "record", "input", "metric", "state", "queue", "gang", "preemption", "quota", "outage", "resource", "extender", "layer", "canary", "shadow",
 )  # fmt: skip
 
 STATEMENTS = TOP_STATEMENTS + LAYER_STATEMENTS
 
-RESERVED_STATEMENTS = ("shadow", "canary", "test")
+RESERVED_STATEMENTS = ("test",)
 """Reserved for later versions: not statements yet, and not allowed as names."""
 
 OPERATOR_KEYWORDS = ("and", "or", "in", "not", "has", "else", "if", "then")
@@ -28,7 +28,7 @@ EXTENDER_CLAUSES = ("weight", "missing")
 CLAUSES = tuple(dict.fromkeys(FILTER_CLAUSES + SCORE_CLAUSES))
 
 CONTINUATION_KEYWORDS = frozenset(
-    (*CLAUSES, *(word for word in OPERATOR_KEYWORDS if word != "if"), "by", "asc", "desc", "range", "over", "at", "unit", "default", "optional", "required", "preferred", "invalid", "version", "on", "where", "of", "after", "placing", "recover", "for", "within", "borrow", "others", "unlimited")
+    (*CLAUSES, *(word for word in OPERATOR_KEYWORDS if word != "if"), "by", "asc", "desc", "range", "over", "at", "unit", "default", "optional", "required", "preferred", "invalid", "version", "on", "where", "of", "after", "placing", "recover", "for", "within", "borrow", "others", "unlimited", "guard", "rollback")
 )  # fmt: skip
 """Keywords that continue a statement: a line that begins with one does not begin another statement."""
 

@@ -9,7 +9,7 @@ from policysched.text import Diagnostic, Label
 
 _PARAMETER_KEYWORDS = ("param", "locked")
 _STATEMENTS_WITH_BLOCK = frozenset(
-    {"metric", "state", "record", "resource", "quota", "outage", "preemption", "layer"}
+    {"metric", "state", "record", "resource", "quota", "outage", "preemption", "layer", "canary"}
 )
 
 
@@ -151,7 +151,7 @@ def missing_block(failure: SyntaxFailure) -> Diagnostic | None:
     ):
         return None
     if (
-        failure.keyword == "layer" and failure.unexpected_token is not None
+        failure.keyword in ("layer", "canary") and failure.unexpected_token is not None
     ):  # the error is more likely in its condition
         return None
     before = failure.previous_token()

@@ -41,7 +41,7 @@ NESTING_MAX = 64
 _STATEMENTS = frozenset(STATEMENTS)
 _RESERVED = frozenset(RESERVED_STATEMENTS)
 _ALLOWED_IN_LAYERS = frozenset(LAYER_STATEMENTS) | _RESERVED
-_STATEMENT_PREFIXES = frozenset({"replace", "locked", "drop"})
+_STATEMENT_PREFIXES = frozenset({"replace", "locked", "drop", "shadow"})
 _PARAMETER_ASSIGNMENT = re.compile(r"\s*(?:=(?!=)|:)")
 _BLOCK_START = re.compile(r"\s*\{")
 _NEXT_TOKEN_ON_LINE = re.compile(r'[ \t]+(?:([A-Za-z_][A-Za-z0-9_]*)|["{])')
@@ -98,7 +98,7 @@ class _Scanner:
         self.line_start = 0
         self.edits: list[tuple[int, int, str]] = []
         self.tab_reported = False  # once per statement
-        self.after_prefix = False  # only `replace`, `locked` and `drop` so far in this statement
+        self.after_prefix = False  # only `replace`, `locked`, `drop` and `shadow` so far in this statement
         self.previous = ("", -1)  # the token before this one, and its offset
         self.unopened_layers = 0  # layer heads without `{`, whose `}` is still to come
 
@@ -166,7 +166,7 @@ class _Scanner:
         """Whether a statement keyword at the start of a line does not begin a statement.
 
         `resource = 1` in braces is a parameter, and so is `outage { ... }` indented in a metric. The
-        `filter` of `replace filter`, `locked filter` or `drop filter` may be on the next line, and so
+        `filter` of `replace filter`, `locked filter`, `drop filter` or `shadow filter` may be on the next line, and so
         may the `param` of `locked param`. In brackets or behind a dot a keyword can be part of an expression.
         """
         if self.after_prefix and word in ("filter", "score", "locked", "param"):
@@ -243,7 +243,7 @@ class _Scanner:
         statement = self.statement
         if (
             statement is not None
-            and statement.keyword == "layer"
+            and statement.keyword in ("layer", "canary")
             and statement.body is None
             and statement.end > statement.start
         ):
@@ -276,7 +276,7 @@ class _Scanner:
                 self._begin_statement("", start)
                 self._report_unparseable(errors.brace_outside_statement(self._span(start, start + 1)))
                 return False
-            if statement.keyword == "layer" and statement.body is None and layer is None:
+            if statement.keyword in ("layer", "canary") and statement.body is None and layer is None:
                 statement.end = start + 1
                 statement.body, statement.body_end = [], start + 1
                 self._end_statement()
@@ -408,7 +408,7 @@ class _Scanner:
                 self._span(outside.start, outside.end),
                 "the indentation suggests that this is outside the layer",
             )
-        self._report(errors.unclosed_brace(self._span(layer.end - 1, layer.end), "layer", here))
+        self._report(errors.unclosed_brace(self._span(layer.end - 1, layer.end), layer.keyword, here))
         self.layer = None
 
     def _report(self, diagnostic: Diagnostic) -> None:

@@ -14,7 +14,7 @@ from policysched.lang.parse.keywords import (
     RESERVED_NAMES,
     SCORE_CLAUSES,
 )
-from policysched.lang.parse.tree_builder import LayerHead
+from policysched.lang.parse.tree_parts import CanaryHead, LayerHead
 from policysched.lang.syntax import tree as s
 from policysched.lang.syntax.children import syntax_children
 from policysched.text import Diagnostic, Label, Span
@@ -26,6 +26,8 @@ SUPPORTED_VERSION = "1"
 _EXPRESSIONS = s.Expression.__args__
 _NODES_WITH_EXPRESSIONS = (
     LayerHead,
+    CanaryHead,
+    s.CanaryGuard,
     *s.Statement.__args__,
     s.Param,
     s.ParamBlock,
@@ -104,7 +106,7 @@ def check_statement(statement: object, declared: set[str]) -> Iterator[Diagnosti
         case s.ExtenderDecl():
             yield from _check_declared_name(statement.name)
             yield from _check_clauses(statement.clauses, EXTENDER_CLAUSES, "extender")
-        case s.ReplaceStatement():
+        case s.ReplaceStatement() | s.ShadowDecl():
             yield from check_statement(statement.rule, declared)
             return
         case s.AmendStatement():

@@ -5,15 +5,20 @@ No Lark tree is built, and nothing recurses however deep an expression is. The s
 in `parse_context`, because the parser is shared by the whole process.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from lark import Token, Transformer
 
 from policysched.lang.parse.tree_parts import (
+    CanaryHead,
     Children,
+    LayerHead,
+    ParsedBlock,
+    PathClause,
     QuotaAmounts,
+    UnitClause,
     as_order_key,
     first_of_type,
     identifier,
@@ -27,30 +32,6 @@ from policysched.lang.parse.tree_parts import (
 )
 from policysched.lang.syntax import tree as s
 from policysched.text import Span
-
-
-@dataclass(frozen=True, slots=True)
-class _UnitClause:
-    text: s.StringLit
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class _PathClause:
-    path: s.StringLit
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedBlock:
-    params: tuple[s.Param | s.ParamBlock, ...]
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class LayerHead:
-    name: s.Identifier
-    condition: s.Expression
 
 
 class TreeBuilder(Transformer[Token, Any]):
@@ -102,7 +83,7 @@ class TreeBuilder(Transformer[Token, Any]):
 
     def input(self, children: Children) -> s.InputDecl:
         name, kind, _equal, source, *clauses = children
-        unit, at = first_of_type(clauses, _UnitClause), first_of_type(clauses, _PathClause)
+        unit, at = first_of_type(clauses, UnitClause), first_of_type(clauses, PathClause)
         return s.InputDecl(
             identifier(name),
             kind,
@@ -114,11 +95,11 @@ class TreeBuilder(Transformer[Token, Any]):
             parse_context.get().span,
         )
 
-    def input_unit(self, children: Children) -> _UnitClause:
-        return _UnitClause(string_literal(children[1]), span_of(children))
+    def input_unit(self, children: Children) -> UnitClause:
+        return UnitClause(string_literal(children[1]), span_of(children))
 
-    def input_at(self, children: Children) -> _PathClause:
-        return _PathClause(string_literal(children[1]), span_of(children))
+    def input_at(self, children: Children) -> PathClause:
+        return PathClause(string_literal(children[1]), span_of(children))
 
     def record(self, children: Children) -> s.RecordDecl:
         fields = tuple(child for child in children if isinstance(child, s.RecordFieldDecl))
@@ -131,8 +112,8 @@ class TreeBuilder(Transformer[Token, Any]):
             None,
         )
         unit, at, invalid = (
-            first_of_type(rest, _UnitClause),
-            first_of_type(rest, _PathClause),
+            first_of_type(rest, UnitClause),
+            first_of_type(rest, PathClause),
             first_of_type(rest, s.InvalidClause),
         )
         misplaced = tuple(node for node in (invalid, None if at is None else at.path) if node is not None)
@@ -244,6 +225,10 @@ class TreeBuilder(Transformer[Token, Any]):
     def score(self, children: Children) -> s.ScoreDecl:
         return s.ScoreDecl(*self._rule_parts(children))
 
+    def shadow(self, children: Children) -> s.ShadowDecl:
+        rule = self.filter(children) if children[0].type == "FILTER" else self.score(children)
+        return s.ShadowDecl(rule, parse_context.get().span)
+
     def amend(self, children: Children) -> s.AmendStatement:
         name, clauses, params, _locked, _ = self._rule_parts(children)
         return s.AmendStatement(name, clauses, params, parse_context.get().span)
@@ -263,6 +248,18 @@ class TreeBuilder(Transformer[Token, Any]):
 
     def layer_head(self, children: Children) -> LayerHead:
         return LayerHead(identifier(children[0]), children[1])
+
+    def canary_head(self, children: Children) -> CanaryHead:
+        name, share, key, *rest = children
+        when = first_of_type(rest, s.WhenClause)
+        guard, measure, limit, duration = [child for child in rest if child is not when][:4]
+        return CanaryHead(
+            identifier(name),
+            share,
+            key,
+            when,
+            s.CanaryGuard(identifier(measure), limit, duration, span_of([guard, duration])),
+        )
 
     def when(self, children: Children) -> s.WhenClause:
         return s.WhenClause(children[1], span_of(children))

@@ -92,3 +92,36 @@ def string_literal(token: Token) -> s.StringLit:
     return s.StringLit(
         _ESCAPE.sub(lambda m: _ESCAPED.get(m.group(1), m.group()), token[1:-1]), span_of([token])
     )
+
+
+@dataclass(frozen=True, slots=True)
+class UnitClause:
+    text: s.StringLit
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class PathClause:
+    path: s.StringLit
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedBlock:
+    params: tuple[s.Param | s.ParamBlock, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryHead:
+    name: s.Identifier
+    share: s.Expression
+    key: s.Expression
+    when: s.WhenClause | None
+    guard: s.CanaryGuard
+
+
+@dataclass(frozen=True, slots=True)
+class LayerHead:
+    name: s.Identifier
+    condition: s.Expression

@@ -556,6 +556,14 @@ class ScoreDecl:
 
 
 @dataclass(frozen=True, slots=True)
+class ShadowDecl:
+    """`shadow filter NAME ...`, `shadow score NAME ...`: evaluated and counted, never used."""
+
+    rule: FilterDecl | ScoreDecl
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class AmendStatement:
     """`amend NAME CLAUSE...`: replaces these clauses only."""
 
@@ -604,6 +612,29 @@ class LayerDecl:
     span: Span
 
 
+@dataclass(frozen=True, slots=True)
+class CanaryGuard:
+    """`guard pending < 2% for 1m`."""
+
+    measure: Identifier
+    limit: Expression
+    duration: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryDecl:
+    """`canary NAME 10% by E when E guard pending < 2% for 1m else rollback { statements }`."""
+
+    name: Identifier
+    share: Expression
+    key: Expression
+    when: WhenClause | None
+    guard: CanaryGuard
+    body: tuple[LayerStatement, ...]
+    span: Span
+
+
 Statement = (
     HeaderDecl
     | IncludeDecl
@@ -622,11 +653,13 @@ Statement = (
     | PreemptionDecl
     | FilterDecl
     | ScoreDecl
+    | ShadowDecl
     | AmendStatement
     | ReplaceStatement
     | ReweightStatement
     | DropStatement
     | LayerDecl
+    | CanaryDecl
 )
 
 

@@ -63,6 +63,10 @@ class _NoPendingPods:
         del program, plan, now_ns
         return iter(())
 
+    def pods_of(self, policy: str) -> Iterator[Pod]:
+        del policy
+        return iter(())
+
     def enqueue_pods_again(self, policy: str, now_ns: int, precomputed: object = None) -> None:
         del policy, now_ns, precomputed
 
@@ -87,6 +91,7 @@ class ExtenderServer:
             first_samples_s=first_samples_s,
             source_name_of=source_name_of,
         )
+        self._core.canaries.can_measure = False
         self._outages = MetricOutages(self._core)
         self._reload = PolicyReload(self._core, _NoPendingPods())
         self._sample_events = SampleEvents(self._core, self._reload, self._outages)

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from policysched.data_files import data_file
-from policysched.lang.check import check_text, passes
+from policysched.lang.check import canonical_text, check_text
 from policysched.lang.format import printer
 from policysched.lang.format.formatter import format_source
 from policysched.text import Source
@@ -56,7 +56,7 @@ def test_another_value_changes_the_hash() -> None:
 
 
 def test_a_canonical_text_with_empty_lines_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "print_tree", lambda document, **_: printer.print_tree(document))
+    monkeypatch.setattr(canonical_text, "print_tree", lambda document, **_: printer.print_tree(document))
 
     with pytest.raises(AssertionError):
         test_comments_empty_lines_and_formatting_keep_the_hash(POLICIES[0])

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policysched.lang.check import check_text
-from policysched.lang.check import passes as checking
+from policysched.lang.check import canonical_text, check_text
 from policysched.lang.check.parameter_values import (
     ALL_POLICIES,
     ParameterValue,
@@ -125,7 +124,7 @@ def test_every_policy_with_values_from_outside_can_be_made_again_from_its_text(
 
 
 def test_a_text_without_its_parameter_values_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "with_value_as_default", lambda node, _one: node)
+    monkeypatch.setattr(canonical_text, "with_value_as_default", lambda node, _one: node)
 
     with pytest.raises(AssertionError):
         makes_itself_again(CROWD, values(crowd="7"))

@@ -1,0 +1,102 @@
+"""Measures the guard of each armed canary every second, and rolls back a canary whose guard stays broken.
+
+The measure `pending` is the share of the canary's pods that were tried and have no node. Pods that were not tried yet, as all of them
+after a restart, may turn out either way: while they could decide, the measure is unknown and nothing changes.
+"""
+
+from typing import Literal
+
+from policysched.lang.types.kinds import DURATION, RATIO
+from policysched.lang.types.units import format_value
+from policysched.scheduler.canaries import ArmedCanary, CanaryStatus
+from policysched.scheduler.commands import Log, ReportPolicyEvent
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.limits import SECOND_NS
+from policysched.scheduler.policy_reload import PolicyReload
+from policysched.scheduler.queue.entries import QueueState
+
+_PERIOD_NS = SECOND_NS
+
+GuardState = Literal["holds", "broken", "unknown"]
+
+
+class CanaryGuards:
+    """A part of `Timers`."""
+
+    def __init__(self, core: SchedulerCore, reload: PolicyReload) -> None:
+        self._core = core
+        self._reload = reload
+
+    def next_time_ns(self) -> int | None:
+        measured = (armed.measured_ns for armed in self._core.canaries.armed.values())
+        return min((measured_ns + _PERIOD_NS for measured_ns in measured), default=None)
+
+    def advance(self, now_ns: int) -> None:
+        for policy, armed in list(self._core.canaries.armed.items()):
+            if now_ns >= armed.measured_ns + _PERIOD_NS:
+                armed.measured_ns = now_ns
+                self._check(policy, armed, now_ns)
+
+    def _check(self, policy: str, armed: ArmedCanary, now_ns: int) -> None:
+        canaries = self._core.canaries
+        tried, untried, placed = self.count(armed)
+        total = tried + untried + placed
+        state = guard_state(tried, untried, total, armed.spec.pending_max)
+        since_ns = canaries.records[policy].broken_since_ns
+        if state == "holds" and since_ns is not None:
+            canaries.update(policy, broken_since_ns=None)
+            self._core.save_all_states()
+        elif state == "broken" and since_ns is None:
+            canaries.update(policy, broken_since_ns=now_ns)
+            self._core.save_all_states()
+        elif state == "broken" and since_ns is not None and now_ns - since_ns >= armed.spec.broken_for_ns:
+            self._roll_back(policy, armed, tried, total, now_ns)
+
+    def status(self) -> list[CanaryStatus]:
+        """By policy."""
+        canaries, found = self._core.canaries, []
+        for policy, record in sorted(canaries.records.items()):
+            armed, pending, pods = canaries.armed.get(policy), record.pending, record.pods
+            if armed is not None:
+                pending, untried, placed = self.count(armed)
+                pods = pending + untried + placed
+            found.append(CanaryStatus(policy, record, pending, pods))
+        return found
+
+    def count(self, armed: ArmedCanary) -> tuple[int, int, int]:
+        """The pods of the share that were tried and have no node, those that were not tried yet, and those that have a node.
+        Pods that may not be tried at all (a scheduling gate, an incomplete gang) do not count."""
+        tried = untried = placed = 0
+        for uid in armed.members:
+            pod = self._core.pods.get(uid)
+            if pod is None or pod.state in (QueueState.BINDING, QueueState.BIND_LOST):
+                placed += 1
+            elif pod.state is QueueState.GATED or pod.admission_rejected:
+                continue
+            elif pod.pending_message:  # alone, with its gang, or by one of its equivalence class
+                tried += 1
+            else:
+                untried += 1
+        return tried, untried, placed
+
+    def _roll_back(self, policy: str, armed: ArmedCanary, pending: int, pods: int, now_ns: int) -> None:
+        core, spec = self._core, armed.spec
+        core.canaries.update(policy, rolled_back_ns=now_ns, pending=pending, pods=pods)
+        limit, duration = format_value(spec.pending_max, RATIO), format_value(spec.broken_for_ns, DURATION)
+        message = (
+            f"canary `{spec.name}` of policy `{policy}` is rolled back: {pending} of its {pods} pods are pending, "
+            f"the guard is {limit} for {duration}; its rules apply to no pod until its text changes"
+        )
+        core.commands += [
+            Log("warning", message, {}),
+            ReportPolicyEvent("Warning", "CanaryRolledBack", message),
+        ]
+        core.save_all_states()
+        self._reload.restart_without_canary(policy, now_ns)
+
+
+def guard_state(tried: int, untried: int, total: int, pending_max: float) -> GuardState:
+    """Of `total` pods `tried` are known to be pending, and `untried` may be."""
+    if total == 0 or tried + untried < pending_max * total:
+        return "holds"
+    return "broken" if tried >= pending_max * total else "unknown"
