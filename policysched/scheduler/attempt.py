@@ -259,13 +259,9 @@ class PodAttempts:
         )
         detail = verdict.detail() if core.records.recorded is not None else None
         if verdict.selected is not None:
+            evaluated = verdict.node_count, verdict.feasible_count
             return AttemptSuccess(
-                verdict.selected,
-                verdict.score,
-                verdict.node_count,
-                verdict.feasible_count,
-                detail=detail,
-                shadows=verdict.shadows,
+                verdict.selected, verdict.score, *evaluated, detail=detail, shadows=verdict.shadows
             )
         if verdict.over_budget:
             assert verdict.pod_rejection is not None, f"{verdict} has no message"

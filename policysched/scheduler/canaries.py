@@ -141,6 +141,8 @@ class Canaries:
         leaves the canary armed, as a new one."""
         problems = []
         for policy, text in texts.items():
+            if f'"{_RECORD_KEY}"' not in text:  # what else is unreadable, the states report
+                continue
             try:
                 saved = json.loads(text).get(_RECORD_KEY)
                 if saved is not None:

@@ -14,6 +14,10 @@ from policysched.text import Source
 CONFIG = "apiVersion: kubescheduler.config.k8s.io/{version}\nkind: KubeSchedulerConfiguration\n"
 
 
+NEVER_OR_ALWAYS_TRUE = {"PS301", "PS302"}
+"""What a configuration says can contradict itself; its import says the same, with a warning."""
+
+
 def config(body: str = "", version: str = "v1") -> str:
     return CONFIG.format(version=version) + body
 
@@ -32,7 +36,8 @@ def program_of(name: str, policy: str) -> Program:
     checked = check_text(policy, f"{name}.policy")
     source = Source(f"{name}.policy", policy)
     diagnostics = apply_ignore_comments(source, checked.diagnostics)
-    assert [(diagnostic.code, diagnostic.message) for diagnostic in diagnostics] == []
+    found = [(diagnostic.code, diagnostic.message) for diagnostic in diagnostics]
+    assert [finding for finding in found if finding[0] not in NEVER_OR_ALWAYS_TRUE] == []
     assert format_source(source).text == policy
     assert checked.program is not None and checked.program.name == name
     return checked.program

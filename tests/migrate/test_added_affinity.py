@@ -123,7 +123,7 @@ def test_a_requirement_that_kubernetes_rejects_is_rejected(requirement: dict[str
 # ── compared with a pod's own affinity ─────────────────────────────────────────────────────────────────────────────
 
 KEYS = st.sampled_from(["pool", "gen", "example.com/disk"])
-VALUES = st.sampled_from(["web", "gpu", "", "3", "7", "007", "-1", "99999999999999999999"])
+VALUES = st.sampled_from(["web", "gpu", "", "3", "7", "007", "99999999999999999999"])
 LABELS = st.sampled_from(["web", "gpu", "", "3", "7", "007", "4.5", "1e1", "99999999999999999999", "0x10"])
 
 

@@ -236,7 +236,7 @@ def check_gang_budget(number: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PodAttempts, "evaluate", counted)
         patch.setattr(gang_budget, "GANG_EVALUATIONS_MAX", 10)
-        patch.setattr(gang_attempt, "largest_first", lambda *_: None)
+        patch.setattr(gang_attempt, "most_demanding_first", lambda *_: None)
         scheduler.scheduler.decide(scheduler.now_ns)
         while scheduler.scheduler.attempt_in_progress:
             scheduler.scheduler.decide(scheduler.now_ns)

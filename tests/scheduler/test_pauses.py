@@ -10,6 +10,7 @@ from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler.gangs import gang_attempt
 from policysched.scheduler.gangs.pause import Pause
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.queue import SchedulingQueue
@@ -189,11 +190,15 @@ def check_missed_event() -> None:
     ]
     nodes = [node(name, cpu=cpu, labels={"name": name}) for name, cpu in (("n0", "4"), ("n1", "2"))]
     scheduler = rig(*nodes, low, *members, policies={"a.policy": SPREAD})
-    decide_until_pause(scheduler, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            gang_attempt, "most_demanding_first", lambda *_: None
+        )  # the second search would see the room
+        decide_until_pause(scheduler, 3)
 
-    scheduler.handle(e.PodDeleted(low.pod.uid))
-    scheduler.settle()
-    scheduler.pass_time(5)
+        scheduler.handle(e.PodDeleted(low.pod.uid))
+        scheduler.settle()
+        scheduler.pass_time(5)
 
     assert len(scheduler.placements()) == 3
 

@@ -12,7 +12,7 @@ from policysched.lang.format.layout import layout_lines, statement_layout
 from policysched.lang.ir.program import Program
 from policysched.lang.parse import parse
 from policysched.lang.syntax import tree as s
-from policysched.text import Source
+from policysched.text import Severity, Source
 
 _DEFAULT_STATEMENTS: tuple[tuple[type[s.Statement], str], ...] = (
     (s.QueueDecl, "queue by pod.priority desc, pod.queued"),
@@ -37,7 +37,8 @@ class RenderedClause:
 def render_clauses(program: Program) -> tuple[RenderedClause, ...]:
     """In source order, defaults at the end."""
     document, diagnostics = parse(Source(program.name, program.text))
-    assert not diagnostics, f"the expanded text of {program.name} does not parse: {diagnostics[0].message}"
+    errors = [diagnostic.message for diagnostic in diagnostics if diagnostic.severity is Severity.ERROR]
+    assert not errors, f"the expanded text of {program.name} does not parse: {errors[0]}"
     lets = {
         statement.name.text: statement
         for statement in document.statements
