@@ -30,7 +30,7 @@ from policysched.cli.start_options import (
 @click.option(
     "--http",
     metavar="ADDRESS",
-    help="Serve /livez, /readyz, /metrics, /policy, /decisions, /quotas and /configz on HOST:PORT or :PORT.",
+    help="Serve health, metrics, status and the web page over HTTPS on HOST:PORT or :PORT.",
 )
 @http_options
 @config_option
@@ -53,7 +53,7 @@ from policysched.cli.start_options import (
 @click.option(
     "--record",
     metavar="DIR",
-    help="Record every decision, and what it was made on, for `policysched replay DIR`.",
+    help="Record every decision and its inputs, for `policysched replay DIR`.",
 )
 @click.option(
     "--otlp",
@@ -89,7 +89,7 @@ def run(
       policysched run --config settings.yaml --log-format json
 
     Exit codes: 0 stopped by a signal; 1 lost the Lease; 2 could not run; 3 no usable policy; 4 the
-    clock was set by more than a minute.
+    wall clock changed by more than a minute.
     """
     flags: dict[str, Any] = {
         "kubeconfig": kubeconfig,

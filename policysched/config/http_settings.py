@@ -36,7 +36,7 @@ def http_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
             yield ("http",), str(error)
     tls = server.get("tls", {})
     if ("certificate" in tls) != ("key" in tls):
-        yield ("http_server", "tls"), "a certificate requires its key and the reverse: give both"
+        yield ("http_server", "tls"), "set both the certificate and its key"
     if not server.get("insecure"):
         return
     if tls:

@@ -143,7 +143,7 @@ def _time_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
                 f"{wanted}, but {shorter} is {times[shorter]:g}, {longer} {times[longer]:g}",
             )
     if times["duration_s"] < 1:
-        yield ("leader_election", "duration_s"), "must be at least 1: a Lease counts whole seconds"
+        yield ("leader_election", "duration_s"), "must be at least 1: Lease durations are whole seconds"
 
 
 def _extender_problems(given: LayeredSettings) -> Iterator[SettingProblem]:

@@ -70,13 +70,13 @@ async def wait_until_stepped(clock: NonDecreasingClock) -> float:
         # An adjustment of a second or less is what time daemons do.
         if abs(step_s) > 1.0 and not warned:
             log.warning(
-                "the wall clock was set; the scheduler's clock runs slower or faster until both agree",
+                "the wall clock jumped; adjusting the scheduler's clock gradually",
                 extra={"by_s": round(step_s, 1)},
             )
         warned = abs(step_s) > 1.0
         await asyncio.sleep(CHECK_INTERVAL_S)
     log.error(
-        "the wall clock was set too far; exiting so that the process is restarted",
+        "the wall clock jumped by more than a minute; exiting for a restart",
         extra={"by_s": round(step_s, 1)},
     )
     return step_s

@@ -281,7 +281,7 @@ class WorkerChecker:
         try:
             self._spare_worker = await self._start()
         except OSError as error:
-            log.info("cannot start a spare process for policy checks", extra={"why": str(error)})
+            log.info("cannot start a standby checker process", extra={"why": str(error)})
 
     async def _start_when_possible(self) -> asyncio.subprocess.Process:
         delay_s = 1.0

@@ -39,9 +39,9 @@ class SettingsWatch:
             else f"{self._file} was changed after the start; restart the process to use it"
         )
         if self.problem:
-            log.warning("the settings were changed and are not in use: %s", self.problem)
+            log.warning("the settings file changed; restart to apply it", extra={"file": str(self._file)})
         else:
-            log.info("the settings file is again the one in use", extra={"file": str(self._file)})
+            log.info("the settings file matches the running settings again", extra={"file": str(self._file)})
 
 
 def _digest(file: Path | None) -> str | None:

@@ -384,7 +384,7 @@ def _yield_name(source: CheckedSource, operator_names: set[str], location: str) 
     if source.program is None or source.program.name not in operator_names:
         return source
     message = f"{location} has a policy called `{source.program.name}`, or removes it"
-    return _without_program(source, message, "take another name, or ask the operator")
+    return _without_program(source, message, "use another name, or ask the operator")
 
 
 def _without_program(source: CheckedSource, message: str, advice: str) -> CheckedSource:

@@ -175,7 +175,7 @@ class LeaderElector:
         self._leads_until_s = float("-inf")
         self._set_status(LeadershipStatus.LOST)
         if not nothing_in_flight:
-            log.warning("stopping with binds in flight; the lease is not released, it expires")
+            log.warning("stopping with binds in flight; leaving the lease to expire")
             return
         try:
             lease = await self._get()
@@ -317,7 +317,7 @@ class LeaderElector:
                 continue
             if not warned:
                 log.warning(
-                    "this process stalled; no request is sent until the lease is renewed",
+                    "the process stalled; suspending writes until the lease is renewed",
                     extra={"lease": self._name, "for_s": round(stalled_s, 1)},
                 )
             warned = True

@@ -57,7 +57,7 @@ class _Handler(BaseHTTPRequestHandler):
         host = self.headers.get("Host", "").rpartition(":")[0]
         parts = urlsplit(self.path)
         if host not in _LOOPBACK_HOSTS:
-            self._say(403, "this port answers to 127.0.0.1 and localhost")
+            self._say(403, "only the host names 127.0.0.1 and localhost are accepted")
         elif parts.path == "/" and self._is_key(parse_qs(parts.query).get("key", [""])[0]):
             self.send_response(303)
             self.send_header("Set-Cookie", f"{_COOKIE}={self.server.key}; HttpOnly; SameSite=Strict; Path=/")

@@ -83,7 +83,7 @@ def _leader_election(report: ImportReport, given: Mapping[str, Any]) -> dict[str
         )
     if times["duration_s"] < 1:
         raise report.document.unusable_file(
-            (*path, "leaseDuration"), "must be at least 1s, because a Lease counts whole seconds"
+            (*path, "leaseDuration"), "must be at least 1s, because Lease durations are whole seconds"
         )
     if given.get("resourceLock", "leases") != "leases":
         report.add_note((*path, "resourceLock"), f"resourceLock {given['resourceLock']}", "a Lease is used")

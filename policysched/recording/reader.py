@@ -253,7 +253,7 @@ def read_header(path: Path) -> Header:
         raise UndecodableValue("empty, or cut off before its first line is complete")
     line = decode_line(first[0])
     if line["kind"] != "header":
-        raise UndecodableValue("the first line is no header")
+        raise UndecodableValue("the first line is not a header")
     if line.get("format") != FORMAT_VERSION:
         raise UndecodableValue(
             f"format {line.get('format')}, written by policysched {line.get('policysched')}; "

@@ -247,7 +247,7 @@ def _exit_code(outcome: ExitReason) -> int:
         case ExitReason.CLOCK_STEPPED:
             pass  # already logged
         case ExitReason.LOST_LEASE:
-            log.error("lost leadership; exiting so that the process is restarted")
+            log.error("lost the lease; exiting for a restart")
         case ExitReason.NOTHING_TO_RUN:
             log.error("no policy to run: neither a valid one nor a last known good one; exiting")
     code: int = outcome.value

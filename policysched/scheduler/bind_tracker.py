@@ -75,7 +75,7 @@ class BindTracker:
         core.binds.delayed.add(uid)
         observed = core.cache.pods.get(uid)
         if reason is not None and observed is not None and observed.node is None:
-            message = f"binding to {bind.node} has no answer yet; retrying: {reason}"
+            message = f"binding to {bind.node} has no response yet; retrying: {reason}"
             core.report_pending(bind.pod, "SchedulerError", message, now_ns)
 
     def on_refused(self, uid: PodUid, reason: str, now_ns: int) -> None:

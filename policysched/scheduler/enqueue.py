@@ -276,9 +276,9 @@ class PodEnqueuer:
         if gang.disagreement_reported or not (minima or levels):
             return
         gang.disagreement_reported = True
-        subject, named, rule = "its minimum", [str(minimum) for minimum in minima], "the largest counts"
+        subject, named, rule = "the minimum", [str(minimum) for minimum in minima], "the largest is used"
         if not minima:
-            subject, rule = "their topology", "that of most members counts"
+            subject, rule = "the topology", "that of most members is used"
             named = ["+".join(level.key for level in named_levels) or "none" for named_levels in levels]
         message = f"members of gang {gang.name} disagree on {subject}: {', '.join(named)}; {rule}"
         self._core.commands.append(
@@ -299,15 +299,15 @@ class PodEnqueuer:
         message = f"gang {gang.name} was not placed within {format_duration(timeout_ns)}"
         match gang.on_timeout:
             case OnTimeout.REQUEUE:
-                self._report_gang_timeout(gang, f"{message}; it is requeued behind all others")
+                self._report_gang_timeout(gang, f"{message}; it moves to the end of the queue")
                 self._restart_gang(gang, now_ns)
             case OnTimeout.FAIL:
                 self._report_gang_timeout(
                     gang, f"{message}; its members are not tried again until they are recreated"
                 )
-                self._fail_gang(gang, f"{message} and has failed: recreate its pods to try again", now_ns)
+                self._fail_gang(gang, f"{message} and has failed; recreate its pods to retry", now_ns)
             case OnTimeout.BEST_EFFORT:
-                self._report_gang_timeout(gang, f"{message}; from now on every member that fits is placed")
+                self._report_gang_timeout(gang, f"{message}; members are now placed individually")
                 gang.best_effort = True
                 self.refresh_gang(gang, now_ns, "GangTimeout")
 

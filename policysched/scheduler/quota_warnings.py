@@ -84,7 +84,7 @@ def _exceeded(book: QuotaBook) -> Iterator[str]:
 
 
 _MEANINGS = {
-    "QuotaUnusable": "no node has a resource that a quota limits; pods that request it stay pending on any quota",
+    "QuotaUnusable": "no node has a resource that a quota limits; pods that request it stay pending",
     "QuotaUnused": "no pod counts towards these rows; their amounts can be borrowed",
     "QuotaExceeded": "use is above the limit; no pod is evicted, and no further pod is admitted until use is below the limit",
 }

@@ -71,7 +71,7 @@ class ServerTls:
         try:
             self.context = self._make_context()
         except BadCertificate as error:
-            log.warning("cannot load the new certificate; still using the old one", extra={"why": str(error)})
+            log.warning("cannot load the new certificate; keeping the current one", extra={"why": str(error)})
         else:
             self._last_stamps = stamps
             log.info("reloaded the certificate", extra={"file": str(self._files.certificate)})

@@ -24,13 +24,11 @@ def covered() -> str:
     """Two sentences above the whole list."""
     plugins = list(dict.fromkeys(builtin.plugin for builtin in BUILTINS.values()))
     lacking = list(dict.fromkeys(feature.plugin for feature in UNSUPPORTED_FEATURES))
-    pending = [plugin for plugin in lacking if plugin not in plugins]
-    parts = [plugin for plugin in lacking if plugin in plugins]
-    in_part = f", and parts of {_listed(parts)}" if parts else ""
+    plugins += [plugin for plugin in lacking if plugin not in plugins]
     return (
         f"Covered, in kube-scheduler {KUBE_DEFAULT_VERSION}'s own arithmetic: {_listed(plugins)}.\n\n"
-        f"Not covered: {_listed(pending)}{in_part}. A pod that uses it stays pending with a message that names it; it is "
-        "never bound as if it had not requested it."
+        f"Not covered: parts of {_listed(lacking)}. A pod that uses such a part is never bound as if it had not requested it: "
+        "it stays pending with a message that names the part, or as the table says."
     )
 
 

@@ -177,7 +177,7 @@ def test_a_changed_byte_is_told_and_loses_the_rest_of_its_file_alone(tmp_path: P
             {"format": 99, "policysched": "9.0"},
             "format 99, written by policysched 9.0; this version reads format 1",
         ),
-        ({"kind": "event"}, "the first line is no header"),
+        ({"kind": "event"}, "the first line is not a header"),
         ({"run": None}, None),
     ],
 )

@@ -347,5 +347,5 @@ def test_preemption_is_not_tried_for_a_pod_whose_decision_is_long() -> None:
 
     assert not scheduler.of(c.Evict)
     assert str(scheduler.pending_message("hostile")).endswith(
-        "preemption: not tried, because evaluating this pod takes too many operations."
+        "preemption: not attempted: the evaluation of this pod exceeds the decision budget."
     )

@@ -133,7 +133,7 @@ def test_the_largest_minimum_counts_and_one_event_reports_the_disagreement() -> 
 
     assert before == {} and len(rig.placements()) == 4
     (event,) = [command for command in rig.of(c.ReportPodEvent) if command.reason == "GangDisagrees"]
-    assert event.message == "members of gang default/train disagree on its minimum: 2, 4; the largest counts"
+    assert event.message == "members of gang default/train disagree on the minimum: 2, 4; the largest is used"
 
 
 def test_members_beyond_the_minimum_are_placed_too_where_they_fit() -> None:
@@ -240,7 +240,7 @@ def test_a_gang_that_timed_out_is_requeued_behind_others() -> None:
     rig.observe(node("b", cpu="1"))
     rig.settle()
 
-    assert event.message == "gang default/train was not placed within 5m; it is requeued behind all others"
+    assert event.message == "gang default/train was not placed within 5m; it moves to the end of the queue"
     assert len(rig.placements()) == 3
 
 
@@ -376,6 +376,6 @@ def test_members_that_disagree_on_their_topology_are_reported_and_the_majority_c
 
     (event,) = [command for command in rig.of(c.ReportPodEvent) if command.reason == "GangDisagrees"]
     assert event.message == (
-        "members of gang default/train disagree on their topology: rack, zone; that of most members counts"
+        "members of gang default/train disagree on the topology: rack, zone; that of most members is used"
     )
     assert len(rig.placements()) == 3

@@ -172,7 +172,7 @@ def test_a_delayed_bind_is_reported_and_keeps_its_room() -> None:
     rig.pass_time(30)
 
     assert [report.name for report in unreported] == ["other"]
-    assert rig.pending_message("web") == "binding to a has no answer yet; retrying: failed calling webhook"
+    assert rig.pending_message("web") == "binding to a has no response yet; retrying: failed calling webhook"
     assert [bind.uid for bind in rig.of(c.Bind)] == [web.uid], "its node is not given to another pod"
     rig.confirm_binds()
     assert [report.uid for report in rig.of(c.ReportScheduled)] == [web.uid]

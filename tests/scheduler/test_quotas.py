@@ -349,7 +349,7 @@ def test_a_quota_that_cannot_hold_what_it_says_is_reported_once() -> None:
     rig.pass_time(3000)
 
     assert reported(rig) == {
-        "QuotaUnusable": "policy `test`: no node has a resource that a quota limits; pods that request it stay pending on any quota: "
+        "QuotaUnusable": "policy `test`: no node has a resource that a quota limits; pods that request it stay pending: "
         "example.com/card",
         "QuotaUnused": 'policy `test`: no pod counts towards these rows; their amounts can be borrowed: quota team "b"',
         "QuotaExceeded": "policy `test`: use is above the limit; no pod is evicted, and no further pod is admitted until use is below the limit: "

@@ -254,7 +254,7 @@ class Binder:
             self._failing_logged_s = now_s
         log.log(
             logging.WARNING if is_due else logging.DEBUG,
-            "binds in a namespace keep failing; retrying with a bounded share of the workers",
+            "binds in a namespace keep failing; limiting their share of workers",
             extra={"namespace": namespace, "why": _describe(error)},
         )
 
@@ -267,7 +267,7 @@ class Binder:
         """The outcome of a cancelled bind, once none of its requests can be carried out any more."""
         await asyncio.sleep(SERVER_TIMEOUT_S + self._settings.response_timeout_s)
         pending = PendingBind(bind)
-        pending.rejection = ApiStatusError(0, "", "abandoned without an answer")
+        pending.rejection = ApiStatusError(0, "", "abandoned without a response")
         return await self._bind_until_answered(pending)
 
     async def _bind_until_answered(self, pending: PendingBind) -> BindOutcome:

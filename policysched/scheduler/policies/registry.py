@@ -310,7 +310,7 @@ class PolicyRegistry:
         running = None if runs_on is None else self.running.get(runs_on)
         status = self._status.get(runs_on or "")
         if status is not None and status.phase == "suspended":
-            outcome = "its pods wait"
+            outcome = "its pods stay pending"
         elif running is not None:
             age = format_duration(now_ns - running.since_ns)
             outcome = f"still running sha {short_sha(running.program.sha256)} ({age})"

@@ -18,7 +18,7 @@ from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.queue.entries import PendingPod
 
 PREEMPTION_NEVER = "not eligible due to preemptionPolicy=Never."
-PREEMPTION_TOO_EXPENSIVE = "not tried, because evaluating this pod takes too many operations."
+PREEMPTION_TOO_EXPENSIVE = "not attempted: the evaluation of this pod exceeds the decision budget."
 
 WAITS_FOR_HELD_CAPACITY = "not tried, because there is room once the capacity is released that is held back after a kubelet rejected a pod."
 VICTIMS_TERMINATING = "not eligible due to a terminating pod on the nominated node."
