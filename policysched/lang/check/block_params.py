@@ -67,7 +67,7 @@ def check_block_params(
             choices = ", ".join(f"`{choice}`" for choice in known)
             meant = PARAMETER_WORDS.get(name, "")
             meant = meant if meant in known else nearest_match(name, known) or ""
-            misnamed |= {meant} if meant else set(known)
+            misnamed.add(meant)
             scope.report(
                 "PS222",
                 f"{owner} has no parameter `{name}`",

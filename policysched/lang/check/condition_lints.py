@@ -9,9 +9,8 @@ from policysched.lang.check.scope import Scope
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants
 from policysched.lang.ir.domains import DomainAnalysis, meet
-from policysched.lang.ir.expr_analysis import children, type_of, walk
+from policysched.lang.ir.expr_analysis import children, walk
 from policysched.lang.parse.confusables import character_name, has_hidden_character, lookalike
-from policysched.lang.types.kinds import TypeKind
 from policysched.text import Label, Span
 
 _NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -27,21 +26,27 @@ Shape = tuple[str, re.Pattern[str]]
 
 def lint_conditions(scope: Scope, expr: e.Expr) -> None:
     """Report what is certain about the conditions in an expression, at the smallest part that explains it."""
-    if type_of(expr).kind is not TypeKind.BOOL and not children(expr):
-        return
-    analysis, impossible = DomainAnalysis(), set[int]()
-    for part in walk(expr):
-        if isinstance(part, e.Compare | e.In | e.StartsWith) and _lint_texts(scope, part):
-            impossible.add(id(part))
-        elif isinstance(part, e.Call):
-            _lint_clamp(scope, part)
-        elif isinstance(part, e.CountPodsOnNode | e.PodTotal):
-            _lint_count(scope, part)
-    for part in walk(expr):
-        if isinstance(part, e.And | e.Or):
-            _lint_pair(scope, analysis, part)
-        elif isinstance(part, e.Compare) and id(part) not in impossible:
-            _lint_comparison(scope, analysis, part)
+    analysis, linted, pending = DomainAnalysis(), scope.linted, [expr]
+    while pending:
+        part = pending.pop()
+        if id(part) in linted:
+            continue
+        linted[id(part)] = part
+        match part:
+            case e.Const() | e.Attr() | e.InputRef() | e.MetricRef():
+                continue
+            case e.Compare():
+                if not _lint_texts(scope, part):
+                    _lint_comparison(scope, analysis, part)
+            case e.And() | e.Or():
+                _lint_pair(scope, analysis, part)
+            case e.In():
+                _lint_texts(scope, part)
+            case e.Call():
+                _lint_clamp(scope, part)
+            case e.CountPodsOnNode() | e.PodTotal():
+                _lint_count(scope, part)
+        pending.extend(children(part))
 
 
 # ── never and always true ────────────────────────────────────────────────────────────────────────────────────────────
@@ -102,7 +107,7 @@ def _other_operator(first: e.Expr, second: e.Expr, value: bool) -> str:
 # ── texts that a value never has ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _lint_texts(scope: Scope, part: e.Compare | e.In | e.StartsWith) -> bool:
+def _lint_texts(scope: Scope, part: e.Compare | e.In) -> bool:
     """Whether a text is compared with a value that never has it; reports it."""
     match part:
         case (

@@ -171,6 +171,7 @@ class Scope:
     let_cache: dict[tuple[str, ExpressionContext], Expr | None] = field(
         default_factory=dict
     )  # the expanded expression of a `let`
+    linted: dict[int, Expr] = field(default_factory=dict)  # by `id`: every use of a `let` is the same object
     parameter_values: ParameterValues = EMPTY_PARAMETER_VALUES
     diagnostics: list[Diagnostic] = field(default_factory=list)
     _reported: set[tuple[str, str, int, int, int]] = field(default_factory=set)
