@@ -87,6 +87,8 @@ def _not_installed(command: str, error: ModuleNotFoundError) -> Exception:
     if package == "policysched":
         return error
     extra = "offline" if command in _OFFLINE_COMMANDS and package in OFFLINE_PACKAGES else "run"
+    if package == "opentelemetry":
+        extra = "otlp"
     return CommandError(
         f"{command} needs {package}, which is not installed: pip install 'policysched[{extra}]'"
     )

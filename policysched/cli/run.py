@@ -55,6 +55,11 @@ from policysched.cli.start_options import (
     metavar="DIR",
     help="Record every decision, and what it was made on, for `policysched replay DIR`.",
 )
+@click.option(
+    "--otlp",
+    metavar="URL",
+    help="Export every decision to the OpenTelemetry collector at this URL, by OTLP over HTTP.",
+)
 def run(
     kubeconfig: str | None,
     context: str | None,
@@ -69,6 +74,7 @@ def run(
     no_leader_elect: bool,
     lease: str | None,
     record: str | None,
+    otlp: str | None,
     **http_server: Any,
 ) -> int:
     """Schedule the pods whose schedulerName is the name of a policy.
@@ -95,6 +101,7 @@ def run(
         "metrics": metrics,
         "log": drop_none(format=log_format, level=log_level),
         "recording": drop_none(folder=record),
+        "otlp": drop_none(endpoint=otlp),
         "leader_election": drop_none(enabled=False if no_leader_elect else leader_elect, lease=lease),
     }
     return _run(config or os.environ.get("POLICYSCHED_CONFIG"), drop_none(**flags))

@@ -92,7 +92,8 @@ class DaemonSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(DaemonSettings):
-    """The settings of `run`. `lease` None: no leader election. `recording` None: nothing is recorded."""
+    """The settings of `run`. `lease` None: no leader election. `recording` None: nothing is recorded. `otlp_endpoint` None:
+    no decision is exported."""
 
     policies: NamespacedName
     last_good: NamespacedName
@@ -103,6 +104,7 @@ class Settings(DaemonSettings):
     node_objects: tuple[NodeObjectKind, ...] = ()
     stop_wait_s: float = 25.0
     recording: RecordingSettings | None = None
+    otlp_endpoint: str | None = None
 
 
 def read_settings(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Settings:
@@ -213,6 +215,7 @@ def _settings(given: Mapping[str, Any]) -> Settings:
         ),
         stop_wait_s=given.get("stop_wait_s", 25.0),
         recording=_recording(given["recording"]) if "recording" in given else None,
+        otlp_endpoint=given.get("otlp", {}).get("endpoint"),
         **shared_settings(given),
     )
 

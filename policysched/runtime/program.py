@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import aiohttp
 
@@ -41,6 +42,9 @@ from policysched.runtime.telemetry import Telemetry
 from policysched.serve.health import Health, HealthCheck
 from policysched.serve.server import StatusEndpoints
 
+if TYPE_CHECKING:
+    from policysched.daemon.otlp_export import DecisionExport
+
 log = logging.getLogger(__name__)
 
 
@@ -68,7 +72,8 @@ async def _run(settings: Settings) -> int:
             observe_bind_s=telemetry.observe_bind_s,
             recorder=None if writer is None else writer.recorder,
         )
-        telemetry.attach(app, process.clock.now_ns, writer)
+        export = _make_export(settings.otlp_endpoint, process)
+        telemetry.attach(app, process.clock.now_ns, writer, export)
         _start_http(settings, process, app, telemetry)
         loop = asyncio.get_running_loop()
         for number in shutdown_signals():
@@ -76,7 +81,7 @@ async def _run(settings: Settings) -> int:
         checks: set[asyncio.Task[list[str]]] = set()
         loop.add_signal_handler(signal.SIGUSR2, _start_self_check, app, ApiClient(process.session), checks)
         process.announce(app, str(settings.policies))
-        return _exit_code(await _run_app(app, process.checker, process.clock))
+        return _exit_code(await _run_app(app, process.checker, process.clock, export))
 
 
 def _make_recording(settings: RecordingSettings | None, process: DaemonProcess) -> RecordingWriter | None:
@@ -90,18 +95,37 @@ def _make_recording(settings: RecordingSettings | None, process: DaemonProcess) 
     return writer
 
 
-async def _run_app(app: SchedulerApp, checker: WorkerChecker, clock: NonDecreasingClock) -> ExitReason:
+def _make_export(endpoint: str | None, process: DaemonProcess) -> "DecisionExport | None":
+    """Closed with the process. Raises ModuleNotFoundError without the extra `otlp`."""
+    if endpoint is None:
+        return None
+    # Imported here because the SDK is an extra.
+    from policysched.daemon.otlp_export import DecisionExport
+
+    export = DecisionExport(endpoint, process.runtime.identity)
+    process.on_exit.callback(export.close)
+    log.info("exporting decisions", extra={"endpoint": endpoint})
+    return export
+
+
+async def _run_app(
+    app: SchedulerApp, checker: WorkerChecker, clock: NonDecreasingClock, export: "DecisionExport | None"
+) -> ExitReason:
     """Runs the app and its background tasks."""
     warm_up = asyncio.create_task(checker.warm_up())
     background = [
         asyncio.create_task(_tune_gc_when_synced(app)),
         asyncio.create_task(_watch_clock(clock, app)),
     ]
+    if export is not None:
+        background.append(asyncio.create_task(export.run(lambda: app.scheduler.decisions)))
     try:
         return await app.run()
     finally:
         for task in background:
             task.cancel()
+        if export is not None:
+            export.export(app.scheduler.decisions)
         with contextlib.suppress(asyncio.CancelledError):
             await warm_up
 

@@ -5,7 +5,7 @@ is the schedulerName. Histograms are observed as events happen; everything else 
 """
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from policysched.daemon.extender_caller import ExtenderCaller
 from policysched.daemon.last_good_store import LastGoodStore
@@ -34,6 +34,9 @@ from policysched.serve.prometheus_text import (
     exponential_buckets,
     gauge_family,
 )
+
+if TYPE_CHECKING:
+    from policysched.daemon.otlp_export import DecisionExport
 
 
 class ObservedApp(Protocol):
@@ -112,13 +115,19 @@ class Telemetry:
         self._bind.observe(seconds)
 
     def attach(
-        self, app: ObservedApp, now_ns: Callable[[], int], recording: RecordingWriter | None = None
+        self,
+        app: ObservedApp,
+        now_ns: Callable[[], int],
+        recording: RecordingWriter | None = None,
+        export: "DecisionExport | None" = None,
     ) -> None:
-        """Collects the metrics of this app, and of its recording."""
+        """Collects the metrics of this app, of its recording and of its export of decisions."""
         self._app = app
         self.registry.collectors.append(lambda: self._collect(app, now_ns()))
         if recording is not None:
             self.registry.collectors.append(lambda: _recording_families(recording))
+        if export is not None:
+            self.registry.collectors.append(lambda: _export_families(export))
 
     def _collect(self, app: ObservedApp, now_ns: int) -> Iterator[MetricFamily]:
         for bound in app.scheduler.counters.drain_confirmed_binds():
@@ -144,6 +153,19 @@ class Telemetry:
         )
         yield from api_connection_families(app.connectivity, app.reflectors, app.malformed)
         yield from process_families(now_ns)
+
+
+def _export_families(export: "DecisionExport") -> Iterator[MetricFamily]:
+    yield counter_family(
+        "policysched_otlp_decisions_total",
+        "Decisions that were handed to the OpenTelemetry SDK.",
+        {(): export.exported},
+    )
+    yield counter_family(
+        "policysched_otlp_missed_total",
+        "Decisions that were not exported: more were made in a second than `decisions_kept`.",
+        {(): export.missed},
+    )
 
 
 def _recording_families(writer: RecordingWriter) -> Iterator[MetricFamily]:

@@ -81,15 +81,18 @@ class Running:
 
     def status_with_token(self, path: str, token: str | None) -> int:
         """The status of a request over HTTPS without a client certificate."""
+        return self.answer_with_token(path, token)[0]
+
+    def answer_with_token(self, path: str, token: str | None) -> tuple[int, str]:
+        """Status and body of the same."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}", headers=headers)
         unverified = ssl._create_unverified_context()
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE_S, context=unverified) as answer:
-                status: int = answer.status
-                return status
+                return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
-            return error.code
+            return error.code, error.read().decode()
 
     def json(self, path: str) -> Any:
         return json.loads(self.get(path))

@@ -237,6 +237,23 @@ def test_a_refusal_is_final_unless_an_earlier_attempt_may_still_take_effect() ->
     on_virtual_time(scenario)
 
 
+def test_a_conflict_is_not_final_while_an_earlier_attempt_may_still_take_effect() -> None:
+    """A webhook may deny with any code: 409 then says nothing about the request before."""
+
+    async def scenario() -> None:
+        denied = (409, {"kind": "Status", "reason": "Conflict", "message": "not now"})
+        unbound, on_a = (200, pod_manifest("web")), (200, pod_manifest("web", node="a"))
+        command = bind(pod_manifest("web"))
+
+        assert await bound(Script([no_answer(), denied, unbound, on_a]), command) == BindConfirmed(
+            command.uid, command.node
+        )
+        refused = await bound(Script([no_answer(), denied, unbound, unbound]), command)
+        assert refused == BindRefused(command.uid, "not now")
+
+    on_virtual_time(scenario)
+
+
 def test_no_bind_is_sent_after_leadership_is_lost() -> None:
     async def scenario() -> None:
         leads = True

@@ -325,11 +325,7 @@ class Binder:
             return RetryLater(self._retry_delay_s(pending, error), error)
         except ApiStatusError as error:
             connectivity.record_success(activity)
-            if pending.unknown_until_s is not None:
-                # An earlier request may still be carried out; read the pod once it cannot.
-                pending.rejection = error
-                return RetryLater(max(0.0, pending.unknown_until_s - loop.time()), error, failed=False)
-            return BindRefused(bind.uid, error.message)
+            return self._refused_unless_unknown(pending, error)
         else:
             connectivity.record_success(activity)
             return BindConfirmed(bind.uid, bind.node)
@@ -349,7 +345,17 @@ class Binder:
             return RetryLater(self._retry_delay_s(pending, error), error)
         else:
             self._connectivity.record_success(activity)
-            return outcome
+            return self._refused_unless_unknown(pending, why) if isinstance(outcome, BindRefused) else outcome
+
+    def _refused_unless_unknown(
+        self, pending: PendingBind, error: ApiStatusError
+    ) -> BindOutcome | RetryLater:
+        """While an earlier request may still be carried out, a rejection is not final: read the pod once it cannot."""
+        unknown_s = (pending.unknown_until_s or 0.0) - asyncio.get_running_loop().time()
+        if pending.unknown_until_s is None or (unknown_s <= 0.0 and pending.rejection is not None):
+            return BindRefused(pending.bind.uid, error.message)
+        pending.rejection = error
+        return RetryLater(max(0.0, unknown_s), error, failed=False)
 
     def _record_failure(self, activity: str, error: Exception, successes_before: int) -> None:
         """A 5xx or 429 is an answer of the server, often of a webhook for one namespace. Without a response, the server is

@@ -52,6 +52,11 @@ class FaultProfile:
     moment_s: float = 1.5
     planted: tuple[Fault, ...] = ()
 
+    @property
+    def binds_may_be_refused(self) -> bool:
+        """Whether a bind can end with a refusal: denied, or decided before a stall and not sent."""
+        return not {Fault.WEBHOOK_DENIES, Fault.FROZEN}.isdisjoint(self.moments)
+
     def fails(self, pod_path: str) -> bool:
         """Whether every write of the pod fails while there are faults."""
         return crc32(pod_path.encode()) / 2**32 < self.failing_pods_share

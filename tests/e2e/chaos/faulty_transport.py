@@ -107,8 +107,11 @@ class FaultyTransport:
                 self._send_later(request, body, self._dice.uniform(0, self._profile.late_s))
                 return _cut(request)
             case Fault.TWICE:
-                self._send_later(request, body, self._dice.uniform(0, self._profile.late_s))
-                return await self._forward(request, body)
+                answer = await self._forward(request, body)
+                # Who gets a refusal sends no second copy: a client that was refused need not expect to succeed.
+                if answer.status < 400 or answer.status >= 500:
+                    self._send_later(request, body, self._dice.uniform(0, self._profile.late_s))
+                return answer
             case Fault.NONE:
                 return await self._forward(request, body)
             case _:

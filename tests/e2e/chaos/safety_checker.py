@@ -32,9 +32,10 @@ class Broken(Exception):
 class SafetyChecker:
     """`follow` runs concurrently and raises `Broken` at the change that violates a property."""
 
-    def __init__(self, admin: Admin, planned: Plan) -> None:
+    def __init__(self, admin: Admin, planned: Plan, *, binds_may_be_refused: bool = False) -> None:
         self._admin = admin
         self._planned = planned
+        self._binds_may_be_refused = binds_may_be_refused
         self._pods: dict[str, PodState] = {}
         self._bound_to: dict[str, str] = {}
 
@@ -83,7 +84,9 @@ class SafetyChecker:
             left = self.unfinished([pod_state(pod) for pod in (await self._admin.pods())["items"]])
 
     def unfinished(self, pods: list[PodState]) -> list[str]:
-        """A sentence for each pod or gang that waits although it fits, and for each partly bound gang."""
+        """A sentence for each pod or gang that waits although it fits, and for each partly bound gang. After a refused
+        bind the policy keeps the bound members (`on_bind_failure`), and other pods may have taken what the rest needs.
+        """
         free = self._free(pods)
         problems = [
             f"{pod.name} ({pod.cpu_milli}m) waits, though there is {free}"
@@ -92,9 +95,10 @@ class SafetyChecker:
         ]
         for gang, size, cpu_milli, _ in self._planned.gangs:
             bound = sum(1 for pod in pods if pod.gang == gang and pod.node)
-            if 0 < bound < size:
+            fits = sum(left // cpu_milli for left in free.values() if left > 0) >= size - bound
+            if 0 < bound < size and (fits or not self._binds_may_be_refused):
                 problems.append(f"{bound} of the {size} of {gang} are bound")
-            if bound == 0 and sum(left // cpu_milli for left in free.values() if left > 0) >= size:
+            if bound == 0 and fits:
                 problems.append(f"{gang} ({size} times {cpu_milli}m) waits, though there is {free}")
         return problems
 

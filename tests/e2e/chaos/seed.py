@@ -57,8 +57,8 @@ async def run_seed(
         async with admin_session(control_plane) as session:
             admin = Admin(session, control_plane.url, seed)
             await admin.set_up(planned)
-            checker = SafetyChecker(admin, planned)
             profile = (BUGS[bug].profile if bug else None) or profile_of(seed)
+            checker = SafetyChecker(admin, planned, binds_may_be_refused=profile.binds_may_be_refused)
             async with FaultyTransport(session, control_plane.url, profile, seed) as transport:
                 following = asyncio.create_task(checker.follow())
                 try:
