@@ -319,7 +319,9 @@ class OracleChecker:
             return  # overlapping preemptions are not judged
         program = core.policies.running[pod.scheduler].program
         unheld = competing_nominations(core, pod, first_holds=False)
-        if evict.node in self._feasible(pod, core.cache, unheld) and quotas_admit_in(program, pod, core.cache):
+        if evict.node in self._feasible(pod, core.cache, unheld) and quotas_admit_in(
+            program, pod, core.cache
+        ):
             self._fail(f"{prefix}, of which none is needed")
         held = competing_nominations(core, pod)
         for group in self._evicted_together(victims):
