@@ -1,10 +1,14 @@
 """Pods as the API server reports them: phase, node and container events."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
 from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod
+
+REFUSED_BIND = re.compile(r"binding to \S+ was refused: ")
+"""How the condition of a pod begins whose bind was refused. A later process reads it, too."""
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 
@@ -57,7 +61,8 @@ class ObservedPod:
     yet). `preempted`: it is being deleted by a preemption. `rejection`: why its node's kubelet rejected it.
     `nominated_by_other`: another component set `nominated_node`.
 
-    The remaining fields are ignored when pods are compared. `version` is the `resourceVersion` of an unbound pod, used
+    The remaining fields are ignored when pods are compared. `refused_bind` is the message of a bind of the pending pod that
+    was refused last ("": none was). `version` is the `resourceVersion` of an unbound pod, used
     as a precondition of writes; `generation` is that of its spec (0: not reported); `container_events` are the latest.
     """
 
@@ -70,6 +75,7 @@ class ObservedPod:
     preempted: bool = False
     rejection: KubeletRejection | None = None
     nominated_by_other: bool = False
+    refused_bind: str = field(default="", compare=False)
     version: str = field(default="", compare=False)
     generation: int = field(default=0, compare=False)
     container_events: tuple[ContainerEvent, ...] = field(default=(), compare=False)

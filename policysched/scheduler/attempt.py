@@ -106,10 +106,11 @@ class PodAttempts:
         refusal = None if gang is not None and gang.vacancies == 0 else core.quotas.refusal(pod.pod)
         early = rejected_early(pod.policy, pod.namespace, gang, refusal, lambda: self.equivalence_key(pod))
         equivalence_key = self.equivalence_key(pod) if early is None else early[0]
+        if early is not None and core.queue.blocked_group(equivalence_key) is not None:
+            # Its evictions no longer help, as its quota is used up or its gang is full. That can open its group.
+            core.withdraw_nomination(pod.uid, now_ns)
         group = core.queue.blocked_group(equivalence_key)
         if group is not None:
-            if early is not None:  # a nominated pod whose evictions no longer help, as its quota is used up
-                core.withdraw_nomination(pod.uid, now_ns)
             core.queue.join_group(pod, group, now_ns)
             core.report_pending(pod, group.reason, group.message, now_ns)
             return

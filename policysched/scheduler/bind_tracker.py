@@ -12,9 +12,8 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.decision_records import ConfirmedBind, FailedBind
 from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.events import BindConfirmed, BindDelayed, BindLost, BindRefused
-from policysched.scheduler.in_flight_binds import GangBindFailure, InFlightBind
+from policysched.scheduler.in_flight_binds import InFlightBind
 from policysched.scheduler.queue.entries import QueueState
-from policysched.scheduler.queue.gangs import GangMode
 
 BindAnswer = BindConfirmed | BindRefused | BindLost | BindDelayed
 
@@ -103,12 +102,7 @@ class BindTracker:
         if gang is not None:
             gang.attempts, gang.in_error_backoff = max(gang.attempts, pod.attempts), True
             core.queue.apply_backoff(gang, now_ns)
-            if (
-                gang.mode is GangMode.WHOLE
-                and not gang.best_effort
-                and len(gang.placed_members) < gang.minimum
-            ):
-                core.binds.gang_failures.setdefault(gang.id, GangBindFailure(pod.pod, message, now_ns))
+            core.binds.note_gang_failure(gang, pod.pod, message, now_ns)
         self._enqueuer.enqueue_after_bind_failure(pod, now_ns)
         if gang is not None and core.gangs.gang_of(uid) is not gang:
             self._enqueuer.refresh_gang(gang, now_ns, "ScheduleAttemptFailure")

@@ -8,7 +8,7 @@ from policysched.evaluate import PrebindRequirements
 from policysched.model.identifiers import NodeName, PodUid, PrebindTarget, ResourceClaimKey
 from policysched.model.pods import Pod
 from policysched.scheduler.queue.entries import PendingPod
-from policysched.scheduler.queue.gangs import GangId
+from policysched.scheduler.queue.gangs import GangId, GangMode, QueuedGang
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,12 @@ class InFlightBinds:
     def prompt_count(self) -> int:
         """Binds that were sent, are not answered, and are not delayed."""
         return self.sent_count - len(self.delayed)
+
+    def note_gang_failure(self, gang: QueuedGang, pod: Pod, message: str, now_ns: int) -> None:
+        """The bind of `pod` was refused: does that leave its gang below the minimum?"""
+        is_whole = gang.mode is GangMode.WHOLE and not gang.best_effort
+        if is_whole and len(gang.placed_members) < gang.minimum:
+            self.gang_failures.setdefault(gang.id, GangBindFailure(pod, message, now_ns))
 
     def remove(self, uid: PodUid, now_ns: int) -> tuple[InFlightBind | None, ResourceClaimKey | None]:
         """Forget the pod's bind. Returns it, and the claim that was created for the pod."""

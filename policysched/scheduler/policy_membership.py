@@ -4,11 +4,11 @@ A pod belongs to the policy that its schedulerName names, while that policy runs
 that are placed use capacity, and a policy that starts later finds its pods here.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from policysched.cluster.ledger import PlacementState
 from policysched.evaluate import GangTerms, Plan
-from policysched.lang.ir.program import Program
+from policysched.lang.ir.program import OnBindFailure, Program
 from policysched.model.identifiers import PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
@@ -26,6 +26,7 @@ class PolicyMembership:
         self._core = core
         self._enqueuer = enqueuer
         self._pods_by_scheduler: dict[str, dict[PodUid, None]] = {}
+        self._started: set[str] = set()  # policies whose pods were queued by this process
 
     def add(self, pod: Pod) -> None:
         self._pods_by_scheduler.setdefault(pod.scheduler, {})[pod.uid] = None
@@ -66,6 +67,20 @@ class PolicyMembership:
                     if pod.state is not QueueState.BIND_LOST:
                         pending.append(pod)
             self._enqueuer.enqueue_many(policy, pending, now_ns)
+        if policy not in self._started:
+            self._started.add(policy)
+            self._resume_gang_failures(policy, pending, now_ns)
+
+    def _resume_gang_failures(self, policy: str, pending: Iterable[PendingPod], now_ns: int) -> None:
+        """Gangs of which an earlier process saw a bind refused, and may not have evicted the bound members."""
+        core = self._core
+        clause = core.policies.running[policy].program.gang
+        if clause is None or clause.on_bind_failure is not OnBindFailure.EVICT:
+            return
+        for pod in pending:
+            gang = core.gangs.gang_of(pod.uid)
+            if gang is not None and pod.observed.refused_bind:
+                core.binds.note_gang_failure(gang, pod.pod, pod.observed.refused_bind, now_ns)
 
     def precompute_pre_enqueue(
         self, program: Program, plan: Plan, now_ns: int

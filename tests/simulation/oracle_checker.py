@@ -332,7 +332,10 @@ class OracleChecker:
         if ending or any(uid != pod.uid for uid in core.cache.nominated):
             return  # overlapping preemptions are not judged
         program = core.policies.running[pod.scheduler].program
-        if evict.node in self._feasible(pod, core.cache, competing_nominations(core, pod, first_holds=False)):
+        unheld = competing_nominations(core, pod, first_holds=False)
+        if evict.node in self._feasible(pod, core.cache, unheld) and quotas_admit_in(
+            program, pod, core.cache
+        ):
             self._fail(f"{prefix}, of which none is needed")
         held = competing_nominations(core, pod)
         for group in self._evicted_together(victims):

@@ -19,6 +19,7 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.commands import Bind, Evict, Victim
 from policysched.scheduler.gangs import gang_preemption
 from policysched.scheduler.gangs.bind_failures import GangBindFailures
+from policysched.scheduler.policy_membership import PolicyMembership
 from policysched.scheduler.preemption import candidates
 from policysched.scheduler.preemption.candidates import Candidate
 from tests.simulation.bugs_of_decisions import (
@@ -91,6 +92,33 @@ async def the_bind_of_a_gang_member_is_refused(world: Scenario) -> None:
         world.pod(name, cpu="1", scheduler="gamma", labels={"group": "trio", "least": "3"})
     await world.until(lambda: world.decided("three"), "a decision about the gang")
     await world.check_at_rest()
+
+
+async def a_restart_comes_between_a_refused_bind_and_the_evictions(world: Scenario) -> None:
+    """The bind of `two` has no answer yet, so nobody is evicted; later the gang has no room for a new attempt."""
+    world.policies(gamma=GAMMA.replace("min = least", "min = least\n  on_bind_failure = evict"))
+    leader = world.start("leader")
+    assert world.transport is not None
+    world.transport.refused.add("three")
+    world.transport.lost.add("two")
+    world.node("a", cpu="4")
+    for name in ("one", "two", "three"):
+        world.pod(name, cpu="1", scheduler="gamma", labels={"group": "trio", "least": "3"})
+    await world.until(lambda: _is_refused(world, "three"), "a condition of the refused pod")
+    leader.kill()
+    node = world.local.get("nodes", "", "a")
+    assert node is not None
+    world.local.set_status("nodes", node, allocatable={"cpu": "1", "memory": "4Gi", "pods": "20"})
+    world.start("next")
+    await world.check_at_rest()
+    if "one" in world.nodes_by_pod():
+        world.fail("a bound member of a refused gang stays after a restart")
+
+
+def _is_refused(world: Scenario, name: str) -> bool:
+    pod = world.local.get("pods", "default", name)
+    conditions = () if pod is None else (pod["status"].get("conditions") or ())
+    return any("was refused" in str(condition.get("message")) for condition in conditions)
 
 
 async def _create_gang_and_full_nodes(world: Scenario, policy: str, *, urgent: bool) -> None:
@@ -180,6 +208,10 @@ def bound_members_of_a_refused_gang_stay() -> AbstractContextManager[Any]:
     return patch.object(GangBindFailures, "_obstacle", lambda *_: "they keep their nodes")
 
 
+def a_restart_forgets_refused_binds() -> AbstractContextManager[Any]:
+    return patch.object(PolicyMembership, "_resume_gang_failures", lambda *_: None)
+
+
 def the_preemptor_is_marked_as_a_victim() -> AbstractContextManager[Any]:
     nominate = Evictor._nominate
 
@@ -240,6 +272,11 @@ SCENARIO_BUGS = (
         bound_members_of_a_refused_gang_stay,
         the_bind_of_a_gang_member_is_refused,
         (r"has 2 of 3 placed, and nothing disturbed it",),
+    ),
+    ScenarioBug(
+        a_restart_forgets_refused_binds,
+        a_restart_comes_between_a_refused_bind_and_the_evictions,
+        (r"a bound member of a refused gang stays after a restart",),
     ),
     ScenarioBug(
         running_gangs_are_evicted_in_part,

@@ -25,6 +25,7 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node, Taint, TaintEffect
 from policysched.model.pod_status import (
+    REFUSED_BIND,
     ContainerEvent,
     KubeletRejection,
     ObservedPod,
@@ -108,6 +109,7 @@ def observed_pod(obj: Json, pod: Pod) -> ObservedPod:
         preempted=any(_is_preemption_condition(condition) for condition in status.get("conditions") or ()),
         rejection=decode_kubelet_rejection(status),
         nominated_by_other=bool(status.get("nominatedNodeName")) and _is_nominated_by_other(meta),
+        refused_bind="" if spec.get("nodeName") else _refused_bind(status),
         # No write to a bound pod needs its version, and bound pods are many.
         version="" if spec.get("nodeName") else str(meta.get("resourceVersion") or ""),
         generation=int(meta.get("generation") or 0),
@@ -232,6 +234,14 @@ def _pod_failure(meta: Json, status: Json, ends_ns: Sequence[int]) -> ContainerE
 def _is_preemption_condition(condition: Json) -> bool:
     wanted = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
     return all(condition.get(key) == value for key, value in wanted.items())
+
+
+def _refused_bind(status: Json) -> str:
+    for condition in status.get("conditions") or ():
+        message = str(condition.get("message") or "")
+        if condition.get("type") == "PodScheduled" and REFUSED_BIND.match(message):
+            return message
+    return ""
 
 
 def _is_nominated_by_other(meta: Json) -> bool:

@@ -6,8 +6,9 @@
     all answered, still below the minimum ──► `on_bind_failure`: keep the bound members, or evict them
 
 A bind that was sent may be carried out until it is answered (ADR 6), so such a member may still become bound. The
-withdrawn members are pending again, and the gang is attempted with them after its backoff. A restart in between
-forgets what was refused; the bound members then stay.
+withdrawn members are pending again, and the gang is attempted with them after its backoff. A process that starts in
+between reads in the condition of the refused pod what happened (`PolicyMembership`), and evicts. The bound members stay
+if that pod is gone, or if its condition was not written or says something newer.
 """
 
 from policysched.lang.ir.program import OnBindFailure
