@@ -153,7 +153,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     "buckets are of another hash": (
         "texts",
         "policysched.evaluate.vector.conditions.bucket_of",
-        lambda right: lambda text, count: right(text + "x", count),
+        lambda right: lambda text, count, salt: right(text + "x", count, salt),
     ),
     "a function of strings takes the next string": (
         "texts",

@@ -53,7 +53,9 @@ def pods_of_unknown_schedulers_are_scheduled() -> AbstractContextManager[Any]:
             replace(observed, pod=replace(observed.pod, scheduler="beta")) if is_unknown else observed
         )
 
-    return patch.object(scheduler_app, "PODS", replace(scheduler_app.PODS, updated_event=decode))
+    return patch.object(
+        scheduler_app, "PODS", replace(scheduler_app.PODS, updated_event=decode, decode_update=None)
+    )
 
 
 def pods_of_unknown_schedulers_get_conditions() -> AbstractContextManager[Any]:

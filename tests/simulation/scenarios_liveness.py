@@ -204,7 +204,9 @@ def scheduling_gates_are_not_decoded() -> AbstractContextManager[Any]:
         observed = core_objects.decode_pod(obj)
         return PodUpdated(replace(observed, pod=replace(observed.pod, gates=())))
 
-    return patch.object(scheduler_app, "PODS", replace(scheduler_app.PODS, updated_event=decode))
+    return patch.object(
+        scheduler_app, "PODS", replace(scheduler_app.PODS, updated_event=decode, decode_update=None)
+    )
 
 
 def policies_are_never_compiled() -> AbstractContextManager[Any]:
