@@ -278,9 +278,12 @@ class _GangSearch:
     def _nodes_changed_by(self, placement: MemberPlacement) -> set[NodeName]:
         """The node, those of its victims, and those where gangs of victims run that have less to spare now."""
         victims = {victim.uid for victim in placement.candidate.victims}
-        for uid in list(victims):
-            gang = self.core.gangs.gang_of(uid)
+        for victim in placement.candidate.victims:
+            gang = self.core.gangs.gang_of(victim.uid)
             victims.update(() if gang is None else gang.placed_members)
+            # Those of a PodGroup of another scheduler are in no gang of ours.
+            for key in self.core.cache.pod_groups.keys_of(victim.uid):
+                victims.update(observed.pod.uid for observed in self.core.cache.pod_groups.members(key))
         placements = (self.core.cache.ledger.placement(uid) for uid in victims)
         return {placement.node, *(found.node for found in placements if found is not None)}
 
