@@ -23,7 +23,7 @@ from policysched.scheduler.commands import Bind, Evict
 from tests.simulation.churn import OTHER_SCHEDULER, PROTECTED_LABEL
 
 Json = dict[str, Any]
-GANG_FAILED_MESSAGE = "recreate its pods to try again"
+GANG_FAILED_MESSAGE = "recreate its pods to retry"
 """In the condition of a member of a failed gang (`on_timeout = fail`)."""
 
 GangKey = tuple[str, str, str]
