@@ -1,13 +1,12 @@
 """Exports decisions as OpenTelemetry log records over OTLP/HTTP.
 
-    latest decisions ──every second──► new ones by id ──a thread──► batches of the SDK ──HTTP──► collector
+    latest decisions ──INTERVAL_S──► new ones by id ──a thread──► batches of the SDK ──HTTP──► collector
 
-The decisions wait for nothing: they are read from the scheduler's list of the latest. Where more are made between two
-reads than the list keeps, the others are not exported and counted; where the collector is away for longer than the
-SDK's queue lasts, the SDK drops and logs it.
+Exporting delays no decision: the scheduler's list of its latest decisions is read. Decisions that leave this list between
+two reads are not exported, but counted. While the collector is away, the SDK queues records; it logs those that it drops.
 
 Headers, certificates, compression and time-outs are the SDK's standard variables (`OTEL_EXPORTER_OTLP_HEADERS` ...), so
-that credentials are in no file of settings. The SDK is the extra `otlp`.
+that the settings hold no credentials. The SDK is the extra `otlp`.
 """
 
 import asyncio
@@ -18,13 +17,13 @@ from typing import Any
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 
 from policysched import __version__
 from policysched.scheduler.decision_records import Decision
 
-INTERVAL_S = 1.0
+INTERVAL_S = 0.25
 QUEUE_RECORDS_MAX = 16_384
 """Of the SDK: records that wait for the collector."""
 CLOSE_TIMEOUT_S = 3.0
@@ -38,13 +37,7 @@ class DecisionExport:
     before they were read.
     """
 
-    def __init__(
-        self,
-        endpoint: str,
-        identity: str,
-        *,
-        exporter: LogRecordExporter | None = None,
-    ) -> None:
+    def __init__(self, endpoint: str, identity: str) -> None:
         resource = Resource.create(
             {
                 "service.name": "policysched",
@@ -55,7 +48,7 @@ class DecisionExport:
         self._provider = LoggerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_log_record_processor(
             BatchLogRecordProcessor(
-                exporter or OTLPLogExporter(endpoint=f"{endpoint.rstrip('/')}/v1/logs"),
+                OTLPLogExporter(endpoint=f"{endpoint.rstrip('/')}/v1/logs"),
                 max_queue_size=QUEUE_RECORDS_MAX,
             )
         )

@@ -39,7 +39,7 @@ class SettingsWatch:
             else f"{self._file} was changed after the start; restart the process to use it"
         )
         if self.problem:
-            log.warning("the settings file changed; restart to apply it: %s", self.problem)
+            log.warning("the settings file changed; restart to apply it", extra={"file": str(self._file)})
         else:
             log.info("the settings file matches the running settings again", extra={"file": str(self._file)})
 

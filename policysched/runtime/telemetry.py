@@ -165,7 +165,7 @@ def _export_families(export: "DecisionExport") -> Iterator[MetricFamily]:
     )
     yield counter_family(
         "policysched_otlp_missed_total",
-        "Decisions that were not exported: more were made in a second than `decisions_kept`.",
+        "Decisions that were not exported: more than `decisions_kept` were made within a quarter of a second.",
         {(): export.missed},
     )
 

@@ -54,14 +54,14 @@ class CanaryGuards:
 
     def status(self) -> list[CanaryStatus]:
         """By policy."""
-        canaries, found = self._core.canaries, []
+        canaries, statuses = self._core.canaries, []
         for policy, record in sorted(canaries.records.items()):
             armed, pending, pods = canaries.armed.get(policy), record.pending, record.pods
             if armed is not None:
                 pending, untried, placed = self.count(armed)
                 pods = pending + untried + placed
-            found.append(CanaryStatus(policy, record, pending, pods))
-        return found
+            statuses.append(CanaryStatus(policy, record, pending, pods))
+        return statuses
 
     def count(self, armed: ArmedCanary) -> tuple[int, int, int]:
         """The pods of the share that were tried and have no node, those that were not tried yet, and those that have a node.
@@ -85,7 +85,7 @@ class CanaryGuards:
         limit, duration = format_value(spec.pending_max, RATIO), format_value(spec.broken_for_ns, DURATION)
         message = (
             f"canary `{spec.name}` of policy `{policy}` is rolled back: {pending} of its {pods} pods are pending, "
-            f"the guard is {limit} for {duration}; its rules apply to no pod until its text changes"
+            f"its guard is pending < {limit}, broken for {duration}; its rules apply to no pod until its text changes"
         )
         core.commands += [
             Log("warning", message, {}),

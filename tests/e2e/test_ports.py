@@ -49,7 +49,7 @@ def test_readers_need_a_permission_and_probes_do_not(control_plane: ControlPlane
             urllib.request.urlopen(f"http://127.0.0.1:{scheduler.port}/livez", timeout=PATIENCE_S)
 
 
-def test_the_page_shows_a_tenant_the_pods_of_his_namespaces_alone(
+def test_the_page_shows_a_tenant_only_pods_of_their_own_namespace(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     deployed = Deployed(control_plane, tmp_path)

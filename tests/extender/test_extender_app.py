@@ -308,7 +308,10 @@ def test_policies_come_from_files_or_a_configmap_and_flags_override_the_file(tmp
     [
         ({"http": ":1"}, "no policies are configured"),
         ({"policies": "a/b"}, "no listen address"),
-        ({"policies": "a/b", "http": ":1", "http_server": {"tls": {"key": "k"}}}, "requires its key"),
+        (
+            {"policies": "a/b", "http": ":1", "http_server": {"tls": {"key": "k"}}},
+            "both the certificate and its key",
+        ),
         ({"policies": "a/b", "http": ":1", "http_server": {"insecure": True}}, "needs a loopback address"),
         (
             {

@@ -36,8 +36,8 @@ def program_of(name: str, policy: str) -> Program:
     checked = check_text(policy, f"{name}.policy")
     source = Source(f"{name}.policy", policy)
     diagnostics = apply_ignore_comments(source, checked.diagnostics)
-    found = [(diagnostic.code, diagnostic.message) for diagnostic in diagnostics]
-    assert [finding for finding in found if finding[0] not in NEVER_OR_ALWAYS_TRUE] == []
+    findings = [(diagnostic.code, diagnostic.message) for diagnostic in diagnostics]
+    assert [finding for finding in findings if finding[0] not in NEVER_OR_ALWAYS_TRUE] == []
     assert format_source(source).text == policy
     assert checked.program is not None and checked.program.name == name
     return checked.program

@@ -42,14 +42,19 @@ class Flooded:
         return commands
 
 
+def flooded_app() -> tuple[SchedulerApp, Flooded]:
+    """With a node and a first pod; the flood has not begun."""
+    world = World()
+    put_policies(world, main=PLAIN)
+    world.add_node("a")
+    world.add_pod("first")
+    app = app_on(world, world.road())
+    return app, Flooded(app, world)
+
+
 def test_a_pod_is_decided_while_events_arrive_faster_than_they_are_handled() -> None:
     async def scenario() -> None:
-        world = World()
-        put_policies(world, main=PLAIN)
-        world.add_node("a")
-        world.add_pod("first")
-        app = app_on(world, world.road())
-        flooded = Flooded(app, world)
+        app, flooded = flooded_app()
         async with running(app.run()):
             await until(lambda: app.binder.counts.confirmed, "the first bind")
             flooded.floods = True
@@ -65,12 +70,7 @@ def test_a_pod_is_decided_while_events_arrive_faster_than_they_are_handled() -> 
 
 def test_after_a_stall_everything_that_arrived_meanwhile_is_handled_before_a_decision() -> None:
     async def scenario() -> None:
-        world = World()
-        put_policies(world, main=PLAIN)
-        world.add_node("a")
-        world.add_pod("first")
-        app = app_on(world, world.road())
-        flooded = Flooded(app, world)
+        app, flooded = flooded_app()
         stalls = 0
         app.leadership.stalls = lambda: stalls  # type: ignore[method-assign]
         async with running(app.run()):

@@ -375,7 +375,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(the_settings_protect_nobody, r", which the settings protect", seed=5),
     PlantedBug(pods_of_equal_priority_are_evicted, r"whose priority is not higher", seed=0),
     PlantedBug(
-        disruption_budgets_are_ignored, r"which violates a budget", seed=13, profile=_preemptions_with_budgets
+        disruption_budgets_are_ignored, r"which violates a budget", seed=21, profile=_preemptions_with_budgets
     ),
     PlantedBug(a_first_hold_evicts_pods, r"of which none is needed", seed=702530, profile=_as_in_seed_702530),
     PlantedBug(more_pods_are_evicted_than_needed, r"of which .* is not needed", seed=12),
@@ -389,7 +389,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(
         an_overdrawn_namespace_overtakes_itself,
         r"stands ahead of it and fits too",
-        seed=8,
+        seed=21,
         profile=_decisions_cost_time,
     ),
     PlantedBug(
@@ -404,7 +404,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(missing_metrics_are_not_awaited, r"whose load is unknown", seed=7),
     PlantedBug(the_pod_index_keeps_deleted_pods, r"(active|ended) pods: index has", seed=2),
     PlantedBug(extender_rejections_are_ignored, r"which an extender rejects", seed=8),
-    PlantedBug(gang_topology_is_ignored, r"has a topology and goes to domains", seed=24),
+    PlantedBug(gang_topology_is_ignored, r"has a topology and goes to domains", seed=32),
     PlantedBug(a_gang_times_out_too_early, r"reports its gang as failed after", seed=23),
     PlantedBug(no_quota_refuses, r"is bound above a quota", seed=0, profile=_teams_share_a_calm_cluster),
     PlantedBug(

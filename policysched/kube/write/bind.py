@@ -4,7 +4,7 @@
                  ├── no response, 401, 429, 5xx ──retry queue──► the same POST again
                  ├── 409, 404 ──GET pod──► on our node ─────────────────► BindConfirmed
                  │                     ├── gone, other UID, other node ─► BindLost
-                 │                     └── not bound ───────────────────► BindRefused
+                 │                     └── not bound ───────────────────► BindRefused, unless an earlier request is open
                  └── any other status, or it never left ────────────────► BindRefused
       └──cancel──────────────────────────────────────────────────────────► BindRefused
 

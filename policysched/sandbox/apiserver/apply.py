@@ -163,15 +163,15 @@ def _remove(obj: Any, path: FieldPath) -> None:
 
 def _read_fields(tree: Json, at: FieldPath = ()) -> frozenset[FieldPath]:
     """From `fieldsV1`, where `.` marks an item that is a field besides what it contains."""
-    found: set[FieldPath] = set()
+    paths: set[FieldPath] = set()
     for step, below in tree.items():
         if step == ".":
-            found.add(at)
+            paths.add(at)
         elif not below:
-            found.add((*at, step))
+            paths.add((*at, step))
         else:
-            found |= _read_fields(below, (*at, step))
-    return frozenset(found)
+            paths |= _read_fields(below, (*at, step))
+    return frozenset(paths)
 
 
 def _write_fields(paths: frozenset[FieldPath]) -> Json:

@@ -25,14 +25,14 @@ def schemas_of(kinds: tuple[ResourceKind, ...]) -> Json:
     """Those of the kinds that the client has a model of, and of everything that they contain."""
     from kubernetes.client import models  # its import takes a second, and only `kubectl explain` needs it
 
-    found: Json = {}
+    schemas: Json = {}
     for kind in kinds:
         model = _model_name(kind, models)
         if model is not None:
-            _add(model, models, found)
+            _add(model, models, schemas)
             types = [{"group": kind.group, "version": kind.version, "kind": kind.name}]
-            found[_schema_name(model)]["x-kubernetes-group-version-kind"] = types
-    return found
+            schemas[_schema_name(model)]["x-kubernetes-group-version-kind"] = types
+    return schemas
 
 
 def _model_name(kind: ResourceKind, models: Any) -> str | None:
@@ -49,17 +49,21 @@ def _schema_name(model: str) -> str:
     return re.sub(r"^([A-Za-z]*?V\d+(?:alpha\d+|beta\d+)?)(?=[A-Z])", r"\1.", model)
 
 
-def _add(model_name: str, models: Any, found: Json) -> None:
+def _add(model_name: str, models: Any, schemas: Json) -> None:
     name = _schema_name(model_name)
-    if name in found:
+    if name in schemas:
         return
     model = getattr(models, model_name)
     properties: Json = {}
-    found[name] = {"type": "object", "description": _first_paragraph(model.__doc__), "properties": properties}
+    schemas[name] = {
+        "type": "object",
+        "description": _first_paragraph(model.__doc__),
+        "properties": properties,
+    }
     fields = getattr(model, "model_fields", {})
     required = []
     for field, type_name in model.openapi_types.items():
-        schema = _schema(type_name, models, found)
+        schema = _schema(type_name, models, schemas)
         described = fields.get(field)
         if described is not None:
             schema = {**schema, "description": described.description or ""}
@@ -67,21 +71,21 @@ def _add(model_name: str, models: Any, found: Json) -> None:
                 required.append(model.attribute_map[field])
         properties[model.attribute_map[field]] = schema
     if required:
-        found[name]["required"] = required
+        schemas[name]["required"] = required
 
 
 def _first_paragraph(text: str | None) -> str:
     return " ".join((text or "").strip().partition("\n\n")[0].split())
 
 
-def _schema(type_name: str, models: Any, found: Json) -> Json:
+def _schema(type_name: str, models: Any, schemas: Json) -> Json:
     if type_name in _SCALARS:
         return dict(_SCALARS[type_name])
     match = re.fullmatch(r"[Ll]ist\[(.+)\]|[Dd]ict[\[(]str, ?(.+)[\])]", type_name)
     if match is None:
-        _add(type_name, models, found)
+        _add(type_name, models, schemas)
         return {"allOf": [{"$ref": f"#/components/schemas/{_schema_name(type_name)}"}]}
     item, value = match.groups()
     if item is not None:
-        return {"type": "array", "items": _schema(item, models, found)}
-    return {"type": "object", "additionalProperties": _schema(value, models, found)}
+        return {"type": "array", "items": _schema(item, models, schemas)}
+    return {"type": "object", "additionalProperties": _schema(value, models, schemas)}

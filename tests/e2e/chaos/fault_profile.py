@@ -13,7 +13,7 @@ class Fault(Enum):
     LOST_BEFORE = "the connection breaks before the server has it"
     LOST_AFTER = "the server acts and its answer is lost"
     LATE = "the connection breaks, and the server gets it some time later"
-    TWICE = "the server gets it twice"
+    TWICE = "the server gets it twice, unless it refuses it"
     SERVER_FAULT = "500 without the server having it"
     THROTTLED = "429 with Retry-After"
     TOO_OLD = "410, for a watch"

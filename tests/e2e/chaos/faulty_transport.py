@@ -108,7 +108,7 @@ class FaultyTransport:
                 return _cut(request)
             case Fault.TWICE:
                 answer = await self._forward(request, body)
-                # Who gets a refusal sends no second copy: a client that was refused need not expect to succeed.
+                # A refused request is not sent again: a client may rely on a definite refusal.
                 if answer.status < 400 or answer.status >= 500:
                     self._send_later(request, body, self._dice.uniform(0, self._profile.late_s))
                 return answer
