@@ -724,7 +724,7 @@ def a_layer(draw: Draw, index: int, names: Names, filters: list[str], scores: li
                 st.sampled_from(
                     (
                         f"  replace {draw(a_filter(name, names))}",
-                        f"  amend {name} scaleup no",
+                        f"  amend filter {name} scaleup no",
                         f'  amend {name} says "by a layer"',
                         f"  amend {name}{when(draw, names) or ' scaleup yes'}",
                     )
@@ -737,7 +737,7 @@ def a_layer(draw: Draw, index: int, names: Names, filters: list[str], scores: li
         changes = (
             f"  reweight {name} {weight}",
             f"  replace {draw(a_score(name, names))}",
-            f"  amend {name} weight {weight}",
+            f"  amend score {name} weight {weight}",
         )
         body.append(draw(st.sampled_from(changes)))
     inside = "\n".join(body)

@@ -191,12 +191,9 @@ class _Places:
         document, _ = parse(source)
         for statement in document.statements[1:]:
             match statement:
-                case s.AmendStatement(name=name):
-                    yield ("filter", name.text), statement.span
-                    yield ("score", name.text), statement.span
                 case s.ReweightStatement(name=name):
                     yield ("score", name.text), statement.span
-                case s.DropStatement(kind=kind, name=name):
+                case s.AmendStatement(kind=kind, name=name) | s.DropStatement(kind=kind, name=name):
                     for keyword in ("filter", "score") if kind is None else (kind.text,):
                         yield (keyword, name.text), statement.span
                 case _:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from policysched.lang.check.rule_clauses import clause_slot
+from policysched.lang.check.rule_table import RuleKind, amended_kinds
 from policysched.lang.check.scope import Scope
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.domains import DomainAnalysis, meet
@@ -130,7 +131,7 @@ def _lint_dominating_score(scope: Scope, source: Source, rules: RuleSet) -> None
 
 def lint_overwritten_changes(scope: Scope, source: Source, statements: Iterable[s.Statement]) -> None:
     """Report a change of a rule that a later statement of the same block replaces."""
-    latest: dict[tuple[str, str], Span] = {}
+    latest: dict[tuple[RuleKind, str, str], Span] = {}
     for statement in statements:
         if statement.span.source is not source:
             continue
@@ -143,7 +144,7 @@ def lint_overwritten_changes(scope: Scope, source: Source, statements: Iterable[
             assert before[0] is not None
             scope.report(
                 "PS310",
-                f"`{before[0].text.split()[0]} {changes[0][0]}` has no effect",
+                f"`{before[0].text.split()[0]} {changes[0][1]}` has no effect",
                 before[0],
                 label="replaced below",
                 help="remove it",
@@ -152,13 +153,14 @@ def lint_overwritten_changes(scope: Scope, source: Source, statements: Iterable[
         latest.update(dict.fromkeys(changes, statement.span))
 
 
-def _changes(statement: s.Statement) -> Iterator[tuple[str, str]]:
+def _changes(statement: s.Statement) -> Iterator[tuple[RuleKind, str, str]]:
     """The rule and the clause of each change of one statement."""
     match statement:
         case s.ReweightStatement(name=name):
-            yield name.text, "weight"
+            yield "score", name.text, "weight"
         case s.AmendStatement(name=name, clauses=clauses, params=None):
-            for clause in clauses:
-                yield name.text, clause_slot(clause)
+            for kind in amended_kinds(statement):
+                for clause in clauses:
+                    yield kind, name.text, clause_slot(clause)
         case _:
             return

@@ -62,7 +62,7 @@ class RuleTable:
 
     def amend(self, node: s.AmendStatement) -> RuleNode | None:
         """The amended rule; None after a diagnostic."""
-        below = self.find_rules(node.name.text, node.name.span, self.amended_kinds(node))
+        below = self.find_rules(node.name.text, node.name.span, amended_kinds(node))
         if not below:
             return None
         if len(below) > 1:
@@ -71,7 +71,7 @@ class RuleTable:
                 f"`{node.name.text}` is both a filter and a score",
                 node.name.span,
                 label="ambiguous",
-                help=f"restate the one to change, for example `replace filter {node.name.text} ...`",
+                help=f"write `amend filter {node.name.text} ...` or `amend score {node.name.text} ...`",
             )
             return None
         if not self.check_unlocked(below[0], node.name.span):
@@ -79,14 +79,6 @@ class RuleTable:
         amended = amend_rule(below[0], node)
         self.rules[rule_kind(amended), node.name.text] = amended
         return amended
-
-    def amended_kinds(self, node: s.AmendStatement) -> tuple[RuleKind, ...]:
-        slots = {clause_slot(clause) for clause in node.clauses}
-        if slots & _SCORE_SLOTS:
-            return ("score",)
-        if node.params:
-            return ("filter",) if _amends_filter_parameters(node) else ("score",)
-        return ("filter",) if slots & _FILTER_SLOTS else ("filter", "score")
 
     def reweight(self, node: s.ReweightStatement) -> RuleNode | None:
         below = self.find_rules(node.name.text, node.name.span, ("score",))
@@ -99,10 +91,7 @@ class RuleTable:
 
     def drop(self, node: s.DropStatement) -> tuple[RuleKind, ...]:
         """Remove all rules of the name, or the one of the given kind. Returns the removed kinds."""
-        wanted: tuple[RuleKind, ...] = ("filter", "score")
-        if node.kind is not None:
-            wanted = ("filter",) if node.kind.text == "filter" else ("score",)
-        below = self.find_rules(node.name.text, node.name.span, wanted)
+        below = self.find_rules(node.name.text, node.name.span, _kinds(node.kind))
         if not all(self.check_unlocked(rule, node.name.span) for rule in below):
             return ()
         kinds = tuple(rule_kind(rule) for rule in below)
@@ -134,6 +123,24 @@ class RuleTable:
                 related=(declared_here(node.name.span),),
             )
         return not node.locked
+
+
+def _kinds(written: s.Identifier | None) -> tuple[RuleKind, ...]:
+    if written is None:
+        return ("filter", "score")
+    return ("filter",) if written.text == "filter" else ("score",)
+
+
+def amended_kinds(node: s.AmendStatement) -> tuple[RuleKind, ...]:
+    """The kinds of rules that the statement can mean: as written, or by the clauses that one of them has alone."""
+    slots = {clause_slot(clause) for clause in node.clauses}
+    if node.kind is not None:
+        return _kinds(node.kind)
+    if slots & _SCORE_SLOTS:
+        return ("score",)
+    if node.params:
+        return ("filter",) if _amends_filter_parameters(node) else ("score",)
+    return ("filter",) if slots & _FILTER_SLOTS else ("filter", "score")
 
 
 def _amends_filter_parameters(node: s.AmendStatement) -> bool:

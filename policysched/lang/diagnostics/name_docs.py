@@ -297,10 +297,9 @@ NAME_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS231",
         "ambiguous-rule",
         "a change matches both a filter and a score",
-        "Many kube-scheduler plugins are both. Use a clause that only one of them has, or "
-        "restate the rule with `replace`.",
+        "Many kube-scheduler plugins are both. Say which one is meant.",
         bad="amend taint_toleration when pod.priority < 1000",
-        good="replace filter taint_toleration when pod.priority < 1000",
+        good="amend filter taint_toleration when pod.priority < 1000",
     ),
     diagnostic_doc(
         "PS232",

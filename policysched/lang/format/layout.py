@@ -193,8 +193,9 @@ def statement_layout(statement: s.Statement) -> StatementLayout:
             return _rule_layout("shadow ", rule, span)
         case s.ReplaceStatement(rule=rule):
             return _rule_layout("replace ", rule, span)
-        case s.AmendStatement(name=name, clauses=clauses, params=params):
-            return _clauses_layout(f"amend {name.text}", span, name, clauses, params)
+        case s.AmendStatement(kind=kind, name=name, clauses=clauses, params=params):
+            written = f"amend {name.text}" if kind is None else f"amend {kind.text} {name.text}"
+            return _clauses_layout(written, span, name, clauses, params)
         case s.ReweightStatement(name=name, weight=weight):
             return _single_segment_layout(span, f"reweight {name.text} {expression_text(weight)}")
         case s.DropStatement(kind=kind, name=name):

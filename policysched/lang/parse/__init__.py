@@ -24,7 +24,8 @@ __all__ = ["TEXT_BYTES_MAX", "parse"]
 
 TEXT_BYTES_MAX = 256 * 1024
 
-_FILTER_START = re.compile(r"(?:(?:replace|locked|shadow)(?:\s|#[^\n]*\n)+)*(?:filter|amend)\b")
+_GAP = r"(?:\s|#[^\n]*\n)+"
+_FILTER_START = re.compile(rf"(?:(?:replace|locked|shadow){_GAP})*(?:filter|amend(?!{_GAP}score\b))\b")
 _DECLARED_NAME = re.compile(r"(?:locked\s+|shadow\s+)?\w+\s+([A-Za-z_][A-Za-z0-9_]*)")
 _DECLARING_KEYWORDS = frozenset(
     {

@@ -41,7 +41,7 @@ NESTING_MAX = 64
 _STATEMENTS = frozenset(STATEMENTS)
 _RESERVED = frozenset(RESERVED_STATEMENTS)
 _ALLOWED_IN_LAYERS = frozenset(LAYER_STATEMENTS) | _RESERVED
-_STATEMENT_PREFIXES = frozenset({"replace", "locked", "drop", "shadow"})
+_STATEMENT_PREFIXES = frozenset({"amend", "replace", "locked", "drop", "shadow"})
 _PARAMETER_ASSIGNMENT = re.compile(r"\s*(?:=(?!=)|:)")
 _BLOCK_START = re.compile(r"\s*\{")
 _NEXT_TOKEN_ON_LINE = re.compile(r'[ \t]+(?:([A-Za-z_][A-Za-z0-9_]*)|["{])')
@@ -166,8 +166,8 @@ class _Scanner:
         """Whether a statement keyword at the start of a line does not begin a statement.
 
         `resource = 1` in braces is a parameter, and so is `outage { ... }` indented in a metric. The
-        `filter` of `replace filter`, `locked filter`, `drop filter` or `shadow filter` may be on the next line, and so
-        may the `param` of `locked param`. In brackets or behind a dot a keyword can be part of an expression.
+        `filter` of `amend filter`, `locked filter` and so on may be on the next line, and so may the `param` of
+        `locked param`. In brackets or behind a dot a keyword can be part of an expression.
         """
         if self.after_prefix and word in ("filter", "score", "locked", "param"):
             return True

@@ -110,12 +110,18 @@ def check_statement(statement: object, declared: set[str]) -> Iterator[Diagnosti
             yield from check_statement(statement.rule, declared)
             return
         case s.AmendStatement():
-            score = any(
-                isinstance(c, s.WeightClause | s.ScoreValueClause | s.NormalizeClause)
-                for c in statement.clauses
+            is_score = (
+                statement.kind.text == "score"
+                if statement.kind is not None
+                else any(
+                    isinstance(c, s.WeightClause | s.ScoreValueClause | s.NormalizeClause)
+                    for c in statement.clauses
+                )
             )
             yield from _check_clauses(
-                statement.clauses, SCORE_CLAUSES if score else FILTER_CLAUSES, "score" if score else "filter"
+                statement.clauses,
+                SCORE_CLAUSES if is_score else FILTER_CLAUSES,
+                "score" if is_score else "filter",
             )
         case s.ReweightStatement():
             yield from _check_weight(statement.weight)

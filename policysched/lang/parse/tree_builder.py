@@ -231,7 +231,8 @@ class TreeBuilder(Transformer[Token, Any]):
 
     def amend(self, children: Children) -> s.AmendStatement:
         name, clauses, params, _locked, _ = self._rule_parts(children)
-        return s.AmendStatement(name, clauses, params, parse_context.get().span)
+        kind = identifier(children[0]) if children[0].type in ("FILTER", "SCORE") else None
+        return s.AmendStatement(kind, name, clauses, params, parse_context.get().span)
 
     def replace(self, children: Children) -> s.ReplaceStatement:
         return s.ReplaceStatement(children[0], parse_context.get().span)

@@ -565,8 +565,9 @@ class ShadowDecl:
 
 @dataclass(frozen=True, slots=True)
 class AmendStatement:
-    """`amend NAME CLAUSE...`: replaces these clauses only."""
+    """`amend NAME CLAUSE...`: replaces these clauses only. With `kind` of the filter or score of that name."""
 
+    kind: Identifier | None
     name: Identifier
     clauses: tuple[Clause, ...]
     params: tuple[Param | ParamBlock, ...] | None

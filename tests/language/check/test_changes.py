@@ -124,6 +124,20 @@ def test_an_amended_parameter_of_a_score_leaves_the_filter_alone() -> None:
     assert codes("amend node_resources_fit { strateg = most_allocated }") == ["PS222"]
 
 
+def test_an_amendment_says_which_rule_of_a_name_it_changes() -> None:
+    rules = program(
+        "filter busy require node.pods < 80",
+        "score busy weight 1 lower node.pods normalize max",
+        "amend filter busy when pod.priority > 1",
+        "amend score busy when pod.priority > 2",
+    ).rules
+
+    (filter_,) = [rule for rule in rules.filters if rule.name == "busy"]
+    (score,) = [rule for rule in rules.scores if rule.name == "busy"]
+    assert filter_.when is not None and filter_.when.span.text == "pod.priority > 1"
+    assert score.when is not None and score.when.span.text == "pod.priority > 2"
+
+
 def test_layers_apply_from_top_to_bottom_and_leave_the_program_alone() -> None:
     checked = program(
         "score ready weight 1 lower node.pods normalize range(0, 10)",
