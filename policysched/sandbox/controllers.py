@@ -23,7 +23,7 @@ from policysched.sandbox.workloads import DeploymentController, JobController, R
 
 Json = dict[str, Any]
 ObjectAddress = tuple[str, str, str]
-"""Plural, namespace and name of an object."""
+"""Resource, namespace and name of an object. A resource is a plural; of a custom resource with the group."""
 
 _BATCH_MAX = 50
 """How many objects are reconciled before other tasks of the event loop can run."""
@@ -69,7 +69,9 @@ class Controllers:
     def __init__(self, server: ApiServer):
         self._local = LocalClient(server)
         self._ownership = OwnerGraph()
-        self._plurals = tuple(dict.fromkeys(kind.plural for kind in server.kinds))
+        self._server = server
+        self._watched: dict[str, Callable[[], None]] = {}
+        self._resources: dict[tuple[str, str], str] = {}
         self._queue: dict[tuple[str, str, str], None] = {}
         self._deleted_nodes: list[str] = []
         self._wake = asyncio.Event()
@@ -84,17 +86,12 @@ class Controllers:
             **self._volumes.handlers,
             **self._devices.handlers,
             "pods": self._reconcile_pod,
+            "customresourcedefinitions": lambda _: self._watch_new_kinds(),
         }
 
     async def run(self) -> None:
-        stops = [self._local.listen(plural, partial(self._changed, plural)) for plural in self._plurals]
         try:
-            for plural in self._plurals:
-                for obj in self._local.list(plural):
-                    self._ownership.upsert(plural, obj)
-            for plural in self._plurals:
-                for obj in self._local.list(plural):
-                    self._enqueue_related(plural, obj)
+            self._watch_new_kinds()
             while True:
                 await self._wake.wait()
                 self._wake.clear()
@@ -106,8 +103,28 @@ class Controllers:
                         self._reconcile(address)
                     await asyncio.sleep(0)
         finally:
-            for stop in stops:
+            for stop in self._watched.values():
                 stop()
+
+    def _watch_new_kinds(self) -> None:
+        """Watch all kinds that the server has and that are not watched yet: a new definition brings some."""
+        self._resources = {
+            (kind.group, kind.name): kind.rules or kind.stored_as for kind in self._server.kinds
+        }
+        new = [
+            resource for resource in dict.fromkeys(self._resources.values()) if resource not in self._watched
+        ]
+        for resource in new:
+            self._watched[resource] = self._local.listen(resource, partial(self._changed, resource))
+            for obj in self._local.list(resource):
+                self._ownership.upsert(resource, obj)
+        for resource in new:
+            for obj in self._local.list(resource):
+                self._enqueue_related(resource, obj)
+
+    def _forget_definition(self, resource: str) -> None:
+        if stop := self._watched.pop(resource, None):
+            stop()
 
     def _owned_objects(self, plural: str, owner: Json) -> list[Json]:
         """The existing objects of a resource that `owner` owns."""
@@ -132,6 +149,8 @@ class Controllers:
             if plural == "nodes":
                 self._deleted_nodes.append(obj["metadata"]["name"])
                 self._wake.set()
+            if plural == "customresourcedefinitions":
+                self._forget_definition(obj["metadata"]["name"])
         else:
             if change.previous is not None and change.previous.obj["metadata"].get("ownerReferences"):
                 self._ownership.remove(change.previous.obj)
@@ -147,18 +166,24 @@ class Controllers:
         namespace = metadata.get("namespace", "")
         self._enqueue((plural, namespace, metadata["name"]))
         for owner in metadata.get("ownerReferences") or ():
-            self._enqueue((f"{owner['kind'].lower()}s", namespace, owner["name"]))
+            self._enqueue((self._resource_of(owner), namespace, owner["name"]))
         if namespace:
             namespace_object = self._local.get("namespaces", "", namespace)
             if namespace_object is not None and namespace_object["metadata"].get("deletionTimestamp"):
                 self._enqueue(("namespaces", "", namespace))
 
+    def _resource_of(self, owner: Json) -> str:
+        group = str(owner.get("apiVersion", "")).rpartition("/")[0]
+        return self._resources.get((group, owner["kind"]), "")
+
     def _enqueue(self, address: ObjectAddress) -> None:
-        if address[0] in self._plurals:
+        if address[0] in self._watched:
             self._queue[address] = None
             self._wake.set()
 
     def _reconcile(self, address: ObjectAddress) -> None:
+        if address[0] not in self._watched:
+            return  # its definition is gone
         obj = self._local.get(*address)
         if obj is None or self._collect_garbage(address[0], obj):
             return
@@ -246,7 +271,7 @@ class Controllers:
                 self._local.create("serviceaccounts", name, {"metadata": {"name": "default"}})
             return
         has_objects = False
-        for plural in self._plurals:
+        for plural in self._watched:
             if not self._local.kind(plural).namespaced:
                 continue
             for contained in self._local.list(plural, name):

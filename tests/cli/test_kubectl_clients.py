@@ -3,7 +3,7 @@
 import base64
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -122,10 +122,106 @@ def test_a_daemon_set_has_a_pod_for_each_node(kubectl: Ask) -> None:
     assert sorted(term[0]["matchFields"][0]["values"][0] for term in terms) == ["node-1", "node-2", "node-3"]
 
 
-def test_a_resource_quota_is_kept(kubectl: Ask) -> None:
-    kubectl("create", "quota", "small", "--hard=pods=2")
+def test_a_resource_quota_is_kept_and_kubectl_says_that_it_is_not_enforced(
+    kubectl: Ask, cluster: Kubectl
+) -> None:
+    created = cluster.run("create", "quota", "small", "--hard=pods=2")
 
     assert kubectl("get", "quota", "small", "-o", "jsonpath={.spec.hard.pods}") == "2"
+    assert created.stderr == "Warning: the sandbox keeps a ResourceQuota and does not enforce it\n"
+
+
+DEFINITION = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: trains.rail.example.com}
+spec:
+  group: rail.example.com
+  scope: Namespaced
+  names: {plural: trains, kind: Train, shortNames: [tr]}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}, scale: {specReplicasPath: .spec.cars, statusReplicasPath: .status.cars}}
+    additionalPrinterColumns:
+    - {name: Cars, type: integer, jsonPath: .spec.cars}
+    - {name: Ready, type: string, jsonPath: '.status.conditions[?(@.type=="Ready")].status'}
+    - {name: Since, type: date, jsonPath: .metadata.creationTimestamp}
+    - {name: Line, type: string, jsonPath: ".metadata.labels['line']", priority: 1}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              cars: {type: integer, minimum: 1, description: How many cars the train has.}
+          status:
+            type: object
+            properties:
+              cars: {type: integer}
+              conditions: {type: array, items: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"""
+TRAIN = """
+apiVersion: rail.example.com/v1
+kind: Train
+metadata: {name: night, labels: {line: north}}
+spec: {cars: 3}
+"""
+
+
+@pytest.fixture
+def trains(kubectl: Ask) -> Iterator[Ask]:
+    kubectl("apply", "-f", "-", stdin=DEFINITION)
+    kubectl("wait", "--for=condition=established", "crd/trains.rail.example.com", WITHIN)
+    yield kubectl
+    kubectl("delete", "crd", "trains.rail.example.com", WITHIN)
+
+
+def test_a_custom_resource_is_applied_shown_scaled_and_deleted(trains: Ask) -> None:
+    trains("apply", "-f", "-", stdin=TRAIN)
+    report = '{"status": {"conditions": [{"type": "Ready", "status": "True"}]}}'
+    trains("patch", "train", "night", "--subresource=status", "--type=merge", "-p", report)
+    trains("apply", "-f", "-", stdin=TRAIN.replace("cars: 3", "cars: 4"))
+    heading, row = (line.split() for line in trains("get", "tr", "-o", "wide").splitlines())
+    trains("scale", "train/night", "--replicas=5")
+    cars = trains("get", "train", "night", "-o", "jsonpath={.spec.cars}")
+    trains("delete", "train", "night", WITHIN)
+
+    assert heading == ["NAME", "CARS", "READY", "SINCE", "LINE"]
+    assert [*row[:3], row[4]] == ["night", "4", "True", "north"]
+    assert cars == "5"
+    assert "trains" in trains("api-resources", "--api-group=rail.example.com", "-o", "name")
+
+
+def test_a_custom_resource_is_explained_and_checked(trains: Ask, cluster: Kubectl) -> None:
+    explained = trains("explain", "train.spec.cars")
+    misspelt = cluster.run("apply", "-f", "-", stdin=TRAIN.replace("cars: 3", "carz: 3"))
+    wrong = cluster.run("apply", "-f", "-", stdin=TRAIN.replace("cars: 3", "cars: 0"))
+
+    assert "How many cars the train has." in explained
+    assert 'unknown field "spec.carz"' in misspelt.stderr
+    assert "spec.cars in body should be greater than or equal to 1" in wrong.stderr
+
+
+def test_rules_in_cel_are_kept_and_kubectl_says_that_they_are_not_evaluated(cluster: Kubectl) -> None:
+    text = DEFINITION.replace("trains", "ruled").replace("Train", "Ruled").replace("[tr]", "[]")
+    rules = 'spec:\n            x-kubernetes-validations: [{rule: "self.cars < 9"}]\n            type'
+    ruled = cluster.run("apply", "-f", "-", stdin=text.replace("spec:\n            type", rules))
+    cluster.run("delete", "crd", "ruled.rail.example.com", WITHIN)
+
+    assert ruled.returncode == 0, ruled.stderr
+    assert ruled.stderr == "Warning: the sandbox does not evaluate x-kubernetes-validations\n"
+
+
+def test_a_custom_resource_goes_with_its_namespace(trains: Ask, cluster: Kubectl) -> None:
+    cluster("create", "namespace", "depot")
+    cluster("apply", "-n", "depot", "-f", "-", stdin=TRAIN)
+
+    cluster("delete", "namespace", "depot", WITHIN)
+
+    assert "No resources found" in cluster.run("get", "trains", "-A").stderr
 
 
 def test_auth_can_i_and_whoami_answer(kubectl: Ask) -> None:

@@ -48,3 +48,46 @@ def test_a_node_without_a_required_field_is_detected(tmp_path: Path, monkeypatch
 
     with pytest.raises(ValueError, match="bootID"):
         listed_nodes(tmp_path)
+
+
+def test_a_custom_resource_is_defined_created_and_listed_by_the_client(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    resource = ("rail.example.com", "v1", "default", "trains")
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "trains.rail.example.com"},
+        "spec": {
+            "group": "rail.example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "trains", "kind": "Train"},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {
+                        "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                    },
+                }
+            ],
+        },
+    }
+
+    def use() -> tuple[str, list[int]]:
+        config.load_kube_config(str(path))
+        definitions = client.ApiextensionsV1Api()
+        definitions.create_custom_resource_definition(definition)
+        (read,) = definitions.list_custom_resource_definition().items
+        trains = client.CustomObjectsApi()
+        body = {"apiVersion": "rail.example.com/v1", "kind": "Train", "metadata": {"name": "n"}, "cars": 3}
+        trains.create_namespaced_custom_object(*resource, body)
+        trains.patch_namespaced_custom_object(*resource, "n", {"cars": 4})
+        listed = trains.list_namespaced_custom_object(*resource)
+        return read.status.conditions[-1].type, [train["cars"] for train in listed["items"]]
+
+    async def scenario() -> tuple[str, list[int]]:
+        async with Sandbox(nodes=1, kubeconfig_path=path):
+            return await asyncio.to_thread(use)
+
+    assert asyncio.run(scenario()) == ("Established", [4])

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from policysched.sandbox.apiserver import ApiServer
+from policysched.sandbox.apiserver import ApiServer, subresources
 from policysched.sandbox.controllers import Controllers
 from policysched.sandbox.kubelet import EXIT_CODE, RUN_SECONDS, Kubelet
 from policysched.sandbox.local_client import LocalClient
@@ -41,7 +41,7 @@ def run_story(story: Callable[[ApiServer, LocalClient], Awaitable[Result]]) -> R
 
 
 def bind(server: ApiServer, name: str, to: str = "node-1") -> None:
-    server.registry.bind(server.kind("pods"), "default", name, {"target": {"name": to}})
+    subresources.bind(server.registry, server.kind("pods"), "default", name, {"target": {"name": to}})
 
 
 def bind_all(server: ApiServer, local: LocalClient) -> None:

@@ -5,29 +5,37 @@ from typing import Any
 
 import pytest
 
-from policysched.sandbox.apiserver import apply, patches
+from policysched.sandbox.apiserver import apply, patches, server
 from policysched.sandbox.apiserver.apply import Apply
+from policysched.sandbox.apiserver.custom_schema import CustomSchema
 from policysched.sandbox.apiserver.registry import ResourceRegistry
-from policysched.sandbox.apiserver.store import StoredCollection
+from policysched.sandbox.apiserver.store import ObjectStore, StoredCollection
+from policysched.sandbox.apiserver.subresources import bind
 from policysched.sandbox.apiserver.watch import WatchSubscription
-from tests.contract import test_apply, test_binding, test_deletion, test_lists, test_watches, test_writes
+from tests.contract import (
+    test_apply,
+    test_binding,
+    test_custom_resources,
+    test_deletion,
+    test_lists,
+    test_watches,
+    test_writes,
+)
 from tests.contract.transports import Api
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def bind_bound_pods(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = ResourceRegistry.bind
-
-    def bind(
-        self: ResourceRegistry, kind: Any, namespace: str, name: str, binding: Any, *, dry_run: bool = False
+    def planted(
+        registry: ResourceRegistry, kind: Any, namespace: str, name: str, *rest: Any, **more: Any
     ) -> Any:
-        entry = self.get(kind, namespace, name)
+        entry = registry.get(kind, namespace, name)
         spec = {key: value for key, value in entry.obj["spec"].items() if key != "nodeName"}
         entry.obj["spec"] = spec
-        return original(self, kind, namespace, name, binding, dry_run=dry_run)
+        return bind(registry, kind, namespace, name, *rest, **more)
 
-    monkeypatch.setattr(ResourceRegistry, "bind", bind)
+    monkeypatch.setattr(server, "bind", planted)
 
 
 def accept_stale_versions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,9 +100,51 @@ def forget_what_was_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apply, "_remove", lambda *_: None)
 
 
+def keep_unknown_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CustomSchema, "prune", lambda *_: [])
+
+
+def accept_what_the_schema_forbids(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CustomSchema, "causes", lambda *_: [])
+
+
+def keep_the_objects_of_a_deleted_definition(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = ObjectStore.remove
+
+    def planted(self: ObjectStore, resource: str, key: Any) -> Any:
+        entry = self.get(resource, key)
+        return entry if resource.startswith("widgets.") else original(self, resource, key)
+
+    monkeypatch.setattr(ObjectStore, "remove", planted)
+
+
 @pytest.mark.parametrize(
     ("plant", "contract_test", "raised", "message"),
     [
+        (
+            keep_unknown_fields,
+            test_custom_resources.test_defaults_are_set_and_unknown_fields_are_pruned,
+            AssertionError,
+            "colour",
+        ),
+        (
+            accept_what_the_schema_forbids,
+            test_custom_resources.test_each_field_that_the_schema_forbids_is_named,
+            AssertionError,
+            "201",
+        ),
+        (
+            keep_the_objects_of_a_deleted_definition,
+            test_custom_resources.test_a_deleted_definition_takes_its_objects_along,
+            AssertionError,
+            "the watch ended",
+        ),
+        (
+            write_the_spec_through_the_status,
+            test_custom_resources.test_the_status_is_written_by_its_subresource_alone,
+            AssertionError,
+            "7",
+        ),
         (
             let_every_manager_overwrite,
             test_apply.test_another_managers_value_is_a_conflict_and_changes_nothing,

@@ -41,18 +41,18 @@ def check_namespace(store: ObjectStore, kind: ResourceKind, namespace: str, name
 
 
 def check_may_be_deleted(kind: ResourceKind, name: str) -> None:
-    if kind.plural == "namespaces" and name in IMMORTAL_NAMESPACES:
+    if kind.rules == "namespaces" and name in IMMORTAL_NAMESPACES:
         raise forbidden("", "namespaces", name, "this namespace may not be deleted")
 
 
 def admit_create(store: ObjectStore, kind: ResourceKind, obj: Json) -> None:
     """Mutate or reject an object before it is created."""
-    if kind.plural == "pods":
+    if kind.rules == "pods":
         _set_priority(store, obj)
         _add_default_tolerations(obj["spec"])
-    elif kind.plural == "persistentvolumeclaims":
+    elif kind.rules == "persistentvolumeclaims":
         _set_default_storage_class(store, obj)
-    elif kind.plural == "priorityclasses" and obj.get("globalDefault"):
+    elif kind.rules == "priorityclasses" and obj.get("globalDefault"):
         for entry in store.collection(_CLASSES).entries.values():
             if entry.obj.get("globalDefault"):
                 why = f"PriorityClass {entry.key[1]} is already marked as globalDefault"
@@ -61,7 +61,7 @@ def admit_create(store: ObjectStore, kind: ResourceKind, obj: Json) -> None:
 
 def admit_update(kind: ResourceKind, obj: Json) -> None:
     """Mutate an object before it is replaced or patched."""
-    if kind.plural == "pods":
+    if kind.rules == "pods":
         _add_default_tolerations(obj["spec"])
 
 

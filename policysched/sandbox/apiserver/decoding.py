@@ -26,16 +26,16 @@ def check_shape(kind: ResourceKind, obj: Any) -> Json:
             metadata.pop(field, None)
         elif not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
             raise _decode_error(kind, f"metadata.{field}", "an object of strings")
-    for field in ("spec", "status"):
+    for field in ("spec", "status") if kind.custom is None else ():
         if obj.get(field, {}) is None:
             del obj[field]
         elif not isinstance(obj.get(field, {}), dict):
             raise _decode_error(kind, field, "an object")
-    for field, what in field_type_errors(kind.plural, obj):
+    for field, what in field_type_errors(kind.rules, obj):
         raise _decode_error(kind, field, what)
-    if kind.plural == "pods":
+    if kind.rules == "pods":
         _check_quantities(kind, obj.get("spec") or {})
-    if kind.plural == "priorityclasses" and not isinstance(obj.get("value", 0), int):
+    if kind.rules == "priorityclasses" and not isinstance(obj.get("value", 0), int):
         raise _decode_error(kind, "value", "a whole number")
     return obj
 

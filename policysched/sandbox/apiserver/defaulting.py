@@ -1,14 +1,15 @@
 """Sets defaults of objects before they are validated and stored.
 
-`DEFAULTS` maps a resource's plural to a function that changes the object in place. Defaults are those
-of the API types (`SetDefaults_*`) and of the strategies' `PrepareForCreate`, as far as clients can see
-them.
+Defaults are those of the API types (`SetDefaults_*`) and of the strategies' `PrepareForCreate`, as far as
+clients can see them. Those of a custom resource are in its schema, which also prunes it.
 """
 
 import base64
 from collections.abc import Callable
 from typing import Any
 
+from policysched.sandbox.apiserver.custom_resources import default_definition, first_definition_status
+from policysched.sandbox.apiserver.kinds import ResourceKind
 from policysched.sandbox.apiserver.quantities import parse_quantity
 
 Json = dict[str, Any]
@@ -287,7 +288,26 @@ def event(obj: Json) -> None:
         obj.setdefault(name, None)
 
 
-DEFAULTS: dict[str, Callable[[Json], None]] = {
+def set_defaults(kind: ResourceKind, obj: Json) -> None:
+    """Complete an object, in place."""
+    if kind.custom is not None:
+        kind.custom.schema.prune(obj)
+        kind.custom.schema.complete(obj)
+    elif kind.plural in _DEFAULTS:
+        _DEFAULTS[kind.plural](obj)
+
+
+def set_first_status(kind: ResourceKind, obj: Json) -> None:
+    """Set the status that a create begins with, unless the kind keeps the one that it brings."""
+    if "status" not in kind.subresources or kind.has_status:
+        return
+    if kind.custom is not None:
+        obj.pop("status", None)
+    else:
+        obj["status"] = _FIRST_STATUS[kind.plural](obj) if kind.plural in _FIRST_STATUS else {}
+
+
+_DEFAULTS: dict[str, Callable[[Json], None]] = {
     "pods": pod,
     "deployments": deployment,
     "replicasets": replica_set,
@@ -304,11 +324,13 @@ DEFAULTS: dict[str, Callable[[Json], None]] = {
     "persistentvolumes": persistent_volume,
     "persistentvolumeclaims": persistent_volume_claim,
     "storageclasses": storage_class,
+    "customresourcedefinitions": default_definition,
 }
 
-FIRST_STATUS: dict[str, Callable[[Json], Json]] = {
+_FIRST_STATUS: dict[str, Callable[[Json], Json]] = {
     "pods": pod_status,
     "namespaces": lambda _: {"phase": "Active"},
+    "customresourcedefinitions": first_definition_status,
     "persistentvolumes": lambda _: {"phase": "Available"},
     "persistentvolumeclaims": lambda _: {"phase": "Pending"},
 }

@@ -74,7 +74,7 @@ def _resources(kinds: Sequence[ResourceKind], group: str, version: str) -> Json:
             continue
         row: Json = {
             "name": kind.plural,
-            "singularName": kind.name.lower(),
+            "singularName": kind.singular,
             "namespaced": kind.namespaced,
             "kind": kind.name,
             "verbs": list(VERBS),
@@ -148,7 +148,7 @@ def _aggregated_resource(kind: ResourceKind) -> Json:
         "resource": kind.plural,
         "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.name},
         "scope": "Namespaced" if kind.namespaced else "Cluster",
-        "singularResource": kind.name.lower(),
+        "singularResource": kind.singular,
         "verbs": list(VERBS),
     }
     if kind.short_names:

@@ -5,9 +5,41 @@ differences between kube-apiserver's strategies (does create keep the status, do
 resourceVersion). Rules that need code are in `defaulting`, `validation` and `admission`, by plural.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
+from policysched.sandbox.apiserver.custom_schema import CustomSchema
 from policysched.sandbox.apiserver.errors import qualified
+
+
+@dataclass(frozen=True, slots=True)
+class PrinterColumn:
+    """A column that a CustomResourceDefinition adds to `kubectl get`. `values_of` reads an object."""
+
+    name: str
+    type: str
+    values_of: Callable[[Any], list[Any]]
+    wide: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePaths:
+    """Where the replicas of a custom resource are, such as `.spec.replicas`. `selector` may be empty."""
+
+    spec: str
+    status: str
+    selector: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CustomVersion:
+    """What a CustomResourceDefinition says of one version, besides the names. `openapi` is its schema as it was given."""
+
+    schema: CustomSchema
+    openapi: dict[str, Any]
+    columns: tuple[PrinterColumn, ...]
+    scale: ScalePaths | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +63,15 @@ class ResourceKind:
     replaced_with_version_only: bool = False
     returned_when_deleted: bool = False
     """A deletion answers with the object instead of a Status."""
+    singular: str = ""
+    list_kind: str = ""
+    custom: CustomVersion | None = None
 
     api_version: str = field(init=False)
     stored_as: str = field(init=False)
     """The key of its objects in the store, the same for all versions of a resource."""
+    rules: str = field(init=False)
+    """What the rules of built-in resources are looked up by: the plural, and nothing for a custom resource."""
     prefix: bytes = field(init=False)
     """What is written in front of a stored object when it leaves alone."""
 
@@ -43,6 +80,9 @@ class ResourceKind:
         stored_as = self.plural if self.plural == "events" else qualified(self.group, self.plural)
         object.__setattr__(self, "api_version", api_version)
         object.__setattr__(self, "stored_as", stored_as)
+        object.__setattr__(self, "rules", self.plural if self.custom is None else "")
+        object.__setattr__(self, "singular", self.singular or self.name.lower())
+        object.__setattr__(self, "list_kind", self.list_kind or f"{self.name}List")
         prefix = f'{{"kind":"{self.name}","apiVersion":"{api_version}",'.encode()
         object.__setattr__(self, "prefix", prefix)
 
@@ -231,6 +271,16 @@ KINDS: tuple[ResourceKind, ...] = (
     ResourceKind("roles", "Role", "rbac.authorization.k8s.io"),
     ResourceKind("rolebindings", "RoleBinding", "rbac.authorization.k8s.io"),
     ResourceKind("clusterroles", "ClusterRole", "rbac.authorization.k8s.io", namespaced=False),
+    ResourceKind(
+        "customresourcedefinitions",
+        "CustomResourceDefinition",
+        "apiextensions.k8s.io",
+        namespaced=False,
+        short_names=("crd", "crds"),
+        categories=("api-extensions",),
+        subresources=("status",),
+        has_generation=True,
+    ),
     ResourceKind("clusterrolebindings", "ClusterRoleBinding", "rbac.authorization.k8s.io", namespaced=False),
 )
 

@@ -43,7 +43,7 @@ def metadata_causes(kind: ResourceKind, obj: Json) -> list[Cause]:
     causes: list[Cause] = []
     if not isinstance(name, str):
         return [bad_value("metadata.name", name, "must be a string")]
-    if kind.plural == "namespaces":
+    if kind.rules == "namespaces":
         if not LABEL.fullmatch(name) or len(name) > 63:
             causes.append(bad_value("metadata.name", name, LABEL_RULE))
     elif not _SUBDOMAIN.fullmatch(name):

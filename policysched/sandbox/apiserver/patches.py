@@ -6,12 +6,14 @@ a merge patch in lists: some are merged by a key, some as sets, others are repla
 merge keys, from the `patchMergeKey` and `patchStrategy` tags of the API types.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jsonpatch import InvalidJsonPatch, JsonPatchException, JsonPointerException, apply_patch
 
-from policysched.sandbox.apiserver.errors import StatusError, bad_request
+from policysched.sandbox.apiserver.errors import StatusError, bad_request, unsupported_media_type
+from policysched.sandbox.apiserver.kinds import ResourceKind
+from policysched.sandbox.apiserver.requests import ServerRequest, read_body
 
 Json = dict[str, Any]
 
@@ -206,3 +208,25 @@ def json_patch(document: Any, operations: Any) -> Any:
             message = f"the server rejected our request due to an error in our request: {operation['op']} {operation['path']}: {error}"
             raise StatusError(422, "Invalid", message) from None
     return document
+
+
+_STRATEGIC = "application/strategic-merge-patch+json"
+_PATCHES: Mapping[str, Callable[[Json, Any], Any]] = {
+    "application/json-patch+json": json_patch,
+    "application/merge-patch+json": merge_patch,
+    _STRATEGIC: strategic_merge_patch,
+}
+
+
+def read_patch(call: ServerRequest, kind: ResourceKind) -> Callable[[Json], Any]:
+    """The body of a PATCH as a function. A custom resource has no strategic merge patch."""
+    media_type = call.content_type.partition(";")[0].strip()
+    accepted = [name for name in _PATCHES if kind.custom is None or name != _STRATEGIC]
+    if media_type not in accepted:
+        raise unsupported_media_type(
+            f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
+        )
+    apply, patch = _PATCHES[media_type], read_body(call)
+    if apply is not json_patch and not isinstance(patch, dict):
+        raise bad_request(f"a patch of type {media_type} is an object")
+    return lambda obj: apply(obj, patch)

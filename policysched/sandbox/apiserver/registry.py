@@ -18,7 +18,7 @@ from policysched.sandbox.apiserver.admission import (
 )
 from policysched.sandbox.apiserver.apply import Apply
 from policysched.sandbox.apiserver.decoding import check_shape
-from policysched.sandbox.apiserver.defaulting import DEFAULTS, FIRST_STATUS
+from policysched.sandbox.apiserver.defaulting import set_defaults, set_first_status
 from policysched.sandbox.apiserver.errors import (
     already_exists,
     bad_request,
@@ -124,16 +124,14 @@ class ResourceRegistry:
         metadata["creationTimestamp"] = timestamp(self.now())
         if kind.has_generation:
             metadata["generation"] = 1
-        if kind.plural in DEFAULTS:
-            DEFAULTS[kind.plural](obj)
+        set_defaults(kind, obj)
         admit_create(self.store, kind, obj)
         validate_create(kind, obj)
-        if "status" in kind.subresources and not kind.has_status:
-            obj["status"] = FIRST_STATUS[kind.plural](obj) if kind.plural in FIRST_STATUS else {}
+        set_first_status(kind, obj)
         key = (namespace, str(metadata["name"]))
         if self.store.get(kind.stored_as, key) is not None:
             raise already_exists(kind.group, kind.plural, metadata["name"])
-        return self._write(kind, key, obj, dry_run=dry_run)
+        return self.write(kind, key, obj, dry_run=dry_run)
 
     def replace(
         self,
@@ -221,13 +219,13 @@ class ResourceRegistry:
         if wanted_finalizer and wanted_finalizer not in finalizers and not metadata.get("deletionTimestamp"):
             finalizers.append(wanted_finalizer)
         grace_s = self._grace_s(kind, entry.obj, options)
-        waits_for_namespace = kind.plural == "namespaces" and bool(
+        waits_for_namespace = kind.rules == "namespaces" and bool(
             (entry.obj.get("spec") or {}).get("finalizers")
         )
         if grace_s == 0 and not finalizers and not waits_for_namespace:
             if options.dry_run:
                 return DeleteResult(entry, removed=True)
-            if kind.plural == "pods":
+            if kind.rules == "pods":
                 # The only kind that may be given time is marked first even if it has none: watchers see both.
                 self._mark_deleted(kind, entry, finalizers, grace_s, dry_run=False)
             return DeleteResult(self.store.remove(kind.stored_as, entry.key), removed=True)
@@ -237,7 +235,7 @@ class ResourceRegistry:
 
     def _grace_s(self, kind: ResourceKind, obj: Json, options: DeleteOptions) -> int:
         """The grace period in seconds; only a pod that may be running on a node has one."""
-        if kind.plural != "pods":
+        if kind.rules != "pods":
             return 0
         grace_s = options.grace_period_s
         if grace_s is None:
@@ -261,11 +259,11 @@ class ResourceRegistry:
                 metadata["generation"] = metadata.get("generation", 0) + 1
         if finalizers:
             metadata["finalizers"] = finalizers
-        if kind.plural == "namespaces":
+        if kind.rules == "namespaces":
             obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         if obj == entry.obj:
             return entry
-        return self._write(kind, entry.key, obj, dry_run=dry_run)
+        return self.write(kind, entry.key, obj, dry_run=dry_run)
 
     def _decode(self, kind: ResourceKind, namespace: str, body: Any) -> Json:
         """Decode a body to an object of this kind and namespace, without `kind` and `apiVersion`."""
@@ -315,19 +313,20 @@ class ResourceRegistry:
         obj = self._restrict_to_subresource(kind, before, obj, subresource)
         if owners is not None:
             obj["metadata"]["managedFields"] = owners
-        if not subresource and kind.plural in DEFAULTS:
-            DEFAULTS[kind.plural](obj)
+        if not subresource or kind.custom is not None:
+            set_defaults(kind, obj)
+        if not subresource:
             admit_update(kind, obj)
-            if kind.plural == "pods":
+            if kind.rules == "pods":
                 obj["spec"].setdefault("priority", before["spec"].get("priority", 0))
         validate_update(kind, before, obj)
         if obj == before:
             return old
-        if kind.has_generation and obj.get("spec") != before.get("spec"):
+        if kind.has_generation and _desired(kind, obj) != _desired(kind, before):
             obj["metadata"]["generation"] = before["metadata"].get("generation", 0) + 1
         if _is_finished(kind, obj):
             return old if dry_run else self._remove_finalized(kind, old.key, obj)
-        return self._write(kind, old.key, obj, dry_run=dry_run)
+        return self.write(kind, old.key, obj, dry_run=dry_run)
 
     def _restrict_to_subresource(self, kind: ResourceKind, before: Json, obj: Json, subresource: str) -> Json:
         """Restrict a write to the status, or to everything but the status."""
@@ -335,7 +334,7 @@ class ResourceRegistry:
             return obj
         if subresource == "status":
             kept = {**before, "status": obj.get("status", {}), "metadata": dict(before["metadata"])}
-            if kind.plural in _FREE_METADATA_IN_STATUS:
+            if kind.rules in _FREE_METADATA_IN_STATUS:
                 for key in ("labels", "annotations"):
                     if key in obj["metadata"]:
                         kept["metadata"][key] = obj["metadata"][key]
@@ -349,7 +348,7 @@ class ResourceRegistry:
             obj["status"] = before["status"]
         else:
             obj.pop("status", None)
-        if kind.plural == "namespaces":
+        if kind.rules == "namespaces":
             obj["spec"] = before.get("spec", {})
         return obj
 
@@ -358,7 +357,7 @@ class ResourceRegistry:
         self.store.put(kind.stored_as, key, obj)
         return self.store.remove(kind.stored_as, key)
 
-    def _write(self, kind: ResourceKind, key: tuple[str, str], obj: Json, *, dry_run: bool) -> StoredObject:
+    def write(self, kind: ResourceKind, key: tuple[str, str], obj: Json, *, dry_run: bool) -> StoredObject:
         if dry_run:
             return StoredObject(key, obj, self.store.version)
         return self.store.put(kind.stored_as, key, obj)
@@ -372,61 +371,20 @@ class ResourceRegistry:
                 return name
         raise already_exists(kind.group, kind.plural, prefix)
 
-    def bind(
-        self, kind: ResourceKind, namespace: str, name: str, binding: Any, *, dry_run: bool = False
-    ) -> StoredObject:
-        """Bind a pod to a node, once. Does not check capacity or whether the node exists.
 
-        Order and messages of errors: `BindingREST` in kubernetes' pkg/registry/core/pod/storage.
-        """
-        if not isinstance(binding, dict):
-            raise bad_request("a Binding is an object")
-        metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
-        if metadata.get("name", name) != name:
-            raise bad_request("name in URL does not match name in Binding object")
-        if target.get("kind") not in (None, "", "Node"):
-            cause = ("FieldValueNotSupported", "target.kind", f'Unsupported value: "{target["kind"]}"')
-            raise invalid("", "Binding", name, [cause])
-        if not target.get("name"):
-            raise invalid("", "Binding", name, [("FieldValueRequired", "target.name", "Required value")])
-        entry = self.get(kind, namespace, name)
-        pod = entry.obj
-        if metadata.get("uid") not in (None, "", pod["metadata"]["uid"]):
-            uids = f"UID in precondition: {metadata['uid']}, UID in object meta: {pod['metadata']['uid']}"
-            raise conflict("", "pods", name, f"Precondition failed: {uids}")
-        if metadata.get("resourceVersion") not in (None, "", pod["metadata"]["resourceVersion"]):
-            raise version_conflict("", "pods", name)
-        if pod["metadata"].get("deletionTimestamp"):
-            raise conflict(
-                "", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host"
-            )
-        if pod["spec"].get("nodeName"):
-            why = f'pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"'
-            raise conflict("", "pods/binding", name, why)
-        if pod["spec"].get("schedulingGates"):
-            raise conflict("", "pods/binding", name, f"pod {name} has non-empty .spec.schedulingGates")
-        bound = {
-            **pod,
-            "metadata": dict(pod["metadata"]),
-            "spec": {**pod["spec"], "nodeName": target["name"]},
-            "status": with_condition(
-                pod.get("status") or {}, {"type": "PodScheduled", "status": "True"}, timestamp(self.now())
-            ),
-        }
-        for field_name in ("annotations", "labels"):
-            if metadata.get(field_name):
-                bound["metadata"][field_name] = {
-                    **(pod["metadata"].get(field_name) or {}),
-                    **metadata[field_name],
-                }
-        return self._write(kind, entry.key, bound, dry_run=dry_run)
+def _desired(kind: ResourceKind, obj: Json) -> Any:
+    """What a new generation is counted for: the spec, and everything but metadata and status in a custom resource."""
+    if kind.custom is None:
+        return obj.get("spec")
+    observed = ("metadata", "status") if "status" in kind.subresources else ("metadata",)
+    return {field: value for field, value in obj.items() if field not in observed}
 
 
 def _is_finished(kind: ResourceKind, obj: Json) -> bool:
     metadata = obj["metadata"]
     if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
         return False
-    if kind.plural == "namespaces" and (obj.get("spec") or {}).get("finalizers"):
+    if kind.rules == "namespaces" and (obj.get("spec") or {}).get("finalizers"):
         return False
     return not metadata.get("deletionGracePeriodSeconds")
 

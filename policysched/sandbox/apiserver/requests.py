@@ -77,7 +77,8 @@ class RouteTable:
         if kind is None or (len(rest) > 3 and subresource != "proxy"):
             raise not_served(what if kind is None else path)
         if subresource and subresource not in kind.subresources:
-            raise not_implemented(f"{plural}/{subresource}")
+            what = f"{plural}/{subresource}"
+            raise not_implemented(what) if kind.custom is None else not_served(what)
         if namespace and not kind.namespaced:
             raise not_served(f"{what} in a namespace")
         if name and kind.namespaced and not namespace:

@@ -2,7 +2,7 @@
 Kubernetes' own."""
 
 import re
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from policysched.sandbox.apiserver.kinds import ResourceKind
@@ -20,19 +20,32 @@ _SCALARS: dict[str, Json] = {
 }
 
 
-@cache
+@lru_cache(maxsize=64)  # a changed CustomResourceDefinition makes new kinds
 def schemas_of(kinds: tuple[ResourceKind, ...]) -> Json:
     """Those of the kinds that the client has a model of, and of everything that they contain."""
     from kubernetes.client import models  # its import takes a second, and only `kubectl explain` needs it
 
     schemas: Json = {}
     for kind in kinds:
-        model = _model_name(kind, models)
-        if model is not None:
+        types = [{"group": kind.group, "version": kind.version, "kind": kind.name}]
+        if kind.custom is not None:
+            name = f"{'.'.join(reversed(kind.group.split('.')))}.{kind.version}.{kind.name}"
+            schemas[name] = _custom_schema(kind.custom.openapi, models, schemas)
+            schemas[name]["x-kubernetes-group-version-kind"] = types
+        elif (model := _model_name(kind, models)) is not None:
             _add(model, models, schemas)
-            types = [{"group": kind.group, "version": kind.version, "kind": kind.name}]
             schemas[_schema_name(model)]["x-kubernetes-group-version-kind"] = types
     return schemas
+
+
+def _custom_schema(schema: Json, models: Any, schemas: Json) -> Json:
+    """The schema of a definition with the fields that every object has."""
+    common: Json = {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": _schema("V1ObjectMeta", models, schemas),
+    }
+    return {**schema, "properties": {**(schema.get("properties") or {}), **common}}
 
 
 def _model_name(kind: ResourceKind, models: Any) -> str | None:

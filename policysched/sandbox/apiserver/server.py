@@ -12,6 +12,7 @@ import orjson
 
 from policysched.kube.client.transport import ApiResponse
 from policysched.sandbox.apiserver.apply import Apply
+from policysched.sandbox.apiserver.custom_resources import DEFINITIONS, custom_kinds
 from policysched.sandbox.apiserver.discovery import VERSION, discovery, openapi
 from policysched.sandbox.apiserver.errors import (
     StatusError,
@@ -19,12 +20,12 @@ from policysched.sandbox.apiserver.errors import (
     gone,
     method_not_allowed,
     success_status,
-    unsupported_media_type,
 )
 from policysched.sandbox.apiserver.events import as_core_v1, as_events_v1
+from policysched.sandbox.apiserver.field_validation import validate_fields
 from policysched.sandbox.apiserver.kinds import KINDS, ResourceKind
 from policysched.sandbox.apiserver.lists import ObjectListPage, list_page, read_number, read_version
-from policysched.sandbox.apiserver.patches import json_patch, merge_patch, strategic_merge_patch
+from policysched.sandbox.apiserver.patches import read_patch
 from policysched.sandbox.apiserver.registry import DeleteOptions, ResourceRegistry
 from policysched.sandbox.apiserver.requests import (
     RequestTarget,
@@ -36,23 +37,22 @@ from policysched.sandbox.apiserver.requests import (
 )
 from policysched.sandbox.apiserver.reviews import is_review, review
 from policysched.sandbox.apiserver.selectors import parse_filter
-from policysched.sandbox.apiserver.store import ObjectStore, StoredObject
-from policysched.sandbox.apiserver.subresources import apply_scale, evict, scale_of
+from policysched.sandbox.apiserver.store import ObjectStore, StoreChange, StoredObject
+from policysched.sandbox.apiserver.subresources import apply_scale, bind, evict, scale_of
 from policysched.sandbox.apiserver.tables import TableView, table
 from policysched.sandbox.apiserver.timestamps import timestamp
-from policysched.sandbox.apiserver.watch import EventView, JsonEventView, WatchSubscription
+from policysched.sandbox.apiserver.watch import (
+    EventView,
+    JsonEventView,
+    WatchSubscription,
+    check_watch_list,
+)
 
 Json = dict[str, Any]
 
 _JSON_HEADERS = {"content-type": "application/json"}
 _WATCH_S = 1800.0
 """How long a watch lives that does not say: the real server draws between 30 and 60 minutes."""
-
-_PATCHES: Mapping[str, Callable[[Json, Any], Any]] = {
-    "application/json-patch+json": json_patch,
-    "application/merge-patch+json": merge_patch,
-    "application/strategic-merge-patch+json": strategic_merge_patch,
-}
 
 _FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _SYSTEM_CLASSES = (
@@ -87,12 +87,13 @@ class ApiServer:
         bookmark_every_s: float = 60.0,
         extra_kinds: Sequence[ResourceKind] = (),
     ):
-        self.serve(extra_kinds)
         self.now = now
         self.store = ObjectStore(history_changes_max=history_changes_max, first_version=first_version)
+        self.store.listen(DEFINITIONS, self._definition_changed)
+        self.serve(extra_kinds)
         self.registry = ResourceRegistry(self.store, now, Random(seed))
         self._bookmark_every_s = bookmark_every_s
-        self._subscriptions: dict[WatchSubscription, None] = {}
+        self._subscriptions: dict[WatchSubscription, str] = {}
         for namespace in _FIRST_NAMESPACES:
             self.registry.create(self.kind("namespaces"), "", {"metadata": {"name": namespace}})
         for name, value, description in _SYSTEM_CLASSES:
@@ -101,14 +102,28 @@ class ApiServer:
 
     def serve(self, extra_kinds: Sequence[ResourceKind]) -> None:
         """Serve exactly these kinds besides the usual ones from now on, as when a CRD is installed or deleted."""
-        self.kinds = (*KINDS, *extra_kinds)
+        self._extra_kinds = tuple(extra_kinds)
+        definitions = self.store.collection(DEFINITIONS).entries.values()
+        self.kinds = (*KINDS, *extra_kinds, *custom_kinds(entry.obj for entry in definitions))
         self._routes = RouteTable(self.kinds)
-        self._json_views = {(kind.group, kind.plural): _json_view(kind) for kind in self.kinds}
-        self._by_plural = {kind.plural: kind for kind in reversed(self.kinds)}
+        self._json_views = {kind.api_version + kind.plural: _json_view(kind) for kind in self.kinds}
+        by_name = [(name, kind) for kind in self.kinds for name in (kind.stored_as, kind.plural)]
+        self._by_name = dict(reversed(by_name))
 
-    def kind(self, plural: str) -> ResourceKind:
-        """The row of a resource by its plural; the older version if there are two."""
-        return self._by_plural[plural]
+    def kind(self, name: str) -> ResourceKind:
+        """The row of a resource by its plural, with or without the group; the first version if there are two."""
+        return self._by_name[name]
+
+    def _definition_changed(self, change: StoreChange) -> None:
+        """Serve the kinds of a CustomResourceDefinition, or remove them with their objects, without regard to finalizers."""
+        if change.type == "DELETED":
+            resource = change.entry.key[1]
+            for key in tuple(self.store.collection(resource).keys):
+                self.store.remove(resource, key)
+            for subscription, watched in tuple(self._subscriptions.items()):
+                if watched == resource:
+                    subscription.terminate()
+        self.serve(self._extra_kinds)
 
     @property
     def open_watches(self) -> int:
@@ -180,10 +195,10 @@ class ApiServer:
             case ("POST", False):
                 if kind.namespaced and not target.namespace:
                     raise method_not_allowed(f"{kind.plural} are created in a namespace")
+                warnings = validate_fields(kind, call)
                 body = _to_stored_version(kind, read_body(call))
-                return self._object_response(
-                    call, kind, self.registry.create(kind, target.namespace, body, dry_run=dry_run), 201
-                )
+                created = self.registry.create(kind, target.namespace, body, dry_run=dry_run)
+                return self._object_response(call, kind, created, 201, warnings)
             case ("PUT", True) | ("PATCH", True):
                 return self._write(call, target, dry_run=dry_run)
             case ("DELETE", True):
@@ -198,16 +213,17 @@ class ApiServer:
         kind, namespace, name = target.kind, target.namespace, target.name
         match target.subresource, call.method:
             case ("binding", "POST"):
-                self.registry.bind(kind, namespace, name, read_body(call), dry_run=dry_run)
+                bind(self.registry, kind, namespace, name, read_body(call), dry_run=dry_run)
                 return _json(success_status(code=201), 201)
             case ("eviction", "POST"):
                 evict(self.registry, kind, namespace, name, read_body(call))
                 return _json(success_status(code=201), 201)
             case ("scale", "GET"):
-                return _json(scale_of(self.registry.get(kind, namespace, name)))
+                return _json(scale_of(kind, self.registry.get(kind, namespace, name)))
             case ("scale", "PUT" | "PATCH"):
                 change = self._scale_change(call, kind, namespace, name)
-                return _json(scale_of(self.registry.patch(kind, namespace, name, change, dry_run=dry_run)))
+                scaled = self.registry.patch(kind, namespace, name, change, dry_run=dry_run)
+                return _json(scale_of(kind, scaled))
             case ("status", "GET"):
                 return self._object_response(call, kind, self.registry.get(kind, namespace, name))
             case ("status", "PUT" | "PATCH") | ("finalize", "PUT"):
@@ -222,26 +238,27 @@ class ApiServer:
         if call.method == "PUT":
             wanted = read_body(call)
         else:
-            patch = _patch_function(call)
-            wanted = patch(scale_of(self.registry.get(kind, namespace, name)))
+            patch = read_patch(call, kind)
+            wanted = patch(scale_of(kind, self.registry.get(kind, namespace, name)))
             if isinstance(wanted, dict) and "resourceVersion" not in str(call.body):
                 wanted["metadata"].pop("resourceVersion", None)
-        return lambda obj: apply_scale(obj, wanted)
+        return lambda obj: apply_scale(kind, obj, wanted)
 
     def _write(self, call: ServerRequest, target: RequestTarget, *, dry_run: bool) -> ApiResponse:
         kind, namespace, name, subresource = target.kind, target.namespace, target.name, target.subresource
+        warnings = validate_fields(kind, call)
         if call.method == "PUT":
             body = _to_stored_version(kind, read_body(call))
             entry, created = self.registry.replace(
                 kind, namespace, name, body, subresource=subresource, dry_run=dry_run
             )
-            return self._object_response(call, kind, entry, 201 if created else 200)
+            return self._object_response(call, kind, entry, 201 if created else 200, warnings)
         if call.content_type.startswith("application/apply-patch"):
             entry, created = self.registry.apply(
                 kind, namespace, name, self._read_apply(call, target), dry_run=dry_run
             )
-            return self._object_response(call, kind, entry, 201 if created else 200)
-        patch = _patch_function(call)
+            return self._object_response(call, kind, entry, 201 if created else 200, warnings)
+        patch = read_patch(call, kind)
         if kind.group == "events.k8s.io":
             entry = self.registry.patch(
                 kind, namespace, name, lambda obj: as_core_v1(patch(as_events_v1(obj))), dry_run=dry_run
@@ -250,7 +267,7 @@ class ApiServer:
             entry = self.registry.patch(
                 kind, namespace, name, patch, subresource=subresource, dry_run=dry_run
             )
-        return self._object_response(call, kind, entry)
+        return self._object_response(call, kind, entry, 200, warnings)
 
     def _read_apply(self, call: ServerRequest, target: RequestTarget) -> Apply:
         manager = call.params.get("fieldManager")
@@ -303,20 +320,26 @@ class ApiServer:
             include = call.params.get("includeObject", "Metadata")
             return _json(table(kind, page.entries, metadata, self.now(), include))
         items = b",".join(_encoded(kind, entry) for entry in page.entries)
-        head = b'{"kind":"%sList","apiVersion":"%s","metadata":' % (
-            kind.name.encode(),
+        head = b'{"kind":"%s","apiVersion":"%s","metadata":' % (
+            kind.list_kind.encode(),
             kind.api_version.encode(),
         )
         return ApiResponse(200, b'%s%s,"items":[%s]}' % (head, orjson.dumps(metadata), items), _JSON_HEADERS)
 
     def _object_response(
-        self, call: ServerRequest, kind: ResourceKind, entry: StoredObject, status: int = 200
+        self,
+        call: ServerRequest,
+        kind: ResourceKind,
+        entry: StoredObject,
+        status: int = 200,
+        headers: Mapping[str, str] = {},
     ) -> ApiResponse:
         if wanted_form(call.accept) == "table":
             metadata = {"resourceVersion": entry.obj["metadata"].get("resourceVersion", "")}
             include = call.params.get("includeObject", "Metadata")
             return _json(table(kind, [entry], metadata, self.now(), include), status)
-        return ApiResponse(status, kind.prefix + _encoded(kind, entry)[1:], _JSON_HEADERS)
+        headers = {**_JSON_HEADERS, **headers} if headers else _JSON_HEADERS
+        return ApiResponse(status, kind.prefix + _encoded(kind, entry)[1:], headers)
 
     def _watch(self, call: ServerRequest, target: RequestTarget) -> WatchSubscription:
         kind, params, now_s = target.kind, call.params, self.now()
@@ -326,7 +349,7 @@ class ApiServer:
         version = read_version(params.get("resourceVersion"))
         bookmarks = params.get("allowWatchBookmarks") in ("true", "1")
         sends_initial = params.get("sendInitialEvents")
-        _check_watch_list(sends_initial, params)
+        check_watch_list(sends_initial, params)
         timeout_s = read_number(params, "timeoutSeconds")
         subscription = WatchSubscription(
             self._event_view(call, kind),
@@ -351,7 +374,7 @@ class ApiServer:
             for change in collection.changes_after(version):
                 subscription.on_change(change)
         stop_listening = self.store.listen(kind.stored_as, subscription.on_change)
-        self._subscriptions[subscription] = None
+        self._subscriptions[subscription] = kind.stored_as
 
         def close() -> None:
             stop_listening()
@@ -363,29 +386,7 @@ class ApiServer:
     def _event_view(self, call: ServerRequest, kind: ResourceKind) -> EventView:
         if wanted_form(call.accept) == "table":
             return TableView(kind, self.now, call.params.get("includeObject", "Metadata"))
-        return self._json_views[kind.group, kind.plural]
-
-
-def _check_watch_list(sends_initial: str | None, params: Mapping[str, str]) -> None:
-    match = params.get("resourceVersionMatch", "")
-    if sends_initial is None:
-        if match:
-            raise _forbidden_option(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            )
-        return
-    if match != "NotOlderThan":
-        why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        raise _forbidden_option("resourceVersionMatch", why)
-
-
-def _forbidden_option(field: str, why: str) -> StatusError:
-    causes = [{"reason": "FieldValueForbidden", "message": f"Forbidden: {why}", "field": field}]
-    message = f'ListOptions.meta.k8s.io "" is invalid: {field}: Forbidden: {why}'
-    return StatusError(
-        422, "Invalid", message, details={"group": "meta.k8s.io", "kind": "ListOptions", "causes": causes}
-    )
+        return self._json_views[kind.api_version + kind.plural]
 
 
 def _json_view(kind: ResourceKind) -> JsonEventView:
@@ -408,19 +409,6 @@ def _require_object(body: Any) -> Json:
     if not isinstance(body, dict):
         raise bad_request("the body is an object")
     return body
-
-
-def _patch_function(call: ServerRequest) -> Callable[[Json], Any]:
-    media_type = call.content_type.partition(";")[0].strip()
-    apply = _PATCHES.get(media_type)
-    if apply is None:
-        raise unsupported_media_type(
-            f"the body of the request was in an unknown format - accepted media types include: {', '.join(_PATCHES)}"
-        )
-    patch = read_body(call)
-    if apply is not json_patch and not isinstance(patch, dict):
-        raise bad_request(f"a patch of type {media_type} is an object")
-    return lambda obj: apply(obj, patch)
 
 
 def _read_dry_run(params: Mapping[str, str]) -> bool:

@@ -1,9 +1,17 @@
-"""Subresources with logic of their own: eviction, and the scale of workloads."""
+"""Subresources with logic of their own: binding, eviction, and the scale of workloads."""
 
 from typing import Any
 
-from policysched.sandbox.apiserver.errors import StatusError, bad_request, bad_value, invalid
-from policysched.sandbox.apiserver.kinds import ResourceKind
+from policysched.sandbox.apiserver.errors import (
+    StatusError,
+    bad_request,
+    bad_value,
+    conflict,
+    invalid,
+    version_conflict,
+)
+from policysched.sandbox.apiserver.json_path import parse_json_path
+from policysched.sandbox.apiserver.kinds import ResourceKind, ScalePaths
 from policysched.sandbox.apiserver.registry import DeleteOptions, ResourceRegistry, with_condition
 from policysched.sandbox.apiserver.selectors import (
     label_requirements,
@@ -14,6 +22,60 @@ from policysched.sandbox.apiserver.store import StoredObject
 from policysched.sandbox.apiserver.timestamps import timestamp
 
 Json = dict[str, Any]
+
+
+def bind(
+    registry: ResourceRegistry,
+    kind: ResourceKind,
+    namespace: str,
+    name: str,
+    binding: Any,
+    *,
+    dry_run: bool = False,
+) -> StoredObject:
+    """Bind a pod to a node, once. Does not check capacity or whether the node exists.
+
+    Order and messages of errors: `BindingREST` in kubernetes' pkg/registry/core/pod/storage.
+    """
+    if not isinstance(binding, dict):
+        raise bad_request("a Binding is an object")
+    metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
+    if metadata.get("name", name) != name:
+        raise bad_request("name in URL does not match name in Binding object")
+    if target.get("kind") not in (None, "", "Node"):
+        cause = ("FieldValueNotSupported", "target.kind", f'Unsupported value: "{target["kind"]}"')
+        raise invalid("", "Binding", name, [cause])
+    if not target.get("name"):
+        raise invalid("", "Binding", name, [("FieldValueRequired", "target.name", "Required value")])
+    entry = registry.get(kind, namespace, name)
+    pod = entry.obj
+    if metadata.get("uid") not in (None, "", pod["metadata"]["uid"]):
+        uids = f"UID in precondition: {metadata['uid']}, UID in object meta: {pod['metadata']['uid']}"
+        raise conflict("", "pods", name, f"Precondition failed: {uids}")
+    if metadata.get("resourceVersion") not in (None, "", pod["metadata"]["resourceVersion"]):
+        raise version_conflict("", "pods", name)
+    if pod["metadata"].get("deletionTimestamp"):
+        raise conflict("", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if pod["spec"].get("nodeName"):
+        why = f'pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"'
+        raise conflict("", "pods/binding", name, why)
+    if pod["spec"].get("schedulingGates"):
+        raise conflict("", "pods/binding", name, f"pod {name} has non-empty .spec.schedulingGates")
+    bound = {
+        **pod,
+        "metadata": dict(pod["metadata"]),
+        "spec": {**pod["spec"], "nodeName": target["name"]},
+        "status": with_condition(
+            pod.get("status") or {}, {"type": "PodScheduled", "status": "True"}, timestamp(registry.now())
+        ),
+    }
+    for field_name in ("annotations", "labels"):
+        if metadata.get(field_name):
+            bound["metadata"][field_name] = {
+                **(pod["metadata"].get(field_name) or {}),
+                **metadata[field_name],
+            }
+    return registry.write(kind, entry.key, bound, dry_run=dry_run)
 
 
 def evict(registry: ResourceRegistry, kind: ResourceKind, namespace: str, name: str, eviction: Any) -> None:
@@ -69,21 +131,37 @@ def _consume_budget(registry: ResourceRegistry, pod: StoredObject, *, dry_run: b
             registry.store.put("poddisruptionbudgets.policy", entry.key, obj)
 
 
-def scale_of(entry: StoredObject) -> Json:
-    """The `Scale` of a workload."""
-    metadata, spec, status = entry.obj["metadata"], entry.obj["spec"], entry.obj.get("status") or {}
-    selector = ",".join(f"{key}={value}" for key, value in selected_labels(spec).items())
+def scale_of(kind: ResourceKind, entry: StoredObject) -> Json:
+    """The `Scale` of a workload or a custom resource."""
+    obj, paths = entry.obj, _scale_paths(kind)
+    metadata = obj["metadata"]
+    if paths is _WORKLOAD:
+        selector = ",".join(f"{key}={value}" for key, value in selected_labels(obj["spec"]).items())
+    else:
+        selector = str(_read(obj, paths.selector) or "")
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {key: metadata[key] for key in kept if key in metadata},
-        "spec": {"replicas": spec["replicas"]},
-        "status": {"replicas": status.get("replicas", 0), "selector": selector},
+        "spec": {"replicas": _read(obj, paths.spec) or 0},
+        "status": {"replicas": _read(obj, paths.status) or 0, "selector": selector},
     }
 
 
-def apply_scale(obj: Json, scale: Any) -> Json:
+_WORKLOAD = ScalePaths(".spec.replicas", ".status.replicas", "")
+
+
+def _scale_paths(kind: ResourceKind) -> ScalePaths:
+    return kind.custom.scale or _WORKLOAD if kind.custom is not None else _WORKLOAD
+
+
+def _read(obj: Json, path: str) -> Any:
+    values = (parse_json_path(path) or (lambda _: []))(obj)
+    return values[0] if values else None
+
+
+def apply_scale(kind: ResourceKind, obj: Json, scale: Any) -> Json:
     """Apply the replicas of a `Scale` to the object. A resourceVersion in the scale must match."""
     wanted = scale.get("spec") if isinstance(scale, dict) else None
     replicas = (wanted or {}).get("replicas", 0)
@@ -93,4 +171,11 @@ def apply_scale(obj: Json, scale: Any) -> Json:
         raise invalid("autoscaling", "Scale", name, [cause])
     version = (scale.get("metadata") or {}).get("resourceVersion")
     metadata = {**obj["metadata"], **({"resourceVersion": version} if version else {})}
-    return {**obj, "metadata": metadata, "spec": {**obj["spec"], "replicas": replicas}}
+    changed = {**obj, "metadata": metadata}
+    part = changed
+    *parents, last = _scale_paths(kind).spec.strip(".").split(".")
+    for name in parents:
+        part[name] = dict(part.get(name) or {})
+        part = part[name]
+    part[last] = replicas
+    return changed

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from policysched.sandbox.apiserver.kinds import ResourceKind
+from policysched.sandbox.apiserver.kinds import CustomVersion, PrinterColumn, ResourceKind
 from policysched.sandbox.apiserver.selectors import selected_labels
 from policysched.sandbox.apiserver.store import StoredObject
 from policysched.sandbox.apiserver.timestamps import age_text, duration_text, parse_timestamp_s
@@ -397,6 +397,10 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("AllowVolumeExpansion", _true_or_false("allowVolumeExpansion")),
         _AGE,
     ),
+    "customresourcedefinitions": (
+        _NAME,
+        Column("CREATED AT", _at("metadata.creationTimestamp"), "date"),
+    ),
     "csinodes": (_NAME, Column("Drivers", _drivers, "integer"), _AGE),
     "csistoragecapacities": (
         _NAME,
@@ -414,11 +418,35 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
 }
 
 
+def _custom_columns(custom: CustomVersion) -> tuple[Column, ...]:
+    """Those that the definition has, or the age."""
+    columns = (Column(each.name, _printer_cell(each), each.type, each.wide) for each in custom.columns)
+    return (_NAME, *(tuple(columns) or (_AGE,)))
+
+
+def _printer_cell(column: PrinterColumn) -> Callable[[Json, float], object]:
+    def cell(obj: Json, now_s: float) -> object:
+        values = column.values_of(obj)
+        if not values:
+            return ""
+        if column.type == "date":
+            try:
+                return age_text(values[0], now_s)
+            except (TypeError, ValueError):
+                return "<invalid>"
+        if column.type != "string":
+            return values[0]
+        words = (word if isinstance(word, str) else orjson.dumps(word).decode() for word in values)
+        return ",".join(words)
+
+    return cell
+
+
 def table(
     kind: ResourceKind, entries: list[StoredObject], metadata: Json, now_s: float, include: str
 ) -> Json:
     """Make a `Table`. `include` is what a row has besides cells: Metadata (the default), Object or None."""
-    columns = COLUMNS.get(kind.plural, (_NAME, _AGE))
+    columns = _custom_columns(kind.custom) if kind.custom else COLUMNS.get(kind.plural, (_NAME, _AGE))
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",

@@ -9,6 +9,7 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
+from policysched.sandbox.apiserver.custom_resources import changed_definition_causes, definition_causes
 from policysched.sandbox.apiserver.errors import Cause, bad_value, forbidden_field, invalid
 from policysched.sandbox.apiserver.events import event_causes
 from policysched.sandbox.apiserver.kinds import ResourceKind
@@ -29,9 +30,9 @@ Json = dict[str, Any]
 
 def validate_create(kind: ResourceKind, obj: Json) -> None:
     """Reject an invalid new object with a 422."""
-    causes = [*metadata_causes(kind, obj), *_RULES.get(kind.plural, _no_rules)(obj)]
+    causes = [*metadata_causes(kind, obj), *_rules_of(kind)(obj)]
     group = kind.group
-    if kind.plural == "events":
+    if kind.rules == "events":
         causes += event_causes(obj, through_events_v1=group == "events.k8s.io")
         group = ""  # errors name the core group for both versions
     if causes:
@@ -43,12 +44,16 @@ def validate_update(kind: ResourceKind, old: Json, new: Json) -> None:
     causes = [
         *metadata_causes(kind, new),
         *changed_metadata_causes(old, new),
-        *_CHANGE_RULES.get(kind.plural, _no_change_rules)(old, new),
+        *_CHANGE_RULES.get(kind.rules, _no_change_rules)(old, new),
     ]
-    if kind.plural != "pods":
-        causes += _RULES.get(kind.plural, _no_rules)(new)
+    if kind.rules != "pods":
+        causes += _rules_of(kind)(new)
     if causes:
         raise invalid(kind.group, kind.name, new["metadata"]["name"], causes)
+
+
+def _rules_of(kind: ResourceKind) -> Callable[[Json], list[Cause]]:
+    return _RULES.get(kind.rules, _no_rules) if kind.custom is None else kind.custom.schema.causes
 
 
 def _no_rules(obj: Json) -> list[Cause]:  # noqa: ARG001 - one signature for all rules
@@ -133,6 +138,7 @@ _RULES: dict[str, Callable[[Json], list[Cause]]] = {
     "daemonsets": daemon_set_causes,
     "secrets": _secret,
     "priorityclasses": _priority_class,
+    "customresourcedefinitions": definition_causes,
 }
 
 _CHANGE_RULES: dict[str, Callable[[Json, Json], list[Cause]]] = {
@@ -145,4 +151,5 @@ _CHANGE_RULES: dict[str, Callable[[Json, Json], list[Cause]]] = {
     "daemonsets": changed_workload_causes,
     "secrets": _changed_secret,
     "priorityclasses": _changed_priority_class,
+    "customresourcedefinitions": changed_definition_causes,
 }

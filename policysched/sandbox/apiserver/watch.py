@@ -9,7 +9,7 @@ sees an object that starts to match as ADDED and one that stops to match as DELE
 kube-apiserver.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import orjson
@@ -153,3 +153,26 @@ class WatchSubscription:
         if wanted.matches(change.entry.obj):
             return "MODIFIED" if matched_before else "ADDED"
         return "DELETED" if matched_before else None
+
+
+def check_watch_list(sends_initial: str | None, params: Mapping[str, str]) -> None:
+    """Raises a `StatusError` for options of a watch that do not go together."""
+    match = params.get("resourceVersionMatch", "")
+    if sends_initial is None:
+        if match:
+            raise _forbidden_option(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            )
+        return
+    if match != "NotOlderThan":
+        why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        raise _forbidden_option("resourceVersionMatch", why)
+
+
+def _forbidden_option(field: str, why: str) -> StatusError:
+    causes = [{"reason": "FieldValueForbidden", "message": f"Forbidden: {why}", "field": field}]
+    message = f'ListOptions.meta.k8s.io "" is invalid: {field}: Forbidden: {why}'
+    return StatusError(
+        422, "Invalid", message, details={"group": "meta.k8s.io", "kind": "ListOptions", "causes": causes}
+    )
