@@ -66,7 +66,7 @@ COUNTED = (
     "other.priority < pod.priority",
     "other.namespace == pod.namespace",
     'other.labels["gen"] == pod.labels["gen"]',
-    "other.requests.cpu >= 1 or other.qos == BestEffort",
+    "other.requests.cpu >= 1 or not other.ready",
     'has other.labels["rack"] and not other.labels["rack"] in ["a", "1"]',
 )
 COUNTED_ANYWHERE = (

@@ -31,7 +31,7 @@ from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey, Vo
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
-from policysched.model.pods import Placement, Pod
+from policysched.model.pods import Placement, Pod, differ_in_readiness_alone
 from policysched.model.storage import (
     CsiDriver,
     CsiNode,
@@ -169,6 +169,8 @@ class ClusterCache:
         self._changed_nodes.update((before.node, node))
         if before.node != node:
             return frozenset({ClusterEvent.ASSIGNED_POD_ADD, ClusterEvent.ASSIGNED_POD_DELETE})
+        if differ_in_readiness_alone(before.pod, pod):
+            return frozenset({ClusterEvent.POD_READY})
         shrunk = any(pod.requests.get(name, 0) < amount for name, amount in before.pod.requests.items())
         changed = {ClusterEvent.ASSIGNED_POD_UPDATE} if was_bound else set()
         return frozenset(changed | ({ClusterEvent.ASSIGNED_POD_DELETE} if shrunk else set()))

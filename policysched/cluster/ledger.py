@@ -8,7 +8,7 @@ from typing import Protocol
 from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.shares import Amounts, NamespaceShares, add_pod
 from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
-from policysched.model.pods import Placement, Pod
+from policysched.model.pods import Placement, Pod, differ_in_readiness_alone
 
 
 class PlacementState(Enum):
@@ -65,6 +65,10 @@ class Ledger:
         known = self._placements.get(pod.uid)
         if known == placement:
             self._states[pod.uid] = PlacementState.BOUND
+            return
+        if known is not None and known.node == node and differ_in_readiness_alone(known.pod, pod):
+            self._usage[node].pods[pod.uid] = pod  # no total depends on it
+            self._placements[pod.uid], self._states[pod.uid] = placement, PlacementState.BOUND
             return
         if known is not None:
             self._remove_placement(pod.uid)

@@ -24,6 +24,7 @@ class ClusterEvent(Enum):
     NODE_FEATURE = "NodeDeclaredFeatureChange"
     ASSIGNED_POD_ADD = "AssignedPodAdd"
     ASSIGNED_POD_UPDATE = "AssignedPodUpdate"
+    POD_READY = "PodReadyChange"  # a placed pod became ready, or is no longer, and nothing else of it changed; ours only
     ASSIGNED_POD_DELETE = "AssignedPodDelete"  # also a finished pod, and an assumed pod that is forgotten
     UNSCHEDULED_POD_ADD = "UnschedulablePodAdd"  # another member of the gang was created
     UNSCHEDULED_POD_UPDATE = "UnschedulablePodUpdate"  # the pod itself was updated

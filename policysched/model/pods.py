@@ -1,7 +1,7 @@
 """Pods, as far as scheduling reads them: the spec, not the node that a pod runs on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from policysched.model.affinity import NodeAffinity, PodAffinity, TopologySpreadConstraint
@@ -73,7 +73,7 @@ class Pod:
     that kube-scheduler assumes for containers without requests, used while the pod is scored; `scoring_requests_placed`
     is the same for a pod on a node (only there do pod-level resources count). `images` are normalised names, one per
     container (init containers included, as in ImageLocality), `image_volumes` those of volumes. `terminating`: the pod
-    has a deletionTimestamp, so topology spread does not count it. `owner_api`, `owner_kind` and `owner_name` describe
+    has a deletionTimestamp, so topology spread does not count it. `ready`: it is on a node and its condition Ready is `True`. `owner_api`, `owner_kind` and `owner_name` describe
     its controller ("" without one). `required_features` must be among the node's declared features. `uncovered` names
     the fields that the pod uses and no built-in supports.
 
@@ -117,6 +117,7 @@ class Pod:
     terminating: bool
     required_features: frozenset[str]
     uncovered: tuple[str, ...]
+    ready: bool = False
     claims: tuple[PodVolumeClaim, ...] = ()
     disks: tuple[Disk, ...] = ()
     mounts: tuple[CsiVolume, ...] = ()
@@ -130,6 +131,10 @@ class Pod:
     def full_name(self) -> str:
         """`namespace/name`, as in events."""
         return f"{self.namespace}/{self.name}"
+
+
+def differ_in_readiness_alone(before: Pod, after: Pod) -> bool:
+    return before.ready != after.ready and replace(before, ready=after.ready) == after
 
 
 @dataclass(frozen=True, slots=True)

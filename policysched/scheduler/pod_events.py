@@ -111,8 +111,10 @@ class PodEvents:
             core.records.counters.overcommits += overcommits_node(core.cache, after)
 
     def _add_count_events(self, events: set[ClusterEvent], active: int, ended: int) -> None:
-        """Add the events of pod counts that changed since these versions."""
+        """Add the events of pod counts that changed since these versions. That of a change of the readiness alone is there."""
         cache = self._core.cache
+        if ClusterEvent.POD_READY in events:
+            return
         if cache.active_pods.version != active:
             events.add(ClusterEvent.POD_COUNT)
         if cache.ended_pods.version != ended:

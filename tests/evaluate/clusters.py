@@ -112,7 +112,7 @@ def _scene(
     dice: "Dice", *, nodes: list[Node], on_nodes: list[tuple[Pod, str]], pods: list[Pod], now_ns: int
 ) -> Scene:
     spaces = [Namespace(name, dice.labels(), dice.labels()) for name in NAMESPACES if not dice.one_in(4)]
-    on_them = [placed(pod, name) for pod, name in on_nodes]
+    on_them = [placed(replace(pod, ready=index % 2 == 0), name) for index, (pod, name) in enumerate(on_nodes)]
     cache = world(nodes, [*on_them, *_waiting(pods)], spaces, random_pod_sets(dice))
     for node in nodes:
         for text in cards(f"object {node.name} {dict(node.allocatable)}").values():

@@ -83,6 +83,13 @@ def _terminate_pod(cache: ClusterCache, dice: Dice, number: int) -> None:
         cache.put_pod(replace(cache.pods[dice.choice(sorted(cache.pods))], deleting=True))
 
 
+def _change_readiness(cache: ClusterCache, dice: Dice, number: int) -> None:
+    if cache.pods:
+        observed = cache.pods[dice.choice(sorted(cache.pods))]
+        ready = observed.node is not None and not observed.pod.ready
+        cache.put_pod(replace(observed, pod=replace(observed.pod, ready=ready)))
+
+
 def _new_pod(dice: Dice, number: int) -> Pod:
     return random_pod(dice, f"new-{number}")
 
@@ -97,6 +104,7 @@ _CHANGES: tuple[Callable[[ClusterCache, Dice, int], None], ...] = (
     _delete_pod,
     _add_pending_pod,
     _terminate_pod,
+    _change_readiness,
     _put_service,
     _delete_pod_set,
 )

@@ -48,6 +48,7 @@ CORNERS: dict[str, tuple[str, ...]] = {
     "counts": (
         'input pool: string = pod.labels["pool"] optional',
         'let siblings: int = count(pods where other.labels["gen"] == pod.labels["gen"] and other.namespace == pod.namespace)',
+        "filter warm reject count(pods where other.ready and other.priority >= pod.priority) > 2",
         'filter gate when has pod.labels["gen"] require siblings >= 2 says "only {siblings}"',
         'filter pools require node.pods < count(pods where other.labels["pool"] != "a" or pod.priority > other.priority)',
         'filter few when count(pods where has pool and other.labels["pool"] == pool and other.requests.cpu > 500m) > 0 reject node.pods > 3',
@@ -66,7 +67,7 @@ CORNERS: dict[str, tuple[str, ...]] = {
         'filter part reject node.labels["pool"] in split(pod.name, "-") or node.name in split(node.labels["zone"], "-")',
         'filter parts require "pod" in split(pod.name, "-") and not ("b" in split(node.labels["gen"] else "1", "1"))',
         'filter tainted reject node.taints["dedicated"] == "gpu" or starts_with(node.taints["key"], "v")',
-        "filter young require count(pods on node where other.age < 30m) < 3",
+        "filter young require count(pods on node where other.age < 30m or not other.ready) < 3",
         "score older weight 1 higher count(pods on node where other.age > 30m) normalize max",
         "score pool weight 1 higher (bucket(pool, 7) else 3) normalize max",
     ),
@@ -76,7 +77,7 @@ CORNERS: dict[str, tuple[str, ...]] = {
         'let zone: string = node.labels["topology.kubernetes.io/zone"] else ""',
         'param zone_key: string = "topology.kubernetes.io/zone"',
         "let in_zone: int = count(pods in zone_key where other.priority <= pod.priority) else 0",
-        'let alike: int = count(placed pods where other.labels["gen"] == pod.labels["gen"])',
+        'let alike: int = count(placed pods where other.ready and other.labels["gen"] == pod.labels["gen"])',
         'filter licences when has pod.labels["gen"] require alike < 2 says "{alike} are in use"',
         'filter whole require count(placed pods where other.node.labels["pool"] == "a" and other.priority >= pod.priority) < 3',
         'filter zone when count(pods in "topology.kubernetes.io/zone") else 0 > 1 reject '

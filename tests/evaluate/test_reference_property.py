@@ -268,6 +268,10 @@ def change(cache: ClusterCache, pod: Pod, dice: Dice) -> None:
             cache.put_node(random_node(dice, name))
         case 2 if cache.ledger.placement(pod.uid) is None:
             cache.assume(pod, name)
+        case 4 if cache.ledger.usage(name).pods:
+            observed = cache.pods.get(next(iter(cache.ledger.usage(name).pods)))
+            if observed is not None and observed.node is not None:
+                cache.put_pod(replace(observed, pod=replace(observed.pod, ready=not observed.pod.ready)))
         case 5:
             cache.put_namespace(Namespace(dice.choice(NAMESPACES), dice.labels(), {}))
         case 6:

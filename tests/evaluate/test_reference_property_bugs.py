@@ -174,6 +174,11 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "policysched.evaluate.columns.pod_totals.PlacedPodTotals.adjust",
         lambda right: lambda self, pod, node, by: right(self, pod, node, by) if by < 0 else None,
     ),
+    "readiness is overlooked": (
+        "placed counts",
+        "policysched.evaluate.columns.pod_totals.PodTotals.adjust",
+        lambda right: lambda self, pod, node, by: right(self, replace(pod, ready=False), node, by),
+    ),
     "totals overlook an overlay": (
         "placed counts",
         "policysched.evaluate.columns.pod_totals.PodTotals.catch_up",

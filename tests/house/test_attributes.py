@@ -65,7 +65,7 @@ def a_world() -> ClusterCache:
         images={"registry.example.com/app:1": 100_000_000},
     )
     space = Namespace("default", {"key": "label of default"}, {"key": "annotation of default"})
-    cache = world([home], [placed(a_pod("neighbour"), "a")], [space])
+    cache = world([home], [placed(replace(a_pod("neighbour"), ready=True), "a")], [space])
     cache.put_node_object("key", home.name, "object of a")
     return cache
 
@@ -185,6 +185,7 @@ NEIGHBOURS = {
     "uid": "uid-default-neighbour",
     "labels": "label of neighbour",
     "annotations": "annotation of neighbour",
+    "ready": "true",
 }
 """The fields in which the counted pod differs from `a_pod("web")`."""
 

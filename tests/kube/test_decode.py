@@ -87,6 +87,30 @@ def test_during_a_resize_the_larger_of_both_sizes_counts() -> None:
     assert observed.pod.requests["cpu"] == 2000
 
 
+@pytest.mark.parametrize(
+    ("node", "conditions", "ready"),
+    [
+        ("a", [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}], True),
+        ("a", [{"type": "ContainersReady", "status": "True"}, {"type": "Ready", "status": "False"}], False),
+        ("a", [{"type": "Ready", "status": "Unknown"}], False),
+        ("a", None, False),
+        (None, [{"type": "Ready", "status": "True"}], False),
+    ],
+)
+def test_a_pod_on_a_node_is_ready_by_its_condition(
+    node: str | None, conditions: list[dict[str, str]] | None, ready: bool
+) -> None:
+    observed = core_objects.decode_pod(
+        {
+            "metadata": {"name": "p"},
+            "spec": {"containers": [container("a")], "nodeName": node},
+            "status": {"phase": "Running", "conditions": conditions},
+        }
+    )
+
+    assert observed.pod.ready is ready
+
+
 def test_fields_that_no_builtin_covers_are_listed() -> None:
     pod = read(
         containers=[container("a")],

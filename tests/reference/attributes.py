@@ -51,6 +51,7 @@ _POD_PLAIN: dict[str, Callable[[Pod], Value]] = {
     "scheduler": lambda pod: pod.scheduler,
     "service_account": lambda pod: pod.service_account,
     "images": lambda pod: pod.images,
+    "ready": lambda pod: pod.ready,
     "tolerations": lambda pod: tuple(toleration.key for toleration in pod.tolerations),
 }
 

@@ -204,8 +204,8 @@ class PodClassCountsColumn(_CodeColumn):
     def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
         counts: dict[int, int] = {}
         for pod in usage.pods.values():
-            context = EvalContext(pod, _NO_NAMESPACE)
-            values = [_pod_attribute(path)(context) for path in self.attribute_paths]
+            context = EvalContext(pod, _NO_NAMESPACE, other=pod)
+            values = [_counted_attribute(path)(context) for path in self.attribute_paths]
             code = codes.pod_class_code((self.attribute_paths, *values), pod)
             counts[code] = counts.get(code, 0) + 1
         return codes.class_counts.code(tuple(sorted(counts.items())))
@@ -215,8 +215,8 @@ _NO_NAMESPACE = Namespace("", {}, {})
 
 
 @lru_cache(maxsize=_COMPILED_CACHE_MAX)
-def _pod_attribute(path: tuple[str, ...]) -> ScalarFunction:
-    return attribute("pod", path)
+def _counted_attribute(path: tuple[str, ...]) -> ScalarFunction:
+    return attribute("other", path)
 
 
 # ── numbers and flags ──────────────────────────────────────────────────────────────────────────────────────────────

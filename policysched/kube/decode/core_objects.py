@@ -160,6 +160,7 @@ def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> Pod:
         pod_affinity=decode_pod_affinity(affinity, space, labels),
         spread=decode_spread_constraints(spec.get("topologySpreadConstraints"), labels),
         terminating=meta.get("deletionTimestamp") is not None,
+        ready=bool(spec.get("nodeName")) and _is_ready(status),
         required_features=_required_features(spec),
         uncovered=_uncovered(spec),
         claims=decode_claim_uses(volumes, space, text(meta["name"]), uid),
@@ -168,6 +169,13 @@ def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> Pod:
         device_claims=decode_device_claim_uses(spec, status, space, uid),
         extended=decode_extended_requests(spec),
         group_references=decode_group_references(meta, spec),
+    )
+
+
+def _is_ready(status: Json) -> bool:
+    return any(
+        condition.get("type") == "Ready" and condition.get("status") == "True"
+        for condition in status.get("conditions") or ()
     )
 
 

@@ -355,11 +355,14 @@ _NAMESPACE_ROWS: tuple[BuiltinAttribute, ...] = (
 def _placed_pod_attribute(owner: Owner, row: BuiltinAttribute) -> BuiltinAttribute:
     """The attribute of a placed pod. It changes with the pods of the node."""
     stage = Stage.NODE if owner == "other" else Stage.CONSTANT
-    return replace(row, owner=owner, stage=stage, requeue_events=_PLACED_POD_EVENTS)
+    events = _PLACED_POD_EVENTS | {_E.POD_READY} if row is _READY else _PLACED_POD_EVENTS
+    return replace(row, owner=owner, stage=stage, requeue_events=events)
 
 
-_PLACED_ROWS = tuple(
-    row for row in _POD_ROWS if not row.field.startswith("facts.") and row.key_kind != "quotas"
+_READY = _pod_attribute("ready", BOOL, "ready", "Whether it is on a node and its Ready condition is `True`.")
+_PLACED_ROWS = (
+    *(row for row in _POD_ROWS if not row.field.startswith("facts.") and row.key_kind != "quotas"),
+    _READY,
 )
 
 _SHARES_OF_VICTIM_ROWS = tuple(

@@ -95,6 +95,8 @@ _PLACED_POD_EVENTS = frozenset(
     }
 )
 
+_EVENTS_OF_COUNTED_PODS = frozenset({ClusterEvent.NODE_LABEL, ClusterEvent.POD_READY})
+
 
 def expr_reads(expr: Expr | None, inputs: Mapping[str, Input]) -> Reads:
     reads = NO_READS
@@ -171,11 +173,15 @@ def _attribute_reads(owner: str, path: Path) -> Reads:
             return Reads(node=paths, requeue_events=find_attribute("node", path).requeue_events)
         case "other":
             # Other requeue events come from the counting expression.
-            events = find_attribute("other", path).requeue_events & {ClusterEvent.NODE_LABEL}
+            events = find_attribute("other", path).requeue_events & _EVENTS_OF_COUNTED_PODS
             return Reads(counted_pods=paths, requeue_events=events)
-        case _:  # victims are read only during preemption; only their namespaces' shares can change
+        case (
+            _
+        ):  # victims are read only during preemption; of what can change, shares and readiness are followed
             row = find_attribute("victim", path)
-            return Reads(requeue_events=row.requeue_events) if path[1:2] == ("share",) else NO_READS
+            is_share = path[1:2] == ("share",)
+            events = row.requeue_events if is_share else row.requeue_events & {ClusterEvent.POD_READY}
+            return Reads(requeue_events=events)
 
 
 def _input_reads(input_: Input, owner: Owner) -> Reads:

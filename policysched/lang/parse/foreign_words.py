@@ -125,6 +125,7 @@ ATTRIBUTE_WORDS = {
     "pod.memory": "write `pod.requests.memory`",
     "pod.image": 'write `"NAME" in pod.images`',
     "pod.node": "the pod is on no node yet; rules read the node that is evaluated as `node`",
+    "pod.ready": "the pod is on no node yet; a counted pod has `other.ready`, a victim `victim.ready`",
     "pod.nodeSelector": "`include kube_default` has the filter `node_affinity`, which honours it",
     "pod.affinity": "`include kube_default` has the filters `node_affinity` and `inter_pod_affinity`",
     "node.zone": 'write `node.labels["topology.kubernetes.io/zone"]`',
