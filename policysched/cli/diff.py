@@ -1,14 +1,14 @@
 """`policysched diff`: what a change of a policy would do to the pods of a cluster."""
 
 import sys
-import time
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from policysched import __version__
 from policysched.cli import CommandError, write_file
+from policysched.cli.diff_inputs import read_cluster, read_recording, reject_both
 from policysched.cli.diff_view import print_comparison
 from policysched.cli.offline_options import (
     input_options,
@@ -17,24 +17,19 @@ from policysched.cli.offline_options import (
     pods_option,
     print_json,
     print_notes,
-    report_malformed,
     report_unusable_files,
 )
+from policysched.cli.policy_options import recorded_time_options
 from policysched.cli.progress import progress_bar
 from policysched.cli.start_options import context_option, kubeconfig_option
 from policysched.cli.tables import output_console
 from policysched.comparison.comparison import RUNS_MAX_DEFAULT, Comparison, compare
 from policysched.comparison.fail_condition import BadFailCondition, FailCondition, parse_fail_condition
-from policysched.comparison.report_texts import count_text
-from policysched.comparison.runner import ComparedCluster, Progress
+from policysched.comparison.report_texts import recorded_note
+from policysched.comparison.runner import Compared
 from policysched.files import STANDARD_INPUT
-from policysched.from_files.cluster_files import ClusterFiles, read_cluster_files
-from policysched.from_files.inputs import PresentInputs, load_present
-from policysched.from_files.live_cluster import read_live_cluster
-from policysched.from_files.simulate import RequestedScope, choose_scope
-from policysched.lang.ir.program import Program
-from policysched.offline.pod_explanation import missing_inputs_note
-from policysched.policy_files.source_set import UnusableFile
+from policysched.from_files.simulate import RequestedScope
+from policysched.recording.reader import UnusableRecording
 
 _DIFFERENT = 2
 """As `terraform plan -detailed-exitcode`; 1 is an error."""
@@ -60,6 +55,13 @@ class _FailOn(click.ParamType[FailCondition]):
 @input_options
 @kubeconfig_option
 @context_option
+@click.option(
+    "--recording",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Run what `policysched run --record DIR` recorded again, with each of the policies.",
+)
+@recorded_time_options
 @pods_option
 @click.option(
     "--placed",
@@ -94,6 +96,10 @@ def diff(
     output_format: str,
     kubeconfig: str | None,
     context: str | None,
+    recording: Path | None,
+    from_ns: int | None,
+    to_ns: int | None,
+    last_ns: int | None,
     pods_scope: RequestedScope,
     placed: bool,
     fail_on: FailCondition | None,
@@ -104,44 +110,51 @@ def diff(
     order, and which changed lines of the policy cause it.
 
     The pending pods are placed by each policy on the same cluster, as `simulate` places them: that of --cluster, or the
-    one of the kubeconfig, which is read and not changed.
+    one of the kubeconfig, which is read and not changed. With --recording the policies decide about what happened
+    in it: nodes, samples and pods come and go as they did then.
 
     Examples:
 
     \b
       policysched diff old.policy new.policy --cluster cluster.yaml
       policysched diff old.policy new.policy --kubeconfig ~/.kube/config --placed --html diff.html
+      policysched diff old.policy new.policy --recording /var/lib/policysched/recording --last 24h
       policysched diff old.policy new.policy --cluster cluster.yaml --fail-on 'newly_pending > 0 or moved > 5%'
 
     Exit codes: 0 the same, or --fail-on does not hold; 1 could not run; 2 different, or --fail-on holds.
     """
     if [old, new, *cluster_paths].count(STANDARD_INPUT) > 1:
         raise CommandError("-: standard input can be read only once")
-    with progress_bar() as progress, report_unusable_files():
+    of_a_cluster = (
+        *(("--cluster", cluster_paths), ("--kubeconfig", kubeconfig), ("--context", context)),
+        *(("--metrics", metrics_path), ("--state", state_path), ("--at", at_ns), ("--placed", placed)),
+        ("--pods", pods_scope != "auto"),
+    )
+    reject_both(recording, of_a_cluster, only=any(part is not None for part in (from_ns, to_ns, last_ns)))
+    with progress_bar() as progress, report_unusable_files(), _report_unusable_recordings():
         rules = load_settings_rules(config_path)
-        programs = [load_policy(path, name, params, rules) for path in (old, new)]
-        files, notes = _read_cluster(cluster_paths, kubeconfig, context, progress)
-        scope = choose_scope(files, programs[0].name, pods_scope)
-        if placed:
-            files, taken = _with_placed_pods_pending(files, None if scope == "all" else programs[0].name)
-            notes.append(f"{count_text(taken, 'placed pod')} placed again")
-        nodes = files.node_names()
-        now_ns = load_present(
-            metrics_path, state_path, programs[0], nodes, at_ns=at_ns, clock_ns=time.time_ns()
-        ).now_ns
-
-        def present_of(program: Program) -> PresentInputs:
-            return load_present(metrics_path, state_path, program, nodes, at_ns=now_ns, clock_ns=now_ns)
-
-        for program in programs:
-            notes += [note for note in present_of(program).notes if note not in notes]
-            notes += [missing_inputs_note(program)] if program.extenders else []
-        if programs[0].name != programs[1].name:
-            notes.append(
-                f"{programs[1].name} is evaluated under the name {programs[0].name}, for the same pods"
+        programs = load_policy(old, name, params, rules), load_policy(new, name, params, rules)
+        compared: Compared
+        if recording is not None:
+            compared, notes = read_recording(recording, programs, from_ns, to_ns, last_ns)
+        else:
+            compared, notes = read_cluster(
+                programs,
+                rules.authority,
+                progress,
+                paths=cluster_paths,
+                kubeconfig=kubeconfig,
+                context=context,
+                metrics_path=metrics_path,
+                state_path=state_path,
+                at_ns=at_ns,
+                pods_scope=pods_scope,
+                placed=placed,
             )
-        cluster = ComparedCluster(files, scope, now_ns, present_of, rules.authority)
-        comparison = compare(programs[0], programs[1], cluster, runs_max=runs_max, progress=progress)
+        comparison = compare(*programs, compared, runs_max=runs_max, progress=progress)
+        notes += compared.notes
+        recorded = recorded_note(comparison.record())
+        notes += [] if recorded is None else [recorded]
     if html_path is not None:
         from policysched.comparison.html_page import render_page
 
@@ -150,6 +163,14 @@ def diff(
     _print(comparison, notes, output_format, fail_on, failed=failed)
     if failed:
         sys.exit(_DIFFERENT)
+
+
+@contextmanager
+def _report_unusable_recordings() -> Iterator[None]:
+    try:
+        yield
+    except UnusableRecording as error:
+        raise CommandError(str(error)) from None
 
 
 def _print(
@@ -168,43 +189,3 @@ def _print(
     print_comparison(output_console(), comparison.record())
     if fail_on is not None:
         print_notes([f"--fail-on {fail_on.text}: {'holds' if failed else 'does not hold'}"])
-
-
-def _read_cluster(
-    paths: tuple[str, ...], kubeconfig: str | None, context: str | None, progress: Progress
-) -> tuple[ClusterFiles, list[str]]:
-    if paths and (kubeconfig or context):
-        raise click.UsageError("--cluster and --kubeconfig exclude each other")
-    if paths:
-        files, notes = read_cluster_files(paths), list[str]()
-    else:
-        files, notes = read_live_cluster(
-            None if kubeconfig is None else Path(kubeconfig),
-            context,
-            user_agent=f"policysched-diff/{__version__}",
-            progress=progress,
-        )
-    report_malformed(files)
-    if not files.nodes:
-        raise UnusableFile("the cluster has no nodes, so that every pod is pending with both policies")
-    return files, notes
-
-
-def _with_placed_pods_pending(files: ClusterFiles, scheduler: str | None) -> tuple[ClusterFiles, int]:
-    """The same cluster before the pods of this scheduler (None: of any) were placed, and how many these are."""
-    taken = {
-        observed.pod.uid
-        for observed in files.pods
-        if observed.node is not None
-        and not observed.finished
-        and not observed.deleting
-        and observed.pod.owner_kind not in ("DaemonSet", "Node")
-        and scheduler in (None, observed.pod.scheduler)
-    }
-    pods = [
-        replace(observed, node=None, phase="Pending", started_ns=None)
-        if observed.pod.uid in taken
-        else observed
-        for observed in files.pods
-    ]
-    return replace(files, pods=pods), len(taken)

@@ -3,15 +3,16 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from policysched.comparison.causes import ChangeSet, find_causes
 from policysched.comparison.decisive_rules import DecisiveRule, DecisiveRules
-from policysched.comparison.measures import Measures, measure
+from policysched.comparison.forked import Progress, no_progress
+from policysched.comparison.measures import Measures
 from policysched.comparison.outcomes import CHANGE_KINDS, Outcomes, PodChange, pod_changes
 from policysched.comparison.policy_changes import PolicyChange, mixed_program, policy_changes, under_name
-from policysched.comparison.runner import ComparedCluster, Progress, no_progress
-from policysched.from_files.inputs import with_assumed_load
+from policysched.comparison.runner import Compared
 from policysched.lang.ir.program import Program
 
 RUNS_MAX_DEFAULT = 64
@@ -22,7 +23,8 @@ _EXAMPLES_MAX = 30
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """`pods`: those that were decided. `causes`: by changed pod, the sets of changes of the policy of which each alone does
-    the same to the pod; empty where they were not found within the allowed simulations. `decisive`: for some pods of each cause, the rule."""
+    the same to the pod; empty where they were not found within the allowed simulations. `decisive`: for some pods of each cause, the rule. `as_recorded`:
+    how many pods have the node of the recording with the old policy, of how many."""
 
     old: Program
     new: Program
@@ -34,6 +36,7 @@ class Comparison:
     before: Measures
     after: Measures
     simulations: int
+    as_recorded: tuple[int, int] | None = None
 
     def counts(self) -> dict[str, int]:
         """How many pods changed, by kind."""
@@ -79,6 +82,9 @@ class Comparison:
             "before": self.before.record(),
             "after": self.after.record(),
             "simulations": self.simulations,
+            "as_recorded": None
+            if self.as_recorded is None
+            else {"pods": self.as_recorded[1], "same": self.as_recorded[0]},
         }
 
 
@@ -89,58 +95,51 @@ def _policy_record(program: Program) -> dict[str, Any]:
 def compare(
     old: Program,
     new: Program,
-    cluster: ComparedCluster,
+    compared: Compared,
     *,
     runs_max: int = RUNS_MAX_DEFAULT,
     progress: Progress = no_progress,
 ) -> Comparison:
-    """Simulates both policies on the same pods, under the name of the old one, and finds the causes of the differences
-    with at most `runs_max` further simulations."""
+    """Runs both policies for the same pods, under one name, and finds the causes of the differences with at most `runs_max`
+    further simulations."""
     changes = policy_changes(old, new)
-    renamed = under_name(new, old.name)
-    both = list(cluster.run_each((old, renamed), "placing pods by both policies", progress))
-    before, after = (result for result in both if result is not None)
+    name = compared.policy_name or old.name
+    base, renamed = under_name(old, name), under_name(new, name)
+    first, second = compared.run_both(base, renamed, progress)
+    before, after = first.outcomes, second.outcomes
     changed = pod_changes(before, after)
     simulated = 2
 
     def run_mixtures(sets: Sequence[ChangeSet]) -> Iterator[Outcomes | None]:
         nonlocal simulated
-        programs = [mixed_program(old, renamed, changes, chosen) for chosen in sets]
+        programs = [mixed_program(base, renamed, changes, chosen) for chosen in sets]
         simulated += sum(program is not None for program in programs)
-        yield from cluster.run_each(programs, f"finding the causes ({len(sets)} sets)", progress)
+        yield from compared.run_each(programs, f"finding the causes ({len(sets)} sets)", progress)
 
     numbers = [change.number for change in changes]
     causes = find_causes(numbers, before, changed, run_mixtures, runs_max=runs_max)
     wanted = _examples(changed, causes)
     decisive: Mapping[str, DecisiveRule] = {}
     if wanted:
-        observer = DecisiveRules(
-            old,
-            new,
-            wanted,
-            old_samples=with_assumed_load(cluster.present_of(old).samples),
-            now_ns=cluster.now_ns,
-        )
-        cluster.run(
-            renamed, lambda done, total: progress("finding the decisive rules", done, total), observer.observe
-        )
+        observer = DecisiveRules(old, new, wanted, name, partial(compared.present, old))
+        compared.observe(renamed, observer.observe, progress)
         decisive = observer.by_pod
         simulated += 1
-    measures = [
-        measure(
-            program,
-            cluster.files,
-            result,
-            samples=cluster.present_of(program).samples,
-            now_ns=cluster.now_ns,
-        )
-        for program, result in ((old, before), (renamed, after))
-    ]
     decided = {
         pod for result in (before, after) for pod, outcome in result.items() if outcome.kind != "evicted"
     }
     return Comparison(
-        old, new, changes, len(decided), changed, causes, decisive, measures[0], measures[1], simulated
+        old,
+        new,
+        changes,
+        len(decided),
+        changed,
+        causes,
+        decisive,
+        first.measures,
+        second.measures,
+        simulated,
+        first.as_recorded,
     )
 
 

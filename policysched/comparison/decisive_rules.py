@@ -4,7 +4,7 @@ The new policy is asked on the cluster as it was when it decided about the pod, 
 makes the same decision there, the pod follows earlier decisions.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -54,10 +54,16 @@ class DecisiveRules:
     """Observes a simulation of the new policy, and explains the pods with these changes."""
 
     def __init__(
-        self, old: Program, new: Program, wanted: Collection[PodChange], *, old_samples: Samples, now_ns: int
+        self,
+        old: Program,
+        new: Program,
+        wanted: Collection[PodChange],
+        policy_name: str,
+        old_present: Callable[[], tuple[Samples, int]],
     ) -> None:
-        """`old` and `new` are as their authors wrote them; their rules have the places."""
-        self._old_samples, self._now_ns = old_samples, now_ns
+        """`old` and `new` are as their authors wrote them; their rules have the places. They are evaluated as `policy_name`.
+        `old_present`: the samples that `old` reads, and the time."""
+        self._policy_name, self._old_present = policy_name, old_present
         self.by_pod: dict[str, DecisiveRule] = {}
         self._wanted = {change.pod: change for change in wanted}
         self._old_plan = compile_plan(replace(old, extenders=()))
@@ -69,7 +75,8 @@ class DecisiveRules:
         change = self._wanted.get(f"{command.namespace}/{command.name}")
         if change is None or (change.after.kind == "placed") != isinstance(command, c.Bind):
             return
-        if change.pod not in self.by_pod and command.uid in scheduler.core.pods:
+        pod = scheduler.core.pods.get(command.uid)
+        if change.pod not in self.by_pod and pod is not None and pod.policy == self._policy_name:
             overlay = None
             if isinstance(command, c.Bind):
                 overlay = scheduler.core.evaluator.overlay()
@@ -111,9 +118,10 @@ class DecisiveRules:
         return DecisiveRule(change.pod, "other", "", "new", "", message)
 
     def _inputs(self, core: SchedulerCore, plan: Plan, uid: PodUid) -> EvaluationInputs:
-        inputs = core.evaluation_inputs(core.pods[uid], self._now_ns)
+        old_samples, now_ns = self._old_present()
+        inputs = core.evaluation_inputs(core.pods[uid], now_ns)
         if plan is self._old_plan:
-            inputs["samples"] = {**inputs["samples"], **self._old_samples}
+            inputs["samples"] = {**inputs["samples"], **old_samples}
         return inputs
 
     def _explain_nodes(

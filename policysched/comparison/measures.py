@@ -82,6 +82,19 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacementWaits:
+    """How long the placed pods had waited (s). Where the clock stands still, nothing is known of it."""
+
+    mean_s: float
+    p99_s: float
+    longest_s: float
+
+    def record(self) -> dict[str, Any]:
+        numbers = {"mean_s": self.mean_s, "p99_s": self.p99_s, "longest_s": self.longest_s}
+        return {name: round(value, 3) for name, value in numbers.items()}
+
+
+@dataclass(frozen=True, slots=True)
 class Measures:
     """`utilisation`: requested to allocatable, by resource. `link_headroom`: what is free, by resource of the policy that
     is a bandwidth. `empty_nodes` have no pod but those of DaemonSets."""
@@ -92,6 +105,7 @@ class Measures:
     waiting: Waiting
     nodes: int
     empty_nodes: int
+    placement_waits: PlacementWaits | None = None
 
     def record(self) -> dict[str, Any]:
         return {
@@ -99,15 +113,22 @@ class Measures:
             "link_headroom": {name: share.record() for name, share in self.link_headroom.items()},
             "spread": {key: spread.record() for key, spread in self.spread.items()},
             "waiting": self.waiting.record(),
+            "placement_waits": None if self.placement_waits is None else self.placement_waits.record(),
             "nodes": self.nodes,
             "empty_nodes": self.empty_nodes,
         }
 
 
 def measure(
-    program: Program, files: ClusterFiles, result: Outcomes, *, samples: Samples, now_ns: int
+    program: Program,
+    files: ClusterFiles,
+    result: Outcomes,
+    *,
+    samples: Samples,
+    now_ns: int,
+    waits_ns: Sequence[int] = (),
 ) -> Measures:
-    """Of the cluster with the outcomes applied."""
+    """Of the cluster with the outcomes applied. `waits_ns`: how long each placed pod had waited, where the clock moved."""
     placed = _placed_pods(files, result)
     decided = [(pod, node) for pod, node in placed if pod.full_name in result]
     pods_by_node: dict[str, list[Pod]] = defaultdict(list)
@@ -136,7 +157,14 @@ def measure(
             all(pod.owner_kind == "DaemonSet" for pod in pods_by_node.get(node.name, ()))
             for node in files.nodes
         ),
+        placement_waits=_placement_waits(sorted(waits_ns)) if waits_ns else None,
     )
+
+
+def _placement_waits(waits_ns: Sequence[int]) -> PlacementWaits:
+    """Of the sorted waits."""
+    p99_ns = waits_ns[ceil(len(waits_ns) * 0.99) - 1]
+    return PlacementWaits(fmean(waits_ns) / 1e9, p99_ns / 1e9, waits_ns[-1] / 1e9)
 
 
 def _placed_pods(files: ClusterFiles, result: Outcomes) -> list[tuple[Pod, str]]:

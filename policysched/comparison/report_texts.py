@@ -102,6 +102,22 @@ def measure_rows(record: Record) -> Iterator[tuple[str, str, str, str]]:
     if before["waiting"]["pods"] or after["waiting"]["pods"]:
         times = [_duration(of["waiting"]["oldest_s"]) for of in (before, after)]
         yield "longest wait so far", times[0], times[1], ""
+    waits = [of["placement_waits"] for of in (before, after)]
+    if waits != [None, None]:
+        for part, words in (("mean_s", "mean"), ("p99_s", "99 %"), ("longest_s", "longest")):
+            seconds = [None if of is None else of[part] for of in waits]
+            yield _measure_row(f"wait of placed pods, {words}", seconds, "{:.3f} s")
+
+
+def recorded_note(record: Record) -> str | None:
+    """How far the old policy does what was recorded; None: nothing was."""
+    compared = record["as_recorded"]
+    if compared is None or not compared["pods"]:
+        return None
+    return (
+        f"with the old policy {compared['same']:,} of {count_text(compared['pods'], 'pod')} "
+        f"{'gets' if compared['pods'] == 1 else 'get'} the node of the recording"
+    )
 
 
 def _duration(seconds: float) -> str:

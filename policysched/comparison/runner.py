@@ -1,34 +1,62 @@
-"""Runs simulations of one cluster with different policies, several at a time where processes can be forked."""
+"""What two policies are compared on: `Compared`, and a cluster, on which pods are placed by simulation."""
 
-import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Protocol
 
+from policysched.cluster.samples import Samples
+from policysched.comparison.forked import Progress, run_forked
+from policysched.comparison.measures import Measures, measure
 from policysched.comparison.outcomes import Outcomes, outcomes
 from policysched.from_files.cluster_files import ClusterFiles
 from policysched.from_files.inputs import PresentInputs, with_assumed_load
-from policysched.from_files.simulate import Observe, Scope, SimulationResult, simulate
+from policysched.from_files.simulate import Observe, Scope, SimulationResult, observe_nothing, simulate
 from policysched.lang.ir.program import Program
 from policysched.scheduler.authority import ANY_POLICY_NAME, Authority
 
-Progress = Callable[[str, int, int], None]
-"""What is being done, and how much of how much is done."""
-
-_PROGRESS_S = 0.2
+Show = Callable[[int], None]
 
 
-def no_progress(_what: str, _done: int, _total: int) -> None:
-    return
+@dataclass(frozen=True, slots=True)
+class PolicyRun:
+    """What one policy does. `measures` are those of the cluster afterwards. `as_recorded`: how many pods got the node that
+    they got in a recording, of how many."""
+
+    outcomes: Outcomes
+    measures: Measures
+    as_recorded: tuple[int, int] | None = None
+
+
+class Compared(Protocol):
+    """Runs policies on the same inputs. They all have the name `policy_name` (None: any, but the same)."""
+
+    @property
+    def policy_name(self) -> str | None: ...
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What is to be said about the inputs after the runs."""
+
+    def run_both(self, old: Program, new: Program, progress: Progress) -> tuple[PolicyRun, PolicyRun]: ...
+
+    def run_each(
+        self, programs: Sequence[Program | None], what: str, progress: Progress
+    ) -> Iterator[Outcomes | None]:
+        """The outcomes with each policy, in their order; None for None."""
+
+    def observe(self, program: Program, observe: Observe, progress: Progress) -> None:
+        """Run a policy once more, and show each of its binds and reports."""
+
+    def present(self, program: Program) -> tuple[Samples, int]:
+        """While `observe` shows something: the samples of this policy's metrics, and the time (ns)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedCluster:
-    """What every simulation of a comparison starts from. `present_of` reads the samples and states for a policy: metrics
-    that only one of the policies declares are converted for that one."""
+    """A cluster whose pending pods are placed. `present_of` reads the samples and states for a policy: metrics that only one
+    of the policies declares are converted for that one."""
 
     files: ClusterFiles
     scope: Scope
@@ -36,15 +64,13 @@ class ComparedCluster:
     present_of: Callable[[Program], PresentInputs]
     authority: Authority = ANY_POLICY_NAME
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
+    policy_name: str | None = None
+    notes: tuple[str, ...] = ()
 
     def run(
-        self,
-        program: Program,
-        progress: Callable[[int, int], None] = lambda _done, _total: None,
-        observe: Observe | None = None,
+        self, program: Program, show: Show = lambda _: None, observe: Observe = observe_nothing
     ) -> SimulationResult:
         present = self.present_of(program)
-        extra = {} if observe is None else {"observe": observe}
         return simulate(
             program,
             self.files,
@@ -53,45 +79,37 @@ class ComparedCluster:
             authority=self.authority,
             scope=self.scope,
             now_ns=self.now_ns,
-            progress=progress,
-            **extra,
+            progress=lambda done, _total: show(done),
+            observe=observe,
         )
+
+    @property
+    def _pending(self) -> int:
+        return sum(observed.node is None for observed in self.files.pods)
+
+    def run_both(self, old: Program, new: Program, progress: Progress) -> tuple[PolicyRun, PolicyRun]:
+        before, after = self.run_each((old, new), "placing pods by both policies", progress)
+        assert before is not None and after is not None
+        return self._measured(old, before), self._measured(new, after)
+
+    def _measured(self, program: Program, result: Outcomes) -> PolicyRun:
+        samples = self.present_of(program).samples
+        return PolicyRun(result, measure(program, self.files, result, samples=samples, now_ns=self.now_ns))
 
     def run_each(
         self, programs: Sequence[Program | None], what: str, progress: Progress
     ) -> Iterator[Outcomes | None]:
-        """The outcomes with each policy, in their order; None for None."""
-        wanted = [program for program in programs if program is not None]
-        workers = min(self.workers, len(wanted))
-        if workers < 2 or "fork" not in multiprocessing.get_all_start_methods():
-            for program in programs:
-                yield None if program is None else outcomes(self.run(program, partial(progress, what)))
-            return
-        context = multiprocessing.get_context("fork")
-        decided = context.Array("q", len(wanted), lock=False)
-        # The children read this process's memory: the cluster is not sent to them.
-        _forked.append((self, tuple(wanted), decided))
-        try:
-            with ProcessPoolExecutor(workers, mp_context=context) as pool:
-                running = [pool.submit(_run_forked, index) for index in range(len(wanted))]
-                total = len(wanted) * sum(observed.node is None for observed in self.files.pods)
-                while wait(running, timeout=_PROGRESS_S, return_when=FIRST_EXCEPTION).not_done:
-                    progress(what, min(total, sum(decided)), total)
-                results = iter(running)
-                for program in programs:
-                    yield None if program is None else next(results).result()
-        finally:
-            _forked.pop()
+        jobs = [partial(self._outcomes, program) for program in programs if program is not None]
+        results = run_forked(jobs, self.workers, progress, what, len(jobs) * self._pending)
+        for program in programs:
+            yield None if program is None else next(results)
 
+    def _outcomes(self, program: Program, show: Show) -> Outcomes:
+        return outcomes(self.run(program, show))
 
-_forked: list[tuple[ComparedCluster, tuple[Program, ...], Any]] = []
-"""What the forked processes run, and where each counts the pods that it has decided."""
+    def observe(self, program: Program, observe: Observe, progress: Progress) -> None:
+        total = self._pending
+        self.run(program, lambda done: progress("finding the decisive rules", done, total), observe)
 
-
-def _run_forked(index: int) -> Outcomes:
-    cluster, programs, decided = _forked[-1]
-
-    def count(done: int, _total: int) -> None:
-        decided[index] = done
-
-    return outcomes(cluster.run(programs[index], count))
+    def present(self, program: Program) -> tuple[Samples, int]:
+        return with_assumed_load(self.present_of(program).samples), self.now_ns

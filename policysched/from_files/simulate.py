@@ -31,7 +31,7 @@ Observe = Callable[[Scheduler, c.Command], None]
 """Sees each bind and each report of a pending pod before it takes effect; a bound pod is assumed on its node already."""
 
 
-def _observe_nothing(_scheduler: Scheduler, _command: c.Command) -> None:
+def observe_nothing(_scheduler: Scheduler, _command: c.Command) -> None:
     return
 
 
@@ -96,7 +96,7 @@ def simulate(
     scope: Scope,
     now_ns: int,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
-    observe: Observe = _observe_nothing,
+    observe: Observe = observe_nothing,
 ) -> SimulationResult:
     """Decides every pending pod in the scope. `saved_states` are saved values of the policy's states (None: their start values);
     container events in the files do not change them. `progress` gets the decided and the total number of pods."""

@@ -18,21 +18,26 @@ from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueSta
 from policysched.scheduler.scheduler import Scheduler
 
 
+def restore(scheduler: Scheduler, state: SchedulerState, now_ns: int) -> None:
+    """What a snapshot has beside the objects, which were handled before. A bind without an answer counts as confirmed."""
+    core = scheduler.core
+    for assumed in state.assumed:
+        observed = core.cache.pods.get(assumed.uid)
+        if observed is not None and observed.node is None:
+            scheduler.handle(PodUpdated(replace(observed, node=assumed.node)), now_ns)
+    for queued in state.queued:
+        pod = core.pods.get(queued.uid)
+        if pod is not None:
+            pod.queued_ns, pod.attempts = queued.queued_ns, queued.attempts
+    core.records.next_id = state.decisions + 1
+
+
 class GivenOrderScheduler(Scheduler):
     """`decide_again` attempts a pod or gang now; `handle` applies events as usual. Do not call `decide`."""
 
     def restore(self, state: SchedulerState, now_ns: int) -> None:
-        """What a snapshot has beside the objects, which were handled before. A bind without an answer counts as confirmed."""
         self._core.queue.order_is_given = True
-        for assumed in state.assumed:
-            observed = self._core.cache.pods.get(assumed.uid)
-            if observed is not None and observed.node is None:
-                self.handle(PodUpdated(replace(observed, node=assumed.node)), now_ns)
-        for queued in state.queued:
-            pod = self._core.pods.get(queued.uid)
-            if pod is not None:
-                pod.queued_ns, pod.attempts = queued.queued_ns, queued.attempts
-        self._core.records.next_id = state.decisions + 1
+        restore(self, state, now_ns)
         self._core.records.recorded = []
 
     def decide_again(self, recorded: Sequence[Decision]) -> list[Command] | str:
