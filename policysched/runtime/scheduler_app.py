@@ -110,7 +110,7 @@ class SchedulerApp(DaemonApp):
             self.team_policy_feed,
         )
         self._decision_elapsed_s = 0.0  # of the decision in progress
-        self._decision_fence = self._make_fence()
+        self._decision_fence = self._next_fence = self._make_fence()
         self._decides_after_s = float("-inf")
         self._is_behind = True  # until every event that arrived before a decision was handled
         self._decision_is_due = False
@@ -360,12 +360,16 @@ class SchedulerApp(DaemonApp):
         return not self.stopping and self.leadership.may_decide() and self._has_caught_up()
 
     def _has_caught_up(self) -> bool:
-        """After a stall, what happened in the cluster meanwhile is read before a decision."""
+        """After a stall, what happened in the cluster meanwhile is read before a decision, and before the bind of a pod that
+        was in PreBind."""
         now_s = self.runtime.monotonic_s()
-        if not self._decision_fence():
-            self._decision_fence = self._make_fence()
+        if not self._next_fence():
+            self._next_fence = self._make_fence()
             self._decides_after_s, self._is_behind = now_s + CATCH_UP_S, True
-        return now_s >= self._decides_after_s
+        if now_s < self._decides_after_s:
+            return False
+        self._decision_fence = self._next_fence
+        return True
 
     def _idle_timeout_s(self) -> float:
         """How long there is no work unless an event arrives."""

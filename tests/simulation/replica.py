@@ -34,7 +34,7 @@ from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.policy_files.last_good_format import unpack_texts
 from policysched.policy_files.source_set import POLICY_SUFFIX
-from policysched.runtime.scheduler_app import SchedulerApp
+from policysched.runtime.scheduler_app import CATCH_UP_S, SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.faults import FaultInjector
 from policysched.sandbox.transport import MemoryTransport
@@ -67,6 +67,7 @@ class ReplicaWorld(Protocol):
     def random_stream(self, name: str) -> Random: ...
     def fail(self, words: str) -> None: ...
     def log(self, words: str) -> None: ...
+    def assumed(self, replica: "Replica", decision: Bind | Prebind) -> None: ...
     def bound(self, replica: "Replica", bind: Bind) -> None: ...
     def preparing(self, replica: "Replica", prepare: Prebind) -> None: ...
     def written(self, replica: "Replica", request: ApiRequest) -> None: ...
@@ -141,7 +142,7 @@ class Replica:
         self._process = Process()
         self.connect_wait_s: Callable[[], float] = self._draw_connect_wait_s
         self.wall_offset_ns = 0
-        self.stalled_until_s = float("-inf")
+        self.caught_up_from_s = float("-inf")
         self._starts = 0
         self._road, self._lease_road = (
             ProcessTransport(self._transport),
@@ -189,7 +190,7 @@ class Replica:
             self._world.log(f"{self.name} goes on")
             now_s = asyncio.get_running_loop().time()
             if now_s - since_s >= STALL_S:
-                self.stalled_until_s = now_s
+                self.caught_up_from_s = now_s + CATCH_UP_S
             process.thaw()
 
     def take_descriptors(self, span_s: float) -> None:
@@ -249,6 +250,7 @@ class Replica:
             self._world,
             self.name,
             identity,
+            partial(self._world.assumed, self),
             partial(self._world.bound, self),
             partial(self._world.preparing, self),
             kept,

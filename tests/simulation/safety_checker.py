@@ -19,7 +19,7 @@ from policysched.model.pods import Pod
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.apiserver.store import StoreChange
 from policysched.sandbox.local_client import LocalClient
-from policysched.scheduler.commands import Bind, Evict
+from policysched.scheduler.commands import Bind, Evict, Prebind
 from tests.simulation.churn import OTHER_SCHEDULER, PROTECTED_LABEL
 
 Json = dict[str, Any]
@@ -66,9 +66,9 @@ class SafetyChecker:
         self._local.listen("nodes", self._node_changed)
         self._local.listen("pods", self._pod_changed)
 
-    def record_bind(self, bind: Bind, by: str) -> None:
+    def record_decision(self, decision: Bind | Prebind, by: str) -> None:
         """Called for each decision with the identity of the process."""
-        self._decided_nodes.setdefault(bind.uid, {})[bind.node] = self._last_decider = by
+        self._decided_nodes.setdefault(decision.uid, {})[decision.node] = self._last_decider = by
 
     def record_eviction(self, evict: Evict) -> None:
         """Called for each preemption decision."""

@@ -285,7 +285,7 @@ SCENARIO_BUGS = (
     ScenarioBug(
         a_bind_outlives_a_stall_of_its_process,
         a_bind_waits_for_a_connection_while_its_leader_stands_still,
-        (r"decided before it stalled", r"was sent on what the cluster was before the stall"),
+        (r"decided before it had caught up", r"was sent on what the cluster was before the stall"),
     ),
     ScenarioBug(a_failing_bind_keeps_its_worker, binds_of_a_namespace_get_errors, _LATE_NEIGHBOUR),
     ScenarioBug(a_failing_bind_keeps_its_worker, binds_of_a_namespace_get_no_answer, _LATE_NEIGHBOUR),

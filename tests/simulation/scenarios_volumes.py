@@ -4,12 +4,14 @@ policysched only writes the claimRef of a volume.
 
 import asyncio
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from policysched.cluster.volumes.volume_cache import VolumeCache
 from policysched.kube.write import claim_writes
 from policysched.model.storage import PersistentVolume, PersistentVolumeClaim
+from policysched.runtime import scheduler_app
 from policysched.sandbox.volume_controller import CLAIMS, STORAGE_CLASSES, VOLUMES, VolumeController
 from policysched.scheduler.commands import VolumeToBind
 from tests.simulation.scenario import Scenario, ScenarioBug
@@ -81,6 +83,28 @@ async def claims_with_immediate_binding(world: Scenario) -> None:
     await world.check_at_rest()
 
 
+async def a_claim_is_bound_just_after_its_leader_stood_still(world: Scenario) -> None:
+    """The pod was decided before. Its leader has renewed the Lease when the claim is bound, and has not read yet what
+    happened meanwhile."""
+    world.profile = replace(world.profile, lease_duration_s=15.0)
+    _set_up(world, disks=1, waits=True)
+    leader = world.start("leader")
+    await world.until(lambda: leader.leads, "the leader")
+    await asyncio.sleep(16.0)
+    world._controllers.stop()
+    _claim(world, "c0")
+    _pod_with(world, "c0")
+    await world.until(lambda: world.trace_count("of c0"), "the claimRef of the volume")
+
+    leader.freeze(5.0)
+    await asyncio.sleep(5.2)
+    world.pod("next", cpu="1")  # so that the leader looks whether it may decide
+    await asyncio.sleep(0.2)
+    for claim in world.local.list(CLAIMS):
+        VolumeController(world.local).handlers[CLAIMS](claim)
+    await world.check_at_rest()
+
+
 # ── bugs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -129,7 +153,16 @@ def a_bound_claim_gets_another_volume() -> AbstractContextManager[Any]:
     return patch.object(VolumeController, "_bind", bind)
 
 
+def a_stalled_process_does_not_catch_up() -> AbstractContextManager[Any]:
+    return patch.object(scheduler_app, "CATCH_UP_S", 0.0)
+
+
 SCENARIO_BUGS = (
+    ScenarioBug(
+        a_stalled_process_does_not_catch_up,
+        a_claim_is_bound_just_after_its_leader_stood_still,
+        (r"decided before it had caught up after a stall",),
+    ),
     ScenarioBug(
         a_volume_claim_is_overwritten, two_claims_and_one_disk, (r"^volume .* was claim .*'s and is",)
     ),

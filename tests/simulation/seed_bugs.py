@@ -360,7 +360,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     ),
     PlantedBug(
         a_bind_outlives_a_stall_of_its_process,
-        r"decided before it stalled",
+        r"decided before it had caught up",
         seed=84,
         profile=_leaders_stand_still,
     ),

@@ -46,8 +46,11 @@ class CheckedWorld(Protocol):
 
 
 class StepChecker:
-    """Active from construction. `bound` is called for each bind before it is sent, `preparing` for
-    each prebind. `kept` are the names of the policies that were saved when the process started.
+    """Active from construction. `assumed` is called for each decision, `bound` for each bind before it is sent, `preparing`
+    for each prebind. `kept` are the names of the policies that were saved when the process started.
+
+    A pod with claims is decided when its prebind begins. Its bind follows when the claims are bound, also while this
+    process may not decide; whether it may be sent is checked when it leaves (`World.written`).
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class StepChecker:
         world: CheckedWorld,
         name: str,
         identity: str,
+        assumed: Callable[[Bind | Prebind], None],
         bound: Callable[[Bind], None],
         preparing: Callable[[Prebind], None],
         kept: Collection[str],
@@ -63,14 +67,13 @@ class StepChecker:
         self._scheduler = scheduler = app.scheduler
         self._leadership = app.leadership
         self._world, self._name, self._identity = world, name, identity
-        self._bound, self._preparing = bound, preparing
+        self._assumed, self._bound, self._preparing = assumed, bound, preparing
         self._local = LocalClient(world.server)
         self._load = LoadChecker(scheduler, self._local, app.runtime.now_ns, world.fail)
         self._traffic = TrafficChecker(scheduler, self._local, app.runtime.now_ns, world.fail)
         self._quotas = QuotaChecker(scheduler, self._local, world.fail)
         self._topology = TopologyChecker(scheduler, app.runtime.now_ns, world.fail)
         self._steps = 0
-        self._prepared: set[PodUid] = set()
         self._evicting: dict[PodUid, PodUid] = {}  # preemptor by victim
         self._kept = kept
         self._pauses = world.profile.teams is not None and world.profile.teams.gang_piece_cost_max < 5_000
@@ -97,6 +100,7 @@ class StepChecker:
 
     def _checked(self, step: Callable[..., list[Command]]) -> Callable[..., list[Command]]:
         def checked_step(*what: Any) -> list[Command]:
+            prebinding = set(self._scheduler._core.binds.prebinding)
             commands = step(*what)
             evictions = [command for command in commands if isinstance(command, Evict)]
             for evict in evictions:
@@ -104,10 +108,12 @@ class StepChecker:
             if evictions:
                 self._check_evicted_gangs(evictions)
             prepares = [command for command in commands if isinstance(command, Prebind)]
+            binds = [command for command in commands if isinstance(command, Bind)]
+            decisions = [*prepares, *(bind for bind in binds if bind.uid not in prebinding)]
+            if decisions:
+                self._check_decisions(decisions)
             if prepares:
                 self._check_reservations(prepares)
-            self._check_gangs(commands)
-            binds = [command for command in commands if isinstance(command, Bind)]
             if binds:
                 self._check_binds(binds)
             self._steps += 1
@@ -132,17 +138,24 @@ class StepChecker:
         for words in gangs_evicted_in_part(self._scheduler, victims, self._evicting):
             self._world.fail(words)
 
-    def _check_gangs(self, commands: list[Command]) -> None:
-        """A pod with a prebind was decided before the prebind; by the time of its bind other
-        members may be gone.
-        """
-        prepared = [command for command in commands if isinstance(command, Prebind)]
-        bound = [command for command in commands if isinstance(command, Bind)]
-        decided = [*prepared, *(bind for bind in bound if bind.uid not in self._prepared)]
-        self._prepared |= {prepare.uid for prepare in prepared}
-        self._prepared -= {bind.uid for bind in bound}
-        for words in (*partial_gangs(self._scheduler, decided), *scattered_gangs(self._scheduler, decided)):
-            self._world.fail(words)
+    def _check_decisions(self, decisions: Sequence[Bind | Prebind]) -> None:
+        world, core = self._world, self._scheduler._core
+        if not self._leadership.may_decide():
+            world.fail(f"{self._name} decides without permission: {decisions}")
+        if isinstance(self._leadership, EventLoopLeaderElection):
+            self._check_lease()
+        lacking = sorted(set(self._kept) - set(core.policies.running))
+        if lacking:
+            world.fail(f"{self._identity} decides without {lacking}, which were saved")
+        for words in (
+            *partial_gangs(self._scheduler, decisions),
+            *scattered_gangs(self._scheduler, decisions),
+        ):
+            world.fail(words)
+        for decision in decisions:
+            world.log(f"{self._name} decides {decision.namespace}/{decision.name} to {decision.node}")
+            world.safety_checker.record_decision(decision, self._identity)
+            self._assumed(decision)
 
     def _check_reservations(self, prepares: list[Prebind]) -> None:
         for words in duplicate_reservations(self._scheduler):
@@ -152,16 +165,6 @@ class StepChecker:
 
     def _check_binds(self, binds: list[Bind]) -> None:
         world, core = self._world, self._scheduler._core
-        if not self._leadership.may_decide():
-            world.fail(f"{self._name} decides without permission: {binds}")
-        if isinstance(self._leadership, EventLoopLeaderElection):
-            self._check_lease()
-        lacking = sorted(set(self._kept) - set(core.policies.running))
-        if lacking:
-            world.fail(f"{self._identity} decides without {lacking}, which were saved")
-        for bind in binds:
-            world.log(f"{self._name} decides {bind.namespace}/{bind.name} to {bind.node}")
-            world.safety_checker.record_bind(bind, self._identity)
         self._quotas.check_binds(binds)
         if not self._pauses:
             self._topology.check_binds(binds)

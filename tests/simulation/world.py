@@ -200,18 +200,21 @@ class World:
             if other is not replica and other.app is not None and other.app.leadership.leads():
                 self.fail(f"{replica.name} sends {request.method} {request.path} while {other.name} leads")
         decided = self._unsent.pop(request.path, None)
-        if decided is not None and decided[0] is replica and replica.stalled_until_s > decided[1]:
-            self.fail(f"{replica.name} sends {request.path}, decided before it stalled")
+        if decided is not None and decided[0] is replica and replica.caught_up_from_s > decided[1]:
+            self.fail(f"{replica.name} sends {request.path}, decided before it had caught up after a stall")
+
+    def assumed(self, replica: Replica, decision: Bind | Prebind) -> None:
+        """Called when a pod is assumed on a node."""
+        self.decisions += 1
+        for other in self.replicas:
+            if other is not replica and other.app is not None and other.app.leadership.may_decide():
+                self.fail(f"{replica.name} decides {decision.name} while {other.name} can decide too")
 
     def bound(self, replica: Replica, bind: Bind) -> None:
-        """Called when a bind is decided, before it is sent."""
-        self.decisions += 1
+        """Called when a bind follows from a decision, at once or after the PreBind, and before it is sent."""
         self._unsent[_bind_path(bind)] = replica, self.loop.time()
         if bind.policy_sha256 not in self._good_hashes:
             self.fail(f"{bind.name} was decided by an invalid text of {bind.policy}")
-        for other in self.replicas:
-            if other is not replica and other.app is not None and other.app.leadership.may_decide():
-                self.fail(f"{replica.name} decides while {other.name} can decide too")
         self._inject_process_fault(replica, bind)
 
     def preparing(self, replica: Replica, prepare: Prebind) -> None:
