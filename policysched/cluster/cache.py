@@ -130,6 +130,7 @@ class ClusterCache:
         self.pods.pop(uid, None)
         self.active_pods.drop(uid)
         self._nominations.forget(uid)
+        self.devices.releasing.discard(uid)
         return self._placement_removed(self.ledger.remove(uid))
 
     def nominate(self, uid: PodUid, node: NodeName | None) -> Events:

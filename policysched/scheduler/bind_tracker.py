@@ -92,6 +92,7 @@ class BindTracker:
         pod = bind.pod
         if reserved:
             core.commands.append(Unreserve(uid, reserved))
+            core.cache.devices.releasing.add(uid)
         core.records.counters.count_attempt("error", pod.policy)
         core.records.counters.failed_binds.append(FailedBind(pod.policy, now_ns - bind.decided_ns))
         core.withdraw_nomination(uid, now_ns)  # else its own node stays reserved for it

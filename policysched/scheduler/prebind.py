@@ -116,6 +116,7 @@ class Prebinder:
             self._release_unconfirmed(uid, versions, now_ns)
             return
         state.written_versions = versions
+        self._core.cache.devices.releasing.discard(uid)
         self._record_written(state, versions, now_ns)
         if state.withdrawal is not None:
             self.withdraw(uid, state.withdrawal, now_ns)

@@ -93,6 +93,24 @@ def test_a_refused_bind_removes_the_reservation_but_not_the_allocation() -> None
     assert agreed(rig)
 
 
+def test_a_pod_is_reserved_again_while_its_reservation_may_still_be_removed() -> None:
+    rig = rig_with(device_slice("a", gpu("g0")), claim("c"))
+    rig.observe(pod("web", spec=claiming("c")))
+    rig.settle()
+    rig.handle(e.PrebindWritten(WEB, {C: 5}))
+    rig.handle(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["default-web"]))))
+    rig.handle(e.BindRefused(WEB, "no"))
+    rig.pass_time(20)
+    rig.handle(e.PrebindRefused(WEB, "its claims are released from an earlier attempt", {}))
+    rig.pass_time(20)
+    rig.handle(e.PrebindWritten(WEB, {C: 6}))
+
+    _, *later = rig.of(c.Prebind)
+    assert [[wanted.claim for wanted in prebind.claims_to_reserve] for prebind in later] == [[C], [C]]
+    assert len(rig.of(c.Bind)) == 2
+    assert agreed(rig)
+
+
 def gone_while_it_is_written() -> Rig:
     """`web` has the one device and is deleted before that is written, or known not to be; `other` waits."""
     rig = rig_with(device_slice("a", gpu("g0")), claim("c"), claim("d"))
@@ -128,7 +146,7 @@ def test_devices_written_for_a_deleted_pod_stay_allocated_until_the_claim_releas
     rig.handle(e.PrebindWritten(WEB, {C: 5}))
     rig.settle()
     before = [prebind.name for prebind in rig.of(c.Prebind)]
-    rig.handle(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["web"]))))
+    rig.handle(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["default-web"]))))
     rig.handle(e.DeviceObjectUpdated(claim("c", version=6)))
     rig.settle()
 
@@ -140,7 +158,7 @@ def test_devices_written_for_a_deleted_pod_stay_allocated_until_the_claim_releas
 def test_devices_released_by_a_claim_stay_reserved_until_its_write_is_answered() -> None:
     rig = gone_while_it_is_written()
 
-    rig.handle(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["web"]))))
+    rig.handle(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["default-web"]))))
     rig.handle(e.DeviceObjectUpdated(claim("c", version=6)))
     rig.settle()
     before = [prebind.name for prebind in rig.of(c.Prebind)]
@@ -160,7 +178,7 @@ def test_devices_of_a_shared_claim_stay_reserved_until_the_writes_for_all_its_po
     rig.settle()
 
     rig.handle(e.PrebindWritten(WEB, {C: 5}), e.PodDeleted(WEB))
-    rig.handle(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["web"]))))
+    rig.handle(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["default-web"]))))
     rig.handle(e.DeviceObjectUpdated(claim("c", version=6)))
     rig.settle()
     before = {prebind.name for prebind in rig.of(c.Prebind)}

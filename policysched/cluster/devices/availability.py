@@ -46,6 +46,10 @@ class AvailableDevices:
         """Whether a claim for the pod's extended resources exists, or may exist."""
         return bool(self._devices.extended_claims_of(pod))
 
+    def is_reserved_for(self, claim: ResourceClaim, pod: PodUid) -> bool:
+        """Whether the claim is reserved for the pod and stays so."""
+        return claim.is_reserved_for(pod) and pod not in self._devices.releasing
+
     def allocation(self, key: ResourceClaimKey) -> DeviceAllocation | None:
         """The allocation of the claim: written, reserved, or in the overlay."""
         allocation = self._devices.allocation(key)

@@ -36,12 +36,13 @@ _DELETED_CLAIMS_MAX = 1024
 class DeviceCache:
     """Every `put_` and `drop_` returns the cluster events that it causes: events of a claim requeue
     the pods that use it, `DEVICES_FREED` every pod that needs devices. `unserved_kinds`: kinds that
-    the API server does not serve."""
+    the API server does not serve. `releasing`: pods whose claims may just be released, whatever the watch shows."""
 
     def __init__(self) -> None:
         self.claims: dict[ResourceClaimKey, ResourceClaim] = {}
         self.classes: dict[str, DeviceClass] = {}
         self.unserved_kinds: frozenset[DeviceKind] = frozenset()
+        self.releasing: set[PodUid] = set()
         self.usage = DeviceUsage()
         self.stamps = DeviceChangeStamps()
         self._slices = ResourceSliceIndex()

@@ -335,7 +335,7 @@ def choose_devices(
             search_index += 1
         if claim.allocation is None:
             allocated.append((claim, known))
-        elif not claim.is_reserved_for(pod.uid):
+        elif not available.is_reserved_for(claim, pod.uid):
             reserved.append(claim)
         if has_binding_conditions(known):
             awaited.append(claim.key)
