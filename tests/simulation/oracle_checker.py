@@ -10,7 +10,7 @@ without the victims, each victim must be needed, and no budget may be violated w
 avoids it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -312,8 +312,11 @@ class OracleChecker:
 
     # ── evictions ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def check_eviction(self, evict: Evict) -> None:
-        """Called right after the decision."""
+    def check_eviction(self, evict: Evict, nominated_before: Collection[PodUid]) -> None:
+        """Called right after the decision. Necessity is judged where no other preemption overlaps: no victim of an earlier
+        one is still there, and no other pod was nominated when the decision was made. A nominated pod keeps room and, as
+        far as it is entitled to it, quota; the decision itself may end its nomination.
+        """
         victims = {victim.uid for victim in evict.victims}
         if evict.node is None:  # the rest of a gang, after a refused bind
             self._victims |= victims
@@ -329,8 +332,8 @@ class OracleChecker:
         prefix = f"{pod.full_name} evicts {sorted(victim.name for victim in evict.victims)} on {evict.node}"
         if evict.node not in self._feasible(pod, self._cache_without(victims | ending)):
             self._fail(f"{prefix}, and does not fit there without its victims")
-        if ending or any(uid != pod.uid for uid in core.cache.nominated):
-            return  # overlapping preemptions are not judged
+        if ending or {*nominated_before, *core.cache.nominated} - {pod.uid}:
+            return
         program = core.policies.running[pod.scheduler].program
         unheld = competing_nominations(core, pod, first_holds=False)
         if evict.node in self._feasible(pod, core.cache, unheld) and quotas_admit_in(

@@ -100,11 +100,12 @@ class StepChecker:
 
     def _checked(self, step: Callable[..., list[Command]]) -> Callable[..., list[Command]]:
         def checked_step(*what: Any) -> list[Command]:
-            prebinding = set(self._scheduler._core.binds.prebinding)
+            core = self._scheduler._core
+            prebinding, nominated = set(core.binds.prebinding), set(core.cache.nominated)
             commands = step(*what)
             evictions = [command for command in commands if isinstance(command, Evict)]
             for evict in evictions:
-                self._record_eviction(evict)
+                self._record_eviction(evict, nominated)
             if evictions:
                 self._check_evicted_gangs(evictions)
             prepares = [command for command in commands if isinstance(command, Prebind)]
@@ -124,11 +125,11 @@ class StepChecker:
 
         return checked_step
 
-    def _record_eviction(self, evict: Evict) -> None:
+    def _record_eviction(self, evict: Evict, nominated_before: Collection[PodUid]) -> None:
         victims = ", ".join(f"{victim.namespace}/{victim.name}" for victim in evict.victims)
         self._world.log(f"{self._name} evicts {victims} on {evict.node} for {evict.namespace}/{evict.name}")
         self._world.safety_checker.record_eviction(evict)
-        self.oracle_checker.check_eviction(evict)
+        self.oracle_checker.check_eviction(evict, nominated_before)
         self._quotas.check_eviction(evict)
 
     def _check_evicted_gangs(self, evictions: Sequence[Evict]) -> None:
