@@ -3,12 +3,16 @@
 import asyncio
 import signal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from policysched.cli import CommandError
 from policysched.data_files import expand_home
+
+if TYPE_CHECKING:
+    from policysched.sandbox.real.sandbox import RealSandbox
+    from policysched.sandbox.sandbox import Sandbox
 
 NODES_MAX = 20_000
 
@@ -32,40 +36,57 @@ NODES_MAX = 20_000
     type=click.Path(dir_okay=False),
     help="The file to write the kubeconfig to (default: sandbox.kubeconfig).",
 )
-def sandbox(nodes: str, port: int, kubeconfig: str) -> None:
+@click.option(
+    "--real",
+    is_flag=True,
+    help="Run etcd and kube-apiserver, from KUBEBUILDER_ASSETS or PATH, in the place of the simulated server.",
+)
+def sandbox(nodes: str, port: int, kubeconfig: str, real: bool) -> None:
     """Run a simulated cluster: an API server, nodes, a kubelet and workload controllers.
 
     It has no scheduler: start `policysched run` next to it. Ctrl-C stops it; nothing is saved.
+
+    The simulated server keeps RBAC, ResourceQuotas, LimitRanges and NetworkPolicies without enforcing them. With
+    --real they are enforced as the API server does.
 
     Examples:
 
     \b
       policysched sandbox --nodes 10 --kubeconfig /tmp/sandbox
       kubectl --kubeconfig /tmp/sandbox get nodes
+      KUBEBUILDER_ASSETS=$(setup-envtest use -p path) policysched sandbox --real
 
     Exit codes: 0 stopped by Ctrl-C or SIGTERM; 2 could not run.
     """
-    from policysched.sandbox.sandbox import ManifestRefused, Sandbox
+    from policysched.sandbox.initial_objects import ManifestRefused
+    from policysched.sandbox.real.programs import ProgramFailed, find_programs
+    from policysched.sandbox.real.sandbox import RealSandbox
+    from policysched.sandbox.sandbox import Sandbox
 
     count, manifests = _nodes(nodes)
     path = expand_home(kubeconfig).resolve()
-    cluster = Sandbox(
-        nodes=count if count is not None else [obj for obj in manifests if obj.get("kind") == "Node"],
-        objects=[obj for obj in manifests if obj.get("kind") != "Node"],
-        port=port,
-        kubeconfig_path=path,
-    )
+    wanted: Any = count if count is not None else [obj for obj in manifests if obj.get("kind") == "Node"]
+    objects = [obj for obj in manifests if obj.get("kind") != "Node"]
     try:
+        cluster: Sandbox | RealSandbox
+        if real:
+            cluster = RealSandbox(
+                find_programs(), nodes=wanted, objects=objects, port=port, kubeconfig_path=path
+            )
+        else:
+            cluster = Sandbox(nodes=wanted, objects=objects, port=port, kubeconfig_path=path)
         asyncio.run(_serve(cluster, path))
     except ManifestRefused as error:
         raise CommandError(f"{nodes}: {error}") from error
+    except ProgramFailed as error:
+        raise CommandError(str(error)) from error
     except OSError as error:
         # An error without a file name is about the address.
         location = f"127.0.0.1:{port}" if error.filename is None else path
         raise CommandError(f"{location}: {error.strerror or error}") from error
 
 
-async def _serve(sandbox: Any, path: Path) -> None:
+async def _serve(sandbox: "Sandbox | RealSandbox", path: Path) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -73,7 +94,12 @@ async def _serve(sandbox: Any, path: Path) -> None:
     async with sandbox:
         click.echo(f"The sandbox listens on {sandbox.url}. Stop it with Ctrl-C.")
         click.echo(f"export KUBECONFIG={path}")
-        await stopped.wait()
+        waiting = [asyncio.ensure_future(wait) for wait in (stopped.wait(), sandbox.wait_until_broken())]
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waiting:
+            wait.cancel()
+        for wait in done:
+            await wait
 
 
 def _nodes(text: str) -> tuple[int | None, list[dict[str, Any]]]:

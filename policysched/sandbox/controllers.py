@@ -13,10 +13,9 @@ from typing import Any
 
 from policysched.sandbox.apiserver.errors import StatusError
 from policysched.sandbox.apiserver.registry import FOREGROUND, ORPHAN
-from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.apiserver.store import StoreChange
 from policysched.sandbox.daemon_sets import DaemonSetController
-from policysched.sandbox.local_client import LocalClient
+from policysched.sandbox.local_client import ClusterClient
 from policysched.sandbox.resource_claim_controller import DEVICE_CLAIMS, ResourceClaimController
 from policysched.sandbox.volume_controller import CLAIMS, VOLUMES, VolumeController, released_volume
 from policysched.sandbox.workloads import DeploymentController, JobController, ReplicaSetController
@@ -66,10 +65,9 @@ class OwnerGraph:
 class Controllers:
     """Runs all controllers until cancelled."""
 
-    def __init__(self, server: ApiServer):
-        self._local = LocalClient(server)
+    def __init__(self, local: ClusterClient):
+        self._local = local
         self._ownership = OwnerGraph()
-        self._server = server
         self._watched: dict[str, Callable[[], None]] = {}
         self._resources: dict[tuple[str, str], str] = {}
         self._queue: dict[tuple[str, str, str], None] = {}
@@ -109,7 +107,7 @@ class Controllers:
     def _watch_new_kinds(self) -> None:
         """Watch all kinds that the server has and that are not watched yet: a new definition brings some."""
         self._resources = {
-            (kind.group, kind.name): kind.rules or kind.stored_as for kind in self._server.kinds
+            (kind.group, kind.name): kind.rules or kind.stored_as for kind in self._local.kinds
         }
         new = [
             resource for resource in dict.fromkeys(self._resources.values()) if resource not in self._watched
@@ -193,8 +191,9 @@ class Controllers:
         try:
             handler(obj)
         except StatusError as error:
-            # A conflict (409) or a rejected write: the next change enqueues the object again.
-            if error.code not in (403, 404, 409, 422):
+            # A conflict (409), a rejected write, or a real server that does not answer (503): the next
+            # change enqueues the object again.
+            if error.code not in (403, 404, 409, 422, 503):
                 raise
 
     def _collect_garbage(self, plural: str, obj: Json) -> bool:

@@ -7,7 +7,7 @@ template (old pods are deleted). Not supported: surge, revisions, and which tain
 
 from typing import Any
 
-from policysched.sandbox.local_client import LocalClient
+from policysched.sandbox.local_client import ClusterClient
 from policysched.sandbox.workloads import ListOwned, is_active, is_ready, owner_reference, pod_from_template
 
 Json = dict[str, Any]
@@ -22,7 +22,7 @@ _TOLERATED = (
 class DaemonSetController:
     """Creates and deletes pods so that each eligible node has one of the newest template."""
 
-    def __init__(self, local: LocalClient, owned: ListOwned):
+    def __init__(self, local: ClusterClient, owned: ListOwned):
         self._local = local
         self._owned = owned
 

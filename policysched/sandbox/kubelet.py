@@ -19,10 +19,9 @@ from typing import Any
 
 from policysched.kube.decode.pod_resources import decode_pod_resources, decode_resource_list
 from policysched.sandbox.apiserver.registry import with_condition
-from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.apiserver.store import StoreChange
 from policysched.sandbox.apiserver.timestamps import timestamp
-from policysched.sandbox.local_client import LocalClient
+from policysched.sandbox.local_client import ClusterClient
 from policysched.sandbox.nodes import ready_node
 from policysched.scheduler.authority import MIRROR_POD_ANNOTATION
 
@@ -35,8 +34,8 @@ EXIT_CODE = "sandbox.policysched/exit-code"
 class Kubelet:
     """Moves pods through their phases. `start_s` and `stop_s` are the times to start and stop a pod."""
 
-    def __init__(self, server: ApiServer, *, start_s: float = 0.3, stop_s: float = 0.5):
-        self._local = LocalClient(server)
+    def __init__(self, local: ClusterClient, *, start_s: float = 0.3, stop_s: float = 0.5):
+        self._local = local
         self._start_s = start_s
         self._stop_s = stop_s
         self._due: list[tuple[float, int, str, str, str]] = []

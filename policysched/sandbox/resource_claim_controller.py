@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from policysched.kube.write.resource_claims import FINALIZER
-from policysched.sandbox.local_client import LocalClient
+from policysched.sandbox.local_client import ClusterClient
 from policysched.sandbox.workloads import owner_reference
 
 Json = dict[str, Any]
@@ -21,7 +21,7 @@ _FINISHED_PHASES = ("Succeeded", "Failed")
 class ResourceClaimController:
     """Reconciles resource claims. `handlers` maps a resource to its reconcile function."""
 
-    def __init__(self, local: LocalClient):
+    def __init__(self, local: ClusterClient):
         self._local = local
         self.handlers: dict[str, Callable[[Json], None]] = {
             DEVICE_CLAIMS: self._reconcile_claim,

@@ -19,7 +19,7 @@ from policysched.model.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from policysched.sandbox.local_client import LocalClient
+from policysched.sandbox.local_client import ClusterClient
 from policysched.sandbox.workloads import owner_reference
 
 Json = dict[str, Any]
@@ -46,7 +46,7 @@ STANDARD_CLASS: Json = {
 class VolumeController:
     """Reconciles claims and volumes. `handlers` maps a resource to its reconcile function."""
 
-    def __init__(self, local: LocalClient):
+    def __init__(self, local: ClusterClient):
         self._local = local
         self.handlers: dict[str, Callable[[Json], None]] = {
             CLAIMS: self._reconcile_claim,

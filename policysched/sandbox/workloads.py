@@ -16,7 +16,7 @@ import orjson
 from policysched.sandbox.apiserver.errors import StatusError
 from policysched.sandbox.apiserver.registry import with_condition
 from policysched.sandbox.apiserver.timestamps import timestamp
-from policysched.sandbox.local_client import LocalClient
+from policysched.sandbox.local_client import ClusterClient
 
 Json = dict[str, Any]
 EnqueueAfter = Callable[[float, str, Json], None]
@@ -77,7 +77,7 @@ def pod_from_template(template: Json, owner: Json) -> Json:
 class ReplicaSetController:
     """Creates and deletes pods to match `spec.replicas`."""
 
-    def __init__(self, local: LocalClient, owned: ListOwned):
+    def __init__(self, local: ClusterClient, owned: ListOwned):
         self._local = local
         self._owned = owned
 
@@ -132,7 +132,7 @@ class ReplicaSetController:
 class DeploymentController:
     """Creates a ReplicaSet for each template and moves replicas from the old ones to the newest."""
 
-    def __init__(self, local: LocalClient, owned: ListOwned):
+    def __init__(self, local: ClusterClient, owned: ListOwned):
         self._local = local
         self._owned = owned
 
@@ -310,7 +310,7 @@ def _resolve_percentage(value: int | str, whole: int, rounded: Callable[[float],
 class JobController:
     """Runs pods until enough have succeeded or too many have failed."""
 
-    def __init__(self, local: LocalClient, owned: ListOwned, later: EnqueueAfter):
+    def __init__(self, local: ClusterClient, owned: ListOwned, later: EnqueueAfter):
         self._local = local
         self._owned = owned
         self._later = later

@@ -28,7 +28,7 @@ def run_story(story: Callable[[ApiServer, LocalClient], Awaitable[Result]]) -> R
         local = LocalClient(server)
         for manifest in make_nodes(2):
             local.create("nodes", "", manifest)
-        parts = [Kubelet(server, start_s=2.0, stop_s=3.0), Controllers(server)]
+        parts = [Kubelet(local, start_s=2.0, stop_s=3.0), Controllers(local)]
         tasks = [asyncio.create_task(part.run()) for part in parts]
         await asyncio.sleep(0)
         try:

@@ -30,6 +30,13 @@ def control_plane_programs(request: pytest.FixtureRequest) -> Programs:
 
 
 @pytest.fixture(scope="session")
+def server_programs(control_plane_programs: Programs) -> Programs:
+    """etcd and kube-apiserver, not started."""
+    _need(control_plane_programs, "etcd", "kube-apiserver")
+    return control_plane_programs
+
+
+@pytest.fixture(scope="session")
 def control_plane_of_the_session(control_plane_programs: Programs) -> Iterator[ControlPlane]:
     """Not for tests: it is not reset between them."""
     _need(control_plane_programs, "etcd", "kube-apiserver")
@@ -66,7 +73,7 @@ def _need(programs: Programs, *names: str) -> None:
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "control_plane_of_the_session" in getattr(item, "fixturenames", ()):
+        if {"control_plane_of_the_session", "server_programs"} & {*getattr(item, "fixturenames", ())}:
             item.add_marker(pytest.mark.control_plane)
 
 

@@ -24,7 +24,7 @@ def test_a_claim_is_created_for_its_pod_and_deleted_with_it() -> None:
         world = World()
         world.local.create("deviceclasses", "", class_manifest())
         world.local.create("resourceslices", "", new(slice_manifest("a", gpu("g0"))))
-        async with running(Controllers(world.server).run()):
+        async with running(Controllers(world.local).run()):
             templated(world, "web")
             await asyncio.sleep(1)
             template = {"metadata": {"name": "one-gpu"}, "spec": {"spec": claim_spec(asking())}}
@@ -50,7 +50,7 @@ def test_a_claim_is_created_for_its_pod_and_deleted_with_it() -> None:
 def test_a_shared_claim_releases_its_devices_after_its_last_pod() -> None:
     async def scenario() -> None:
         world = World()
-        async with running(Controllers(world.server).run()):
+        async with running(Controllers(world.local).run()):
             for name in ("web", "other"):
                 world.add_pod(name)
             users = [

@@ -160,7 +160,7 @@ def played(seed: int) -> list[str]:
 
     async def scenario() -> None:
         cluster = Cluster(seed)
-        async with running(Controllers(cluster.world.server).run()):
+        async with running(Controllers(cluster.world.local).run()):
             came = 0
             for turn in range(3):
                 app = cluster.app(turn)

@@ -132,7 +132,7 @@ class World:
             fail=self.fail,
         )
         self._controllers = DelayedControllers(self.server, self.random_stream("hands"))
-        self.kubelet = Kubelet(self.server, start_s=0.3, stop_s=0.5)
+        self.kubelet = Kubelet(self.local, start_s=0.3, stop_s=0.5)
         self.churn = Churn(
             self.server,
             self.random_stream("churn"),

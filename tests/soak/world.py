@@ -163,7 +163,7 @@ class Soak:
     async def _run(self, progress: Callable[[float], None]) -> None:
         loop = asyncio.get_running_loop()
         server = ApiServer(now=lambda: EPOCH_S + loop.time(), seed=self.seed, history_changes_max=500)
-        kubelet = Kubelet(server, start_s=0.3, stop_s=0.5)
+        kubelet = Kubelet(LocalClient(server), start_s=0.3, stop_s=0.5)
         churn = Churn(
             server,
             self._random_stream("churn"),
