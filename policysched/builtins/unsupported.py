@@ -31,6 +31,11 @@ UNSUPPORTED_FEATURES: tuple[UnsupportedFeature, ...] = (
     ),
     UnsupportedFeature(
         "DynamicResources",
+        "CEL selectors that may take more than 5 ms for one device, and more than 128 different ones of a pod",
+        "the pod stays pending; the reason names the selector and the limit",
+    ),
+    UnsupportedFeature(
+        "DynamicResources",
         "CEL selectors of devices on platforms other than Linux on x86-64",
         "the pod stays pending; the reason names the missing package",
     ),

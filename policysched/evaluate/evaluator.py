@@ -10,6 +10,7 @@ import numpy as np
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.devices.pod_claims import uses_devices
+from policysched.cluster.devices.pod_selectors import too_many_selectors_message
 from policysched.cluster.samples import Samples
 from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import text_hash
@@ -351,8 +352,9 @@ class Evaluator:
 
     def over_budget_message(self, pod: Pod) -> str | None:
         """Why a decision about the pod would be too expensive, so that it is not evaluated; None: it is not."""
-        if self.is_short_decision(pod):
-            return None
+        too_many = too_many_selectors_message([pod], self._cache.devices) if pod.device_claims else None
+        if too_many is not None or self.is_short_decision(pod):
+            return too_many
         return over_budget_message(pod, len(self._cache.nodes), self._decision_budget)
 
     def decision_cost(self, pod: Pod) -> int:

@@ -1,12 +1,15 @@
 """Runs the attempts of pods and gangs in steps, one attempt at a time.
 
-popped ─► runs ──a slice is over──► in progress: no event is applied ──► runs
+popped ─► selectors of devices that are not evaluated? ──a slice of them──► back to the head of the queue
+       ─► runs ──a slice is over──► in progress: no event is applied ──► runs
            │└──a piece of a gang's search is over──► paused: events, and other pods ──► runs, or is given up
            └─► ends
 """
 
 from dataclasses import dataclass
 
+from policysched.cluster.devices.pod_claims import uses_devices
+from policysched.cluster.devices.pod_selectors import evaluate_selectors
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.core import SchedulerCore
@@ -15,12 +18,12 @@ from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from policysched.scheduler.gangs.pause import Pause
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gangs import QueuedGang
-from policysched.scheduler.steps import Steps
+from policysched.scheduler.steps import OPERATIONS_PER_COST_UNIT, Steps
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """`steps` are left. `cost`: of those before; `piece_cost`: of those since the last pause. `elapsed_ns`: see
+    """`steps` are left; `prepares`: none, selectors of devices were evaluated. `cost`: of those before; `piece_cost`: of those since the last pause. `elapsed_ns`: see
     `account_time`; `attempts_before`: of the entry; `pod`: its representative, which may be placed at the end."""
 
     entry: QueueEntry
@@ -30,6 +33,7 @@ class _Attempt:
     cost: int = 0
     piece_cost: int = 0
     elapsed_ns: int = 0
+    prepares: bool = False
 
 
 class AttemptRunner:
@@ -68,8 +72,25 @@ class AttemptRunner:
             return
         self._last_run = None
         entry = self._core.queue.pop()
-        if entry is not None:
+        if entry is not None and self._has_evaluated_selectors(entry, cost_max):
             self.attempt(entry, cost_max, now_ns)
+
+    def _has_evaluated_selectors(self, entry: QueueEntry, cost_max: int | None) -> bool:
+        """Whether the entry can be attempted now. Otherwise a slice of its selectors of devices was evaluated, and it is put
+        back: no cluster waits for them, and others go first once its namespace has taken its time."""
+        members = entry.pending_members.values() if isinstance(entry, QueuedGang) else ()
+        pods = [member.pod for member in members] or [entry.representative_pod]
+        operations_max = None if cost_max is None else cost_max * OPERATIONS_PER_COST_UNIT
+        if not any(map(uses_devices, pods)) or evaluate_selectors(
+            pods, self._core.cache.devices, operations_max
+        ):
+            return True
+        self._last_run = _Attempt(
+            entry, self._nothing(), entry.attempts, entry.representative_pod, prepares=True
+        )
+        self._core.queue.put_back(entry)
+        self._core.queue.yielded = None
+        return False
 
     def attempt(self, entry: QueueEntry, cost_max: int | None, now_ns: int) -> None:
         """Begin the attempt of a detached entry."""
@@ -115,7 +136,7 @@ class AttemptRunner:
             return
         self._last_run = None
         is_vain = entry.state is QueueState.UNSCHEDULABLE and entry.attempts > attempt.attempts_before
-        if is_vain or not self._core.evaluator.is_short_decision(attempt.pod):
+        if is_vain or attempt.prepares or not self._core.evaluator.is_short_decision(attempt.pod):
             time.charge_in_vain(entry.namespace, attempt.elapsed_ns)
 
     def requeue(self, now_ns: int) -> None:

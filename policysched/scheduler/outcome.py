@@ -60,7 +60,8 @@ class AttemptSuccess:
 
 def reject_over_budget(message: str) -> AttemptFailure:
     """The pod was not evaluated. A larger cluster makes it more expensive, a smaller one may not."""
-    return AttemptFailure("PolicyPending", message, 0, {}, frozenset({ClusterEvent.NODE_DELETE}), None)
+    requeue_events = frozenset({ClusterEvent.NODE_DELETE, ClusterEvent.RESOURCE_CLAIM_ADD})
+    return AttemptFailure("PolicyPending", message, 0, {}, requeue_events, None)
 
 
 def reject_for_quota(message: str) -> AttemptFailure:

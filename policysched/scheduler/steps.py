@@ -13,11 +13,9 @@ Value = TypeVar("Value")
 Steps = Generator[int, None, Value]
 
 _NODES_PER_COST_UNIT = 50
-
-
-_OPERATIONS_PER_COST_UNIT = 500
+OPERATIONS_PER_COST_UNIT = 500
 
 
 def evaluation_cost(node_count: int, operations: int = 0) -> int:
     """The cost of evaluating a pod on every node; `operations` is its `Evaluator.decision_cost`."""
-    return 1 + max(node_count // _NODES_PER_COST_UNIT, operations // _OPERATIONS_PER_COST_UNIT)
+    return 1 + max(node_count // _NODES_PER_COST_UNIT, operations // OPERATIONS_PER_COST_UNIT)

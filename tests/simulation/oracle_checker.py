@@ -384,7 +384,7 @@ class OracleChecker:
     def _cache_without(self, uids: set[PodUid]) -> ClusterCache:
         known = self._core.cache
         del known.assume  # the wrapper is not copied
-        selectors = known.devices.allocation_cache.selectors  # compiled in C++ and cannot be copied
+        selectors = known.devices.allocation_cache.selector_results.selectors  # compiled in C++ and cannot be copied
         cache = deepcopy(known, {id(selectors): selectors})
         known.assume = self._check_assume  # type: ignore[method-assign]
         for uid in sorted(uids):

@@ -2,7 +2,7 @@
 change.
 
 For pods of one template, only nodes whose devices changed are searched again. Pools are cached by
-node, and the result of a selector for a device until its slice changes.
+node, and results of selectors by slice (`selector_results`).
 """
 
 from collections import OrderedDict
@@ -10,24 +10,23 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from policysched.cluster.devices.allocator import STEPS_EXCEEDED, DeviceSearchResult, search_devices
-from policysched.cluster.devices.cel_selectors import CelSelectorError, DeviceSelectors
+from policysched.cluster.devices.cel_selectors import CelSelectorError
 from policysched.cluster.devices.change_stamps import DeviceChangeStamps
 from policysched.cluster.devices.device_requests import DeviceSearchFailed
 from policysched.cluster.devices.device_usage import AllocatedDevices, DeviceUsage
 from policysched.cluster.devices.pools import DevicePool, pools_for
+from policysched.cluster.devices.selector_results import SelectorResults
 from policysched.cluster.devices.slices import ResourceSliceIndex
 from policysched.model.devices import (
     DeviceAllocation,
     DeviceClass,
     DeviceId,
     ResourceClaim,
-    ResourceSlice,
 )
 from policysched.model.identifiers import NodeName, ResourceClaimKey
 from policysched.model.nodes import Node
 
 _SPECS_CACHED_MAX = 16
-_MATCHES_CACHED_MAX = 4096  # selector results per slice
 
 OVERRUNS_MAX = 8
 """Nodes on which the search for the same claims may exceed its step limit. Then no more nodes are
@@ -98,8 +97,7 @@ class AllocationCache:
         self._classes = classes
         self._usage = use
         self._stamps = stamps
-        self.selectors = DeviceSelectors()
-        self._selected: dict[str, dict[tuple[str, int], bool | CelSelectorError]] = {}
+        self.selector_results = SelectorResults(slices.by_name)
         self._pools: dict[NodeName, tuple[Hashable, Mapping[str, str], tuple[DevicePool, ...]]] = {}
         self._outcomes = _OutcomeCache()
 
@@ -137,7 +135,9 @@ class AllocationCache:
             AllocatedDevices(self._usage) if overlay is None else AllocatedDevices(self._usage, overlay.usage)
         )
         try:
-            return search_devices(claims, node, self._pools_of(node), allocated, self._classes, self._matches)
+            return search_devices(
+                claims, node, self._pools_of(node), allocated, self._classes, self.selector_results.matches
+            )
         except DeviceSearchFailed as failed:
             # without the traceback, since it is cached
             return DeviceSearchFailed(
@@ -163,7 +163,7 @@ class AllocationCache:
                     continue
                 try:
                     chosen = all(
-                        expression is None or self._matches(expression, resource_slice, index)
+                        expression is None or self.selector_results.matches(expression, resource_slice, index)
                         for expression in of_class.selectors
                     )
                 except CelSelectorError:
@@ -182,28 +182,6 @@ class AllocationCache:
         pools = pools_for(node, self._slices.candidates_for(node.name), self._slices.of_pool)
         self._pools[node.name] = stamp, node.labels, pools
         return pools
-
-    def _matches(self, expression: str, resource_slice: ResourceSlice, index: int) -> bool:
-        """Evaluated once per device and slice version. Raises CelSelectorError."""
-        known = self._selected.setdefault(resource_slice.name, {})
-        matched = known.get((expression, index))
-        if matched is None:
-            if len(known) >= _MATCHES_CACHED_MAX:
-                known.clear()
-            try:
-                matched = self.selectors.matches(
-                    expression, resource_slice.pool.driver, resource_slice.devices[index]
-                )
-            except CelSelectorError as error:
-                matched = CelSelectorError(str(error.args[0]), compiling=error.is_compile_error)
-            known[expression, index] = matched
-        if isinstance(matched, CelSelectorError):
-            raise matched
-        return matched
-
-    def forget_slice(self, name: str) -> None:
-        """The slice changed or was deleted."""
-        self._selected.pop(name, None)
 
     def forget_node(self, name: NodeName) -> None:
         """The node was deleted."""

@@ -3,10 +3,9 @@
     device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].memory.isGreaterThan(quantity("40Gi"))
 
 CEL is evaluated by cel-expr-python (the C++ runtime of CEL's authors), imported on first use. The
-latest 256 compiled expressions are cached. The cost of a hostile expression is bounded,
-independently of the API server's cost estimate: by its length, the depth of its syntax, ten
-thousand steps of comprehensions, and regular expressions in linear time. Source: `cel/compile.go`
-in k8s.io/dynamic-resource-allocation v0.36.3.
+latest 256 compiled expressions are cached. An expression whose estimated cost for one device is over
+a limit is an error, whatever the API server's own estimate allows (`selector_cost`). Source:
+`cel/compile.go` in k8s.io/dynamic-resource-allocation v0.36.3.
 """
 
 import re
@@ -15,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from policysched.cluster.devices import cel_values as values
+from policysched.cluster.devices.selector_cost import EVALUATION, OPERATIONS_MAX, selector_operations
 from policysched.model.devices import Device, DeviceAttribute
 
 COMPILED_MAX = 256
@@ -52,6 +52,17 @@ class DeviceSelectors:
 
     def matches(self, expression: str, driver: str, device: Device) -> bool:
         """Whether the expression selects the device. Raises CelSelectorError."""
+        selector = self._selector(expression)
+        if isinstance(selector, CelSelectorError):
+            raise CelSelectorError(str(selector.args[0]), compiling=True)
+        return selector.matches(driver, device)
+
+    def operations(self, expression: str) -> int:
+        """What `matches` costs at most for one device (see `selector_cost`)."""
+        selector = self._selector(expression)
+        return EVALUATION if isinstance(selector, CelSelectorError) else selector.operations
+
+    def _selector(self, expression: str) -> "_Selector | CelSelectorError":
         selector = self._compiled.get(expression)
         if selector is None:
             selector = self._compiled[expression] = self._compile(expression)
@@ -59,9 +70,7 @@ class DeviceSelectors:
                 self._compiled.popitem(last=False)
         else:
             self._compiled.move_to_end(expression)
-        if isinstance(selector, CelSelectorError):
-            raise CelSelectorError(str(selector.args[0]), compiling=True)
-        return selector.matches(driver, device)
+        return selector
 
     def _compile(self, expression: str) -> "_Selector | CelSelectorError":
         if len(expression) > LENGTH_MAX:
@@ -79,20 +88,26 @@ class DeviceSelectors:
         if returned not in ("BOOL", "DYN"):
             message = f"must evaluate to bool or the unknown type, not {returned.lower()}"
             return CelSelectorError(message, compiling=True)
-        return _Selector(
-            compiled,
-            frozenset(
-                double_quoted or single_quoted for double_quoted, single_quoted in _DOMAIN.findall(expression)
-            ),
+        domains = frozenset(
+            double_quoted or single_quoted for double_quoted, single_quoted in _DOMAIN.findall(expression)
         )
+        operations = selector_operations(compiled.serialize()) * (1 + len(domains))
+        if operations > OPERATIONS_MAX:
+            message = (
+                f"may take {operations} operations for one device, more than the limit of {OPERATIONS_MAX}: "
+                "use shorter lists, strings and patterns"
+            )
+            return CelSelectorError(message, compiling=True)
+        return _Selector(compiled, operations, domains)
 
 
 class _Selector:
-    """`domains`: domains that the expression names. A device without attributes of a domain has an
-    empty map there."""
+    """`operations`: of one evaluation. `domains`: domains that the expression names. A device without
+    attributes of a domain has an empty map there."""
 
-    def __init__(self, compiled: Any, domains: frozenset[str]) -> None:
+    def __init__(self, compiled: Any, operations: int, domains: frozenset[str]) -> None:
         self._compiled = compiled
+        self.operations = operations
         self._domains = domains
 
     def matches(self, driver: str, device: Device) -> bool:

@@ -171,6 +171,7 @@ class DeviceCache:
         # Mark the nodes that could use the pool before, and those that can now.
         self._pool_changed(resource_slice.pool)
         self._slices.add(resource_slice)
+        self.allocation_cache.selector_results.slice_added(resource_slice.name)
         self._pool_changed(resource_slice.pool)
         return frozenset({ClusterEvent.RESOURCE_SLICE_UPDATE if known else ClusterEvent.RESOURCE_SLICE_ADD})
 
@@ -187,7 +188,7 @@ class DeviceCache:
     def _remove_slice(self, resource_slice: ResourceSlice) -> None:
         self._pool_changed(resource_slice.pool)
         self._slices.remove(resource_slice)
-        self.allocation_cache.forget_slice(resource_slice.name)
+        self.allocation_cache.selector_results.forget_slice(resource_slice.name)
 
     def put_class(self, device_class: DeviceClass) -> frozenset[ClusterEvent]:
         known = self.classes.get(device_class.name)

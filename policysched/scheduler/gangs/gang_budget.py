@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from policysched.cluster.devices.pod_selectors import too_many_selectors_message
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult
 from policysched.scheduler.queue.gangs import QueuedGang
@@ -15,6 +16,10 @@ def over_budget_message(core: SchedulerCore, gang: QueuedGang) -> str | None:
     count = len(gang.pending_members)
     costs = [core.evaluator.decision_cost(pod.pod) for pod in gang.pending_members.values()]
     budget = core.evaluator.gang_budget(count)
+    pods = [pod.pod for pod in gang.pending_members.values()]
+    too_many = too_many_selectors_message(pods, core.cache.devices)
+    if too_many is not None:
+        return too_many
     if sum(costs) <= budget:
         return None
     return (

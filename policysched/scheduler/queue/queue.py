@@ -123,7 +123,7 @@ class SchedulingQueue:
         )
 
     def put_back(self, entry: QueueEntry) -> None:
-        """Undo `pop_beside`."""
+        """Undo `pop` or `pop_beside`."""
         entry.state = QueueState.ACTIVE
         self._active.put(entry)
 

@@ -1,0 +1,52 @@
+"""The CEL selectors of devices that pods have, and their evaluation before the pods are attempted."""
+
+from collections.abc import Iterable
+
+from policysched.cluster.devices.availability import AvailableDevices
+from policysched.cluster.devices.device_cache import DeviceCache
+from policysched.cluster.devices.pod_claims import uses_devices
+from policysched.cluster.devices.selector_results import SELECTORS_MAX
+from policysched.model.pods import Pod
+
+
+def too_many_selectors_message(pods: Iterable[Pod], devices: DeviceCache) -> str | None:
+    """Why the pods have too many selectors to be attempted together; None: they have not."""
+    count = len(_selectors(pods, devices))
+    if count <= SELECTORS_MAX:
+        return None
+    return (
+        f"the resource claims have {count} different device selectors, more than the limit of {SELECTORS_MAX}"
+    )
+
+
+def evaluate_selectors(pods: Iterable[Pod], devices: DeviceCache, operations_max: int | None) -> bool:
+    """Evaluate the selectors of the pods for the devices for which they are not, for so many operations (None: all).
+    Returns whether the pods can be attempted: all are evaluated, or they are too many."""
+    selectors, results = _selectors(pods, devices), devices.allocation_cache.selector_results
+    return (
+        len(selectors) > SELECTORS_MAX
+        or results.is_evaluated(selectors)
+        or results.evaluate_some(selectors, operations_max)
+    )
+
+
+def _selectors(pods: Iterable[Pod], devices: DeviceCache) -> dict[str, None]:
+    available = AvailableDevices(devices)
+    return {selector: None for pod in pods if uses_devices(pod) for selector in _selectors_of(pod, available)}
+
+
+def _selectors_of(pod: Pod, available: AvailableDevices) -> dict[str, None]:
+    """The CEL selectors that a search of devices for the pod can evaluate, in their order."""
+    claims = [claim for use in pod.device_claims if use.claim and (claim := available.claim(use.claim))]
+    requests = [
+        exact_request
+        for claim in claims
+        if available.allocation(claim.key) is None
+        for request in claim.requests
+        for exact_request in (*([request.exactly] if request.exactly else ()), *request.first_available)
+    ]
+    classes = [available.device_class(request.class_name) for request in requests]
+    classes += [available.class_of_resource(request.resource) for request in pod.extended]
+    of_classes = [selector for of_class in classes if of_class for selector in of_class.selectors]
+    of_requests = [selector for request in requests for selector in request.selectors]
+    return dict.fromkeys(selector for selector in (*of_classes, *of_requests) if selector is not None)

@@ -1,0 +1,230 @@
+"""What evaluating a CEL selector for one device costs at most, estimated from its syntax tree.
+
+The API server estimates too, but in units of Go's runtime: a selector within its limit can take seconds here. The unit is
+an operation of `evaluate.decision_cost`, about 20 ns. All branches count, each comprehension as often as its list can be
+long, and strings by the length that they can have.
+
+The tree is read from the serialized form of the compiled expression. Source: `checked.proto` and `syntax.proto` of
+cel-spec v0.25, https://github.com/google/cel-spec.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from math import prod
+from typing import NamedTuple
+
+OPERATIONS_MAX = 250_000
+"""Of one selector for one device: about 5 ms, a slice of the main loop."""
+EVALUATION = 1_000
+"""What any evaluation costs: the values of the device are converted."""
+
+_CALL = 5
+_PYTHON_CALL = 250  # of a function of `cel_values`
+_PER_CHARACTER = 2
+_STEPS_MAX = 10_000  # of all comprehensions of an evaluation, a limit of the runtime
+_REPETITION_MAX = 1_000  # of nested `x{n}` in a regular expression, a limit of RE2
+_REPETITION = re.compile(r"[{,]0*([1-9]\d{0,3})")
+
+_PYTHON_FUNCTIONS = frozenset(
+    "quantity isQuantity semver isSemver compareTo isGreaterThan isLessThan sign isInteger asInteger "  # noqa: SIM905
+    "asApproximateFloat add sub major minor patch".split()
+)
+_SCALAR_FUNCTIONS = frozenset(
+    "_&&_ _||_ !_ _==_ _!=_ _<_ _<=_ _>_ _>=_ @in size startsWith endsWith contains matches indexOf "  # noqa: SIM905
+    "lastIndexOf hasValue @not_strictly_false int uint double bool _-_ _*_ _/_ _%_ -_".split()
+)
+_ELEMENT_FUNCTIONS = frozenset(("_[_]", "_?._", "_[?_]"))
+
+
+class _Size(NamedTuple):
+    """`length`: characters of a string, or items of a list or map, of which `item` is the largest (None: unknown)."""
+
+    length: int
+    item: "_Size | None" = None
+
+    @property
+    def any_item(self) -> "_Size":
+        return self.item or _UNKNOWN
+
+    @property
+    def item_count(self) -> int:
+        """How many items there are at most, if it is a list or a map."""
+        return self.length if self.item is not None else min(self.length, _VALUES_MAX)
+
+    @property
+    def characters(self) -> int:
+        return self.length if self.item is None else self.length * max(1, self.item.characters)
+
+
+_VALUES_MAX = 32
+_SCALAR = _Size(0)
+_UNKNOWN = _Size(64)
+"""A value of a device: it has at most 32 attributes and capacities, of at most 64 characters."""
+
+
+def _largest(sizes: Iterable[_Size]) -> _Size:
+    """As large as each of them."""
+    sizes = list(sizes)
+    items = [size.item for size in sizes if size.item is not None]
+    return _Size(max((size.length for size in sizes), default=0), _largest(items) if items else None)
+
+
+_Message = Mapping[int, list["int | bytes"]]
+
+
+class _Cost(NamedTuple):
+    operations: int
+    size: _Size
+    text: str | None = None  # of a constant string
+
+
+def selector_operations(serialized: bytes) -> int:
+    """What one evaluation costs at most, `serialized` as by `Expression.serialize`."""
+    checked = _message(_bytes(_message(serialized), 2))
+    return EVALUATION + _expression(_bytes(checked, 4), {}).operations
+
+
+def _expression(data: bytes, variables: Mapping[str, _Size]) -> _Cost:
+    node = _message(data)
+    if 3 in node:
+        return _constant(_message(_bytes(node, 3)))
+    if 4 in node:
+        name = _text(_message(_bytes(node, 4)), 1)
+        return _Cost(0, variables.get(name, _UNKNOWN))
+    if 5 in node:
+        operand = _expression(_bytes(_message(_bytes(node, 5)), 1), variables)
+        return _Cost(operand.operations + _CALL, operand.size.any_item)
+    if 6 in node:
+        return _call(_message(_bytes(node, 6)), variables)
+    if 7 in node:
+        items = [_expression(item, variables) for item in _all_bytes(_message(_bytes(node, 7)), 1)]
+        return _collection(items, len(items))
+    if 8 in node:
+        entries = [_message(entry) for entry in _all_bytes(_message(_bytes(node, 8)), 2)]
+        parts = [
+            _expression(part, variables)
+            for entry in entries
+            for at in (3, 4)
+            for part in _all_bytes(entry, at)
+        ]
+        return _collection(parts, len(entries))
+    if 9 in node:
+        return _comprehension(_message(_bytes(node, 9)), variables)
+    return _Cost(0, _SCALAR)
+
+
+def _constant(constant: _Message) -> _Cost:
+    for kind in (6, 7):
+        if kind in constant:
+            value = _bytes(constant, kind)
+            return _Cost(0, _Size(len(value)), value.decode(errors="replace"))
+    return _Cost(0, _SCALAR)
+
+
+def _collection(items: list[_Cost], count: int) -> _Cost:
+    operations = sum(item.operations for item in items) + _CALL * (1 + len(items))
+    return _Cost(operations, _Size(count, _largest(item.size for item in items)))
+
+
+def _call(call: _Message, variables: Mapping[str, _Size]) -> _Cost:
+    name = _text(call, 2)
+    given = [_expression(argument, variables) for at in (1, 3) for argument in _all_bytes(call, at)]
+    operations = sum(argument.operations for argument in given)
+    sizes = [argument.size for argument in given]
+    lengths = sum(size.length for size in sizes)
+    if name in _PYTHON_FUNCTIONS:
+        return _Cost(operations + _PYTHON_CALL + _PER_CHARACTER * lengths, _UNKNOWN)
+    if name == "matches" and len(given) == 2:
+        return _Cost(operations + _matching(given[0].size, given[1]), _SCALAR)
+    if name in ("_==_", "_!=_", "@in", "join"):
+        lengths = sum(size.characters for size in sizes)
+    size = _result_size(name, sizes)
+    return _Cost(operations + _CALL + _PER_CHARACTER * (lengths + size.length), size)
+
+
+def _matching(target: _Size, pattern: _Cost) -> int:
+    """RE2 takes time in the product of both lengths, once repetitions are written out."""
+    repetitions = [_REPETITION_MAX] if pattern.text is None else map(int, _REPETITION.findall(pattern.text))
+    states = pattern.size.length * min(prod(repetitions), _REPETITION_MAX)
+    return 100 + states + target.length * states // 4
+
+
+def _result_size(name: str, sizes: list[_Size]) -> _Size:
+    if name in _SCALAR_FUNCTIONS or not sizes:
+        return _SCALAR
+    target = sizes[0]
+    if name in _ELEMENT_FUNCTIONS:
+        return target.any_item
+    if name == "replace" and len(sizes) > 2:
+        return _Size((target.length + 1) * max(1, sizes[2].length))
+    if name == "join":
+        return _Size(target.length * (target.any_item.length + sum(size.length for size in sizes[1:])))
+    if name == "split":
+        return _Size(target.length + 1, target)
+    return _Size(sum(size.length for size in sizes), _largest(sizes).item)
+
+
+def _comprehension(loop: _Message, variables: Mapping[str, _Size]) -> _Cost:
+    ranged, first = (_expression(_bytes(loop, at), variables) for at in (2, 4))
+    count = min(ranged.size.item_count, _STEPS_MAX)
+    item, collected = ranged.size.any_item, first.size
+    if first.size != _SCALAR and count:
+        collected = _Size(first.size.length + count, first.size.item)  # an iteration adds one item at most
+    inside = {**variables, _text(loop, 1): item, _text(loop, 8): item, _text(loop, 3): collected}
+    condition, step = (_expression(_bytes(loop, at), inside) for at in (5, 6))
+    if step.size.item is not None:
+        inside[_text(loop, 3)] = collected._replace(item=step.size.item)
+    result = _expression(_bytes(loop, 7), inside)
+    operations = count * (condition.operations + step.operations + _CALL)
+    return _Cost(ranged.operations + first.operations + operations + result.operations, result.size)
+
+
+# ── the wire format of protobuf ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _message(data: bytes) -> _Message:
+    fields: dict[int, list[int | bytes]] = {}
+    for number, value in _fields(data):
+        fields.setdefault(number, []).append(value)
+    return fields
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        kind = key & 7
+        if kind == 0:
+            value, at = _varint(data, at)
+            yield key >> 3, value
+            continue
+        length = {1: 8, 5: 4}.get(kind)
+        if length is None:
+            assert kind == 2, f"wire type {kind} in a serialized expression"
+            length, at = _varint(data, at)
+        yield key >> 3, data[at : at + length]
+        at += length
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def _all_bytes(message: _Message, field: int) -> list[bytes]:
+    return [value for value in message.get(field, ()) if isinstance(value, bytes)]
+
+
+def _bytes(message: _Message, field: int) -> bytes:
+    values = _all_bytes(message, field)
+    return values[-1] if values else b""
+
+
+def _text(message: _Message, field: int) -> str:
+    return _bytes(message, field).decode()

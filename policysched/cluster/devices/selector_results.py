@@ -1,0 +1,150 @@
+"""Which devices each CEL selector selects, evaluated once for each version of a slice.
+
+A new selector is evaluated for all devices of the cluster before a pod that has it is attempted, in pieces
+(`evaluate_some`). Evaluations that nothing has prepared are made when they are asked for.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+
+from policysched.cluster.devices.cel_selectors import CelSelectorError, DeviceSelectors
+from policysched.model.devices import ResourceSlice
+
+SELECTORS_CACHED_MAX = 256
+SELECTORS_MAX = 128
+"""Of a pod or a gang, which is not attempted with more: they would drop each other's results."""
+_UNKNOWN, _NOT_SELECTED, _SELECTED, _FIRST_ERROR = 0, 1, 2, 3
+_ERRORS_MAX = 256 - _FIRST_ERROR
+_OPERATIONS_PER_SELECTOR, _OPERATIONS_PER_CHARACTER = 10_000, 300  # of compiling it and estimating its cost
+_OPERATIONS_PER_SLICE = 50
+_LOG_SPARE = 100
+
+
+class _Selector:
+    """`slot`: where its results are. `position`: in the log of slices; what is before it is evaluated. `errors`: messages of
+    distinct errors; beyond the last code, an error has the message of the last."""
+
+    __slots__ = ("errors", "operations", "position", "slot")
+
+    def __init__(self, slot: int, operations: int) -> None:
+        self.slot = slot
+        self.operations = operations
+        self.position = 0
+        self.errors: list[tuple[str, bool]] = []
+
+    def code_of(self, error: CelSelectorError) -> int:
+        given = str(error.args[0]), error.is_compile_error
+        if given in self.errors:
+            return _FIRST_ERROR + self.errors.index(given)
+        if len(self.errors) < _ERRORS_MAX:
+            self.errors.append(given)
+        return _FIRST_ERROR + len(self.errors) - 1
+
+    def error(self, code: int) -> CelSelectorError:
+        message, is_compile_error = self.errors[code - _FIRST_ERROR]
+        return CelSelectorError(message, compiling=is_compile_error)
+
+
+class SelectorResults:
+    """One byte for each device and selector; the least recently used selectors are dropped. `slices` are the present ones;
+    changes of them are told by `slice_added` and `forget_slice`."""
+
+    def __init__(self, slices: Mapping[str, ResourceSlice]) -> None:
+        self._slices = slices
+        self.selectors = DeviceSelectors()
+        self._known: OrderedDict[str, _Selector] = OrderedDict()
+        self._free_slots = list(range(SELECTORS_CACHED_MAX))
+        self._codes: dict[str, bytearray] = {}  # by slice: for each slot a byte for each device
+        self._log: list[str] = []  # slices in the order of their last changes
+
+    def matches(self, expression: str, resource_slice: ResourceSlice, index: int) -> bool:
+        """Whether the selector selects the device at the index of the slice. Raises CelSelectorError."""
+        selector = self._selector(expression)
+        code = self._code(expression, selector, resource_slice, index)
+        if code >= _FIRST_ERROR:
+            raise selector.error(code)
+        return code == _SELECTED
+
+    def is_evaluated(self, expressions: Iterable[str]) -> bool:
+        """Whether these are evaluated for all devices."""
+        end = len(self._log)
+        return all(
+            (selector := self._known.get(expression)) is not None and selector.position == end
+            for expression in expressions
+        )
+
+    def evaluate_some(self, expressions: Iterable[str], operations_max: int | None) -> bool:
+        """Evaluate them where they are not, until that has taken so many operations (None: to the end). Returns whether all are evaluated."""
+        operations = 0
+        for expression in expressions:
+            if expression not in self._known:
+                operations += _OPERATIONS_PER_SELECTOR + _OPERATIONS_PER_CHARACTER * len(expression)
+            selector = self._selector(expression)
+            while selector.position < len(self._log):
+                resource_slice = self._slices.get(self._log[selector.position])
+                for index in self._unknown(selector, resource_slice):
+                    if operations_max is not None and operations >= operations_max:
+                        return False
+                    assert resource_slice is not None, "a slice that is gone has no devices"
+                    self._code(expression, selector, resource_slice, index)
+                    operations += selector.operations
+                selector.position += 1
+                operations += _OPERATIONS_PER_SLICE
+        return True
+
+    def slice_added(self, name: str) -> None:
+        self._log.append(name)
+        if len(self._log) > 2 * len(self._slices) + _LOG_SPARE:
+            self._log = list(self._slices)
+            for selector in self._known.values():
+                selector.position = 0  # what is evaluated is passed over
+
+    def forget_slice(self, name: str) -> None:
+        """The slice changed or was deleted."""
+        self._codes.pop(name, None)
+
+    def _selector(self, expression: str) -> _Selector:
+        known = self._known.get(expression)
+        if known is not None:
+            self._known.move_to_end(expression)
+            return known
+        if not self._free_slots:
+            _, dropped = self._known.popitem(last=False)
+            for name, codes in self._codes.items():
+                at = self._slot_in(dropped, len(self._slices[name].devices))
+                codes[at] = bytes(len(codes[at]))
+            self._free_slots.append(dropped.slot)
+        selector = _Selector(self._free_slots.pop(), self.selectors.operations(expression))
+        self._known[expression] = selector
+        return selector
+
+    @staticmethod
+    def _slot_in(selector: _Selector, device_count: int) -> slice:
+        return slice(selector.slot * device_count, (selector.slot + 1) * device_count)
+
+    def _unknown(self, selector: _Selector, resource_slice: ResourceSlice | None) -> Sequence[int]:
+        """The indexes of devices for which the selector is not evaluated."""
+        if resource_slice is None:
+            return ()
+        device_count = len(resource_slice.devices)
+        codes = self._codes.get(resource_slice.name, b"")[self._slot_in(selector, device_count)]
+        if not codes:
+            return range(device_count)
+        return [index for index, code in enumerate(codes) if code == _UNKNOWN] if _UNKNOWN in codes else ()
+
+    def _code(self, expression: str, selector: _Selector, resource_slice: ResourceSlice, index: int) -> int:
+        device_count = len(resource_slice.devices)
+        codes = self._codes.setdefault(resource_slice.name, bytearray())
+        place = self._slot_in(selector, device_count)
+        if len(codes) < place.stop:
+            codes.extend(bytes(place.stop - len(codes)))
+        code: int = codes[place.start + index]
+        if code == _UNKNOWN:
+            device = resource_slice.devices[index]
+            try:
+                is_selected = self.selectors.matches(expression, resource_slice.pool.driver, device)
+                code = _SELECTED if is_selected else _NOT_SELECTED
+            except CelSelectorError as error:
+                code = selector.code_of(error)
+            codes[place.start + index] = code
+        return code

@@ -1,0 +1,75 @@
+"""The estimate of a selector's cost for one device bounds what it takes."""
+
+import pytest
+
+from policysched.cluster.devices.cel_selectors import CelSelectorError, DeviceSelectors
+from policysched.cluster.devices.selector_cost import EVALUATION, OPERATIONS_MAX
+from policysched.kube.decode import devices
+from tests.devices import DRIVER, gpu, slice_manifest
+
+ATTRIBUTES = f'device.attributes["{DRIVER}"]'
+HUNDRED = "[" + ",".join("1" * 100) + "]"
+GI = 'quantity("1Gi")'
+
+ORDINARY = (
+    f'device.driver == "{DRIVER}"',
+    f'{ATTRIBUTES}.model == "a100" && {ATTRIBUTES}.driverVersion.isLessThan(semver("1.10.0"))',
+    f'device.capacity["{DRIVER}"].memory.isGreaterThan(quantity("40Gi"))',
+    f'{ATTRIBUTES}.model.matches("^a[0-9]{{2,4}}$")',
+    f'{ATTRIBUTES}.?gone.orValue("none") in ["none", "some"]',
+    f"cel.bind(dra, {ATTRIBUTES}, dra.on && dra.index in [1, 3])",
+    'device.attributes.exists(domain, device.attributes[domain].exists(name, name == "x"))',
+    f'{ATTRIBUTES}.map(name, name).filter(name, name.startsWith("a")).size() > 0',
+)
+
+EXCESSIVE = {
+    "calls in comprehensions": f"{HUNDRED}.all(a, {HUNDRED}.all(b, {GI}.add({GI}).isGreaterThan({GI})))",
+    "calls in a comprehension that is bound": f"cel.bind(x, {HUNDRED}.map(a, {GI}), x.all(b, {HUNDRED}.all(c, b.add({GI}) == b)))",
+    "long strings in comprehensions": f'{HUNDRED}.all(a, {HUNDRED}.all(b, "{"x" * 5000}".replace("x", "yy").size() > 0))',
+    "a string that grows": 'cel.bind(a, "0123456789", cel.bind(b, a.replace("1", a), cel.bind(c, b.replace("1", b), cel.bind(d, '
+    'c.replace("1", c), cel.bind(e, d.replace("1", d), e.size() > 0)))))',
+    "a string that grows by joining": f'cel.bind(a, {HUNDRED}.map(x, "{"y" * 100}").join(","), {HUNDRED}.map(x, a).join(",").size() > 0)',
+    "repetitions in a pattern": f'"{"a" * 4000}".matches("(a{{0,30}}){{0,30}}b")',
+    "a pattern that is put together": f'"{"a" * 4000}".matches("(a{{0," + "999}})b")',
+    "comprehensions in a map": f"{{1: {HUNDRED}.all(a, {HUNDRED}.all(b, {GI} == {GI}))}}.size() > 0",
+    "nested maps and filters": f"{HUNDRED}.map(a, {HUNDRED}).filter(b, b.all(c, {HUNDRED}.all(d, d + c > 0))).size() > 0",
+}
+
+
+@pytest.mark.parametrize("expression", ORDINARY)
+def test_an_ordinary_selector_is_far_below_the_limit(expression: str) -> None:
+    assert EVALUATION < DeviceSelectors().operations(expression) < OPERATIONS_MAX
+
+
+@pytest.mark.parametrize("expression", EXCESSIVE.values(), ids=EXCESSIVE)
+def test_a_selector_that_can_take_too_long_is_an_error_before_it_is_evaluated(expression: str) -> None:
+    device = devices.decode_resource_slice(slice_manifest("a", gpu("g"))).devices[0]
+
+    with pytest.raises(
+        CelSelectorError, match=r"CEL compile error: may take \d+ operations for one device"
+    ) as error:
+        DeviceSelectors().matches(expression, DRIVER, device)
+
+    assert error.value.is_compile_error
+
+
+@pytest.mark.parametrize("count", [10, 20, 40])
+def test_the_estimate_grows_with_each_nested_list(count: int) -> None:
+    numbers = str(list(range(count)))
+    inner = f"{numbers}.all(a, a >= 0)"
+
+    once, twice = (
+        DeviceSelectors().operations(expression) - EVALUATION
+        for expression in (inner, f"{numbers}.all(b, {inner})")
+    )
+
+    assert count * once <= twice <= 2 * count * once
+
+
+def test_the_branch_that_costs_most_counts_wherever_it_stands() -> None:
+    costly = f"{HUNDRED}.all(a, {GI} == {GI})"
+    selectors = DeviceSelectors()
+
+    places = [f"false && {costly}", f"true ? true : {costly}", f"!(true || {costly})", f"[{costly}][0]"]
+
+    assert all(selectors.operations(place) >= selectors.operations(costly) for place in places)

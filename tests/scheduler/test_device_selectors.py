@@ -1,0 +1,186 @@
+"""Selectors of devices are evaluated before their pod is attempted, in slices, while others are decided."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from policysched.cluster.devices import selector_results
+from policysched.cluster.devices.cel_selectors import DeviceSelectors
+from policysched.model.devices import Device
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.limits import SchedulerLimits
+from tests.builders import node, pod
+from tests.devices import asking, claim, claiming, device_class, device_slice, gpu
+from tests.scheduler.rig import Rig
+
+TEN = "[1,2,3,4,5,6,7,8,9,10]"
+DEFAULT, OTHER = (f"policy {name} version 1\ninclude kube_default\n" for name in ("test", "other"))
+MS = 10**6
+NODES, DEVICES_PER_NODE = 40, 8
+STEP_COST = 100
+"""Of one call of `decide`: 50,000 operations."""
+
+
+def slow(number: int = 0) -> str:
+    """A selector that takes about 50,000 operations for a device, and selects none."""
+    return f"{TEN}.all(a, {TEN}.all(b, {TEN}.all(c, a + b + c > {number}))) && false"
+
+
+@pytest.fixture
+def evaluated(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The expressions in the order of their evaluations for a device."""
+    made: list[str] = []
+    matches = DeviceSelectors.matches
+
+    def counting(self: DeviceSelectors, expression: str, driver: str, device: Device) -> bool:
+        made.append(expression)
+        return matches(self, expression, driver, device)
+
+    monkeypatch.setattr(DeviceSelectors, "matches", counting)
+    yield made
+
+
+def rig_with(*claims: Any, policies: str = DEFAULT, **more: Any) -> Rig:
+    texts = {"main.policy": DEFAULT, "other.policy": OTHER}
+    names = [f"n{number}" for number in range(NODES)]
+    limits = SchedulerLimits(attempt_step_cost_max=STEP_COST, **more)
+    rig = Rig(texts, *[node(name, cpu="8") for name in names], limits=limits, synced=False)
+    slices = [device_slice(name, *[gpu(f"g{at}") for at in range(DEVICES_PER_NODE)]) for name in names]
+    rig.handle(*[e.DeviceObjectUpdated(item) for item in (device_class(), *slices, *claims)])
+    rig.handle(e.Synced())
+    return rig
+
+
+def user(name: str = "hostile", of: str = "c", **more: Any) -> Any:
+    return pod(name, namespace="default", spec=claiming(of), **more)
+
+
+def decide(rig: Rig, elapsed_ms: int = 0) -> list[str]:
+    """One call; the names of pods that it binds."""
+    commands = rig.scheduler.decide(rig.now_ns)
+    rig.commands += commands
+    rig.scheduler.account_time(elapsed_ms * MS)
+    rig.now_ns += elapsed_ms * MS
+    rig.check_invariants()
+    return [command.name for command in commands if isinstance(command, c.Bind)]
+
+
+def test_no_call_evaluates_more_than_a_slice_of_the_devices(evaluated: list[str]) -> None:
+    rig = rig_with(claim("c", asking("r", slow())))
+    rig.observe(user())
+
+    slices = []
+    while rig.scheduler.ready(rig.now_ns):
+        before = len(evaluated)
+        decide(rig)
+        slices.append(len(evaluated) - before)
+
+    assert len(evaluated) == NODES * DEVICES_PER_NODE
+    assert max(slices) <= 2
+    assert rig.pending_message("hostile") == (
+        "0/40 nodes are available: 40 cannot allocate all claims. "
+        "preemption: 0/40 nodes are available: 40 Preemption is not helpful for scheduling."
+    )
+
+
+@pytest.mark.parametrize("scheduler", ["test", "other"])
+def test_a_plain_pod_of_another_namespace_is_bound_meanwhile(scheduler: str, evaluated: list[str]) -> None:
+    rig = rig_with(claim("c", asking("r", slow())))
+    rig.observe(user())
+    decide(rig, elapsed_ms=5)
+    rig.observe(pod("plain", namespace="friendly", scheduler=scheduler, created="2027-01-01T00:00:00Z"))
+
+    calls = next(calls for calls in range(1, 1_000) if "plain" in decide(rig, elapsed_ms=5))
+
+    assert calls <= 25  # the namespace may spend 100 ms at once, and a tenth of the time
+    assert len(evaluated) < NODES * DEVICES_PER_NODE
+
+
+def test_events_are_applied_between_two_slices(evaluated: list[str]) -> None:
+    rig = rig_with(claim("c", asking("r", slow())))
+    rig.observe(user())
+    decide(rig)
+
+    assert not rig.scheduler.attempt_in_progress
+    rig.handle(e.PodDeleted(user().uid))
+    rig.settle()
+
+    assert len(evaluated) <= 2
+
+
+def test_a_changed_slice_is_evaluated_again_and_no_other(evaluated: list[str]) -> None:
+    rig = rig_with(claim("c", asking("r", slow())))
+    rig.observe(user())
+    rig.settle()
+    evaluated.clear()
+
+    rig.handle(e.DeviceObjectUpdated(device_slice("n3", gpu("new"), generation=2, version=2)))
+    rig.pass_time(20)
+
+    assert evaluated == [slow()]
+
+
+def test_a_gang_is_attempted_once_the_selectors_of_all_members_are_evaluated(evaluated: list[str]) -> None:
+    gang = DEFAULT + 'input group: string = pod.labels["group"] optional\ngang by group { min = 2 }\n'
+    rig = rig_with(claim("c", asking("r", "true")), claim("d", asking("r", "!false")))
+    rig.apply_policies(gang)
+    rig.settle()
+    for name, of in (("one", "c"), ("two", "d")):
+        rig.observe(user(name, of, labels={"group": "g"}))
+
+    while not rig.of(c.Prebind):
+        assert rig.scheduler.ready(rig.now_ns)
+        before = len(evaluated)
+        decide(rig)
+        assert len(evaluated) - before <= 50
+
+    assert len(evaluated) == 2 * NODES * DEVICES_PER_NODE
+
+
+def test_a_pod_with_too_many_selectors_stays_pending_with_a_message(
+    evaluated: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("policysched.cluster.devices.pod_selectors.SELECTORS_MAX", 3)
+    rig = rig_with(claim("c", asking("r", *[slow(number) for number in range(4)])))
+
+    rig.observe(user(), pod("plain", namespace="friendly"))
+    rig.settle()
+
+    assert rig.pending_message("hostile") == (
+        "the resource claims have 4 different device selectors, more than the limit of 3"
+    )
+    assert evaluated == []
+    assert rig.bind_order() == ["plain"]
+
+
+def test_least_recently_used_selectors_are_dropped_and_evaluated_again(
+    evaluated: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selector_results, "SELECTORS_CACHED_MAX", 2)
+    claims = [claim(name, asking("r", f"{number} == 9")) for number, name in enumerate("abc")]
+    rig = rig_with(*claims)
+    for name in "abca":
+        rig.observe(user(f"of-{name}-{len(evaluated)}", name))
+        rig.settle()
+
+    assert len(evaluated) == 4 * NODES * DEVICES_PER_NODE
+    assert len(rig.scheduler.cache.devices.allocation_cache.selector_results._known) == 2
+
+
+def test_a_log_of_slices_that_is_rewritten_loses_no_slice(evaluated: list[str]) -> None:
+    rig = rig_with(claim("c", asking("r", "false")))
+    rig.observe(user())
+    rig.settle()
+    results = rig.scheduler.cache.devices.allocation_cache.selector_results
+
+    for version in range(2, 300):
+        rig.handle(
+            e.DeviceObjectUpdated(device_slice("n1", gpu(f"g{version}"), generation=version, version=version))
+        )
+        assert not results.is_evaluated(["false"])
+        assert results.evaluate_some(["false"], None)
+
+    assert len(evaluated) == NODES * DEVICES_PER_NODE + 298
+    assert len(results._log) < 300
