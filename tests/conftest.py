@@ -39,7 +39,7 @@ SEARCHES = {
     "language/check/test_soundness.py",
     "language/check/test_strategies.py",
     "recording/test_replay.py",
-    "scheduler/test_candidates.py",
+    "scheduler/test_victim_selection.py",
     "scheduler/test_gang_bind_failures.py",
     "scheduler/test_no_overtaking.py",
     "scheduler/test_nominated.py",

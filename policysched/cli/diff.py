@@ -66,13 +66,13 @@ class _FailOn(click.ParamType[FailCondition]):
 @click.option(
     "--placed",
     is_flag=True,
-    help="Also place the pods again that have a node, except those of DaemonSets: where would they go if they came now?",
+    help="Also place the pods that already have a node, except those of DaemonSets, to show where they would go now.",
 )
 @click.option(
     "--fail-on",
     type=_FailOn(),
     metavar="CONDITION",
-    help="Exit with 2 only if this holds, such as 'newly_pending > 0 or moved > 5%'. Default: if any pod changes.",
+    help="Exit with 2 only if this condition holds, such as 'newly_pending > 0 or moved > 5%' (default: any pod changes).",
 )
 @click.option("--html", "html_path", metavar="FILE", help="Also write a page with plots, in one file.")
 @click.option(
@@ -81,7 +81,7 @@ class _FailOn(click.ParamType[FailCondition]):
     type=click.IntRange(0),
     default=RUNS_MAX_DEFAULT,
     show_default=True,
-    help="The most simulations with some of the changes, by which the causes are found.",
+    help="Maximum number of simulations, each with some of the changes, that search for the causes.",
 )
 def diff(
     old: str,
@@ -109,9 +109,9 @@ def diff(
     """Compare the policies OLD and NEW: which pods move, become pending or schedulable, are evicted or change their
     order, and which changed lines of the policy cause it.
 
-    The pending pods are placed by each policy on the same cluster, as `simulate` places them: that of --cluster, or the
-    one of the kubeconfig, which is read and not changed. With --recording the policies decide about what happened
-    in it: nodes, samples and pods come and go as they did then.
+    Each policy places the pending pods on the same cluster, as `simulate` does. The cluster is read from --cluster or
+    through the kubeconfig; nothing is written to it. With --recording, the policies decide again what happened in the
+    recording: nodes, samples and pods come and go as they did then.
 
     Examples:
 
@@ -140,7 +140,7 @@ def diff(
         else:
             compared, notes = read_cluster(
                 programs,
-                rules.authority,
+                rules.permissions,
                 progress,
                 paths=cluster_paths,
                 kubeconfig=kubeconfig,

@@ -21,7 +21,7 @@ from policysched.lang.ir.program import Program
 from policysched.offline.pod_explanation import missing_inputs_note
 from policysched.policy_files.source_set import UnusableFile
 from policysched.recording.reader import open_recording
-from policysched.scheduler.authority import Authority
+from policysched.scheduler.policy_permissions import PolicyPermissions
 
 
 def reject_both(recording: Path | None, others: Sequence[tuple[str, object]], *, only: bool) -> None:
@@ -56,7 +56,7 @@ def read_recording(
 
 def read_cluster(
     programs: tuple[Program, Program],
-    authority: Authority,
+    permissions: PolicyPermissions,
     progress: Progress,
     *,
     paths: tuple[str, ...],
@@ -86,7 +86,7 @@ def read_cluster(
         notes += [missing_inputs_note(program)] if program.extenders else []
     if old.name != new.name:
         notes.append(f"{new.name} is evaluated under the name {old.name}, for the same pods")
-    return ComparedCluster(files, scope, now_ns, present_of, authority), notes
+    return ComparedCluster(files, scope, now_ns, present_of, permissions), notes
 
 
 def _read_cluster(

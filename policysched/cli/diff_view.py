@@ -6,6 +6,7 @@ from policysched.cli.tables import print_table
 from policysched.comparison.report_texts import (
     KIND_WORDS,
     Record,
+    before_and_after_texts,
     cause_numbers,
     cause_text,
     count_text,
@@ -13,7 +14,6 @@ from policysched.comparison.report_texts import (
     headline,
     kinds_text,
     measure_rows,
-    places,
     pods_by_kind,
 )
 
@@ -59,7 +59,7 @@ def _print_causes(console: "Console", record: Record) -> None:
 def _print_pods(console: "Console", record: Record) -> None:
     pods = pods_by_kind(record)
     console.print("\nPods", style="bold")
-    rows = [(pod["pod"], *places(pod), cause_numbers(pod)) for pod in pods[:_PODS_SHOWN]]
+    rows = [(pod["pod"], *before_and_after_texts(pod), cause_numbers(pod)) for pod in pods[:_PODS_SHOWN]]
     print_table(console, ("pod", "before", "after", "changes"), rows)
     if len(pods) > _PODS_SHOWN:
         more = f"and {len(pods) - _PODS_SHOWN:,} more; --output-format json has all of them"
@@ -69,15 +69,15 @@ def _print_pods(console: "Console", record: Record) -> None:
 def _print_changes(console: "Console", record: Record) -> None:
     console.print("\nChanges of the policy", style="bold")
     rows = [
-        (str(change["number"]), change["place"], change["change"], change["statement"])
+        (str(change["number"]), change["location"], change["change"], change["statement"])
         for change in record["changes"]
     ]
-    print_table(console, ("", "place", "", "statement"), rows, right=(0,))
+    print_table(console, ("", "location", "", "statement"), rows, right=(0,))
 
 
 def _print_lines(console: "Console", record: Record) -> None:
     rows = [
-        (pod["pod"], pod["change"], *places(pod), cause_text(record, pod["causes"]))
+        (pod["pod"], pod["change"], *before_and_after_texts(pod), cause_text(record, pod["causes"]))
         for pod in record["changed_pods"]
     ]
     if rows:

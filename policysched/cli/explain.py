@@ -38,11 +38,11 @@ def explain(
     in_full: bool,
     **target: Any,
 ) -> None:
-    """Explain why a pod is placed where it is, or nowhere: which filters reject nodes, the closest miss, what would make
-    it fit, and how rules score the nodes.
+    """Explain why a pod is on its node, or why it is pending: which filters reject nodes, the closest miss, what would
+    make the pod fit, and how rules score the nodes.
 
-    Without --policy and --cluster a running scheduler explains the pod, by the kubeconfig: from the state, the samples
-    and the queue by which it decides. With both, files are read and nothing else is.
+    Without --policy and --cluster, the running scheduler explains the pod from its own cache, samples and queue; the
+    kubeconfig locates it. With both options, the command reads only the given files.
 
     Examples:
 
@@ -62,7 +62,7 @@ def explain(
         missing = "--policy" if policy_path is None else "--cluster"
         raise click.UsageError(f"{missing} is missing; without both a running scheduler is asked")
     with report_unusable_files():
-        program, files, authority = load_inputs(policy_path, name, params, cluster_paths, config_path)
+        program, files, permissions = load_inputs(policy_path, name, params, cluster_paths, config_path)
         present = load_values(metrics_path, state_path, program, files, at_ns)
         result = explain_pod(
             program,
@@ -70,7 +70,7 @@ def explain(
             pod,
             samples=present.samples,
             saved_states=present.states,
-            authority=authority,
+            permissions=permissions,
             now_ns=present.now_ns,
         )
     record = {**result.record(), "notes": [*result.notes, *present.notes]}

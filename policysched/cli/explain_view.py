@@ -82,7 +82,7 @@ def _print_filters(console: "Console", record: Record, *, in_full: bool) -> None
                 row["rule"],
                 f"{row['alone']}/{total}",
                 str(row["left"]),
-                ("" if row["included_by"] else row["place"])
+                ("" if row["included_by"] else row["location"])
                 + ("  <- no node left" if number == last else ""),
             )
             for number, row in enumerate(shown)

@@ -73,8 +73,8 @@ def extender(
       policysched extender --policies kube-system/policies --http :8888
       policysched extender --policy-files ./policies --http 127.0.0.1:8888 --kubeconfig ~/.kube/config
 
-    Exit codes: 0 stopped by a signal; 2 could not run; 3 no usable policy; 4 the clock was set
-    by more than a minute.
+    Exit codes: 0 stopped by a signal; 2 could not run; 3 no usable policy; 4 the
+    wall clock changed by more than a minute.
     """
     flags: dict[str, Any] = {
         "kubeconfig": kubeconfig,

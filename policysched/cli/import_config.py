@@ -138,7 +138,7 @@ def _print_report(imported: ImportResult, *, with_settings: bool) -> None:
     def print_items(items: "list[ImportNote]", label: str) -> None:
         for item in items:
             click.echo(
-                f"{item.file}:{item.line}:{item.column}: {label}: {item.where}: {item.what}: {item.why}",
+                f"{item.file}:{item.line}:{item.column}: {label}: {item.where}: {item.subject}: {item.reason}",
                 err=True,
             )
 
@@ -174,7 +174,7 @@ def _json(imported: ImportResult) -> str:
     import json
 
     def records(items: "list[ImportNote]") -> list[dict[str, object]]:
-        fields = ("file", "where", "line", "column", "what", "why")
+        fields = ("file", "where", "line", "column", "subject", "reason")
         return [{field: getattr(item, field) for field in fields} for item in items]
 
     record = {

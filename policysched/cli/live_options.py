@@ -24,7 +24,7 @@ _OPTIONS = (
     click.option(
         "--url",
         metavar="URL",
-        help="Ask the scheduler at this address instead of by the kubeconfig, such as http://127.0.0.1:10259.",
+        help="The address of the scheduler, such as http://127.0.0.1:10259, if the kubeconfig is not to locate it.",
     ),
 )
 

@@ -17,7 +17,7 @@ from policysched.from_files.inputs import PolicyHasErrors, PresentInputs, choose
 from policysched.lang.ir.program import Program
 from policysched.metric_sources.file import BadSamplesFile
 from policysched.policy_files.source_set import UnusableFile
-from policysched.scheduler.authority import Authority
+from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.text.render_text import render_full
 from policysched.text.sanitize import escape_unprintable
 
@@ -102,7 +102,7 @@ _VALUE_OPTIONS = (
         "it may evict.",
     ),
     at_option(
-        "The present time, such as 2026-01-01T09:00:00Z (default: that of the export of --metrics, otherwise now)."
+        "The time at which to evaluate, such as 2026-01-01T09:00:00Z (default: the time of the samples in --metrics, otherwise now)."
     ),
     output_format_option,
 )
@@ -132,7 +132,7 @@ def load_inputs(
     params: tuple[str, ...],
     cluster_paths: tuple[str, ...],
     config_path: Path | None,
-) -> tuple[Program, ClusterFiles, Authority]:
+) -> tuple[Program, ClusterFiles, PolicyPermissions]:
     """Read the policy, the cluster, and what the settings allow. Malformed objects are reported and skipped."""
     if [policy_path, *cluster_paths].count(STANDARD_INPUT) > 1:
         raise UnusableFile("-: standard input can be read only once: for the policy or for the cluster")
@@ -140,7 +140,7 @@ def load_inputs(
     program = load_policy(policy_path, name, params, rules)
     files = read_cluster_files(cluster_paths)
     report_malformed(files)
-    return program, files, rules.authority
+    return program, files, rules.permissions
 
 
 def load_policy(path: str, name: str | None, params: tuple[str, ...], rules: "SettingsRules") -> Program:

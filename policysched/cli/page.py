@@ -21,9 +21,9 @@ def page(
 ) -> None:
     """Serve the page of a running scheduler on this machine, until Ctrl-C.
 
-    The page is read-only. The scheduler is asked with your credentials of the kubeconfig: pods of
-    namespaces whose pods you may not list are not shown. The printed URL has a key; other users of
-    this machine cannot use the port without it.
+    The page is read-only. It uses the credentials of your kubeconfig, and hides the pods of namespaces
+    in which you may not list pods. The printed URL contains a key, without which other users of this
+    machine cannot use the port.
 
     Examples:
 

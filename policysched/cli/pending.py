@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def pending(output_format: str, **target: Any) -> None:
     """Show what the pending pods of a running scheduler wait for, the cause of most pods first.
 
-    The cause of a pod is what keeps it from the nodes that fewest rules reject. The list at the end
-    counts for each rule the pods that would have a node without it, each pod by itself.
+    A pod's cause is the rejection on the nodes that the fewest rules reject. The last list shows, for
+    each rule, how many pods would fit a node without it; each pod is checked alone.
 
     Examples:
 

@@ -22,7 +22,7 @@ from policysched.cli.start_options import (
 
 if TYPE_CHECKING:
     from policysched.config.settings import Settings
-    from policysched.policy_files.cluster_policies import ClusterPolicies, ListedPolicy
+    from policysched.policy_files.policies_config_map import ListedPolicy, PoliciesConfigMap
     from policysched.scheduler.canaries import CanaryRecord
 
 
@@ -63,8 +63,8 @@ def policies(
     pending with the reason, and its last known good text is deleted. Binds in flight finish.
     `restore` deletes the key. Neither changes the text of the policy.
 
-    The command runs with the permissions of its user: get and patch on the ConfigMap of --policies,
-    get on that of --last-good.
+    The command uses your permissions: get and patch on the ConfigMap of --policies, get on that of
+    --last-good.
 
     Examples:
 
@@ -94,14 +94,14 @@ async def _run(
     from policysched.kube.client.api import ApiClient, ApiErrors
     from policysched.kube.client.session import ConnectionSettings, connect
     from policysched.kube.decode.errors import MalformedObject
-    from policysched.policy_files.cluster_policies import ClusterPolicies, RemovalRefused
+    from policysched.policy_files.policies_config_map import PoliciesConfigMap, RemovalRefused
 
     connection = ConnectionSettings(
         settings.kubeconfig, settings.context, 2, user_agent=f"policysched/{__version__}"
     )
     source, kept = settings.policies, settings.last_good
     async with await connect(connection) as session:
-        cluster = ClusterPolicies(
+        cluster = PoliciesConfigMap(
             ApiClient(session), (source.namespace, source.name), (kept.namespace, kept.name)
         )
         try:
@@ -113,7 +113,7 @@ async def _run(
             raise CommandError(str(error)) from error
 
 
-async def _change(cluster: "ClusterPolicies", action: str, name: str, reason: str, *, dry_run: bool) -> str:
+async def _change(cluster: "PoliciesConfigMap", action: str, name: str, reason: str, *, dry_run: bool) -> str:
     done = " (dry run: nothing is changed)" if dry_run else ""
     if action == "remove":
         if await cluster.remove(name, reason, dry_run=dry_run):

@@ -52,10 +52,16 @@ def recorded_time_options(command: Command) -> Command:
     """`--from`, `--to` and `--last`, as `from_ns`, `to_ns` and `last_ns` (None: not given): a part of a recording."""
     for option in (
         click.option(
-            "--last", "last_ns", type=Duration(), metavar="DURATION", help="The end of the recording only."
+            "--last",
+            "last_ns",
+            type=Duration(),
+            metavar="DURATION",
+            help="Replay only this much of the end of the recording.",
         ),
-        click.option("--to", "to_ns", type=_Time(), metavar="TIME", help="Nothing after this time."),
-        click.option("--from", "from_ns", type=_Time(), metavar="TIME", help="Nothing before this time."),
+        click.option("--to", "to_ns", type=_Time(), metavar="TIME", help="Skip decisions after this time."),
+        click.option(
+            "--from", "from_ns", type=_Time(), metavar="TIME", help="Skip decisions before this time."
+        ),
     ):
         command = option(command)
     return command

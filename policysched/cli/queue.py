@@ -1,4 +1,4 @@
-"""`policysched queue`: the pending pods in the order in which they are tried."""
+"""`policysched queue`: the pending pods in scheduling order."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from policysched.cli.tables import output_console, print_table
 def queue(limit: int, output_format: str, **target: Any) -> None:
     """Show the pending pods of a running scheduler in the order of each policy's queue.
 
-    Pods that wait for an event keep their place in the order.
+    Pods that wait for an event keep their position.
 
     Examples:
 

@@ -27,12 +27,12 @@ LISTED_MAX = 10
 def replay(
     folder: Path, from_ns: int | None, to_ns: int | None, last_ns: int | None, output_format: str
 ) -> None:
-    """Make the decisions of a recording (`policysched run --record DIR`) again, and compare them byte
-    for byte.
+    """Repeat the decisions of a recording (`policysched run --record DIR`), and compare the results
+    byte for byte.
 
-    A run that is recorded from its start is replayed whole. Where the recording begins later, or has
-    a gap, or with --from and --last, each decision is made again on the cluster of its time, in the
-    recorded order.
+    A run that was recorded from its start is replayed as a whole. If the recording begins later or
+    has a gap, or with --from or --last, each decision is repeated on the cluster as it was then, in
+    the recorded order.
 
     Examples:
 

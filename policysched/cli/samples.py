@@ -18,7 +18,7 @@ from policysched.lang.types.units import format_value
 def samples(output_format: str, **target: Any) -> None:
     """Show the metric samples that the policies of a running scheduler read, with their ages.
 
-    The JSON is what --metrics of `explain` and `simulate` reads.
+    `explain` and `simulate` read the JSON output with --metrics.
 
     Examples:
 

@@ -74,9 +74,10 @@ def shadow(
     agrees              the same node
     agrees among equals another node with the same total
     differs             the policy's node has a higher total: by which rule and how many points
-    would refuse        the policy rejects the node, or does not try the pod at all
+    rejects             the policy rejects the node, or does not try the pod at all
 
-    A pod for which the policy had a node for at least a second before says so. Ctrl-C or --duration ends with a summary.
+    If the policy had a node for the pod at least one second before the bind, the output says so. The summary follows at
+    the end: after --duration or Ctrl-C.
 
     Examples:
 
@@ -101,7 +102,7 @@ def shadow(
             context,
             None if duration_ns is None else duration_ns / 1e9,
             None if metrics is None else Path(metrics),
-            rules.authority,
+            rules.permissions,
             None if config is None else read_settings(Path(config), {}, {}),
         )
         if program.extenders:
@@ -154,7 +155,7 @@ def _print_line(comparison: "BindComparison") -> None:
 
 
 def _why(comparison: "BindComparison") -> str:
-    rule = f"{comparison.rule} ({comparison.place}) " if comparison.rule else ""
+    rule = f"{comparison.rule} ({comparison.location}) " if comparison.rule else ""
     parts = [f"{rule}{comparison.text}".strip()]
     if comparison.in_flight:
         parts.append(f"binds in flight: {comparison.in_flight}")
@@ -205,4 +206,4 @@ def print_summary(console: "Console", state: "ShadowState") -> None:
         console.print(f"{state.unseen} binds were not compared: the pods were never seen pending")
     if state.summary.rules:
         rules = [(str(count), *key) for key, count in state.summary.rules.most_common()]
-        print_table(console, ("binds", "result", "rule", "place"), rules, right=(0,))
+        print_table(console, ("binds", "result", "rule", "location"), rules, right=(0,))

@@ -210,7 +210,7 @@ def _print_rule(console: "Console", row: "RuleRow") -> None:
 
     heading = Text(f"{row.kind} {_with_weight(row)}", style="bold")
     if not row.included_by:
-        heading.append(f"  {row.place}", style="not bold dim")
+        heading.append(f"  {row.location}", style="not bold dim")
     console.print(heading)
     facts = [row.stage, f"cost {row.cost.per_pod}+{row.cost.per_node}n"]
     if row.missing is not None:
@@ -228,7 +228,7 @@ def _print_rule(console: "Console", row: "RuleRow") -> None:
 
 
 _FIELDS = (
-    "kind", "rule", "weight", "place", "included by", "stage", "cost per pod", "cost per node", "missing", "recover",
+    "kind", "rule", "weight", "location", "included by", "stage", "cost per pod", "cost per node", "missing", "recover",
     "reads of pods", "reads of nodes", "requeued by",
 )  # fmt: skip
 
@@ -238,7 +238,7 @@ def _fields(row: "RuleRow") -> tuple[str, ...]:
         row.kind,
         row.name,
         "" if row.weight is None else str(row.weight),
-        row.place,
+        row.location,
         row.included_by,
         row.stage,
         str(row.cost.per_pod),

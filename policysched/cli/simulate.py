@@ -57,7 +57,7 @@ def simulate(
     Exit codes: 0 success; 1 a pod stays pending (with --fail-on-pending); 2 could not run.
     """
     with report_unusable_files():
-        program, files, authority = load_inputs(policy_path, name, params, cluster_paths, config_path)
+        program, files, permissions = load_inputs(policy_path, name, params, cluster_paths, config_path)
         present = load_values(metrics_path, state_path, program, files, at_ns)
     notes = present.notes
     scope = choose_scope(files, program.name, pods_scope)
@@ -71,7 +71,7 @@ def simulate(
             files,
             samples=with_assumed_load(present.samples),
             saved_states=present.states,
-            authority=authority,
+            permissions=permissions,
             scope=scope,
             now_ns=present.now_ns,
             progress=partial(show, "placing pods"),

@@ -60,7 +60,7 @@ def _pattern(
     help="The scheduler's settings file: how it checks the policies, which namespaces they serve, and which pods they may "
     "evict.",
 )
-@at_option("The time at which tests begin that state no `start` (default: 2026-01-01T00:00:00Z).")
+@at_option("The start time of tests without `start` (default: 2026-01-01T00:00:00Z).")
 @click.option("--quiet", is_flag=True, help="Print failures only, without passed tests and the summary.")
 @click.option("--watch", is_flag=True, help="Run the tests again when a file changes, until Ctrl-C.")
 def test(

@@ -21,8 +21,8 @@ _HIDDEN = ("pods", "ephemeral-storage")
 def top(sort_by: str, output_format: str, **target: Any) -> None:
     """Show what the pods on each node request, the fullest nodes first.
 
-    The scheduler's own count includes pods that it has assigned and the API server does not show yet.
-    `kubectl top` shows use instead.
+    The scheduler's count includes pods that it has assigned but that the API server does not show yet.
+    For actual use see `kubectl top`.
 
     Examples:
 

@@ -17,7 +17,7 @@ from policysched.builtins.registry import KUBE_DEFAULT_VERSION, KUBE_SCHEDULER_R
     help="The format of the output.",
 )
 def version(output_format: str) -> None:
-    """Print the versions of policysched, its language, and the releases of kube-scheduler whose rules it has.
+    """Print the versions of policysched, its language, and the kube-scheduler releases that it covers.
 
     \b
       policysched version

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from policysched.cluster.budgets import DisruptionBudgets
 from policysched.cluster.devices.device_cache import DeviceCache
+from policysched.cluster.disruption_budgets import DisruptionBudgets
 from policysched.cluster.ledger import Ledger, PlacementState
+from policysched.cluster.namespace_shares import NamespaceShares
 from policysched.cluster.node_storage import NodeStorage
 from policysched.cluster.nominations import Nominations
 from policysched.cluster.pod_groups import PodGroups
 from policysched.cluster.pod_index import PodIndex, compact_ended_pod
 from policysched.cluster.pod_sets import PodSets
-from policysched.cluster.shares import NamespaceShares
 from policysched.cluster.volumes.volume_cache import VolumeCache
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.devices import (

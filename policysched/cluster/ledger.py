@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Protocol
 
+from policysched.cluster.namespace_shares import Amounts, NamespaceShares, add_pod
 from policysched.cluster.node_usage import NodeUsage
-from policysched.cluster.shares import Amounts, NamespaceShares, add_pod
 from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
 from policysched.model.pods import Placement, Pod, differ_in_readiness_alone
 

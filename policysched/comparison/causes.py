@@ -42,14 +42,14 @@ def find_causes(
         if len(sets) > runs_left:
             return causes | dict.fromkeys(unexplained, ())
         runs_left -= len(sets)
-        found: dict[str, list[ChangeSet]] = {}
+        causes_of_size: dict[str, list[ChangeSet]] = {}
         for chosen, result in zip(sets, run_mixtures(sets), strict=True):
             if result is None:
                 continue
             alone = pod_changes(before, result)
             for pod in unexplained:
                 if is_same_change(alone.get(pod), changed[pod]):
-                    found.setdefault(pod, []).append(chosen)
-        causes |= {pod: tuple(chosen) for pod, chosen in found.items()}
-        unexplained -= found.keys()
+                    causes_of_size.setdefault(pod, []).append(chosen)
+        causes |= {pod: tuple(chosen) for pod, chosen in causes_of_size.items()}
+        unexplained -= causes_of_size.keys()
     return causes | dict.fromkeys(unexplained, (everything,))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from policysched.cluster.samples import Samples
+from policysched.cluster.metric_samples import Samples
 from policysched.comparison.forked import Progress, run_forked
 from policysched.comparison.measures import measure
 from policysched.comparison.outcomes import Outcomes

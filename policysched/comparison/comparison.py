@@ -147,13 +147,17 @@ def _examples(
     changed: Mapping[str, PodChange], causes: Mapping[str, tuple[ChangeSet, ...]]
 ) -> list[PodChange]:
     """Some pods of each cause and kind of change, those that were decided first: the earliest follow from no other pod."""
-    seen: Counter[object] = Counter()
+    shown_by_group: Counter[object] = Counter()
     wanted = []
     by_order = sorted(changed.values(), key=lambda change: (change.after.order or 2**62, change.pod))
     for change in by_order:
         group = causes[change.pod], change.kind
-        if change.kind == "reordered" or change.after.kind == "evicted" or seen[group] == _EXAMPLES_OF_CAUSE:
+        if (
+            change.kind == "reordered"
+            or change.after.kind == "evicted"
+            or shown_by_group[group] == _EXAMPLES_OF_CAUSE
+        ):
             continue
-        seen[group] += 1
+        shown_by_group[group] += 1
         wanted.append(change)
     return wanted[:_EXAMPLES_MAX]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from policysched.cluster.samples import Samples
+from policysched.cluster.metric_samples import Samples
 from policysched.comparison.outcomes import PodChange
 from policysched.evaluate import Overlay, Plan
 from policysched.evaluate import compile as compile_plan
@@ -16,7 +16,7 @@ from policysched.explanations.node_comparison import (
     NodePreference,
     preference,
     rejection_of,
-    rule_places,
+    rule_locations,
 )
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
@@ -30,13 +30,13 @@ DecisionKind = Literal["rejection", "score", "earlier decisions", "other"]
 
 @dataclass(frozen=True, slots=True)
 class DecisiveRule:
-    """`rule` and `place` are empty where no single rule decides. `policy`: whose rule it is."""
+    """`rule` and `location` are empty where no single rule decides. `policy`: whose rule it is."""
 
     pod: str
     kind: DecisionKind
     rule: str
     policy: Literal["old", "new"]
-    place: str
+    location: str
     text: str
 
     def record(self) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class DecisiveRule:
             "decided_by": self.kind,
             "rule": self.rule or None,
             "policy": self.policy if self.rule else None,
-            "place": self.place or None,
+            "location": self.location or None,
             "text": self.text,
         }
 
@@ -61,13 +61,13 @@ class DecisiveRules:
         policy_name: str,
         old_present: Callable[[], tuple[Samples, int]],
     ) -> None:
-        """`old` and `new` are as their authors wrote them; their rules have the places. They are evaluated as `policy_name`.
+        """`old` and `new` are as their authors wrote them; their rules have the locations. They are evaluated as `policy_name`.
         `old_present`: the samples that `old` reads, and the time."""
         self._policy_name, self._old_present = policy_name, old_present
         self.by_pod: dict[str, DecisiveRule] = {}
         self._wanted = {change.pod: change for change in wanted}
         self._old_plan = compile_plan(replace(old, extenders=()))
-        self._old_places, self._new_places = rule_places(old), rule_places(new)
+        self._old_locations, self._new_locations = rule_locations(old), rule_locations(new)
 
     def observe(self, scheduler: Scheduler, command: c.Command) -> None:
         if not isinstance(command, c.Bind | c.ReportPending):
@@ -106,14 +106,14 @@ class DecisiveRules:
             )
         if old_node is not None:
             now = self._explain_nodes(core, core.plan(pod.policy), uid, overlay)
-            found = rejection_of(now, old_node) or (new_node and preference(now, new_node, old_node))
-            if found:
-                return self._decisive(change.pod, found, "new", self._new_places)
+            decisive = rejection_of(now, old_node) or (new_node and preference(now, new_node, old_node))
+            if decisive:
+                return self._decisive(change.pod, decisive, "new", self._new_locations)
         if new_node is not None:
             then = self._explain_nodes(core, old_plan, uid, overlay)
-            found = rejection_of(then, new_node)
-            if found:
-                return self._decisive(change.pod, found, "old", self._old_places)
+            decisive = rejection_of(then, new_node)
+            if decisive:
+                return self._decisive(change.pod, decisive, "old", self._old_locations)
         message = change.after.message or change.before.message or "decided by preemption or with its gang"
         return DecisiveRule(change.pod, "other", "", "new", "", message)
 
@@ -132,7 +132,7 @@ class DecisiveRules:
 
     @staticmethod
     def _decisive(
-        pod: str, found: NodePreference, policy: Literal["old", "new"], places: Mapping[str, str]
+        pod: str, decisive: NodePreference, policy: Literal["old", "new"], locations: Mapping[str, str]
     ) -> DecisiveRule:
-        kind: DecisionKind = "other" if found.kind == "equal" else found.kind
-        return DecisiveRule(pod, kind, found.rule, policy, places.get(found.rule, ""), found.text)
+        kind: DecisionKind = "other" if decisive.kind == "equal" else decisive.kind
+        return DecisiveRule(pod, kind, decisive.rule, policy, locations.get(decisive.rule, ""), decisive.text)

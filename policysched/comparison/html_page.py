@@ -12,6 +12,7 @@ from policysched.comparison.plots import before_and_after, stacked_bar
 from policysched.comparison.report_texts import (
     KIND_WORDS,
     Record,
+    before_and_after_texts,
     cause_numbers,
     cause_text,
     count_text,
@@ -19,7 +20,6 @@ from policysched.comparison.report_texts import (
     headline,
     kinds_text,
     measure_rows,
-    places,
     pods_by_kind,
 )
 from policysched.text.sanitize import escape_unprintable
@@ -79,12 +79,12 @@ def render_page(comparison: Comparison, notes: Sequence[str]) -> str:
 
 def _add_causes(body: Element, record: Record) -> None:
     _text(body, "h2", "Changes of the policy")
-    table = _table(body, ("", "place", "statement", "pods"))
+    table = _table(body, ("", "location", "statement", "pods"))
     for change in record["changes"]:
         alone = sum(cause["pods"] for cause in record["causes"] if [change["number"]] in cause["changes"])
         row = SubElement(table, "tr")
         _text(row, "td", str(change["number"]))
-        _text(row, "td", change["place"])
+        _text(row, "td", change["location"])
         cell = SubElement(row, "td")
         if change["old"] is not None:
             _text(cell, "pre", f"- {change['old']}", "old")
@@ -133,9 +133,9 @@ def _add_pods(body: Element, record: Record) -> None:
     _text(body, "h2", "Pods")
     table = _table(body, ("pod", "what happens", "before", "after", "changes", "why it waits"))
     for pod in pods[:_PODS_MAX]:
-        words = KIND_WORDS[pod["change"]]
-        why = pod["after"]["message"] or ""
-        _add_row(table, (pod["pod"], words, *places(pod), cause_numbers(pod), why))
+        label = KIND_WORDS[pod["change"]]
+        reason = pod["after"]["message"] or ""
+        _add_row(table, (pod["pod"], label, *before_and_after_texts(pod), cause_numbers(pod), reason))
     if len(pods) > _PODS_MAX:
         _text(body, "p", f"and {len(pods) - _PODS_MAX:,} more; --output-format json has all of them", "dim")
 
@@ -150,8 +150,8 @@ def _table(body: Element, headings: Iterable[str]) -> Element:
 
 def _add_row(table: Element, cells: Iterable[str], numbers: Sequence[int] = ()) -> None:
     row = SubElement(table, "tr")
-    for place, cell in enumerate(cells):
-        _text(row, "td", cell, "number" if place in numbers else "")
+    for index, cell in enumerate(cells):
+        _text(row, "td", cell, "number" if index in numbers else "")
 
 
 def _text(parent: Element, tag: str, text: str, style: str = "") -> None:

@@ -7,8 +7,8 @@ from math import ceil
 from statistics import fmean, pstdev
 from typing import Any
 
+from policysched.cluster.metric_samples import Samples
 from policysched.cluster.node_usage import NodeUsage
-from policysched.cluster.samples import Samples
 from policysched.comparison.outcomes import Outcomes
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext

@@ -25,7 +25,7 @@ CHANGE_KINDS: tuple[ChangeKind, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class PodOutcome:
-    """`order`: the place among the placed pods, from 1; None: not placed. `message`: why the pod is pending."""
+    """`order`: the position among the placed pods, from 1; None: not placed. `message`: why the pod is pending."""
 
     kind: OutcomeKind
     node: str | None = None
@@ -62,13 +62,13 @@ class PodChange:
 
 def outcomes(result: SimulationResult) -> Outcomes:
     """The last thing that happened to each pod: a pod that was placed can be evicted for a later one."""
-    found = {
+    outcome_by_pod = {
         placement.pod: PodOutcome("placed", placement.node, placement.order, placement.score)
         for placement in result.placements
     }
-    found |= {pod: PodOutcome("pending", message=message) for pod, message in result.pending}
-    found |= {pod: PodOutcome("evicted") for pod in result.preempted}
-    return found
+    outcome_by_pod |= {pod: PodOutcome("pending", message=message) for pod, message in result.pending}
+    outcome_by_pod |= {pod: PodOutcome("evicted") for pod in result.preempted}
+    return outcome_by_pod
 
 
 def pod_changes(before: Outcomes, after: Outcomes) -> dict[str, PodChange]:
@@ -85,11 +85,15 @@ def pod_changes(before: Outcomes, after: Outcomes) -> dict[str, PodChange]:
     return changed
 
 
-def is_same_change(one: PodChange | None, other: PodChange | None) -> bool:
+def is_same_change(first: PodChange | None, second: PodChange | None) -> bool:
     """Whether the same thing happens to the pod: the same node, pending in both, or out of order in both."""
-    if one is None or other is None:
-        return one is other
-    return (one.kind, one.after.kind, one.after.node) == (other.kind, other.after.kind, other.after.node)
+    if first is None or second is None:
+        return first is second
+    return (first.kind, first.after.kind, first.after.node) == (
+        second.kind,
+        second.after.kind,
+        second.after.node,
+    )
 
 
 def _kind_of(old: PodOutcome, new: PodOutcome) -> ChangeKind | None:
@@ -106,8 +110,8 @@ def _out_of_order(before: Outcomes, after: Outcomes) -> set[str]:
     """The pods placed in both that are outside a longest common subsequence of the two orders."""
     old_order, new_order = _placed_in_order(before), _placed_in_order(after)
     common = set(old_order) & set(new_order)
-    place = {pod: number for number, pod in enumerate(pod for pod in old_order if pod in common)}
-    return common - _longest_increasing([pod for pod in new_order if pod in common], place)
+    position = {pod: number for number, pod in enumerate(pod for pod in old_order if pod in common)}
+    return common - _longest_increasing([pod for pod in new_order if pod in common], position)
 
 
 def _placed_in_order(of: Outcomes) -> list[str]:
@@ -115,14 +119,14 @@ def _placed_in_order(of: Outcomes) -> list[str]:
     return [pod for _, pod in sorted(placed)]
 
 
-def _longest_increasing(pods: Iterable[str], place: Mapping[str, int]) -> set[str]:
-    """Patience sorting: a longest subsequence of the pods whose places increase."""
-    ends: list[int] = []  # the last place of the best subsequence of each length
+def _longest_increasing(pods: Iterable[str], position: Mapping[str, int]) -> set[str]:
+    """Patience sorting: a longest subsequence of the pods whose positions increase."""
+    ends: list[int] = []  # the last position of the best subsequence of each length
     last: list[str] = []
     previous: dict[str, str | None] = {}
     for pod in pods:
-        length = bisect_left(ends, place[pod])
-        ends[length : length + 1] = [place[pod]]
+        length = bisect_left(ends, position[pod])
+        ends[length : length + 1] = [position[pod]]
         last[length : length + 1] = [pod]
         previous[pod] = last[length - 1] if length else None
     kept: set[str] = set()

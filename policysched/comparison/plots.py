@@ -25,14 +25,14 @@ def before_and_after(
     shown = max(1, len(labels) // 11 + 1)
     for number, label in enumerate(labels):
         left = _MARGIN + number * step
-        for place, (kind, values) in enumerate((("before", before), ("after", after))):
+        for position, (kind, values) in enumerate((("before", before), ("after", after))):
             height = (floor - 10) * values[number] / highest
             bar = SubElement(
                 svg,
                 "rect",
                 {
                     "class": kind,
-                    "x": f"{left + step * (0.1 + 0.4 * place):.1f}",
+                    "x": f"{left + step * (0.1 + 0.4 * position):.1f}",
                     "y": f"{floor - height:.1f}",
                     "width": f"{step * 0.38:.1f}",
                     "height": f"{height:.1f}",

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from policysched.lang.check import check_text
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.rules import place_of
+from policysched.lang.ir.rules import location_of
 from policysched.lang.parse import parse
 from policysched.lang.syntax import tree as s
 from policysched.text import Source, Span
@@ -29,13 +29,13 @@ _COST_UNLIMITED = 2**62
 
 @dataclass(frozen=True, slots=True)
 class PolicyChange:
-    """One statement that differs. `place` is in the text that has it: the new one (`in_new`), or the old one for a
+    """One statement that differs. `location` is in the text that has it: the new one (`in_new`), or the old one for a
     statement that was removed. The texts are canonical; None: the policy has no such statement."""
 
     number: int
     key: StatementKey
     kind: ChangeKind
-    place: str
+    location: str
     in_new: bool
     old_text: str | None
     new_text: str | None
@@ -50,7 +50,7 @@ class PolicyChange:
             "number": self.number,
             "statement": self.statement,
             "change": self.kind,
-            "place": self.place,
+            "location": self.location,
             "in": "new" if self.in_new else "old",
             "old": self.old_text,
             "new": self.new_text,
@@ -60,30 +60,32 @@ class PolicyChange:
 def policy_changes(old: Program, new: Program) -> tuple[PolicyChange, ...]:
     """In the order of the new policy; removed statements come last. Numbered from 1. The name of the policy is no change."""
     before, after = _statements(old.text), _statements(new.text)
-    found: list[tuple[StatementKey, ChangeKind]] = []
+    changed_keys: list[tuple[StatementKey, ChangeKind]] = []
     for key, text in after.items():
         if key not in before:
-            found.append((key, "added"))
+            changed_keys.append((key, "added"))
         elif before[key] != text:
-            found.append((key, "changed"))
-    found += [(key, "removed") for key in before if key not in after]
+            changed_keys.append((key, "changed"))
+    changed_keys += [(key, "removed") for key in before if key not in after]
     if _common_layers(before, after) != _common_layers(after, before):
-        found.append((_ORDER, "moved"))
-    old_places, new_places = _Places(old), _Places(new)
+        changed_keys.append((_ORDER, "moved"))
+    old_locations, new_locations = _StatementLocations(old), _StatementLocations(new)
     return tuple(
-        PolicyChange(number, key, kind, *_place(key, old_places, new_places), before.get(key), after.get(key))
-        for number, (key, kind) in enumerate(found, start=1)
+        PolicyChange(
+            number, key, kind, *_location(key, old_locations, new_locations), before.get(key), after.get(key)
+        )
+        for number, (key, kind) in enumerate(changed_keys, start=1)
     )
 
 
-def _place(key: StatementKey, old: "_Places", new: "_Places") -> tuple[str, bool]:
+def _location(key: StatementKey, old: "_StatementLocations", new: "_StatementLocations") -> tuple[str, bool]:
     """Where the change is written: the text of a policy before the libraries that it includes, the new one first."""
-    for find in (_Places.own, _Places.included):
-        for places, in_new in ((new, True), (old, False)):
-            span = find(places, key)
+    for find in (_StatementLocations.own, _StatementLocations.included):
+        for locations, in_new in ((new, True), (old, False)):
+            span = find(locations, key)
             if span is not None:
-                return place_of(span), in_new
-    return place_of(new.program.name_span), True
+                return location_of(span), in_new
+    return location_of(new.program.name_span), True
 
 
 def mixed_program(
@@ -162,7 +164,7 @@ def _key(statement: s.Statement) -> StatementKey:
     return keyword, "" if declared is None else declared.text
 
 
-class _Places:
+class _StatementLocations:
     """Where the statements of a policy are written."""
 
     def __init__(self, program: Program) -> None:

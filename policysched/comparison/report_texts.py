@@ -39,13 +39,13 @@ def cause_text(record: Record, causes: Sequence[Sequence[int]]) -> str:
     def name(number: int) -> str:
         change = by_number[number]
         removed = ", removed" if change["change"] == "removed" else ""
-        return f"{change['statement']} ({change['place']}{removed})"
+        return f"{change['statement']} ({change['location']}{removed})"
 
     return ", or ".join(" and ".join(name(number) for number in numbers) for numbers in causes)
 
 
 def kinds_text(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{counts[kind]} {words}" for kind, words in KIND_WORDS.items() if counts.get(kind))
+    return ", ".join(f"{counts[kind]} {label}" for kind, label in KIND_WORDS.items() if counts.get(kind))
 
 
 def examples(cause: Record, most: int) -> list[str]:
@@ -53,7 +53,7 @@ def examples(cause: Record, most: int) -> list[str]:
     in_order = sorted(cause["examples"], key=lambda example: example["decided_by"] == "earlier decisions")
     texts = []
     for example in in_order[:most]:
-        at = f" ({example['policy']} {example['place']})" if example["place"] else ""
+        at = f" ({example['policy']} {example['location']})" if example["location"] else ""
         rule = f"{example['rule']}{at} " if example["rule"] else ""
         texts.append(f"{example['pod']}: {rule}{example['text']}")
     return texts
@@ -64,8 +64,8 @@ def cause_numbers(pod: Record) -> str:
     return " or ".join("+".join(str(number) for number in numbers) for numbers in pod["causes"]) or "?"
 
 
-def places(pod: Record) -> tuple[str, str]:
-    """Before and after: the node, the place in the order, or what happens instead."""
+def before_and_after_texts(pod: Record) -> tuple[str, str]:
+    """Before and after: the node, the position in the order, or what happens instead."""
     before, after = pod["before"], pod["after"]
     if pod["change"] == "reordered":
         return f"order {before['order']}", f"order {after['order']}"
@@ -90,9 +90,9 @@ def measure_rows(record: Record) -> Iterator[tuple[str, str, str, str]]:
                 ("highest" if group == "utilisation" else "lowest", extreme),
                 ("deviation", "deviation between nodes"),
             )
-            for part, words in parts:
+            for part, label in parts:
                 values = [of[group].get(name, {}).get(part) for of in (before, after)]
-                yield _measure_row(f"{title.format(name)}, {words}", values, "{:.1%}")
+                yield _measure_row(f"{title.format(name)}, {label}", values, "{:.1%}")
     for key in before["spread"]:
         values = [of["spread"][key]["skew"] for of in (before, after)]
         if values != [None, None]:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from policysched.cluster.samples import MetricSamples, Samples
+from policysched.cluster.metric_samples import MetricSamples, Samples
 from policysched.comparison.outcomes import Outcomes, PodOutcome
 from policysched.from_files.cluster_files import ClusterFiles
 from policysched.from_files.inputs import with_assumed_load
@@ -21,7 +21,6 @@ from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.recording.format import SchedulerState
-from policysched.recording.given_order import restore
 from policysched.recording.reader import (
     FileStarted,
     Item,
@@ -33,6 +32,7 @@ from policysched.recording.reader import (
     RunEnded,
     SnapshotEnded,
 )
+from policysched.recording.recorded_order import restore
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SECOND_NS
@@ -145,7 +145,7 @@ class Rerun:
         self._skips_snapshot, self._timer_at_ns, self._snapshot, self._queued_ns = False, 0, [], {}
         self.scheduler = Scheduler(
             settings.limits,
-            authority=settings.authority,
+            permissions=settings.permissions,
             first_samples_s=settings.first_samples_s if self._last.header.is_start else 0.0,
             queued_ns_of=lambda pod, now_ns: self._queued_ns.get(pod.uid, now_ns),
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from policysched.cluster.samples import Samples
+from policysched.cluster.metric_samples import Samples
 from policysched.comparison.forked import Progress, run_forked
 from policysched.comparison.measures import Measures, measure
 from policysched.comparison.outcomes import Outcomes, outcomes
@@ -14,7 +14,7 @@ from policysched.from_files.cluster_files import ClusterFiles
 from policysched.from_files.inputs import PresentInputs, with_assumed_load
 from policysched.from_files.simulate import Observe, Scope, SimulationResult, observe_nothing, simulate
 from policysched.lang.ir.program import Program
-from policysched.scheduler.authority import ANY_POLICY_NAME, Authority
+from policysched.scheduler.policy_permissions import ANY_POLICY_NAME, PolicyPermissions
 
 Show = Callable[[int], None]
 
@@ -62,7 +62,7 @@ class ComparedCluster:
     scope: Scope
     now_ns: int
     present_of: Callable[[Program], PresentInputs]
-    authority: Authority = ANY_POLICY_NAME
+    permissions: PolicyPermissions = ANY_POLICY_NAME
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     policy_name: str | None = None
     notes: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class ComparedCluster:
             self.files,
             samples=with_assumed_load(present.samples),
             saved_states=present.states,
-            authority=self.authority,
+            permissions=self.permissions,
             scope=self.scope,
             now_ns=self.now_ns,
             progress=lambda done, _total: show(done),

@@ -76,9 +76,9 @@ class LayeredSettings:
 
     def add_problems(self, problems: Iterable[SettingProblem]) -> None:
         """Add problems that the schema cannot express."""
-        for path, why in problems:
+        for path, reason in problems:
             layer = self._layer_of(path)
-            problem = KeyLines("" if layer is None else layer.text).located_message(path, why)
+            problem = KeyLines("" if layer is None else layer.text).located_message(path, reason)
             self.problems.append(problem if layer is None else f"{layer.name}: {problem}")
 
     def raise_problems(self) -> None:
@@ -99,7 +99,9 @@ class LayeredSettings:
     def _add_layer(self, layer: _Layer) -> None:
         lines = KeyLines(layer.text)
         violations = schema_violations("settings", layer.value, lines)
-        self.problems += [f"{layer.name}: {lines.located_message(path, why)}" for path, why in violations]
+        self.problems += [
+            f"{layer.name}: {lines.located_message(path, reason)}" for path, reason in violations
+        ]
         self._invalid_paths += [tuple(str(part) for part in path) for path, _ in violations]
         if isinstance(layer.value, Mapping):
             self._layers.append(layer)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from policysched.config.authority_settings import authority_settings
 from policysched.config.http_settings import HttpSettings, http_problems, http_settings
 from policysched.config.layers import LayeredSettings
 from policysched.config.logs import LogFormat
+from policysched.config.permission_settings import permission_settings
 from policysched.config.source_settings import SamplesSettings, samples_settings, source_problems
 from policysched.config.team_settings import TeamPolicySettings, team_problems, team_settings
 from policysched.data_files import expand_home
@@ -23,8 +23,8 @@ from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.lang.check.limits import POLICY_COST_MAX
 from policysched.metric_sources.source_kind import SettingProblem
 from policysched.recording.recording_settings import RecordingSettings
-from policysched.scheduler.authority import Authority
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.policy_permissions import PolicyPermissions
 
 Dataclass = TypeVar("Dataclass")
 
@@ -72,10 +72,10 @@ class DaemonSettings:
     connections_max: int = 96
     reflecting: ReflectorSettings = field(default_factory=ReflectorSettings)
     reporting: ReporterSettings = field(default_factory=ReporterSettings)
-    authority: Authority = field(default_factory=Authority)
+    permissions: PolicyPermissions = field(default_factory=PolicyPermissions)
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    compile_timeout_s: float = 20.0
-    policy_timeout_s: float = 5.0
+    check_timeout_s: float = 20.0
+    policy_check_timeout_s: float = 5.0
     policy_cost_max: int = POLICY_COST_MAX
     samples: SamplesSettings = field(default_factory=SamplesSettings)
     team_policies: TeamPolicySettings | None = None
@@ -102,7 +102,7 @@ class Settings(DaemonSettings):
     limits: SchedulerLimits = field(default_factory=SchedulerLimits)
     extenders: Mapping[str, ExtenderEndpoint] = field(default_factory=dict)
     node_objects: tuple[NodeObjectKind, ...] = ()
-    stop_wait_s: float = 25.0
+    shutdown_timeout_s: float = 25.0
     recording: RecordingSettings | None = None
     otlp_endpoint: str | None = None
 
@@ -134,16 +134,16 @@ def _time_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
     if not election.get("enabled", True):
         return
     times = _times(election)
-    for shorter, longer in (("retry_s", "renew_deadline_s"), ("renew_deadline_s", "duration_s")):
+    for shorter, longer in (("retry_period_s", "renew_deadline_s"), ("renew_deadline_s", "lease_duration_s")):
         if times[shorter] >= times[longer]:
             name = longer if longer in election else shorter
-            wanted = "requires retry_s < renew_deadline_s < duration_s"
+            wanted = "requires retry_period_s < renew_deadline_s < lease_duration_s"
             yield (
                 ("leader_election", name),
                 f"{wanted}, but {shorter} is {times[shorter]:g}, {longer} {times[longer]:g}",
             )
-    if times["duration_s"] < 1:
-        yield ("leader_election", "duration_s"), "must be at least 1: Lease durations are whole seconds"
+    if times["lease_duration_s"] < 1:
+        yield ("leader_election", "lease_duration_s"), "must be at least 1: Lease durations are whole seconds"
 
 
 def _extender_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
@@ -189,10 +189,10 @@ def shared_settings(given: Mapping[str, Any]) -> dict[str, Any]:
             ReflectorSettings, {name: api[name] for name in ("page_size",) if name in api}
         ),
         "reporting": with_overrides(ReporterSettings, given.get("reporting", {})),
-        "authority": authority_settings(given),
+        "permissions": permission_settings(given),
         "params": given.get("params", {}),
-        "compile_timeout_s": given.get("compile_timeout_s", 20.0),
-        "policy_timeout_s": given.get("policy_timeout_s", 5.0),
+        "check_timeout_s": given.get("check_timeout_s", 20.0),
+        "policy_check_timeout_s": given.get("policy_check_timeout_s", 5.0),
         "policy_cost_max": given.get("policy_cost_max", POLICY_COST_MAX),
         "samples": samples_settings(given),
         "team_policies": team_settings(given),
@@ -213,7 +213,7 @@ def _settings(given: Mapping[str, Any]) -> Settings:
             NodeObjectKind(kind, resource["group"], resource["version"], resource["resource"])
             for kind, resource in sorted(given.get("node_objects", {}).items())
         ),
-        stop_wait_s=given.get("stop_wait_s", 25.0),
+        shutdown_timeout_s=given.get("shutdown_timeout_s", 25.0),
         recording=_recording(given["recording"]) if "recording" in given else None,
         otlp_endpoint=given.get("otlp", {}).get("endpoint"),
         **shared_settings(given),
@@ -237,7 +237,7 @@ def _times(given: Mapping[str, Any]) -> dict[str, float]:
     default = LeaseSettings()
     return {
         name: given.get(name, getattr(default, name))
-        for name in ("duration_s", "renew_deadline_s", "retry_s")
+        for name in ("lease_duration_s", "renew_deadline_s", "retry_period_s")
     }
 
 

@@ -26,8 +26,8 @@ def samples_settings(given: Mapping[str, Any]) -> SamplesSettings:
 def source_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
     """What the schema cannot express."""
     for name, source in given.valid_sections("sources"):
-        for path, why in SOURCE_KINDS[source["kind"]].problems(source):
-            yield ("sources", name, *path), why
+        for path, reason in SOURCE_KINDS[source["kind"]].problems(source):
+            yield ("sources", name, *path), reason
     default, sources = given.valid("default_source"), given.value.get("sources", {})
     if default is not None and isinstance(sources, Mapping) and default not in sources:
         yield ("default_source",), f"there is no source `{default}` under `sources`"

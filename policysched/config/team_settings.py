@@ -30,11 +30,11 @@ def team_settings(given: Mapping[str, Any]) -> TeamPolicySettings | None:
 
 def team_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
     """`team_policies` needs names with an `owner`; without them no text of a team could have a name."""
-    entries = (given.valid("authority") or {}).get("policies_allowed", ())
+    entries = (given.valid("policy_permissions") or {}).get("policies_allowed", ())
     owned = any("owner" in policy for policy in entries)
     for policy in entries:
         if "owner" in policy and policy.keys() & {"namespaces", "namespace_labels"}:
-            why = f"the policies `{policy['name']}` serve the namespace of their owner alone: remove the namespaces"
-            yield ("authority", "policies_allowed"), why
+            reason = f"the policies `{policy['name']}` serve the namespace of their owner alone: remove the namespaces"
+            yield ("policy_permissions", "policies_allowed"), reason
     if given.valid("team_policies") and not owned:
-        yield ("team_policies",), "no entry of authority.policies_allowed has an `owner`"
+        yield ("team_policies",), "no entry of policy_permissions.policies_allowed has an `owner`"

@@ -82,7 +82,7 @@ class ApiAccessReviewer:
         if problem and not self._last_ca_problem:
             log.warning(
                 "cannot read the cluster's CA of client certificates; only bearer tokens are accepted",
-                extra={"why": problem},
+                extra={"error": problem},
             )
         self._last_ca_problem = problem
         return text

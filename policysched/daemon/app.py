@@ -102,7 +102,7 @@ class DaemonApp(ABC):
             self._deliver_policies,
             read_last_good=self._read_last_good,
             params=settings.params,
-            is_elsewhere=lambda policy: settings.authority.owner(policy) is not None,
+            is_elsewhere=lambda policy: settings.permissions.owner(policy) is not None,
         )
         self._policies = (
             settings.policies

@@ -52,7 +52,7 @@ def extender_capabilities(endpoints: Mapping[str, ExtenderEndpoint]) -> dict[str
             filters=endpoint.filter is not None,
             scores=endpoint.prioritize is not None,
             resources=endpoint.resources,
-            concurrent_calls_max=endpoint.at_once,
+            concurrent_calls_max=endpoint.concurrent_calls_max,
         )
         for name, endpoint in endpoints.items()
     }
@@ -73,7 +73,7 @@ class ExtenderCaller:
         self._deliver = deliver
         self.calls: ExtenderCallCounts = Counter()
         self._pending: asyncio.Queue[CallExtenders] = asyncio.Queue()
-        needs_nodes = any(client.endpoint.whole_nodes for client in clients.values())
+        needs_nodes = any(client.endpoint.send_node_objects for client in clients.values())
         self._node_cache = NodeObjectCache() if needs_nodes else None
 
     @property

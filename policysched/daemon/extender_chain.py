@@ -84,7 +84,7 @@ class _ExtenderChain:
                 raise
             log.warning(
                 "skipped an ignorable extender that failed",
-                extra={"extender": endpoint.name, "why": str(error)},
+                extra={"extender": endpoint.name, "error": str(error)},
             )
             return
         self.calls[endpoint.name, "filter", "answered"] += 1
@@ -97,6 +97,6 @@ class _ExtenderChain:
             self.scores[name] = await extender.prioritize(self.pod, self.remaining_nodes, self.node_objects)
         except ExtenderCallFailed as error:
             self.calls[name, "prioritize", "failed"] += 1
-            log.warning("an extender returned no scores", extra={"extender": name, "why": str(error)})
+            log.warning("an extender returned no scores", extra={"extender": name, "error": str(error)})
         else:
             self.calls[name, "prioritize", "answered"] += 1

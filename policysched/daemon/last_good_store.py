@@ -234,7 +234,7 @@ class LastGoodStore:
             cause = str(error.status) if isinstance(error, ApiStatusError) else "no answer"
             self._report_unsaved(wanted, cause, f"the write failed ({cause}): {error}")
 
-    def _report_unsaved(self, wanted: Mapping[str, str], cause: str, why: str) -> None:
+    def _report_unsaved(self, wanted: Mapping[str, str], cause: str, reason: str) -> None:
         changed = [key for key in wanted if self._stored.get(key) != wanted[key]]
         self.unsaved = tuple(sorted({_policy_of(key) for key in changed}))
         removed = sorted(
@@ -248,7 +248,7 @@ class LastGoodStore:
             effects.append(f"not saved: {names}; a restart with a broken text uses an older text, or none")
         if removed:
             effects.append(f"removed, but not deleted yet: {_short_list(removed)}")
-        self.problem = f"cannot save the last known good policies in ConfigMap {self._place}: {_short(why)}; {'; '.join(effects)}"
+        self.problem = f"cannot save the last known good policies in ConfigMap {self._place}: {_short(reason)}; {'; '.join(effects)}"
         now_s = asyncio.get_running_loop().time()
         concerned = (*self.unsaved, *removed)
         same_cause = self._reported is not None and self._reported[0] == cause
@@ -265,12 +265,12 @@ async def is_first_start(api: ApiClient, config_map: NamespacedName, timeout_s: 
     """Whether the ConfigMap exists and is empty: no leader of this configuration has had an active policy, so no request
     of one is in flight. Raises API errors."""
     try:
-        found = await api.get(
+        response = await api.get(
             f"/api/v1/namespaces/{config_map.namespace}/configmaps/{config_map.name}", timeout_s=timeout_s
         )
     except NotFound:
         return False  # a leader that may not create it leaves no trace
-    return not found.get("data") and not found.get("binaryData")
+    return not response.get("data") and not response.get("binaryData")
 
 
 def _policy_of(key: str) -> str:

@@ -111,13 +111,13 @@ def sample_families(metric_monitor: MetricMonitor) -> Iterator[MetricFamily]:
         {labels(status): poll.nodes for status, poll in good},
     )
     yield gauge_family(
-        "policysched_sample_left_out",
+        "policysched_sample_unusable_series",
         "Series of the last successful poll that were not usable: unmatched (no such node), duplicated (two series for a "
         "node), invalid (not a value of the type).",
         {
-            (*labels(status), ("why", why)): count
+            (*labels(status), ("reason", reason)): count
             for status, poll in good
-            for why, count in (
+            for reason, count in (
                 ("unmatched", poll.unmatched),
                 ("duplicated", poll.duplicated),
                 ("invalid", poll.invalid),

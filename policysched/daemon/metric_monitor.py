@@ -90,10 +90,10 @@ class MetricMonitor:
         delivered: set[MetricKey] = set()
         while True:
             unserved = unserved_metrics(self.wanted_metrics(), self._sources.unserved_reason)
-            for (policy, metric), why in unserved.items():
-                if reported.get((policy, metric)) == why:
+            for (policy, metric), reason in unserved.items():
+                if reported.get((policy, metric)) == reason:
                     continue
-                message = f"policy `{policy}`: metric `{metric}` has no value on any node: {why}"
+                message = f"policy `{policy}`: metric `{metric}` has no value on any node: {reason}"
                 self._report(ReportPolicyEvent("Warning", "MetricWithoutSource", message))
             reported = unserved
             wanted = {(policy, name) for policy, metrics in self.wanted_metrics().items() for name in metrics}

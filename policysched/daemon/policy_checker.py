@@ -219,7 +219,7 @@ class WorkerChecker:
             except WorkerFailed as error:
                 log.warning(
                     "could not check the policies; the active ones are unchanged",
-                    extra={"location": location, "why": str(error)},
+                    extra={"location": location, "error": str(error)},
                 )
                 return _unchecked_bundle(texts, location, str(error))
             finally:
@@ -281,7 +281,7 @@ class WorkerChecker:
         try:
             self._spare_worker = await self._start()
         except OSError as error:
-            log.info("cannot start a standby checker process", extra={"why": str(error)})
+            log.info("cannot start a standby checker process", extra={"error": str(error)})
 
     async def _start_when_possible(self) -> asyncio.subprocess.Process:
         delay_s = 1.0
@@ -316,20 +316,20 @@ async def _terminate(worker: asyncio.subprocess.Process) -> None:
         await worker.wait()
 
 
-def _unchecked_bundle(texts: PolicyTexts, location: str, why: str) -> PolicyBundle:
+def _unchecked_bundle(texts: PolicyTexts, location: str, reason: str) -> PolicyBundle:
     """Rejects every text, since the faulty one is not known: the active policies are unchanged."""
     sources = _sources(texts, location)
     unchecked = {
-        key: CheckedSource(key, False, None, (_unchecked_diagnostic(source, why),))
+        key: CheckedSource(key, False, None, (_unchecked_diagnostic(source, reason),))
         for key, source in sources.items()
     }
     return _with_removals(_with_missing_texts(unchecked, texts, location), texts, location)
 
 
-def _unchecked_diagnostic(source: Source, why: str) -> Diagnostic:
+def _unchecked_diagnostic(source: Source, reason: str) -> Diagnostic:
     return make_diagnostic(
         "PS901",
-        f"the texts of this ConfigMap could not be checked: {why}",
+        f"the texts of this ConfigMap could not be checked: {reason}",
         Span(source, 0, 0),
         help="the key that was edited last is the likely cause; shorten or remove it",
     )

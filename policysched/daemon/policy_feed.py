@@ -96,15 +96,15 @@ class PolicyFeed:
         if isinstance(newest, ConfigMapDeleted):
             self.texts = {}
             return PoliciesUpdated(None, "", last_good, self._place, self._kept_in)
-        there = {**newest.data, **{key: decode_text(raw) for key, raw in newest.binary.items()}}
-        texts = {**policy_texts(there), **self._settings_texts}
+        data = {**newest.data, **{key: decode_text(raw) for key, raw in newest.binary.items()}}
+        texts = {**policy_texts(data), **self._settings_texts}
         unused = [policy for policy in parameters_without_policy(texts) if not self._is_elsewhere(policy)]
         if unused != self._reported_unused and unused:
             log.warning(
                 "parameters are set for policies that do not exist", extra={"policies": ", ".join(unused)}
             )
         self._reported_unused = unused
-        ignored = sorted(there.keys() - texts.keys())
+        ignored = sorted(data.keys() - texts.keys())
         if ignored != self._reported_ignored and ignored:
             log.info(
                 "ignoring keys not named NAME.policy, NAME.params.yaml or NAME.removed",

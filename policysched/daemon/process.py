@@ -83,8 +83,8 @@ async def open_process(settings: DaemonSettings, *, user_agent: str) -> AsyncIte
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(await connect(connection))
         checker = WorkerChecker(
-            timeout_s=settings.compile_timeout_s,
-            text_timeout_s=settings.policy_timeout_s,
+            timeout_s=settings.check_timeout_s,
+            text_timeout_s=settings.policy_check_timeout_s,
             cost_max=settings.policy_cost_max,
         )
         stack.push_async_callback(checker.close)
@@ -92,7 +92,7 @@ async def open_process(settings: DaemonSettings, *, user_agent: str) -> AsyncIte
         if settings.team_policies is not None:
             # A checker of their own, so that no team's text delays the check of the operator's.
             team_checker = WorkerChecker(
-                timeout_s=settings.policy_timeout_s,
+                timeout_s=settings.policy_check_timeout_s,
                 cost_max=min(settings.policy_cost_max, settings.team_policies.policy_cost_max),
             )
             stack.push_async_callback(team_checker.close)

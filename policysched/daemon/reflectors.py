@@ -83,6 +83,6 @@ class ReflectorSet:
             extra={
                 "object": f"{malformed.kind} {malformed.name}",
                 "field": malformed.field,
-                "why": malformed.why,
+                "error": malformed.reason,
             },
         )

@@ -29,9 +29,9 @@ from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir.program import Program, TeamSource, removed_program, suspended_program
 from policysched.policy_files.parameter_values import SETTINGS_KEY_PREFIX, policy_name_in
 from policysched.policy_files.source_set import PARAMETERS_SUFFIX, POLICY_SUFFIX
-from policysched.scheduler.authority import Authority
 from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.policies.rejection_message import errors_of, rejection_message
+from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.text import Diagnostic, Source, Span
 
 PAUSE_S = 2.0
@@ -48,15 +48,15 @@ class TeamPolicyFeed:
     def __init__(
         self,
         settings: TeamPolicySettings,
-        authority: Authority,
+        permissions: PolicyPermissions,
         location: str,
         check: CheckTeamTexts,
         texts: Callable[[], PolicyTexts],
         deliver: Callable[[PoliciesUpdated], None],
     ) -> None:
-        self._settings, self._authority, self._place = settings, authority, location
+        self._settings, self._permissions, self._place = settings, permissions, location
         self._check, self._texts, self._deliver = check, texts, deliver
-        self._teams = authority.owners()
+        self._teams = permissions.owners()
         self._content: dict[str, ConfigMapUpdated] = {}
         self._checked: dict[str, Mapping[str, CheckedSource]] = {}
         self._good: dict[
@@ -104,7 +104,7 @@ class TeamPolicyFeed:
         """The operator's texts changed. All teams are checked again if a library or a parameter of the settings did."""
         self._operator = event
         for name in _removed_names(event):
-            self._good.get(self._authority.owner(name) or "", {}).pop(name, None)
+            self._good.get(self._permissions.owner(name) or "", {}).pop(name, None)
         base = self._new_base(event)
         changed = base is not None and base != self._base
         self._base = base or self._base
@@ -165,9 +165,9 @@ class TeamPolicyFeed:
             return {}
         base = self._base
         assert base is not None, "nothing to check with"
-        there = {**content.data, **{key: decode_text(raw) for key, raw in content.binary.items()}}
+        data = {**content.data, **{key: decode_text(raw) for key, raw in content.binary.items()}}
         location = f"ConfigMap {self.config_map(namespace)}"
-        texts, too_many = self._within_limits(namespace, there, location)
+        texts, too_many = self._within_limits(namespace, data, location)
         checked = (await self._check(texts, location, base)).sources
         return {
             key: self._check_name(namespace, _with_team(source, texts, base))
@@ -227,7 +227,7 @@ class TeamPolicyFeed:
         )
 
     def _within_limits(
-        self, namespace: str, there: PolicyTexts, location: str
+        self, namespace: str, data: PolicyTexts, location: str
     ) -> tuple[dict[str, str], dict[str, CheckedSource]]:
         """The texts to check, policies under `NAMESPACE/KEY`, and the first one that exceeds the limits: one for all, since
         each has a status, an event and metrics."""
@@ -236,13 +236,13 @@ class TeamPolicyFeed:
         too_many: dict[str, CheckedSource] = {}
         first_beyond = ""
         size = beyond = 0
-        for key in sorted(there):
+        for key in sorted(data):
             if not key.endswith((POLICY_SUFFIX, PARAMETERS_SUFFIX)):
                 continue
             full_key = f"{namespace}/{key}" if key.endswith(POLICY_SUFFIX) else key
-            size += len(there[key].encode("utf-8", "surrogatepass"))
+            size += len(data[key].encode("utf-8", "surrogatepass"))
             if len(texts) < settings.texts_max and size <= settings.bytes_max:
-                texts[full_key] = there[key]
+                texts[full_key] = data[key]
             elif key.endswith(POLICY_SUFFIX):
                 beyond += 1
                 first_beyond = first_beyond or full_key
@@ -254,18 +254,18 @@ class TeamPolicyFeed:
             problem = _diagnostic(
                 "PS913", message, f"{location} key {first_beyond}", "remove or shorten texts"
             )
-            name = policy_name_in(there[first_beyond.removeprefix(f"{namespace}/")])
+            name = policy_name_in(data[first_beyond.removeprefix(f"{namespace}/")])
             too_many[first_beyond] = CheckedSource(first_beyond, False, None, (problem,), name)
         return texts, too_many
 
     def _check_name(self, namespace: str, source: CheckedSource) -> CheckedSource:
         """Rejects a policy whose name the settings do not give to this namespace."""
-        if source.program is None or self._authority.owner(source.program.name) == namespace:
+        if source.program is None or self._permissions.owner(source.program.name) == namespace:
             return source
         return _without_program(
             source,
             f"the settings do not let namespace {namespace} own a policy called `{source.program.name}`",
-            f"take a name that an entry of `authority.policies_allowed` with `owner: {namespace}` allows",
+            f"take a name that an entry of `policy_permissions.policies_allowed` with `owner: {namespace}` allows",
         )
 
     # ── delivery ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -295,7 +295,7 @@ class TeamPolicyFeed:
             program = source.program
             if program is None or program.team is None:
                 continue
-            owner = self._authority.owner(program.name)
+            owner = self._permissions.owner(program.name)
             if owner is None:
                 continue
             self._good.setdefault(owner, {})[program.name] = program
@@ -309,7 +309,7 @@ class TeamPolicyFeed:
 
     def _is_owned_key(self, key: str) -> bool:
         policy = key.removeprefix(SETTINGS_KEY_PREFIX).removesuffix(PARAMETERS_SUFFIX)
-        return self._authority.owner(policy) is not None
+        return self._permissions.owner(policy) is not None
 
     def _offer(self) -> None:
         """Delivers the operator's texts with those of all teams. The first time it waits for the teams if the operator

@@ -11,12 +11,12 @@ from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Se
 
 import numpy as np
 
-from policysched.evaluate.candidate_outages import metrics_in_outage, rows_that_would_await_metrics
 from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.evaluation_rows import REJECTED_TOTAL, best_row, deep_copy, row_selector
+from policysched.evaluate.outage_of_candidates import metrics_in_outage, rows_that_would_await_metrics
 from policysched.evaluate.plan.specialize import SpecializedRules
 from policysched.evaluate.rules.raw_scores import RawScores, assign_rows, pad_to_capacity, select_rows
 from policysched.evaluate.rules.rules_by_dependency import RulesByDependency

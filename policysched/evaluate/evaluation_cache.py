@@ -14,7 +14,7 @@ from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.decision_cost import row_items
 from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.kernel import ClusterContext
-from policysched.evaluate.plan.lower import Variant
+from policysched.evaluate.plan.lowering import Variant
 from policysched.evaluate.plan.plan import Plan
 from policysched.evaluate.plan.specialize import (
     SpecializedRules,

@@ -11,7 +11,7 @@ import numpy as np
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.devices.pod_claims import uses_devices
 from policysched.cluster.devices.pod_selectors import too_many_selectors_message
-from policysched.cluster.samples import Samples
+from policysched.cluster.metric_samples import Samples
 from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import text_hash
 from policysched.evaluate.columns.overlay import Overlay
@@ -33,7 +33,7 @@ from policysched.evaluate.node_subset import node_subset_result, row_mask
 from policysched.evaluate.nominated_rows import NO_NOMINATED_ROWS, NominatedPods, nominated_rows
 from policysched.evaluate.placement_explanation import explanation
 from policysched.evaluate.plan.columns_needed import columns_needed
-from policysched.evaluate.plan.lower import Variant
+from policysched.evaluate.plan.lowering import Variant
 from policysched.evaluate.plan.plan import Plan
 from policysched.evaluate.plan.specialize import specialize_claim_rules
 from policysched.evaluate.scalar.eval_context import EvalContext

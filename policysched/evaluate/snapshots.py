@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.devices.availability import AvailableDevices
-from policysched.cluster.samples import Samples
-from policysched.cluster.shares import ShareLookup
+from policysched.cluster.metric_samples import Samples
+from policysched.cluster.namespace_shares import ShareLookup
 from policysched.evaluate.columns.columns import Columns
 from policysched.evaluate.columns.metric_column import MetricColumn
 from policysched.evaluate.columns.overlay import Overlay
@@ -18,7 +18,7 @@ from policysched.evaluate.columns.pod_counter import ClusterPodCounter, Hypothet
 from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.kernel import EMPTY_CLUSTER_CONTEXT, ClusterContext
 from policysched.evaluate.plan.assume_clauses import OverlayLoad
-from policysched.evaluate.plan.lower import Variant
+from policysched.evaluate.plan.lowering import Variant
 from policysched.evaluate.plan.plan import Plan
 from policysched.evaluate.plan.read_set import unknown_namespace
 from policysched.evaluate.scalar.eval_context import EvalContext

@@ -19,7 +19,7 @@ from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.interner import ABSENT
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.evaluation import Evaluation
-from policysched.evaluate.plan.lower import Variant
+from policysched.evaluate.plan.lowering import Variant
 from policysched.lang.ir.rules import BuiltinFilter
 from policysched.model.identifiers import NodeName
 

@@ -78,7 +78,7 @@ def explain_running(core: SchedulerCore, full_name: str, now_ns: int) -> Iterato
         gang=_gang(core, pod),
     )
     yield None
-    found = []
+    usable_proposals = []
     if explanation.selected is None and placed_on is None and refusal is None:
         situation = Situation(
             core.cache,
@@ -97,9 +97,9 @@ def explain_running(core: SchedulerCore, full_name: str, now_ns: int) -> Iterato
         )
         for proposal in proposals(situation):
             if proposal is not None:
-                found.append(proposal)
+                usable_proposals.append(proposal)
             yield None
-    yield result.with_proposals(tuple(found))
+    yield result.with_proposals(tuple(usable_proposals))
 
 
 def _message(core: SchedulerCore, observed: ObservedPod, would_say: str, placed_on: NodeName | None) -> str:

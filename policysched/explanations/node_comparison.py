@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.rules import place_of
+from policysched.lang.ir.rules import location_of
 from policysched.lang.ir.verdict import PlacementExplanation
 
 PreferenceKind = Literal["rejection", "score", "equal"]
@@ -49,7 +49,7 @@ def preference(explanation: PlacementExplanation, preferred: str, other: str) ->
     return NodePreference("score", rule, points, f"puts {preferred} ahead of {other} by {points} ({parts})")
 
 
-def rule_places(program: Program) -> Mapping[str, str]:
+def rule_locations(program: Program) -> Mapping[str, str]:
     """`my.policy:34` by rule, without those that only layers add."""
     rules = program.rules
-    return {rule.name: place_of(rule.span) for rule in (*rules.filters, *rules.scores)}
+    return {rule.name: location_of(rule.span) for rule in (*rules.filters, *rules.scores)}

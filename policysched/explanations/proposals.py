@@ -10,9 +10,9 @@ from typing import Literal
 
 from policysched.builtins.tolerations import TolerationIndex
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.samples import Samples
+from policysched.cluster.metric_samples import Samples
 from policysched.evaluate import Evaluator, Overlay, Plan
-from policysched.evaluate.plan.lower import rule_expressions
+from policysched.evaluate.plan.lowering import rule_expressions
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.attributes import resource_type
 from policysched.lang.ir.expr_analysis import stage_of
@@ -23,7 +23,7 @@ from policysched.lang.types.units import format_value
 from policysched.model.identifiers import NodeName
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod, QueuedPodInfo, Toleration
-from policysched.scheduler.authority import MIRROR_POD_ANNOTATION
+from policysched.scheduler.policy_permissions import MIRROR_POD_ANNOTATION
 
 ProposalKind = Literal["request", "toleration", "uncordon", "node selector", "move", "node"]
 

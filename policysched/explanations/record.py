@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from policysched.cluster.samples import PairEndpoint, Samples
+from policysched.cluster.metric_samples import PairEndpoint, Samples
 from policysched.explanations.proposals import Proposal
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.rules import BuiltinFilter, FilterRule, included_by, place_of
+from policysched.lang.ir.rules import BuiltinFilter, FilterRule, included_by, location_of
 from policysched.lang.ir.verdict import NodeRejection, PlacementExplanation
 from policysched.lang.types.units import format_value
 from policysched.model.identifiers import NodeName
@@ -74,8 +74,8 @@ class ExplainResult:
     gang: ExplainedGang | None = None
     proposals: tuple[Proposal, ...] = ()
 
-    def with_proposals(self, found: tuple[Proposal, ...]) -> "ExplainResult":
-        return replace(self, proposals=found)
+    def with_proposals(self, found_proposals: tuple[Proposal, ...]) -> "ExplainResult":
+        return replace(self, proposals=found_proposals)
 
     def record(self) -> dict[str, Any]:
         """The JSON output; schema: `schemas/explain.json`."""
@@ -100,7 +100,7 @@ class ExplainResult:
             "filters": [
                 {
                     "rule": rule.name,
-                    "place": place_of(rule.span),
+                    "location": location_of(rule.span),
                     "included_by": included_by(rule.span, self.program.name_span),
                     "alone": step.alone,
                     "left": step.left,

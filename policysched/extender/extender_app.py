@@ -43,7 +43,7 @@ class ExtenderApp(DaemonApp):
     def __init__(self, settings: ExtenderSettings, runtime: Runtime) -> None:
         self.settings = settings
         self.extender_server = ExtenderServer(
-            authority=settings.authority,
+            permissions=settings.permissions,
             first_samples_s=FIRST_SAMPLES_TIMEOUT_S,
             source_name_of=runtime.samples.source_name_for,
             bindable_scheduler_names=settings.scheduler_names,

@@ -12,7 +12,7 @@ from policysched.daemon.event_loop import run_event_loop
 from policysched.daemon.http_service import RESPONSE_TIMEOUT_S, start_http_server
 from policysched.daemon.process import DaemonProcess, ExitReason, open_process
 from policysched.daemon.signals import shutdown_signals
-from policysched.daemon.status import policy_page
+from policysched.daemon.status_documents import policy_document
 from policysched.extender.extender_app import ExtenderApp, NoUsablePolicy
 from policysched.extender.handlers import ExtenderHandlers
 from policysched.extender.settings import ExtenderSettings
@@ -59,7 +59,7 @@ async def _until_stopped(
     except NoUsablePolicy as error:
         log.error(
             "no policy to run: neither a valid one nor a last known good one; exiting",
-            extra={"why": str(error)},
+            extra={"error": str(error)},
         )
         return ExitReason.NOTHING_TO_RUN
     finally:
@@ -103,7 +103,9 @@ def _serve(
     )
     pages = StatusEndpoints(
         metrics=telemetry.registry.render,
-        policy=lambda: policy_page(app.extender_server, location, app.metric_monitor.statuses(), now_ns()),
+        policy=lambda: policy_document(
+            app.extender_server, location, app.metric_monitor.statuses(), now_ns()
+        ),
         decisions=None,
         configz=lambda: {"policysched": redact_secrets(settings.configured)},
     )

@@ -197,8 +197,8 @@ def _flatten_lists(path: str, document: dict[str, Any]) -> Iterator[dict[str, An
         raise UnusableFile(f"{path}: the items of a {document['kind']} are not a list")
     for index, item in enumerate(items):
         if not isinstance(item, dict):
-            why = f"is {quote_value(item)}, expected a map"
-            yield MalformedObject(document["kind"], f"of {path}", f"items[{index}]", why)
+            reason = f"is {quote_value(item)}, expected a map"
+            yield MalformedObject(document["kind"], f"of {path}", f"items[{index}]", reason)
             continue
         # The items of a typed list (PodList) do not repeat their kind.
         yield item if "kind" in item else {**item, "kind": document["kind"].removesuffix("List")}

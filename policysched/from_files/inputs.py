@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 
-from policysched.cluster.samples import MetricSamples
+from policysched.cluster.metric_samples import MetricSamples
 from policysched.files import STANDARD_INPUT, UnreadableFile, read_text
 from policysched.from_files.state_values import load_state_values
 from policysched.lang.check.bundle import PolicyBundle

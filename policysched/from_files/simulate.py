@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from policysched.cluster.samples import MetricSamples
+from policysched.cluster.metric_samples import MetricSamples
 from policysched.from_files.cluster_files import ClusterFiles
 from policysched.from_files.inputs import queued_at_creation
 from policysched.from_files.simulated_prebind import simulate_prebind
@@ -20,8 +20,8 @@ from policysched.model.namespaces import Namespace
 from policysched.model.pod_status import ObservedPod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.authority import ANY_POLICY_NAME, Authority
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.policy_permissions import ANY_POLICY_NAME, PolicyPermissions
 from policysched.scheduler.scheduler import Scheduler
 
 Scope = Literal["named", "all"]
@@ -92,7 +92,7 @@ def simulate(
     *,
     samples: Mapping[str, MetricSamples],
     saved_states: str | None = None,
-    authority: Authority = ANY_POLICY_NAME,
+    permissions: PolicyPermissions = ANY_POLICY_NAME,
     scope: Scope,
     now_ns: int,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
@@ -101,8 +101,8 @@ def simulate(
     """Decides every pending pod in the scope. `saved_states` are saved values of the policy's states (None: their start values);
     container events in the files do not change them. `progress` gets the decided and the total number of pods."""
     scheduler = Scheduler(
-        SchedulerLimits(binds_in_flight_max=2**31, decisions_kept=_DECISIONS_KEPT_MAX),
-        authority=authority,
+        SchedulerLimits(binds_in_flight_max=2**31, decision_records_max=_DECISIONS_KEPT_MAX),
+        permissions=permissions,
         queued_ns_of=queued_at_creation,
     )
     pods = [_with_policy(observed, program.name, scope) for observed in files.pods]

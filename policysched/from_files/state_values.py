@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from policysched.cluster.samples import ALL_NODES, MetricSamples
+from policysched.cluster.metric_samples import ALL_NODES, MetricSamples
 from policysched.files import UnreadableFile, read_text
 from policysched.lang.ir.arithmetic import clamp_finite
 from policysched.lang.ir.declarations import StateSpec

@@ -42,8 +42,8 @@ RELEASED_ANNOTATION = "policysched.dev/released-after-transitions"
 """Annotation: the count of transitions at which the holder stopped without a bind in flight. A later holder changes the count."""
 
 _FAILED_RENEWAL_SPEEDUP = 4.0
-"""A failed renewal is retried after `retry_s` divided by this, so that many attempts fit before the deadline and a server
-that answers only sometimes does not cost the leadership."""
+"""A failed renewal is retried after `retry_period_s` divided by this, so that many attempts fit before the
+deadline and a server that answers only sometimes does not cost the leadership."""
 _ATTEMPT_MIN_S = 0.001
 """No response arrives faster. A wait shorter than the clock's resolution could end without the clock moving, and repeat for ever."""
 
@@ -61,14 +61,15 @@ class LeaseSettings:
 
     namespace: str = "kube-system"
     name: str = "policysched"
-    duration_s: float = 15.0
+    lease_duration_s: float = 15.0
     renew_deadline_s: float = 10.0
-    retry_s: float = 2.0
+    retry_period_s: float = 2.0
     request_timeout_s: float = 4.0
     handover_wait_s: float = SERVER_TIMEOUT_S + 2.0
 
     def __post_init__(self) -> None:
-        assert self.retry_s < self.renew_deadline_s < self.duration_s, f"times in the wrong order: {self}"
+        in_order = self.retry_period_s < self.renew_deadline_s < self.lease_duration_s
+        assert in_order, f"times in the wrong order: {self}"
 
 
 class LeadershipStatus(Enum):
@@ -87,8 +88,9 @@ class _ObservedLease:
 
 
 class LeaderElector:
-    """`run` ends only as LOST. `stalls` counts the stalls that ended with a renewal. `leads`, `may_write` and `may_decide` are safe from any thread: they compare clocks with
-    numbers, so they are right even while the elector's event loop is blocked.
+    """`run` ends only as LOST. `stalls` counts the stalls that ended with a renewal. `leads`, `may_write` and `may_decide`
+    are safe from any thread: they compare clocks with numbers, so they are right even while the elector's event loop is
+    blocked.
 
     `first_start` says whether nothing in the cluster shows that a process of this configuration ever led; it may raise
     an API error, which counts as no.
@@ -160,11 +162,10 @@ class LeaderElector:
             except Conflict:
                 log.debug("another process wrote the lease first", extra={"lease": self._name})
             except ApiErrors as error:
-                self._log_once(
-                    logging.WARNING, "not leading: cannot read or acquire the lease; retrying", why=str(error)
-                )
+                message = "not leading: cannot read or acquire the lease; retrying"
+                self._log_once(logging.WARNING, message, error=str(error))
             if self.status is LeadershipStatus.FOLLOWING:
-                await asyncio.sleep(self._settings.retry_s * (1 + 0.2 * self._random.random()))
+                await asyncio.sleep(self._settings.retry_period_s * (1 + 0.2 * self._random.random()))
         await self._renew_until_lost()
 
     async def release(self, *, nothing_in_flight: bool) -> None:
@@ -192,7 +193,7 @@ class LeaderElector:
             }
             await self._replace(lease)
         except ApiErrors as error:
-            log.warning("cannot release the lease; it will expire", extra={"why": str(error)})
+            log.warning("cannot release the lease; it will expire", extra={"error": str(error)})
 
     # ── following ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -245,7 +246,7 @@ class LeaderElector:
         now_s = self._monotonic_s()
         if self._observed is None or (self._observed.holder, self._observed.renew_time) != (holder, renewed):
             self._observed = _ObservedLease(holder, renewed, now_s)
-        duration_s = float(spec.get("leaseDurationSeconds") or self._settings.duration_s)
+        duration_s = float(spec.get("leaseDurationSeconds") or self._settings.lease_duration_s)
         return self._observed.observed_s + duration_s - now_s
 
     async def _handover_wait_s(self, lease: Json | None) -> float:
@@ -259,7 +260,7 @@ class LeaderElector:
                 if await self._first_start():
                     return 0.0
             except ApiErrors as error:
-                log.debug("cannot tell whether another process led before", extra={"why": str(error)})
+                log.debug("cannot tell whether another process led before", extra={"error": str(error)})
         return self._settings.handover_wait_s
 
     def _no_bind_in_flight(self, lease: Json) -> bool:
@@ -338,7 +339,7 @@ class LeaderElector:
             left_s = self._leads_until_s - self._monotonic_s()
             if left_s < _ATTEMPT_MIN_S:
                 break
-            retry_s = self._settings.retry_s / _FAILED_RENEWAL_SPEEDUP if failing else self._settings.retry_s
+            retry_s = self._settings.retry_period_s / (_FAILED_RENEWAL_SPEEDUP if failing else 1)
             await self._sleep_until_renewal(min(retry_s, left_s))
             try:
                 async with asyncio.timeout(max(0.0, self._leads_until_s - self._monotonic_s())):
@@ -347,9 +348,8 @@ class LeaderElector:
                 failing = False
             except ApiErrors as error:
                 if not failing:
-                    log.warning(
-                        "cannot renew the lease; retrying until the renew deadline", extra={"why": str(error)}
-                    )
+                    message = "cannot renew the lease; retrying until the renew deadline"
+                    log.warning(message, extra={"error": str(error)})
                 failing = True
             except TimeoutError:
                 failing = True  # lost, unless a read has shown meanwhile that an earlier renewal arrived
@@ -424,7 +424,7 @@ class LeaderElector:
         return {
             **before,
             "holderIdentity": self._identity,
-            "leaseDurationSeconds": int(self._settings.duration_s),
+            "leaseDurationSeconds": int(self._settings.lease_duration_s),
             "acquireTime": before["acquireTime"] if ours and before.get("acquireTime") else now,
             "renewTime": now,
             "leaseTransitions": transitions,

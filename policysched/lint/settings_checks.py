@@ -41,7 +41,7 @@ class SettingsChecks:
         self._samples = settings.samples
         self._unserved_reason = unserved_reason_lookup(settings)
         self._extenders = extender_capabilities(settings.extenders)
-        self._authority = settings.authority
+        self._permissions = settings.permissions
         self._live = live
         self._labels_cache: dict[tuple[str, str], list[dict[str, object]] | PollError] = {}
 
@@ -50,12 +50,12 @@ class SettingsChecks:
         for metric in program.metrics.values():
             yield from self._metric_findings(metric)
         yield from unusable_extenders(program, self._extenders)
-        yield from disallowed_name(program, self._authority)
+        yield from disallowed_name(program, self._permissions)
 
     def _metric_findings(self, metric: Metric) -> Iterator[Diagnostic]:
-        why = self._unserved_reason(metric)
-        if why is not None:
-            message = f"`{metric.name}` would have no value on any node: {why}"
+        reason = self._unserved_reason(metric)
+        if reason is not None:
+            message = f"`{metric.name}` would have no value on any node: {reason}"
             yield make_diagnostic("PS902", message, metric.span, label="no source serves this metric")
         elif self._live:
             samples = self._samples

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from policysched.cluster.samples import MetricSamples
+from policysched.cluster.metric_samples import MetricSamples
 from policysched.data_files import expand_home
 from policysched.files import UnreadableFile, read_text
 from policysched.lang.ir.declarations import Metric, is_node_metric
@@ -182,8 +182,8 @@ class FileSampleSource:
                         continue
                     if self._broken is not None:
                         lacking.add((policy, name))
-                        why = PollError("malformed", str(self._broken))
-                        self._status.record_delivery_failure((policy, name), why, now_ns)
+                        reason = PollError("malformed", str(self._broken))
+                        self._status.record_delivery_failure((policy, name), reason, now_ns)
                         continue
                     before, at_ns = delivered.get((policy, name), (None, -(2**62)))
                     # Half an interval of slack: checks run once a second, and `every = 1s` means each of them.
@@ -196,7 +196,7 @@ class FileSampleSource:
                         if (changed or before != metric) and converted.invalid_message:
                             log.warning(
                                 "the samples file has invalid values",
-                                extra={"path": str(self._path), "why": converted.invalid_message},
+                                extra={"path": str(self._path), "error": converted.invalid_message},
                             )
                         self._status.record_delivery((policy, name), converted.poll_result())
                         consumer.deliver(SamplesArrived(policy, name, converted.samples))
@@ -213,7 +213,7 @@ class FileSampleSource:
             if self._broken is None or stamp != self._last.stamp:
                 log.warning(
                     "cannot use the samples file; its last samples are used until they are stale",
-                    extra={"why": str(error)},
+                    extra={"error": str(error)},
                 )
             self._broken = error
             self._last.stamp = stamp

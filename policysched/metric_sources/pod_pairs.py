@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from policysched.cluster.samples import MetricSamples, PairEndpoint
+from policysched.cluster.metric_samples import MetricSamples, PairEndpoint
 from policysched.lang.ir.declarations import Metric
 from policysched.metric_sources.source import value_converter
 

@@ -84,7 +84,7 @@ class SourcePollStatus:
             if warnings:
                 log.warning(
                     "the metric source warns that its response may be incomplete",
-                    extra={"source": self.source, "query": what, "why": "; ".join(warnings)},
+                    extra={"source": self.source, "query": what, "warnings": "; ".join(warnings)},
                 )
 
     def record_poll_failure(self, query: Hashable, what: str, error: PollError) -> None:
@@ -93,7 +93,7 @@ class SourcePollStatus:
             self._logged_failures[query] = error.kind
             log.warning(
                 "polling failed; the last samples are used until they are stale",
-                extra={"source": self.source, "query": what, "kind": error.kind, "why": str(error)},
+                extra={"source": self.source, "query": what, "kind": error.kind, "error": str(error)},
             )
 
     def record_delivery(self, key: MetricKey, poll: PollResult) -> None:

@@ -14,7 +14,7 @@ from itertools import islice
 from random import Random
 from typing import Generic, Protocol, TypeVar
 
-from policysched.cluster.samples import MetricSamples, Sample
+from policysched.cluster.metric_samples import MetricSamples, Sample
 from policysched.lang.ir.declarations import Metric
 from policysched.metric_sources.pod_pairs import (
     MutablePodPairs,

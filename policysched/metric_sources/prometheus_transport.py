@@ -63,7 +63,7 @@ class PrometheusSettings:
 
     url: str
     timeout_s: float = 10.0
-    answer_bytes_max: int = 16 * 1024 * 1024
+    response_bytes_max: int = 16 * 1024 * 1024
     bearer_token_file: Path | None = None
     basic_auth: BasicAuth | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class PrometheusSettings:
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Self:
         tls = given.get("tls", {})
-        limits = {name: given[name] for name in ("timeout_s", "answer_bytes_max") if name in given}
+        limits = {name: given[name] for name in ("timeout_s", "response_bytes_max") if name in given}
         return cls(
             url=given["url"],
             **limits,
@@ -235,9 +235,11 @@ class PrometheusHttpTransport:
             body = bytearray()
             async for chunk in response.content.iter_any():
                 body += chunk
-                if len(body) > settings.answer_bytes_max:
+                if len(body) > settings.response_bytes_max:
                     response.close()
-                    raise PollError("too_large", f"the response exceeds {settings.answer_bytes_max:,} bytes")
+                    raise PollError(
+                        "too_large", f"the response exceeds {settings.response_bytes_max:,} bytes"
+                    )
             return response.status, bytes(body)
 
     # ── credentials ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -273,8 +275,10 @@ class PrometheusHttpTransport:
             except ssl.SSLError as error:
                 raise PollError("tls", f"{_file_names(files)}: {sanitize_line(str(error))}") from None
             except (OSError, ValueError) as error:
-                why = error.strerror if isinstance(error, OSError) else None
-                raise PollError("tls", f"{_file_names(files)}: {why or sanitize_line(str(error))}") from None
+                reason = error.strerror if isinstance(error, OSError) else None
+                raise PollError(
+                    "tls", f"{_file_names(files)}: {reason or sanitize_line(str(error))}"
+                ) from None
             self._tls_file_stamps = stamp
         return self._tls
 

@@ -95,17 +95,17 @@ def unserved_reason(
     unsupported_reason = sources.get(name)
     if unsupported_reason is None:
         return f"the settings have no source `{name}`"
-    why = unsupported_reason(metric)
-    return None if why is None else f"source `{name}`: {why}"
+    reason = unsupported_reason(metric)
+    return None if reason is None else f"source `{name}`: {reason}"
 
 
 def unserved_metrics(declared: DeclaredMetrics, reason_of: UnsupportedReason) -> dict[MetricKey, str]:
     """The metrics that no source serves, and why."""
     return {
-        (policy, name): why
+        (policy, name): reason
         for policy, metrics in sorted(declared.items())
         for name, metric in sorted(metrics.items())
-        if (why := reason_of(metric)) is not None
+        if (reason := reason_of(metric)) is not None
     }
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import orjson
 
-from policysched.cluster.samples import MetricSamples, PairEndpoint, Sample, Samples
+from policysched.cluster.metric_samples import MetricSamples, PairEndpoint, Sample, Samples
 from policysched.lang.ir.declarations import Metric, is_node_metric
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.recovery import recovery_conditions
@@ -50,7 +50,7 @@ def export_samples(program: Program, samples: Samples, states: str | None) -> di
     }
 
 
-def samples_page(policies: Mapping[str, dict[str, Any]], now_ns: int, note: str | None) -> dict[str, Any]:
+def samples_document(policies: Mapping[str, dict[str, Any]], now_ns: int, note: str | None) -> dict[str, Any]:
     """The whole export. `note`: why this process has no samples."""
     return {
         "format_version": FORMAT_VERSION,

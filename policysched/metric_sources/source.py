@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from policysched.cluster.samples import MetricSamples, Sample
+from policysched.cluster.metric_samples import MetricSamples, Sample
 from policysched.lang.check.dimensions import describe_type
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.types.kinds import TypeKind

@@ -151,8 +151,10 @@ def _spread(report: ImportReport, path: Path, args: JsonObject) -> ParamValues:
             raise report.document.unusable_file(at, f"a second constraint {kinds[-1][1]} on {kinds[-1][0]}")
         for field, usual in _CONSTRAINT_DEFAULTS.items():
             if constraint.get(field) not in (None, usual):
-                what = f"{field} {constraint[field]} of the default constraint on {constraint['topologyKey']}"
-                report.add_not_imported((*at, field), what, f"a policy always uses {usual}")
+                subject = (
+                    f"{field} {constraint[field]} of the default constraint on {constraint['topologyKey']}"
+                )
+                report.add_not_imported((*at, field), subject, f"a policy always uses {usual}")
     return {"default_constraints": _max_skews(constraints, _SCHEDULE_ANYWAY)} if kind == "List" else {}
 
 
@@ -219,8 +221,8 @@ def _bind_timeout_s(args: JsonObject) -> int:
 
 def _devices(report: ImportReport, path: Path, args: JsonObject) -> ParamValues:
     if "filterTimeout" in args and go_duration_s(str(args["filterTimeout"])) != _FILTER_TIMEOUT_DEFAULT_S:
-        why = "the search for devices is limited by the number of devices, not by time"
-        report.add_not_imported((*path, "filterTimeout"), f"filterTimeout {args['filterTimeout']}", why)
+        reason = "the search for devices is limited by the number of devices, not by time"
+        report.add_not_imported((*path, "filterTimeout"), f"filterTimeout {args['filterTimeout']}", reason)
     if "bindingTimeout" in args:
         parse_duration_s(report, (*path, "bindingTimeout"), args["bindingTimeout"])
     return {}

@@ -14,7 +14,7 @@ from typing import Literal
 
 from policysched.builtins.registry import BUILTINS
 from policysched.lang.format.formatter import format_source
-from policysched.scheduler.authority import DEFAULT_SCHEDULER
+from policysched.scheduler.policy_permissions import DEFAULT_SCHEDULER
 from policysched.text import Source
 
 WEIGHT_MAX = 1_000_000

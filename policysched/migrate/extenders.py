@@ -62,20 +62,20 @@ def import_extenders(
         instead = alternatives.extender_alternative(
             [extender.get("filterVerb") or "", extender.get("prioritizeVerb") or ""]
         )
-        why = f"called by `extender {name}`; --settings writes its address"
+        reason = f"called by `extender {name}`; --settings writes its address"
         report.add_note(
             path,
             f"extender {extender['urlPrefix']}",
-            f"{why}; as rules of a policy: {instead}" if instead else why,
+            f"{reason}; as rules of a policy: {instead}" if instead else reason,
         )
     return imported
 
 
 def _report_not_imported(report: ImportReport, path: Path, extender: Mapping[str, Any]) -> None:
-    for verb, why in _NOT_IMPORTED.items():
+    for verb, reason in _NOT_IMPORTED.items():
         if extender.get(verb):
             report.add_not_imported(
-                (*path, verb), f"verb {extender[verb]} of extender {extender['urlPrefix']}", why
+                (*path, verb), f"verb {extender[verb]} of extender {extender['urlPrefix']}", reason
             )
 
 
@@ -92,7 +92,7 @@ def _settings(report: ImportReport, path: Path, extender: Mapping[str, Any]) -> 
     if extender.get("ignorable"):
         settings["ignorable"] = True
     if not extender.get("nodeCacheCapable"):
-        settings["whole_nodes"] = True
+        settings["send_node_objects"] = True
     resources = [resource["name"] for resource in extender.get("managedResources") or ()]
     if resources:
         settings["resources"] = resources
@@ -118,8 +118,8 @@ def _tls(report: ImportReport, path: Path, extender: Mapping[str, Any]) -> dict[
     authority = "ca" in tls or given.get("caData")
     if given.get("insecure") or not authority:
         tls["insecure"] = True
-        why = "its certificate is not verified, as in kube-scheduler; set `ca` instead of `insecure`"
-        report.add_note((*path, "tlsConfig"), f"extender {extender['urlPrefix']}", why)
+        reason = "its certificate is not verified, as in kube-scheduler; set `ca` instead of `insecure`"
+        report.add_note((*path, "tlsConfig"), f"extender {extender['urlPrefix']}", reason)
     return tls
 
 

@@ -20,7 +20,7 @@ from policysched.migrate.process_settings import import_process_settings
 from policysched.migrate.profile import PluginArguments, ProfileImporter
 from policysched.migrate.report import ImportNote, ImportReport
 from policysched.policy_files.source_set import UnusableFile
-from policysched.scheduler.authority import DEFAULT_SCHEDULER
+from policysched.scheduler.policy_permissions import DEFAULT_SCHEDULER
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ def import_config(text: str, name: str, renames: Mapping[str, str] | None = None
         raise UnusableFile(f"{name}: no profile is named `{unused[0]}` (profiles: {known})")
     if DEFAULT_SCHEDULER in importer.result.policies:  # allowed only by an entry of its own
         allowed = [{"name": policy} for policy in importer.result.policies]
-        importer.result.settings["authority"] = {"policies_allowed": allowed}
+        importer.result.settings["policy_permissions"] = {"policies_allowed": allowed}
     return importer.result
 
 

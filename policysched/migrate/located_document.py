@@ -37,10 +37,12 @@ class LocatedDocument:
         """The position of the part, or of the nearest enclosing part that exists."""
         return _shifted(self.root.find(path).key_start, self.lines_before, self.indent)
 
-    def unusable_file(self, path: Path, why: str) -> UnusableFile:
+    def unusable_file(self, path: Path, reason: str) -> UnusableFile:
         """The error for a file that kube-scheduler rejects too: one line with the position."""
         at = self.place(path)
-        return UnusableFile(f"{self.name}:{at.line}:{at.column}: {path_text(path) or '(top level)'}: {why}")
+        return UnusableFile(
+            f"{self.name}:{at.line}:{at.column}: {path_text(path) or '(top level)'}: {reason}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ _UNIT_S: Mapping[str, float] = {
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 _KUBE_SCHEDULER_LEASE = "kube-system/kube-scheduler"
 _TIMES = (
-    ("leaseDuration", "duration_s", 15.0),
+    ("leaseDuration", "lease_duration_s", 15.0),
     ("renewDeadline", "renew_deadline_s", 10.0),
-    ("retryPeriod", "retry_s", 2.0),
+    ("retryPeriod", "retry_period_s", 2.0),
 )
 
 _NOTES: Mapping[str, str] = {
@@ -42,9 +42,9 @@ _NOTES: Mapping[str, str] = {
 
 def import_process_settings(report: ImportReport, given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that differ from the defaults. Other fields are noted in the report."""
-    for name, why in _NOTES.items():
+    for name, reason in _NOTES.items():
         if name in given:
-            report.add_note((name,), name, why)
+            report.add_note((name,), name, reason)
     settings: dict[str, Any] = {}
     client = given.get("clientConnection") or {}
     if client.get("kubeconfig"):
@@ -77,11 +77,11 @@ def _leader_election(report: ImportReport, given: Mapping[str, Any]) -> dict[str
             times[setting] = election[setting] = parse_duration_s(
                 report, ("leaderElection", option), given[option]
             )
-    if not times["retry_s"] * 1.2 < times["renew_deadline_s"] < times["duration_s"]:
+    if not times["retry_period_s"] * 1.2 < times["renew_deadline_s"] < times["lease_duration_s"]:
         raise report.document.unusable_file(
             path, "kube-scheduler requires leaseDuration > renewDeadline > 1.2 * retryPeriod"
         )
-    if times["duration_s"] < 1:
+    if times["lease_duration_s"] < 1:
         raise report.document.unusable_file(
             (*path, "leaseDuration"), "must be at least 1s, because Lease durations are whole seconds"
         )

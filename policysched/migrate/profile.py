@@ -75,7 +75,7 @@ class ProfileImporter:
         self._report_partly_disabled()
         self._report_disabled()
         draft.not_covered = [
-            f"{item.what}: {item.why}"
+            f"{item.subject}: {item.reason}"
             for item in self.report.not_imported
             if item.profile == self.report.profile
         ]
@@ -194,11 +194,11 @@ class ProfileImporter:
             if term.get("weight")
             and (term["preference"].get("matchExpressions") or term["preference"].get("matchFields"))
         ]
-        what = "preferred terms of addedAffinity"
+        subject = "preferred terms of addedAffinity"
         if len(preferences) > 1:
             self.report.add_not_imported(
                 path,
-                what,
+                subject,
                 "kube-scheduler normalizes the sum of their weights; write a `score` for each term",
             )
         elif preferences and (condition := selectors.term_condition(*preferences[0])) is not None:
@@ -207,7 +207,7 @@ class ProfileImporter:
             )
             self.report.add_not_imported(
                 path,
-                what,
+                subject,
                 "the score `added_affinity` is equal only for pods without preferred terms; for other pods "
                 "kube-scheduler normalizes both together",
             )
@@ -265,11 +265,11 @@ class ProfileImporter:
                 )
         for name, given in self.config.items():
             if name not in KNOWN_PLUGINS:
-                what = f"arguments of {name} ({', '.join(given.args)})"
+                subject = f"arguments of {name} ({', '.join(given.args)})"
                 if not self.points.points_of(name):
-                    self.report.add_note(given.path, what, "the plugin is not enabled")
+                    self.report.add_note(given.path, subject, "the plugin is not enabled")
                 elif given.args:
-                    self.report.add_not_imported(given.path, what, "the plugin is not imported")
+                    self.report.add_not_imported(given.path, subject, "the plugin is not imported")
 
     def _all_enabled(self) -> dict[str, EnabledPlugin]:
         """Every enabled plugin, as enabled at its earliest point."""
@@ -343,8 +343,8 @@ class ProfileImporter:
                 lacking[plugin] = len(limitations(plugin))
                 continue
             path = self.shared_path if enabled.path is None else enabled.path
-            for why in limitations(plugin) or ["not supported by this version"]:
-                self.report.add_not_imported(path, f"plugin {plugin}", why)
+            for reason in limitations(plugin) or ["not supported by this version"]:
+                self.report.add_not_imported(path, f"plugin {plugin}", reason)
         if sum(lacking.values()):
             plugins = ", ".join(plugin for plugin, features in lacking.items() if features)
             self.report.add_note(

@@ -17,12 +17,12 @@ class ImportNote:
     where: str
     line: int
     column: int
-    what: str
-    why: str
+    subject: str
+    reason: str
     profile: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.where}: {self.what}: {self.why}"
+        return f"{self.file}:{self.line}:{self.column}: {self.where}: {self.subject}: {self.reason}"
 
 
 @dataclass(slots=True)
@@ -34,20 +34,27 @@ class ImportReport:
     not_imported: list[ImportNote] = field(default_factory=list)
     notes: list[ImportNote] = field(default_factory=list)
 
-    def add_not_imported(self, path: Path, what: str, why: str) -> None:
+    def add_not_imported(self, path: Path, subject: str, reason: str) -> None:
         """Record something that kube-scheduler does and the policy does not."""
-        self._add(self.not_imported, path, what, why)
+        self._add(self.not_imported, path, subject, reason)
 
-    def add_note(self, path: Path, what: str, why: str) -> None:
+    def add_note(self, path: Path, subject: str, reason: str) -> None:
         """Record something that has no counterpart and needs none."""
-        self._add(self.notes, path, what, why)
+        self._add(self.notes, path, subject, reason)
 
-    def _add(self, items: list[ImportNote], path: Path, what: str, why: str) -> None:
+    def _add(self, items: list[ImportNote], path: Path, subject: str, reason: str) -> None:
         at = self.document.place(path)
         item = ImportNote(
-            self.document.name, path_text(path) or "(top level)", at.line, at.column, what, why, self.profile
+            self.document.name,
+            path_text(path) or "(top level)",
+            at.line,
+            at.column,
+            subject,
+            reason,
+            self.profile,
         )
         if all(
-            (existing.what, existing.why, existing.where) != (what, why, item.where) for existing in items
+            (existing.subject, existing.reason, existing.where) != (subject, reason, item.where)
+            for existing in items
         ):
             items.append(item)

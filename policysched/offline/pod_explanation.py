@@ -5,7 +5,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.samples import MetricSamples
+from policysched.cluster.metric_samples import MetricSamples
 from policysched.evaluate import Evaluator, GangTerms, Plan
 from policysched.evaluate import compile as compile_plan
 from policysched.explanations.proposals import Situation, proposals
@@ -24,8 +24,8 @@ from policysched.lang.ir.program import GangMode, Program, rules_for
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.policy_files.source_set import UnusableFile
-from policysched.scheduler.authority import ANY_POLICY_NAME, Authority
-from policysched.scheduler.quotas.quota_books import QuotaBooks
+from policysched.scheduler.policy_permissions import ANY_POLICY_NAME, PolicyPermissions
+from policysched.scheduler.quotas.quota_accounts import QuotaAccounts
 from policysched.text.abbreviate import abbreviate_names
 
 
@@ -36,11 +36,11 @@ def explain_pod(
     *,
     samples: Mapping[str, MetricSamples],
     saved_states: str | None = None,
-    authority: Authority = ANY_POLICY_NAME,
+    permissions: PolicyPermissions = ANY_POLICY_NAME,
     now_ns: int,
 ) -> ExplainResult:
     """Evaluates one pod (`NAMESPACE/NAME`) as if it were pending. `saved_states` are saved values of the policy's states,
-    `authority` is what the settings allow policies to do. Raises UnusableFile if the pod is not in the files."""
+    `permissions` is what the settings allow policies to do. Raises UnusableFile if the pod is not in the files."""
     observed = _find_pod(files, pod_name)
     cache = files.build_cache()
     observed = cache.pod_groups.attach(observed)
@@ -70,7 +70,7 @@ def explain_pod(
     refusal = _quota_refusal(plan, cache, observed.pod, now_ns)
     if refusal is not None and explanation.pod_rejection is None:
         explanation = replace(explanation, selected=None, pod_rejection=refusal)
-    unserved = authority.namespace_rejection(program.name, observed.pod.namespace, space)
+    unserved = permissions.namespace_rejection(program.name, observed.pod.namespace, space)
     message = unserved or decision_message(observed.pod, explanation, node_count=len(cache.nodes))
     tries_preemption = (
         explanation.selected is None
@@ -86,7 +86,7 @@ def explain_pod(
             observed,
             samples=samples,
             saved_states=saved_states,
-            authority=authority,
+            permissions=permissions,
             now_ns=now_ns,
         ) or (
             message,
@@ -95,7 +95,7 @@ def explain_pod(
         notes += [evicted] if evicted else []
         if is_placed_whole and explanation.selected is not None and message.startswith("gang "):
             explanation = replace(explanation, selected=None, pod_rejection=message)
-    found = []
+    usable_proposals = []
     if explanation.selected is None and unserved is None:
         situation = Situation(
             cache,
@@ -108,7 +108,7 @@ def explain_pod(
             explanation,
             plan_of=lambda other: (plan, known) if other.scheduler == program.name else None,
         )
-        found = [proposal for proposal in proposals(situation) if proposal is not None]
+        usable_proposals = [proposal for proposal in proposals(situation) if proposal is not None]
     return ExplainResult(
         program,
         observed.pod,
@@ -122,7 +122,7 @@ def explain_pod(
         tuple(notes),
         placed_on=observed.node,
         gang=None if gang is None else _explained_gang(program, files, observed, gang),
-        proposals=tuple(found),
+        proposals=tuple(usable_proposals),
     )
 
 
@@ -136,7 +136,7 @@ def _explained_gang(
 
 def _quota_refusal(plan: Plan, cache: ClusterCache, pod: Pod, now_ns: int) -> str | None:
     """Why the quotas of the policy do not admit the pod, beside the placed pods of the files."""
-    quotas = QuotaBooks(cache)
+    quotas = QuotaAccounts(cache)
     quotas.activate(plan, now_ns)
     refusal = quotas.refusal(replace(pod, scheduler=plan.program.name))
     return None if refusal is None else refusal.message
@@ -149,7 +149,7 @@ def _explain_preemption(
     *,
     samples: Mapping[str, MetricSamples],
     saved_states: str | None,
-    authority: Authority,
+    permissions: PolicyPermissions,
     now_ns: int,
 ) -> tuple[str, str] | None:
     """The scheduler's message for the pod when only it is pending, or its gang, and a note about the pods it would evict.
@@ -173,7 +173,7 @@ def _explain_preemption(
         only_these_pods,
         samples=samples,
         saved_states=saved_states,
-        authority=authority,
+        permissions=permissions,
         scope="named",
         now_ns=now_ns,
     )
@@ -236,12 +236,12 @@ def _find_pod(files: ClusterFiles, pod_name: str) -> ObservedPod:
     for observed in files.pods:
         if observed.pod.full_name == pod_name:
             return observed
-    here = f"{len(files.pods)} pod{'' if len(files.pods) == 1 else 's'}"
+    pod_count = f"{len(files.pods)} pod{'' if len(files.pods) == 1 else 's'}"
     suggestion = _suggest_pod(
         pod_name.rpartition("/")[2], {observed.pod.name: observed.pod.full_name for observed in files.pods}
     )
     hint = f"; did you mean {suggestion}?" if suggestion else ""
-    raise UnusableFile(f"pod {pod_name} is in none of the cluster files ({here}){hint}")
+    raise UnusableFile(f"pod {pod_name} is in none of the cluster files ({pod_count}){hint}")
 
 
 def _suggest_pod(name: str, full_names: Mapping[str, str]) -> str | None:

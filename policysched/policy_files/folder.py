@@ -58,7 +58,7 @@ class PolicyFolder:
         except UnusableFile as error:
             if str(error) != self._last_error:
                 log.warning(
-                    "cannot read the policies; the active ones are unchanged", extra={"why": str(error)}
+                    "cannot read the policies; the active ones are unchanged", extra={"error": str(error)}
                 )
             self._last_error = str(error)
             return

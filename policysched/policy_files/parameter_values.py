@@ -135,14 +135,14 @@ def _trim_line_end(span: Span) -> Span:
     return Span(span.source, span.start, span.start + len(span.text.rstrip()))
 
 
-def _unreadable(source: Source, offset: int, why: str) -> ParameterValues:
-    return ParameterValues(problems=(_parameter_diagnostic(Span(source, offset, offset), why),))
+def _unreadable(source: Source, offset: int, reason: str) -> ParameterValues:
+    return ParameterValues(problems=(_parameter_diagnostic(Span(source, offset, offset), reason),))
 
 
-def _parameter_diagnostic(span: Span, why: str) -> Diagnostic:
+def _parameter_diagnostic(span: Span, reason: str) -> Diagnostic:
     return make_diagnostic(
         "PS262",
-        f"the parameters cannot be read: {why}",
+        f"the parameters cannot be read: {reason}",
         span,
         help="write one parameter per line, such as `crowd: 90`",
     )

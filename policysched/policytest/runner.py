@@ -22,7 +22,7 @@ from policysched.policytest.yaml_document import (
     parse_document,
     unusable_diagnostic,
 )
-from policysched.scheduler.authority import Authority
+from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.schemas import schema_violations
 from policysched.text import Diagnostic, Source, Span
 
@@ -142,7 +142,7 @@ def _run_file(
     wanted = [game for game in games if only is None or only.search(game.name)]
     return TestFileResult(
         path,
-        tuple(_run_test_case(game, coverage, rules.authority) for game in wanted),
+        tuple(_run_test_case(game, coverage, rules.permissions) for game in wanted),
         (),
         tuple(dependencies),
     )
@@ -167,8 +167,8 @@ def _load_test_case(
     return _TestCase(name, span, program, scenario, Expectations(document, index, program, scenario))
 
 
-def _run_test_case(game: _TestCase, coverage: Coverage, authority: Authority) -> PolicyTestResult:
-    play = ScenarioRunner(game.program, game.scenario, game.expectations.pods_to_explain, authority)
+def _run_test_case(game: _TestCase, coverage: Coverage, permissions: PolicyPermissions) -> PolicyTestResult:
+    play = ScenarioRunner(game.program, game.scenario, game.expectations.pods_to_explain, permissions)
     try:
         for moment in play.rounds():
             record_round(coverage, game.program, moment)

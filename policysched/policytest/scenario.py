@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from policysched.cluster.samples import ALL_NODES, MetricSamples, Sample
+from policysched.cluster.metric_samples import ALL_NODES, MetricSamples, Sample
 from policysched.from_files.cluster_files import ClusterFiles, read_objects
 from policysched.from_files.state_values import BadStateValues, parse_state_entries
 from policysched.kube.decode import core_objects as wire

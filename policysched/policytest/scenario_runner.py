@@ -21,8 +21,8 @@ from policysched.policytest.scenario import Scenario
 from policysched.policytest.stub_extenders import apply_extender_answers, call_stub_extenders
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.authority import ANY_POLICY_NAME, Authority
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.policy_permissions import ANY_POLICY_NAME, PolicyPermissions
 from policysched.scheduler.scheduler import Scheduler
 
 _DECISIONS_KEPT_MAX = 10**6
@@ -62,7 +62,7 @@ class ScenarioRunner:
         program: Program,
         scenario: Scenario,
         pods_to_explain: Collection[str],
-        authority: Authority = ANY_POLICY_NAME,
+        permissions: PolicyPermissions = ANY_POLICY_NAME,
     ) -> None:
         called = tuple(extender for extender in program.extenders if extender.name in scenario.extenders)
         self._program, self._scenario, self._pods_to_explain = (
@@ -70,9 +70,9 @@ class ScenarioRunner:
             scenario,
             frozenset(pods_to_explain),
         )
-        limits = SchedulerLimits(binds_in_flight_max=2**31, decisions_kept=_DECISIONS_KEPT_MAX)
+        limits = SchedulerLimits(binds_in_flight_max=2**31, decision_records_max=_DECISIONS_KEPT_MAX)
         terms = extender_capabilities({name: stub.endpoint for name, stub in scenario.extenders.items()})
-        self._scheduler = Scheduler(limits, terms, authority=authority)
+        self._scheduler = Scheduler(limits, terms, permissions=permissions)
         self._extender_answers: dict[PodUid, tuple[tuple[NodeName, ...], ExtenderResults]] = {}
         self._pending: dict[PodUid, ObservedPod] = {}
         self._names: dict[PodUid, str] = {}

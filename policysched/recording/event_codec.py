@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import orjson
 
-from policysched.cluster.samples import MetricSamples, PairSamples, Sample
+from policysched.cluster.metric_samples import MetricSamples, PairSamples, Sample
 from policysched.lang.check import check_sources
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.ir.program import Program, TeamSource, removed_program, suspended_program

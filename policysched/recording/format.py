@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.scheduler.authority import Authority
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.policies.extender_capabilities import ExtenderCapabilities
+from policysched.scheduler.policy_permissions import PolicyPermissions
 
 FORMAT_VERSION = 1
 """A reader reads its own version alone. It grows when a line changes its meaning, not when a field is added."""
@@ -31,7 +31,7 @@ class RecordedSettings:
 
     limits: SchedulerLimits = field(default_factory=SchedulerLimits)
     extenders: Mapping[str, ExtenderCapabilities] = field(default_factory=dict)
-    authority: Authority = field(default_factory=Authority)
+    permissions: PolicyPermissions = field(default_factory=PolicyPermissions)
     first_samples_s: float = 0.0
 
 

@@ -16,7 +16,6 @@ from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.recording.format import AssumedPod, QueuedPod, RecordedSettings, SchedulerState
 from policysched.recording.tracked_objects import TrackedObjects
-from policysched.scheduler.authority import Authority
 from policysched.scheduler.commands import Command, Evict
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.decision_records import Decision
@@ -24,6 +23,7 @@ from policysched.scheduler.events import Event, PoliciesUpdated, SavedPolicyStat
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName
 from policysched.scheduler.policies.first_samples import SourceNameOf
+from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.scheduler.scheduler import Scheduler
 
 QUEUE_MAX = 200_000
@@ -172,14 +172,14 @@ class RecordedScheduler(Scheduler):
         limits: SchedulerLimits,
         extenders: ExtendersByName,
         *,
-        authority: Authority,
+        permissions: PolicyPermissions,
         first_samples_s: float,
         source_name_of: SourceNameOf,
     ) -> None:
         super().__init__(
             limits,
             extenders,
-            authority=authority,
+            permissions=permissions,
             first_samples_s=first_samples_s,
             source_name_of=source_name_of,
         )
@@ -187,7 +187,7 @@ class RecordedScheduler(Scheduler):
         self._elapsed_ns = 0  # of the attempt in progress
         self._decide_call: DecideCall | None = None
         self._core.records.recorded = []
-        settings = RecordedSettings(limits, extenders, authority, first_samples_s)
+        settings = RecordedSettings(limits, extenders, permissions, first_samples_s)
         recorder.begin(self._core, settings, source_name_of)
 
     def handle(self, event: Event, now_ns: int) -> list[Command]:

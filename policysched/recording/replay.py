@@ -1,7 +1,7 @@
 """Replays a recording: makes its decisions again and compares them byte for byte.
 
     the first file of a run ──► every call again, on an empty scheduler: the whole run must be the same
-    a later file, or after a gap ──► its snapshot, and each decision again on the cluster of its time (`given_order`)
+    a later file, or after a gap ──► its snapshot, and each decision again on the cluster of its time (`recorded_order`)
 
 Of a run that is replayed whole nothing may differ: the core is deterministic. From a snapshot, `order_key` is not
 compared, and what a snapshot lacks can differ.
@@ -15,7 +15,6 @@ import orjson
 
 from policysched.lang.ir.declarations import Metric
 from policysched.recording.format import Header, RecordedSettings
-from policysched.recording.given_order import GivenOrderScheduler
 from policysched.recording.reader import (
     FileStarted,
     RecordedDecide,
@@ -27,6 +26,7 @@ from policysched.recording.reader import (
     RunEnded,
     SnapshotEnded,
 )
+from policysched.recording.recorded_order import RecordedOrderScheduler
 from policysched.recording.value_codec import to_json
 from policysched.scheduler.commands import CallExtenders, Command, Evict
 from policysched.scheduler.decision_records import Decision
@@ -96,7 +96,7 @@ class _Replay:
         self._file = ""
         self._header: Header | None = None
         self._problems_before = 0
-        self._scheduler: GivenOrderScheduler | None = None
+        self._scheduler: RecordedOrderScheduler | None = None
         self._basis: Basis = "run"
         self._skips_snapshot = False
 
@@ -140,7 +140,7 @@ class _Replay:
         sources = self._recording.events.metric_sources
         self._scheduler = new_scheduler(self._header.settings, sources, awaits_samples=basis == "run")
 
-    def _apply_call(self, item: Any, scheduler: GivenOrderScheduler) -> None:
+    def _apply_call(self, item: Any, scheduler: RecordedOrderScheduler) -> None:
         match item:
             case RecordedEvent(at_ns, event, is_snapshot, decisions):
                 if is_snapshot and self._skips_snapshot:
@@ -170,7 +170,7 @@ class _Replay:
             case _:
                 raise AssertionError(f"unexpected {item}")
 
-    def _decide_again(self, attempt: Sequence[RecordedDecision], scheduler: GivenOrderScheduler) -> None:
+    def _decide_again(self, attempt: Sequence[RecordedDecision], scheduler: RecordedOrderScheduler) -> None:
         at_ns = attempt[0].decision.at_ns
         commands = scheduler.decide_again([recorded.decision for recorded in attempt])
         replayed = scheduler.take_decisions()
@@ -190,33 +190,50 @@ class _Replay:
     ) -> None:
         by_uid = {decision.uid: decision for decision in replayed} if self._basis == "snapshot" else {}
         for index in range(max(len(recorded), len(replayed) if self._basis == "run" else 0)):
-            ours = recorded[index] if index < len(recorded) else None
+            recorded_decision = recorded[index] if index < len(recorded) else None
             if self._basis == "run":
-                theirs = replayed[index] if index < len(replayed) else None
+                replayed_decision = replayed[index] if index < len(replayed) else None
             else:
-                theirs = by_uid.get(recorded[index].decision.uid)
-            self._compare_one(ours, theirs, at_ns)
+                replayed_decision = by_uid.get(recorded[index].decision.uid)
+            self._compare_one(recorded_decision, replayed_decision, at_ns)
 
-    def _compare_one(self, ours: RecordedDecision | None, theirs: Decision | None, at_ns: int) -> None:
-        if ours is not None and theirs is not None:
+    def _compare_one(
+        self, recorded_decision: RecordedDecision | None, replayed_decision: Decision | None, at_ns: int
+    ) -> None:
+        if recorded_decision is not None and replayed_decision is not None:
             if self._basis == "snapshot":
-                theirs = replace(theirs, id=ours.decision.id, order_key=ours.decision.order_key)
-            if ours.text == to_json(theirs):
-                self._count(ours.decision, at_ns, {})
+                replayed_decision = replace(
+                    replayed_decision,
+                    id=recorded_decision.decision.id,
+                    order_key=recorded_decision.decision.order_key,
+                )
+            if recorded_decision.text == to_json(replayed_decision):
+                self._count(recorded_decision.decision, at_ns, {})
             else:
-                self._count(ours.decision, at_ns, _different_fields(ours.text, theirs), _result(theirs))
-        elif ours is not None:
-            self._count(ours.decision, at_ns, {"result": (_result(ours.decision), None)})
-        elif theirs is not None:
+                self._count(
+                    recorded_decision.decision,
+                    at_ns,
+                    _different_fields(recorded_decision.text, replayed_decision),
+                    _result(replayed_decision),
+                )
+        elif recorded_decision is not None:
             self._count(
-                theirs, at_ns, {"result": (None, _result(theirs))}, _result(theirs), is_recorded=False
+                recorded_decision.decision, at_ns, {"result": (_result(recorded_decision.decision), None)}
+            )
+        elif replayed_decision is not None:
+            self._count(
+                replayed_decision,
+                at_ns,
+                {"result": (None, _result(replayed_decision))},
+                _result(replayed_decision),
+                is_recorded=False,
             )
 
     def _compare_evictions(self, recorded: Iterable[Evict], commands: Iterable[Command], at_ns: int) -> None:
-        ours = [to_json(evict) for evict in recorded]
-        theirs = [to_json(command) for command in commands if isinstance(command, Evict)]
-        if ours != theirs:
-            values = b", ".join(ours).decode(), b", ".join(theirs).decode()
+        recorded_texts = [to_json(evict) for evict in recorded]
+        replayed_texts = [to_json(command) for command in commands if isinstance(command, Evict)]
+        if recorded_texts != replayed_texts:
+            values = b", ".join(recorded_texts).decode(), b", ".join(replayed_texts).decode()
             self._add(Difference(self._file, at_ns, 0, "evictions", self._basis, *values, {}))
 
     def _count(
@@ -249,16 +266,16 @@ class _Replay:
 
 def new_scheduler(
     settings: RecordedSettings, metric_sources: dict[str | None, str | None], *, awaits_samples: bool = True
-) -> GivenOrderScheduler:
+) -> RecordedOrderScheduler:
     """A scheduler with recorded settings. `metric_sources`: those of the `EventDecoder` that decodes its events."""
 
     def source_name_of(metric: Metric) -> str | None:
         return metric_sources.get(metric.source, metric.source)
 
-    scheduler = GivenOrderScheduler(
+    scheduler = RecordedOrderScheduler(
         settings.limits,
         settings.extenders,
-        authority=settings.authority,
+        permissions=settings.permissions,
         first_samples_s=settings.first_samples_s if awaits_samples else 0.0,
         source_name_of=source_name_of,
     )
@@ -280,10 +297,10 @@ def _attempts(decisions: Sequence[RecordedDecision]) -> list[list[RecordedDecisi
 
 def _different_fields(recorded: bytes, replayed: Decision) -> dict[str, tuple[Any, Any]]:
 
-    ours, theirs = orjson.loads(recorded), orjson.loads(to_json(replayed))
-    names = [*ours, *(name for name in theirs if name not in ours)]
+    before, after = orjson.loads(recorded), orjson.loads(to_json(replayed))
+    names = [*before, *(name for name in after if name not in before)]
     return {
-        name: (ours.get(name), theirs.get(name)) for name in names if ours.get(name) != theirs.get(name)
+        name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)
     } or {"order": ("the same values", "in another order")}
 
 

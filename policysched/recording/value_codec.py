@@ -151,12 +151,12 @@ def _union_decoder(options: tuple[Any, ...]) -> Decode:
     def decode(value: Any) -> Any:
         if isinstance(value, dict) and classes:
             names = frozenset(value)
-            found = classes.get(names) or next(
+            decode_object = classes.get(names) or next(
                 (decode_class for known, decode_class in classes.items() if names <= known), None
             )
-            if found is None:
+            if decode_object is None:
                 raise UndecodableValue(f"no known type has the fields {', '.join(sorted(names))}")
-            return found(value)
+            return decode_object(value)
         return arrays[0](value) if isinstance(value, list | dict) and arrays else _scalar(value)
 
     return decode
@@ -188,7 +188,7 @@ def _dataclass_decoder(annotation: type) -> Decode:
             raise UndecodableValue(f"{annotation.__name__}: {error}") from None
         except (TypeError, ValueError) as error:
             missing = sorted(required - value.keys())
-            why = f"lacks {', '.join(missing)}" if missing else str(error)
-            raise UndecodableValue(f"{annotation.__name__} {why}") from None
+            reason = f"lacks {', '.join(missing)}" if missing else str(error)
+            raise UndecodableValue(f"{annotation.__name__} {reason}") from None
 
     return decode

@@ -143,7 +143,7 @@ class RecordingWriter:
         try:
             line = self._encode(call)
         except (TypeError, ValueError) as error:
-            log.error("a call cannot be recorded", extra={"why": str(error), "call": type(call).__name__})
+            log.error("a call cannot be recorded", extra={"error": str(error), "call": type(call).__name__})
             self.counts.dropped += 1
             self._add_gap(call.at_ns, 1, f"it cannot be recorded: {error}")
             self._recorder.wants_snapshot = True
@@ -187,7 +187,7 @@ class RecordingWriter:
             since_ns, lines, reason = self._gap
             gap = {"kind": "gap", "at_ns": snapshot.at_ns, "since_ns": since_ns, "lines": lines}
             self._put_line(to_json({**gap, "reason": reason}))
-            log.warning("the recording has a gap", extra={"calls": lines, "why": reason})
+            log.warning("the recording has a gap", extra={"calls": lines, "error": reason})
             self._gap = None
         self.counts.failure = ""
         self._put_snapshot(snapshot, pause_s)
@@ -249,10 +249,10 @@ class RecordingWriter:
         settings = self._settings
         oldest_s = self._now_ns() / 1e9 - settings.age_max_s
         files = list(_recorded_files(settings.folder))
-        room = settings.bytes_max - settings.file_bytes_max
+        bytes_max = settings.bytes_max - settings.file_bytes_max
         total = sum(size for _, size, _ in files)
         for path, size, modified_s in files:
-            if total <= room and modified_s >= oldest_s:
+            if total <= bytes_max and modified_s >= oldest_s:
                 break
             path.unlink(missing_ok=True)
             total -= size
@@ -275,7 +275,7 @@ class RecordingWriter:
         except OSError as error:
             reason = f"{error.strerror or error}: {error.filename or self._settings.folder}"
             if not self.counts.failure:
-                log.error("cannot record; decisions go on and are not recorded", extra={"why": reason})
+                log.error("cannot record; decisions go on and are not recorded", extra={"error": reason})
             self.counts.failure, self._failed_s = reason, monotonic()
             lines, self._lines, self._lines_bytes = len(self._lines), [], 0
             self.counts.dropped += lines

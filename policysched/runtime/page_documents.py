@@ -1,6 +1,6 @@
 """The documents of the page at `/`: health, pending by cause, queue, nodes, policies, one pod.
 
-Each is a generator of steps of a few milliseconds on the main loop, as the pages of `runtime.live_pages`. Times are in
+Each is a generator of steps of a few milliseconds on the main loop, as the pages of `runtime.live_endpoints`. Times are in
 ms since 1970, so that a document changes only with what it shows. Rows about pods have a `namespace`, by which
 `serve.page_feed` leaves out what a user may not list.
 """
@@ -12,21 +12,21 @@ from operator import itemgetter
 from typing import Any
 
 from policysched import __version__
-from policysched.daemon.quotas import quotas_page
+from policysched.daemon.quota_documents import quotas_document
 from policysched.evaluate.verdict import RejectionCause
 from policysched.lang.ir.attributes import resource_type
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import included_by
 from policysched.lang.types.units import format_value
 from policysched.model.identifiers import NodeName
-from policysched.runtime.live_pages import LivePages, chunks
+from policysched.runtime.live_endpoints import LiveEndpoints, chunks
 from policysched.runtime.policy_history import PolicyHistory
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.pending_status import pending_status
 from policysched.scheduler.pending_summary import PendingCause, cause_of
 from policysched.scheduler.queue.entries import PendingPod, QueueState
-from policysched.serve.server import LivePage, NoSuchPage
+from policysched.serve.server import LiveEndpoint, NoSuchEndpoint
 
 Json = dict[str, Any]
 Steps = Iterator[Json | None]
@@ -45,10 +45,10 @@ _MS_NS = 1_000_000
 class PageDocuments:
     """`live`: the pages of the command line, of which `/page/pod` is one."""
 
-    def __init__(self, app: SchedulerApp, live: LivePages, history: PolicyHistory) -> None:
+    def __init__(self, app: SchedulerApp, live: LiveEndpoints, history: PolicyHistory) -> None:
         self._app, self._live, self._history = app, live, history
 
-    def by_path(self) -> dict[str, tuple[LivePage, float]]:
+    def by_path(self) -> dict[str, tuple[LiveEndpoint, float]]:
         """With the share of a core that each may cost: less than 3 % together. `/page/pod` may take more for a moment, so
         that one pod after another can be looked at; the page asks for it every ten seconds."""
         return {
@@ -148,13 +148,13 @@ class PageDocuments:
         scheduler = self._app.scheduler
         core, first, total = scheduler.core, list[tuple[Any, ...]](), 0
         for uids in chunks(list(core.pods), _PODS_PER_STEP):
-            found = [
+            chunk = [
                 (pod.policy, pod.sort_key, uid, pod)
                 for uid in uids
                 if (pod := core.pods.get(uid)) is not None
             ]
-            total += len(found)
-            first = heapq.nsmallest(_QUEUE_ROWS_MAX, [*first, *found], key=itemgetter(0, 1, 2))
+            total += len(chunk)
+            first = heapq.nsmallest(_QUEUE_ROWS_MAX, [*first, *chunk], key=itemgetter(0, 1, 2))
             yield None
         yield {
             "note": self._app.unavailable_reason,
@@ -162,7 +162,7 @@ class PageDocuments:
             "pods": [_pod_row(core, pod) for *_, pod in first if pod.uid in core.pods],
             "omitted": max(0, total - len(first)),
             **self._gangs(),
-            "quotas": quotas_page(scheduler.quotas(), None)["quotas"][:_GANG_ROWS_MAX],
+            "quotas": quotas_document(scheduler.quotas(), None)["quotas"][:_GANG_ROWS_MAX],
         }
 
     def _gangs(self) -> Json:
@@ -199,7 +199,7 @@ class PageDocuments:
         resources += sorted(offered.difference(resources, ("ephemeral-storage",)))
         by = query.get("by", "cpu")
         if by not in offered and by not in metrics:
-            raise NoSuchPage(f"no node has `{by}`")
+            raise NoSuchEndpoint(f"no node has `{by}`")
         now_ns = self._live.now_ns()
         columns: dict[str, list[Any]] = {"names": [], "values": [], "of": [], "pods": [], "flags": []}
         policy, _, name = by.rpartition("/") if by in metrics else ("", "", "")

@@ -21,9 +21,9 @@ from policysched.daemon.http_service import start_http_server
 from policysched.daemon.last_good_store import is_first_start
 from policysched.daemon.policy_checker import WorkerChecker
 from policysched.daemon.process import DaemonProcess, ExitReason, open_process
-from policysched.daemon.quotas import quotas_page
+from policysched.daemon.quota_documents import quotas_document
 from policysched.daemon.signals import shutdown_signals
-from policysched.daemon.status import DecisionsPage, configz_page, policy_page
+from policysched.daemon.status_documents import DecisionsDocument, configz_document, policy_document
 from policysched.gc_tuning import freeze_live_objects
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.session import connect
@@ -33,7 +33,7 @@ from policysched.recording.recorder import Recorder
 from policysched.recording.recording_settings import RecordingSettings
 from policysched.recording.writer import RecordingWriter
 from policysched.runtime.leadership import Leadership, NoLeaderElection, ThreadedLeaderElection
-from policysched.runtime.live_pages import LivePages
+from policysched.runtime.live_endpoints import LiveEndpoints
 from policysched.runtime.page_documents import PageDocuments
 from policysched.runtime.policy_history import PolicyHistory
 from policysched.runtime.scheduler_app import SchedulerApp
@@ -187,10 +187,10 @@ def _start_http(settings: Settings, process: DaemonProcess, app: SchedulerApp, t
             "canaries": lambda: app.scheduler.core.canaries.problem,
         },
     )
-    live = LivePages(app.scheduler, lambda: app.unavailable_reason, process.clock.now_ns)
+    live = LiveEndpoints(app.scheduler, lambda: app.unavailable_reason, process.clock.now_ns)
     pages = StatusEndpoints(
         metrics=telemetry.registry.render,
-        policy=lambda: policy_page(
+        policy=lambda: policy_document(
             app.scheduler,
             str(settings.policies),
             app.metric_monitor.statuses(),
@@ -198,10 +198,10 @@ def _start_http(settings: Settings, process: DaemonProcess, app: SchedulerApp, t
             note=app.unavailable_reason,
             canaries=app.scheduler.canaries(),
         ),
-        decisions=DecisionsPage(app.scheduler, lambda: app.unavailable_reason).look,
-        configz=lambda: configz_page(settings),
-        quotas=lambda: quotas_page(app.scheduler.quotas(), app.unavailable_reason),
-        live_pages=live.by_path(),
+        decisions=DecisionsDocument(app.scheduler, lambda: app.unavailable_reason).look,
+        configz=lambda: configz_document(settings),
+        quotas=lambda: quotas_document(app.scheduler.quotas(), app.unavailable_reason),
+        live_endpoints=live.by_path(),
         page_feeds=PageDocuments(app, live, PolicyHistory()).by_path(),
     )
     start_http_server(settings.http, process.connection, health, pages, telemetry.registry, process.on_exit)

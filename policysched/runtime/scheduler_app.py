@@ -81,7 +81,7 @@ class SchedulerApp(DaemonApp):
         self.scheduler = make_scheduler(
             settings.limits,
             extender_capabilities(settings.extenders),
-            authority=settings.authority,
+            permissions=settings.permissions,
             first_samples_s=FIRST_SAMPLES_TIMEOUT_S,
             source_name_of=runtime.samples.source_name_for,
         )
@@ -124,7 +124,7 @@ class SchedulerApp(DaemonApp):
             return None
         return TeamPolicyFeed(
             settings.team_policies,
-            settings.authority,
+            settings.permissions,
             settings.source_name,
             check,
             lambda: self.policy_feed.texts,
@@ -383,7 +383,7 @@ class SchedulerApp(DaemonApp):
     async def _drain(self) -> None:
         """A clean stop: waits for binds, evictions and volume writes in flight, then for their events and conditions."""
         loop = asyncio.get_running_loop()
-        ends_s = loop.time() + self.settings.stop_wait_s
+        ends_s = loop.time() + self.settings.shutdown_timeout_s
         while (
             self.binder.in_flight or self.evictor.in_flight or self.prebind_writer.in_flight
         ) and loop.time() < ends_s:

@@ -39,7 +39,7 @@ async def compare_with_server(scheduler: Scheduler, api: ApiClient) -> list[str]
         second = await _differences(scheduler, api) if first else []
         lasting = [difference for difference in second if difference in first]
     except ApiErrors as error:
-        log.warning("cannot compare the cache with the API server", extra={"why": str(error)})
+        log.warning("cannot compare the cache with the API server", extra={"error": str(error)})
         return []
     lasting += scheduler.check()
     for difference in lasting[:DIFFERENCES_LOGGED_MAX]:

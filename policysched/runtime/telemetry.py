@@ -17,7 +17,7 @@ from policysched.daemon.metric_families import (
     sample_families,
 )
 from policysched.daemon.metric_monitor import MetricMonitor
-from policysched.daemon.quotas import quota_families
+from policysched.daemon.quota_documents import quota_families
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.leader_election import LeadershipStatus
 from policysched.kube.watch.reflector import Reflector
@@ -165,7 +165,7 @@ def _export_families(export: "DecisionExport") -> Iterator[MetricFamily]:
     )
     yield counter_family(
         "policysched_otlp_missed_total",
-        "Decisions that were not exported: more than `decisions_kept` were made within a quarter of a second.",
+        "Decisions that were not exported: more than `decision_records_max` were made within a quarter of a second.",
         {(): export.missed},
     )
 
@@ -251,7 +251,7 @@ def _oldest_pending(scheduler: Scheduler) -> dict[Labels, float]:
     members = [next(iter(gang.pending_members.values())) for gang in core.gangs if gang.pending_members]
     if members:
         since_ns["gang"] = min(member.queued_ns for member in members)
-    return {(("what", what),): at_ns / 1e9 for what, at_ns in since_ns.items()}
+    return {(("kind", kind),): at_ns / 1e9 for kind, at_ns in since_ns.items()}
 
 
 def _external_pod_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
@@ -265,7 +265,7 @@ def _external_pod_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
         },
     )
     yield gauge_family(
-        "policysched_nodes_held_back",
+        "policysched_nodes_with_capacity_holds",
         "Nodes with capacity held back because their kubelet rejected pods for lack of it.",
         {(): len(scheduler.nodes_with_capacity_holds)},
     )
@@ -332,7 +332,7 @@ def _state_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
         {labels: counts.value_count for labels, counts in states.items()},
     )
     yield gauge_family(
-        "policysched_state_values_most",
+        "policysched_state_values_max",
         "Maximum number of values of the state (`most`).",
         {labels: counts.value_count_max for labels, counts in states.items()},
     )
@@ -360,7 +360,7 @@ def _write_families(app: ObservedApp) -> Iterator[MetricFamily]:
         },
     )
     yield counter_family(
-        "policysched_bind_repetitions_total",
+        "policysched_bind_retries_total",
         "Bind requests retried because no response arrived.",
         {(): binds.retried},
     )

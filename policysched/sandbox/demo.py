@@ -216,9 +216,9 @@ class Demo:
         while not condition():
             exited = self._scheduler is not None and self._scheduler.returncode is not None
             if exited or asyncio.get_running_loop().time() > deadline_s:
-                why = "the scheduler exited" if exited else f"timed out after {_WAIT_TIMEOUT_S:.0f} s"
+                reason = "the scheduler exited" if exited else f"timed out after {_WAIT_TIMEOUT_S:.0f} s"
                 raise DemoFailed(
-                    f"{why} while waiting for {what}; the end of the scheduler's log:\n{self._log_tail()}"
+                    f"{reason} while waiting for {what}; the end of the scheduler's log:\n{self._log_tail()}"
                 )
             await asyncio.sleep(0.05)
 

@@ -23,7 +23,7 @@ from policysched.sandbox.apiserver.store import StoreChange
 from policysched.sandbox.apiserver.timestamps import timestamp
 from policysched.sandbox.local_client import ClusterClient
 from policysched.sandbox.nodes import ready_node
-from policysched.scheduler.authority import MIRROR_POD_ANNOTATION
+from policysched.scheduler.policy_permissions import MIRROR_POD_ANNOTATION
 
 Json = dict[str, Any]
 

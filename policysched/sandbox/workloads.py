@@ -377,19 +377,22 @@ class JobController:
         suspended = bool(obj["spec"].get("suspend"))
         conditions: list[Json] = []
         if complete:
-            why = {"reason": "CompletionsReached", "message": "Reached expected number of succeeded pods"}
+            reason = {"reason": "CompletionsReached", "message": "Reached expected number of succeeded pods"}
             conditions = [
-                {"type": kind, "status": "True", **why} for kind in ("SuccessCriteriaMet", "Complete")
+                {"type": kind, "status": "True", **reason} for kind in ("SuccessCriteriaMet", "Complete")
             ]
         elif too_many_failed:
-            why = {"reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}
-            conditions = [{"type": kind, "status": "True", **why} for kind in ("FailureTarget", "Failed")]
+            reason = {
+                "reason": "BackoffLimitExceeded",
+                "message": "Job has reached the specified backoff limit",
+            }
+            conditions = [{"type": kind, "status": "True", **reason} for kind in ("FailureTarget", "Failed")]
         elif suspended or any(c["type"] == "Suspended" for c in status["conditions"]):
-            why = {
+            reason = {
                 "reason": "JobSuspended" if suspended else "JobResumed",
                 "message": "Job suspended" if suspended else "Job resumed",
             }
-            conditions = [{"type": "Suspended", "status": "True" if suspended else "False", **why}]
+            conditions = [{"type": "Suspended", "status": "True" if suspended else "False", **reason}]
         for condition in conditions:
             status = with_condition(status, condition, now)
         started = (obj.get("status") or {}).get("startTime") or now

@@ -27,13 +27,7 @@ from policysched.evaluate import NodeSelection, Overlay, PrebindRequirements, To
 from policysched.lang.ir.program import Program
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.scheduler.commands import Deallocate, DeleteExtendedClaim, Log
-from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.decision_records import Decision, decision_samples
-from policysched.scheduler.enqueue import PodEnqueuer
-from policysched.scheduler.extenders.calls import ExtenderCalls
-from policysched.scheduler.in_flight_binds import InFlightBind
-from policysched.scheduler.outcome import (
+from policysched.scheduler.attempt_result import (
     PLACED_POD_EVENTS,
     AttemptFailure,
     AttemptSuccess,
@@ -43,6 +37,12 @@ from policysched.scheduler.outcome import (
     stop_attempt,
     with_preemption_skipped,
 )
+from policysched.scheduler.commands import Deallocate, DeleteExtendedClaim, Log
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.decision_records import Decision, decision_samples
+from policysched.scheduler.extenders.calls import ExtenderCalls
+from policysched.scheduler.in_flight_binds import InFlightBind
+from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.prebind import Prebinder, bind_command
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.preemption.nominations import competing_nominations

@@ -13,11 +13,11 @@ from policysched.cluster.devices.pod_selectors import evaluate_selectors
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from policysched.scheduler.gangs.pause import Pause
+from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
-from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.steps import OPERATIONS_PER_COST_UNIT, Steps
 
 
@@ -125,7 +125,7 @@ class AttemptRunner:
 
     def account_time(self, elapsed_ns: int) -> None:
         """The last call of `advance` or `advance_pause` took so long: charge it to the policy, and to the namespace if the
-        attempt was in vain, or long because of what the pod itself asks for."""
+        attempt failed, or took long because of the pod's own terms."""
         attempt, time = self._last_run, self._core.queue.decision_time
         if attempt is None:
             return
@@ -135,9 +135,9 @@ class AttemptRunner:
         if attempt is self._attempt:
             return
         self._last_run = None
-        is_vain = entry.state is QueueState.UNSCHEDULABLE and entry.attempts > attempt.attempts_before
-        if is_vain or attempt.prepares or not self._core.evaluator.is_short_decision(attempt.pod):
-            time.charge_in_vain(entry.namespace, attempt.elapsed_ns)
+        is_failed = entry.state is QueueState.UNSCHEDULABLE and entry.attempts > attempt.attempts_before
+        if is_failed or attempt.prepares or not self._core.evaluator.is_short_decision(attempt.pod):
+            time.charge_failed_attempt(entry.namespace, attempt.elapsed_ns)
 
     def requeue(self, now_ns: int) -> None:
         """Give up the attempt that is begun and requeue its pod or gang, as if there had been none."""

@@ -10,9 +10,9 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.commands import DeleteExtendedClaim, Log, ReportScheduled, Unreserve
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.decision_records import ConfirmedBind, FailedBind
-from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.events import BindConfirmed, BindDelayed, BindLost, BindRefused
 from policysched.scheduler.in_flight_binds import InFlightBind
+from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.queue.entries import QueueState
 
 BindAnswer = BindConfirmed | BindRefused | BindLost | BindDelayed
@@ -126,7 +126,7 @@ class BindTracker:
             Log(
                 "info",
                 "bind abandoned: the pod was deleted or is on another node",
-                {"pod": pod.pod.full_name, "why": reason},
+                {"pod": pod.pod.full_name, "error": reason},
             )
         )
 

@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import NamedTuple, TypedDict
 
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.samples import Samples
+from policysched.cluster.metric_samples import Samples
 from policysched.evaluate import Evaluator, Plan
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
@@ -13,7 +13,6 @@ from policysched.model.namespaces import Namespace
 from policysched.model.pod_groups import PodGroupKey
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
-from policysched.scheduler.authority import Authority
 from policysched.scheduler.canaries import Canaries
 from policysched.scheduler.commands import (
     ClearNomination,
@@ -31,8 +30,9 @@ from policysched.scheduler.policies.extender_capabilities import ExtendersByName
 from policysched.scheduler.policies.first_samples import SourceNameOf
 from policysched.scheduler.policies.policy_samples import PolicySamples
 from policysched.scheduler.policies.registry import PolicyRegistry
+from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
-from policysched.scheduler.queue.gangs import GangRegistry
+from policysched.scheduler.queue.gang_registry import GangRegistry
 from policysched.scheduler.queue.ordered_queue import (
     FairShareQueue,
     OrderedQueue,
@@ -40,8 +40,8 @@ from policysched.scheduler.queue.ordered_queue import (
     ShareChanges,
     SortKeyQueue,
 )
-from policysched.scheduler.queue.queue import SchedulingQueue
-from policysched.scheduler.quotas.quota_books import QuotaBooks
+from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
+from policysched.scheduler.quotas.quota_accounts import QuotaAccounts
 
 GROUP_STATUS_DELAY_NS = SECOND_NS // 5
 """So that a gang of a thousand pods is one write."""
@@ -70,7 +70,7 @@ class HeldCapacity(NamedTuple):
 class SchedulerCore:
     """The parts of the state, and the few operations that touch several of them.
 
-    authority: what the settings allow policies to do.
+    permissions: what the settings allow policies to do.
     queued_ns_of: when a pod that is seen for the first time was queued (pod, now).
     cache: the cluster as observed, with assumed pods; evaluator: filters and scores on it.
     policies: which policies run; samples: what their rules read as samples.
@@ -89,26 +89,26 @@ class SchedulerCore:
         limits: SchedulerLimits,
         extenders: ExtendersByName | None = None,
         *,
-        authority: Authority | None = None,
+        permissions: PolicyPermissions | None = None,
         first_samples_s: float = 0.0,
         source_name_of: SourceNameOf = attrgetter("source"),
         queued_ns_of: Callable[[Pod, int], int] = queued_at_arrival,
     ) -> None:
         self.limits = limits
         self.queued_ns_of = queued_ns_of
-        self.authority = authority or Authority()
+        self.permissions = permissions or PolicyPermissions()
         self.cache = ClusterCache()
         self.evaluator = Evaluator(self.cache, limits.decision_budget)
-        self.policies = PolicyRegistry(extenders or {}, self.authority)
+        self.policies = PolicyRegistry(extenders or {}, self.permissions)
         self.samples = PolicySamples(self.cache, first_samples_s, source_name_of)
         self.pods: dict[PodUid, PendingPod] = {}
         self.queue = SchedulingQueue(limits, self._new_policy_queue, self.samples.first_samples.held_policies)
         self.gangs = GangRegistry()
-        self.quotas = QuotaBooks(self.cache)
+        self.quotas = QuotaAccounts(self.cache)
         self.canaries = Canaries(self.namespace_of)
         self.binds = InFlightBinds()
         self.reports = PendingReports(limits)
-        self.records = DecisionRecords(limits.decisions_kept)
+        self.records = DecisionRecords(limits.decision_records_max)
         self.capacity_holds: dict[NodeName, tuple[HeldCapacity, ...]] = {}
         self.groups_due_ns: dict[PodGroupKey, int] = {}
         self.commands: list[Command] = []
@@ -121,7 +121,7 @@ class SchedulerCore:
 
     def namespace_rejection(self, policy: str, pod: Pod) -> str | None:
         """Why the settings do not let the policy schedule pods of this pod's namespace."""
-        return self.authority.namespace_rejection(policy, pod.namespace, self.namespace_of(pod))
+        return self.permissions.namespace_rejection(policy, pod.namespace, self.namespace_of(pod))
 
     def pre_enqueue_rejection(self, policy: str, pod: Pod) -> str | None:
         """Why the policy takes the pod on no node, by its namespace or by what the policy reads of the pod alone."""
@@ -136,22 +136,22 @@ class SchedulerCore:
         if not plan.order_reads_shares:
             return SortKeyQueue()
         shares, quotas = self.cache.shares, self.quotas
-        book = quotas.books[policy] if plan.order_reads_quotas else None
+        account = quotas.accounts[policy] if plan.order_reads_quotas else None
 
         def owners_of(entry: QueueEntry) -> Owners:
             return (
                 entry.namespace,
-                *(() if book is None else quotas.charge_of(entry.representative_pod).entities),
+                *(() if account is None else quotas.charge_of(entry.representative_pod).entities),
             )
 
         def current_key(entry: QueueEntry) -> tuple[object, ...]:
             pod = entry.representative_pod
-            quota_share = None if book is None else book.shares_of(quotas.charge_of(pod))
+            quota_share = None if account is None else account.shares_of(quotas.charge_of(pod))
             namespace = self.namespace_of(pod)
             key = plan.order_with_shares(entry.order_key, pod, namespace, shares, quota_share)
             return entry.ordered_last, *key
 
-        logs: list[ShareChanges] = [shares] if book is None else [shares, book]
+        logs: list[ShareChanges] = [shares] if account is None else [shares, account]
         return FairShareQueue(logs, owners_of, current_key)
 
     def report_pending(self, pod: PendingPod, reason: PendingReason, message: str, now_ns: int) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from policysched.cluster.samples import Samples
+from policysched.cluster.metric_samples import Samples
 from policysched.evaluate.verdict import DecisionDetail
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.shadow_counters import ShadowCounters
@@ -146,9 +146,9 @@ class DecisionRecords:
     """The latest decisions, oldest first, and the counters. `recorded` takes every decision, and makes that they have their
     detail; None: nobody records."""
 
-    def __init__(self, decisions_kept: int) -> None:
+    def __init__(self, decision_records_max: int) -> None:
         self.counters = SchedulerCounters()
-        self.decisions: deque[Decision] = deque(maxlen=decisions_kept)
+        self.decisions: deque[Decision] = deque(maxlen=decision_records_max)
         self.recorded: list[Decision] | None = None
         self._count = 0
 

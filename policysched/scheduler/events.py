@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from policysched.cluster.samples import MetricSamples
+from policysched.cluster.metric_samples import MetricSamples
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.lang.ir.extender_results import ExtenderResults
 from policysched.lang.ir.program import Program

@@ -8,7 +8,7 @@ from policysched.evaluate import PrebindRequirements
 from policysched.model.identifiers import NodeName, PodUid, PrebindTarget, ResourceClaimKey
 from policysched.model.pods import Pod
 from policysched.scheduler.queue.entries import PendingPod
-from policysched.scheduler.queue.gangs import GangId, GangMode, QueuedGang
+from policysched.scheduler.queue.gang_registry import GangId, GangMode, QueuedGang
 
 
 @dataclass(frozen=True, slots=True)

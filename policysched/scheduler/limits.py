@@ -15,7 +15,7 @@ class SchedulerLimits:
     gang_backtracks_max: how often one attempt of a gang with unequal members takes back the node of a member.
     gang_report_delay_s: a gang with too few members is reported after this long.
     rekey_pods_max: pods that one call of `decide` evaluates for a policy text that is about to take over.
-    decisions_kept: records of `/decisions`.
+    decision_records_max: records of `/decisions`.
     repeat_evictions_max: after this many evictions of recreated pods of one owner within
         `repeat_evictions_window_s`, the owner's pods are not evicted for a while.
     eviction_forbidden_retry_s: time without evictions after the API server forbade one.
@@ -32,8 +32,8 @@ class SchedulerLimits:
     gang_piece_cost_by_member: a piece is at least this long for each member that has a node: going on after a pause
         places them again.
     gang_head_start_cost: pods behind the gang in the order of its policy are decided in pauses only after so much.
-    vain_attempts_share: the share of the time that attempts in vain of one namespace may take before it stands behind the
-        others (see `queue.decision_time`); 1: whatever they take.
+    failed_attempts_share: the share of the time that the failed attempts of one namespace may take before its pods come
+        after those of others (see `queue.decision_time`); 1: no limit.
     decision_budget: a pod is not evaluated if that would take more operations (see `evaluate.decision_cost`).
     """
 
@@ -43,7 +43,7 @@ class SchedulerLimits:
     gang_report_delay_s: float = 1.0
     gang_backtracks_max: int = 100
     rekey_pods_max: int = 200
-    decisions_kept: int = 1000
+    decision_records_max: int = 1000
     repeat_evictions_max: int = 20
     repeat_evictions_window_s: float = 600.0
     eviction_forbidden_retry_s: float = 300.0
@@ -56,7 +56,7 @@ class SchedulerLimits:
     gang_piece_cost_max: int = 5_000
     gang_piece_cost_by_member: int = 5
     gang_head_start_cost: int = 50_000
-    vain_attempts_share: float = 0.1
+    failed_attempts_share: float = 0.1
     decision_budget: int = DECISION_BUDGET_DEFAULT
 
     def backoff_ns(self, attempts: int) -> int:

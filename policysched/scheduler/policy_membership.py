@@ -13,7 +13,7 @@ from policysched.model.identifiers import PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.enqueue import PodEnqueuer
+from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.queue.equivalence import program_reads_queue
 from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult, evaluate_pre_enqueue

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from policysched.scheduler.commands import ReportPolicyEvent
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
-from policysched.scheduler.quotas.quota_book import QuotaBook
+from policysched.scheduler.quotas.quota_account import QuotaAccount
 from policysched.scheduler.quotas.quota_messages import amount_text, entity_text
 
 _FIRST_NS = 60 * SECOND_NS
@@ -18,33 +18,36 @@ _NAMES_MAX = 5
 
 
 class QuotaWarnings:
-    """Checks each book at its times."""
+    """Checks each account at its times."""
 
     def __init__(self, core: SchedulerCore) -> None:
         self._core = core
-        self._checked_at_ns: dict[str, tuple[QuotaBook, int]] = {}
+        self._checked_at_ns: dict[str, tuple[QuotaAccount, int]] = {}
         self._reported: dict[tuple[str, str], str] = {}
 
     def next_time_ns(self) -> int | None:
-        return min((self._due_ns(name, book) for name, book in self._core.quotas.books.items()), default=None)
+        return min(
+            (self._due_ns(name, account) for name, account in self._core.quotas.accounts.items()),
+            default=None,
+        )
 
-    def _due_ns(self, policy: str, book: QuotaBook) -> int:
+    def _due_ns(self, policy: str, account: QuotaAccount) -> int:
         checked = self._checked_at_ns.get(policy)
-        if checked is None or checked[0] is not book:
-            return book.activated_ns + _FIRST_NS
+        if checked is None or checked[0] is not account:
+            return account.activated_ns + _FIRST_NS
         return checked[1] + _PERIOD_NS
 
     def advance(self, now_ns: int) -> None:
-        for policy, book in self._core.quotas.books.items():
-            if self._due_ns(policy, book) <= now_ns:
-                self._checked_at_ns[policy] = book, now_ns
-                self._check(policy, book)
+        for policy, account in self._core.quotas.accounts.items():
+            if self._due_ns(policy, account) <= now_ns:
+                self._checked_at_ns[policy] = account, now_ns
+                self._check(policy, account)
 
-    def _check(self, policy: str, book: QuotaBook) -> None:
+    def _check(self, policy: str, account: QuotaAccount) -> None:
         for reason, problem in (
-            ("QuotaUnusable", _join(self._absent_resources(book))),
-            ("QuotaUnused", _join(self._unused_rows(policy, book))),
-            ("QuotaExceeded", _join(_exceeded(book))),
+            ("QuotaUnusable", _join(self._absent_resources(account))),
+            ("QuotaUnused", _join(self._unused_rows(policy, account))),
+            ("QuotaExceeded", _join(_exceeded(account))),
         ):
             if problem and self._reported.get((policy, reason)) != problem:
                 message = f"policy `{policy}`: {_MEANINGS[reason]}: {problem}"
@@ -53,30 +56,30 @@ class QuotaWarnings:
                 )
             self._reported[policy, reason] = problem
 
-    def _absent_resources(self, book: QuotaBook) -> Iterator[str]:
+    def _absent_resources(self, account: QuotaAccount) -> Iterator[str]:
         nodes = self._core.cache.nodes.values()
-        for name in book.limits.resources:
-            own = name in book.plan.program.resources
+        for name in account.limits.resources:
+            own = name in account.plan.program.resources
             if nodes and not own and not any(node.allocatable.get(name) for node in nodes):
                 yield name
 
-    def _unused_rows(self, policy: str, book: QuotaBook) -> Iterator[str]:
+    def _unused_rows(self, policy: str, account: QuotaAccount) -> Iterator[str]:
         waiting = {
             entity
             for pod in self._core.pods.values()
             if pod.policy == policy
             for entity in self._core.quotas.charge_of(pod.pod).entities
         }
-        rows = set(book.limits.listed_entities)
-        for quota, entity in book.entities():
-            if entity in rows and entity not in waiting and not any(True for _ in book.pods_of(entity)):
-                yield entity_text(book.limits, quota, entity)
+        rows = set(account.limits.listed_entities)
+        for quota, entity in account.entities():
+            if entity in rows and entity not in waiting and not any(True for _ in account.pods_of(entity)):
+                yield entity_text(account.limits, quota, entity)
 
 
-def _exceeded(book: QuotaBook) -> Iterator[str]:
-    limits = book.limits
-    for quota, entity in book.entities():
-        own, used = limits.of(quota, entity), book.usage.used(entity)
+def _exceeded(account: QuotaAccount) -> Iterator[str]:
+    limits = account.limits
+    for quota, entity in account.entities():
+        own, used = limits.of(quota, entity), account.usage.used(entity)
         for index in own.limited:
             ceiling = own.ceilings[index]
             if ceiling is not None and used[index] > ceiling:

@@ -8,7 +8,7 @@
 `metric_sources` polls and posts the events; the values are kept in `policies.policy_samples`.
 """
 
-from policysched.cluster.samples import MetricSamples
+from policysched.cluster.metric_samples import MetricSamples
 from policysched.model.cluster_events import ClusterEvent
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.metric_outages import MetricOutages

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
-from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.unschedulable_message import pod_rejected_message
 
 FIRST_REPORT_DELAY_NS = 3 * SECOND_NS
@@ -46,8 +46,8 @@ class SampleWaitReports:
 
     def _report(self, policy: str, now_ns: int) -> None:
         core, remaining = self._core, PODS_PER_REPORT_MAX
-        why = f"policy {policy} {core.samples.first_samples.message(policy)}"
-        message = pod_rejected_message(len(core.cache.nodes), why)
+        reason = f"policy {policy} {core.samples.first_samples.message(policy)}"
+        message = pod_rejected_message(len(core.cache.nodes), reason)
         for entry in core.queue.active_entries(policy):
             for pod in _pods_of(entry):
                 if remaining and core.reports.last_report(pod.uid) != ("PolicyPending", message):

@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import assert_never
 
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.samples import Samples
+from policysched.cluster.metric_samples import Samples
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
@@ -32,14 +32,12 @@ from policysched.model.pods import Pod
 from policysched.scheduler import events as e
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_runner import AttemptRunner
-from policysched.scheduler.authority import Authority
 from policysched.scheduler.bind_tracker import BindTracker
 from policysched.scheduler.canaries import CanaryStatus
 from policysched.scheduler.canary_guards import CanaryGuards
 from policysched.scheduler.commands import Command, SetTimer
 from policysched.scheduler.core import SchedulerCore, queued_at_arrival
 from policysched.scheduler.decision_records import Decision, SchedulerCounters
-from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.extenders.calls import ExtenderCalls
 from policysched.scheduler.gangs.bind_failures import GangBindFailures
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
@@ -49,6 +47,7 @@ from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.metric_outages import MetricOutages
 from policysched.scheduler.pending_status import PendingPods, PendingPodStatus, pending_status
 from policysched.scheduler.pending_summary import PendingSummary
+from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.pod_events import PodEvents
 from policysched.scheduler.pod_group_events import PodGroupEvents
 from policysched.scheduler.pod_group_reports import PodGroupReports
@@ -57,6 +56,7 @@ from policysched.scheduler.policies.first_samples import SourceNameOf
 from policysched.scheduler.policies.policy_states import StateCounts
 from policysched.scheduler.policies.policy_status import PolicyStatus, ReloadResult
 from policysched.scheduler.policy_membership import PolicyMembership
+from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.scheduler.policy_reload import PolicyReload
 from policysched.scheduler.prebind import Prebinder
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
@@ -82,17 +82,17 @@ class Scheduler:
         limits: SchedulerLimits | None = None,
         extenders: ExtendersByName | None = None,
         *,
-        authority: Authority | None = None,
+        permissions: PolicyPermissions | None = None,
         first_samples_s: float = 0.0,
         source_name_of: SourceNameOf = attrgetter("source"),
         queued_ns_of: Callable[[Pod, int], int] = queued_at_arrival,
     ) -> None:
-        """`authority`: what policies may do. `first_samples_s`: how long a policy waits at most for the first poll of each
+        """`permissions`: what policies may do. `first_samples_s`: how long a policy waits at most for the first poll of each
         metric (0: not at all, and `SamplesFailed` events are not needed). `source_name_of`: for messages. `queued_ns_of`: since when a pod that is seen first at a time waits."""
         self._core = core = SchedulerCore(
             limits or SchedulerLimits(),
             extenders,
-            authority=authority,
+            permissions=permissions,
             first_samples_s=first_samples_s,
             source_name_of=source_name_of,
             queued_ns_of=queued_ns_of,

@@ -1,6 +1,6 @@
 """JSON schemas of the files that users write and of the JSON output, and the check against them.
 
-A finding has the path of the value (`lease.duration_s`) and, for YAML, the line.
+A finding has the path of the value (`lease.lease_duration_s`) and, for YAML, the line.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ def schema(name: str) -> dict[str, Any]:
 def findings(name: str, value: Any, text: str = "") -> list[str]:
     """The violations of the schema, one line each, in the order of the document. `text`: the YAML of the value."""
     lines = KeyLines(text)
-    return [lines.located_message(path, why) for path, why in schema_violations(name, value, lines)]
+    return [lines.located_message(path, reason) for path, reason in schema_violations(name, value, lines)]
 
 
 def schema_violations(name: str, value: Any, lines: "KeyLines | None" = None) -> list[tuple[list[Any], str]]:
@@ -105,8 +105,8 @@ class KeyLines:
         value = self._root.find(path)
         return None if value is self._root else value.key_start.line
 
-    def located_message(self, path: Sequence[Any], why: str) -> str:
-        """`line 3: binding.binders: is zero`."""
+    def located_message(self, path: Sequence[Any], reason: str) -> str:
+        """`line 3: binding.concurrent_binds_max: is zero`."""
         line = self.of(path)
         where = ".".join(str(part) for part in path) or "(top level)"
-        return f"{'' if line is None else f'line {line}: '}{where}: {why}"
+        return f"{'' if line is None else f'line {line}: '}{where}: {reason}"

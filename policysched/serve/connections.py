@@ -187,7 +187,7 @@ class ConnectionAcceptor:
                 self._counters.accept_failures += 1
                 if without_descriptors_since_s is None:
                     without_descriptors_since_s = time.monotonic()
-                    log.warning("cannot accept connections; retrying", extra={"why": str(error)})
+                    log.warning("cannot accept connections; retrying", extra={"error": str(error)})
                 self._close_idle()
                 await asyncio.sleep(_ACCEPT_RETRY_DELAY_S)
                 continue

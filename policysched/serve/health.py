@@ -46,12 +46,12 @@ def render_health(
 ) -> tuple[int, str]:
     """HTTP status and text."""
     reasons = {name: check() for name, check in checks.items()}
-    failed = [name for name, why in reasons.items() if why]
+    failed = [name for name, reason in reasons.items() if reason]
     if not failed and not verbose:
         return 200, "ok"
-    lines = [f"[-]{name} failed: {why}" if why else f"[+]{name} ok" for name, why in reasons.items()]
+    lines = [f"[-]{name} failed: {reason}" if reason else f"[+]{name} ok" for name, reason in reasons.items()]
     for warning, check in (warnings or {}).items():
-        why = check()
-        lines.append(f"[!]{warning} warning: {why}" if why else f"[+]{warning} ok")
+        reason = check()
+        lines.append(f"[!]{warning} warning: {reason}" if reason else f"[+]{warning} ok")
     lines.append(f"{name} check {'failed' if failed else 'passed'}")
     return (500 if failed else 200), "\n".join(lines) + "\n"

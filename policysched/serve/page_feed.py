@@ -26,7 +26,7 @@ Json = Mapping[str, Any]
 MayListPods = Callable[[str | None], Awaitable[bool]]
 """Of one namespace, or of all (None)."""
 Render = Callable[[Mapping[str, str]], Awaitable[tuple[Json, float]]]
-"""The document of a query, and the seconds that it took. Raises NoSuchPage, and HTTPServiceUnavailable."""
+"""The document of a query, and the seconds that it took. Raises NoSuchEndpoint, and HTTPServiceUnavailable."""
 
 
 @dataclass(slots=True)

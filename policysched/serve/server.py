@@ -56,12 +56,12 @@ Answer = TypeVar("Answer")
 RenderDecisions = Callable[[], bytes]
 
 
-LivePage = Callable[[Mapping[str, str]], Iterator["Json | None"]]
+LiveEndpoint = Callable[[Mapping[str, str]], Iterator["Json | None"]]
 """From the parameters of the query to the page, in steps of the main loop of a few milliseconds: None until the page is
-there. Raises NoSuchPage."""
+there. Raises NoSuchEndpoint."""
 
 
-class NoSuchPage(Exception):
+class NoSuchEndpoint(Exception):
     """There is nothing to show for these parameters. The message is for the user."""
 
 
@@ -73,7 +73,7 @@ class ListenFailed(Exception):
 class StatusEndpoints:
     """Functions that run in the main loop. `decisions` takes a limit and a `namespace/name` or '', and returns a function
     that renders its snapshot as JSON in another thread. It and `quotas` are None if the program does not decide.
-    `live_pages` by path. `page_feeds`: the data of the page at `/`, by path, with the share of a core that each may cost;
+    `live_endpoints` by path. `page_feeds`: the data of the page at `/`, by path, with the share of a core that each may cost;
     empty: there is no page."""
 
     metrics: Callable[[], str]
@@ -81,8 +81,8 @@ class StatusEndpoints:
     decisions: Callable[[int, str], RenderDecisions] | None
     configz: Callable[[], Json]
     quotas: Callable[[], Json] | None = None
-    live_pages: Mapping[str, LivePage] = field(default_factory=dict)
-    page_feeds: Mapping[str, tuple[LivePage, float]] = field(default_factory=dict)
+    live_endpoints: Mapping[str, LiveEndpoint] = field(default_factory=dict)
+    page_feeds: Mapping[str, tuple[LiveEndpoint, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class HttpThread:
             )
         if self._endpoints.quotas is not None:
             application.add_routes([web.get("/quotas", self._json_handler(self._endpoints.quotas))])
-        for path, page in self._endpoints.live_pages.items():
+        for path, page in self._endpoints.live_endpoints.items():
             application.add_routes([web.get(path, self._live_handler(page))])
         if self._endpoints.page_feeds:
             files = PageFiles()
@@ -313,7 +313,7 @@ class HttpThread:
 
         return answer
 
-    def _live_handler(self, page: LivePage) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def _live_handler(self, page: LiveEndpoint) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(request: web.Request) -> web.Response:
             value, _ = await self._render_live(page, request.query)
             return web.Response(
@@ -323,7 +323,9 @@ class HttpThread:
 
         return answer
 
-    def _feed_handler(self, page: LivePage, share: float) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def _feed_handler(
+        self, page: LiveEndpoint, share: float
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
         feed = PageFeed(lambda query: self._render_live(page, query), share)
 
         async def answer(request: web.Request) -> web.Response:
@@ -338,7 +340,7 @@ class HttpThread:
 
         return answer
 
-    async def _render_live(self, page: LivePage, query: Mapping[str, str]) -> tuple[Json, float]:
+    async def _render_live(self, page: LiveEndpoint, query: Mapping[str, str]) -> tuple[Json, float]:
         """The page and the time of the main loop that it took."""
         steps = page(dict(query))
         took_s = 0.0
@@ -354,7 +356,7 @@ class HttpThread:
         try:
             while (value := await self._run_on_main_loop(step)) is None:
                 pass
-        except NoSuchPage as error:
+        except NoSuchEndpoint as error:
             raise web.HTTPNotFound(text=f"{error}\n") from None
         return value, took_s
 

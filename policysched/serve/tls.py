@@ -71,7 +71,9 @@ class ServerTls:
         try:
             self.context = self._make_context()
         except BadCertificate as error:
-            log.warning("cannot load the new certificate; keeping the current one", extra={"why": str(error)})
+            log.warning(
+                "cannot load the new certificate; keeping the current one", extra={"error": str(error)}
+            )
         else:
             self._last_stamps = stamps
             log.info("reloaded the certificate", extra={"file": str(self._files.certificate)})
@@ -94,7 +96,7 @@ class ServerTls:
             self.context = self._make_context()
         except BadCertificate as error:
             self._cluster_client_ca = before
-            log.warning("cannot use the cluster's CA of client certificates", extra={"why": str(error)})
+            log.warning("cannot use the cluster's CA of client certificates", extra={"error": str(error)})
 
     def _make_context(self) -> ssl.SSLContext:
         context, files = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self._files

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from policysched.evaluate import Overlay, Plan
-from policysched.explanations.node_comparison import preference, rejection_of, rule_places
+from policysched.explanations.node_comparison import preference, rejection_of, rule_locations
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
@@ -20,11 +20,11 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler import events as e
-from policysched.scheduler.authority import ANY_POLICY_NAME, Authority
 from policysched.scheduler.commands import Command
 from policysched.scheduler.core import EvaluationInputs
 from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 from policysched.scheduler.pending_status import pending_status
+from policysched.scheduler.policy_permissions import ANY_POLICY_NAME, PolicyPermissions
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.scheduler import Scheduler
@@ -33,8 +33,8 @@ IN_FLIGHT_NS = SECOND_NS
 EARLIER_NS = SECOND_NS
 """A pod that the policy would have placed at least this long before the other did, would have been earlier."""
 
-Result = Literal["agrees", "agrees among equals", "differs", "would refuse"]
-RESULTS: tuple[Result, ...] = ("agrees", "agrees among equals", "differs", "would refuse")
+Result = Literal["agrees", "agrees among equals", "differs", "rejects"]
+RESULTS: tuple[Result, ...] = ("agrees", "agrees among equals", "differs", "rejects")
 
 _TRIED_MAX = 6
 _PENDING_CHECKED_MAX = 200
@@ -42,7 +42,7 @@ _PENDING_CHECKED_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class BindComparison:
-    """`node` is the other scheduler's, `choice` the policy's (None: none). `rule` with its `place` decides where they
+    """`node` is the other scheduler's, `choice` the policy's (None: none). `rule` with its `location` decides where they
     differ, by `points` if by scores. `in_flight`: binds counted, or not yet counted, out of their order to agree.
     `earlier_ns`: for how long the policy would have had a node for the pod; 0: no longer than a second."""
 
@@ -52,7 +52,7 @@ class BindComparison:
     choice: str | None
     result: Result
     rule: str = ""
-    place: str = ""
+    location: str = ""
     points: int = 0
     text: str = ""
     in_flight: int = 0
@@ -66,7 +66,7 @@ class BindComparison:
             "choice": self.choice,
             "result": self.result,
             "rule": self.rule or None,
-            "place": self.place or None,
+            "location": self.location or None,
             "points": self.points,
             "text": self.text or None,
             "binds_in_flight": self.in_flight,
@@ -76,7 +76,7 @@ class BindComparison:
 
 @dataclass(frozen=True, slots=True)
 class _OtherBind:
-    """A bind shortly before or after the one that is compared. `sort_key`: the place of its pod in the queue."""
+    """A bind shortly before or after the one that is compared. `sort_key`: the position of its pod in the queue."""
 
     at_ns: int
     pod: Pod
@@ -96,13 +96,13 @@ class Observer:
     """`handle` applies an event; a bind of the other scheduler yields a comparison before it is applied."""
 
     def __init__(
-        self, program: Program, other: str, *, now_ns: int, authority: Authority = ANY_POLICY_NAME
+        self, program: Program, other: str, *, now_ns: int, permissions: PolicyPermissions = ANY_POLICY_NAME
     ) -> None:
         """The policy is evaluated under the name `other`, so that `preemption own`, quotas and gangs mean the pods of the
         scheduler that is observed. Extenders are not called."""
         self._other = other
-        self._places = rule_places(program)
-        self._scheduler = Scheduler(SchedulerLimits(), authority=authority)
+        self._locations = rule_locations(program)
+        self._scheduler = Scheduler(SchedulerLimits(), permissions=permissions)
         self._recent: deque[_OtherBind] = deque()
         self._fits_since: dict[PodUid, int] = {}
         self._synced = False
@@ -146,14 +146,14 @@ class Observer:
             self.unseen += 1
             return None
         sort_key = pending.sort_key
-        found = self._judge(pending, observed.node, following, now_ns)
+        comparison = self._judge(pending, observed.node, following, now_ns)
         since_ns = self._fits_since.pop(pod.uid, now_ns)
-        if now_ns - since_ns >= EARLIER_NS and found.result != "would refuse":
-            found = replace(found, earlier_ns=now_ns - since_ns)
+        if now_ns - since_ns >= EARLIER_NS and comparison.result != "rejects":
+            comparison = replace(comparison, earlier_ns=now_ns - since_ns)
         while self._recent and self._recent[0].at_ns < now_ns - IN_FLIGHT_NS:
             self._recent.popleft()
         self._recent.append(_OtherBind(now_ns, pod, observed.node, sort_key))
-        return found
+        return comparison
 
     def _judge(
         self, pending: PendingPod, node: NodeName, following: Sequence[e.Event], now_ns: int
@@ -161,7 +161,7 @@ class Observer:
         name = pending.pod.full_name
         waits = self._waits(pending)
         if waits is not None:
-            return BindComparison(now_ns, name, node, None, "would refuse", text=waits)
+            return BindComparison(now_ns, name, node, None, "rejects", text=waits)
         choice = self._choose(pending, None, now_ns)
         if choice.node == node:
             return BindComparison(now_ns, name, node, node, "agrees")
@@ -194,9 +194,9 @@ class Observer:
                 name,
                 node,
                 choice.node,
-                "would refuse",
+                "rejects",
                 rejected.rule,
-                self._places.get(rejected.rule, ""),
+                self._locations.get(rejected.rule, ""),
                 text=rejected.text,
             )
         lead = None if choice.node is None else preference(explanation, choice.node, node)
@@ -214,7 +214,7 @@ class Observer:
             choice.node,
             "differs",
             lead.rule,
-            self._places.get(lead.rule, ""),
+            self._locations.get(lead.rule, ""),
             lead.points,
             lead.text,
         )
@@ -329,10 +329,10 @@ class Observer:
 
 def _subsets(before: int, after: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """The last binds before and the first after it, and each alone; the smallest first."""
-    found = {
+    comparison = {
         (tuple(range(later)), tuple(range(earlier)))
         for later in range(before + 1)
         for earlier in range(after + 1)
     }
-    found |= {((number,), ()) for number in range(before)} | {((), (number,)) for number in range(after)}
-    return sorted(found, key=lambda pair: (len(pair[0] + pair[1]), pair))
+    comparison |= {((number,), ()) for number in range(before)} | {((), (number,)) for number in range(after)}
+    return sorted(comparison, key=lambda pair: (len(pair[0] + pair[1]), pair))

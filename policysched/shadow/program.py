@@ -37,9 +37,9 @@ from policysched.kube.watch.resources import (
     node_objects,
 )
 from policysched.lang.ir.program import Program
-from policysched.scheduler.authority import ANY_POLICY_NAME, Authority
 from policysched.scheduler.commands import Log, ReportPolicyEvent
 from policysched.scheduler.events import Event
+from policysched.scheduler.policy_permissions import ANY_POLICY_NAME, PolicyPermissions
 from policysched.shadow.observer import IN_FLIGHT_NS, BindComparison, Observer
 from policysched.shadow.summary import ShadowSummary
 
@@ -61,7 +61,7 @@ class ShadowSettings:
     context: str | None = None
     duration_s: float | None = None
     metrics: Path | None = None
-    authority: Authority = ANY_POLICY_NAME
+    permissions: PolicyPermissions = ANY_POLICY_NAME
     configured: Settings | None = None
 
 
@@ -103,7 +103,7 @@ class _Shadow:
         self._clock = NonDecreasingClock()
         self._inbox: deque[tuple[int, Event]] = deque()
         self._observer = Observer(
-            settings.program, settings.other, now_ns=self._clock.now_ns(), authority=settings.authority
+            settings.program, settings.other, now_ns=self._clock.now_ns(), permissions=settings.permissions
         )
 
     def _post(self, event: Event) -> None:

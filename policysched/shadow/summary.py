@@ -12,7 +12,7 @@ _LATEST_MAX = 10
 
 @dataclass(slots=True)
 class ShadowSummary:
-    """`rules`: how many binds differ, or would be refused, by result, rule and its place. `latest` are the last of those."""
+    """`rules`: how many binds differ, or are rejected, by result, rule and its location. `latest` are the last of those."""
 
     results: Counter[str] = field(default_factory=Counter)
     rules: Counter[tuple[str, str, str]] = field(default_factory=Counter)
@@ -26,8 +26,8 @@ class ShadowSummary:
         self.in_flight += comparison.in_flight > 0
         self.earlier += comparison.earlier_ns > 0
         self.earlier_ns += comparison.earlier_ns
-        if comparison.result in ("differs", "would refuse"):
-            self.rules[comparison.result, comparison.rule, comparison.place] += 1
+        if comparison.result in ("differs", "rejects"):
+            self.rules[comparison.result, comparison.rule, comparison.location] += 1
             self.latest.append(comparison)
 
     @property
@@ -42,8 +42,8 @@ class ShadowSummary:
             "would_have_been_earlier": self.earlier,
             "earlier_mean_s": round(self.earlier_ns / SECOND_NS / self.earlier, 3) if self.earlier else 0.0,
             "rules": [
-                {"result": result, "rule": rule or None, "place": place or None, "binds": count}
-                for (result, rule, place), count in self.rules.most_common()
+                {"result": result, "rule": rule or None, "location": location or None, "binds": count}
+                for (result, rule, location), count in self.rules.most_common()
             ],
             "unseen": unseen,
             "pending": pending,

@@ -16,8 +16,8 @@ from policysched.recording.recording_settings import RecordingSettings
 from policysched.recording.writer import RecordingWriter
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.authority import Authority
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.policy_permissions import PolicyPermissions
 from tests.bench.clusters import NOW_NS
 from tests.bench.measuring import Row, shown
 from tests.builders import node_manifest, pod_manifest
@@ -74,7 +74,7 @@ def _record(folder: Path) -> None:
         recorder,
         SchedulerLimits(),
         {},
-        authority=Authority(),
+        permissions=PolicyPermissions(),
         first_samples_s=0.0,
         source_name_of=lambda metric: metric.source,
     )

@@ -16,8 +16,8 @@ from policysched.recording.recording_settings import RecordingSettings
 from policysched.recording.writer import RecordingWriter
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.authority import Authority
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.scheduler.scheduler import Scheduler
 from tests.bench.clusters import DEFAULT, NOW_NS
 from tests.bench.measuring import Row, shown
@@ -38,7 +38,7 @@ def measure() -> Iterable[Row]:
             recorder,
             SchedulerLimits(),
             {},
-            authority=Authority(),
+            permissions=PolicyPermissions(),
             first_samples_s=0.0,
             source_name_of=lambda metric: metric.source,
         )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from policysched.cluster.samples import MetricSamples, PairEndpoint
+from policysched.cluster.metric_samples import MetricSamples, PairEndpoint
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
 from policysched.lang.check import check_text

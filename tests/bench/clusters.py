@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.samples import MetricSamples, Sample, Samples
+from policysched.cluster.metric_samples import MetricSamples, Sample, Samples
 from policysched.lang.check import check_text
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName

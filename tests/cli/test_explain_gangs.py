@@ -10,14 +10,14 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policysched.daemon import status
-from policysched.daemon.status import DecisionsPage
+from policysched.daemon import status_documents
+from policysched.daemon.status_documents import DecisionsDocument
 from policysched.from_files.cluster_files import ClusterFiles
 from policysched.from_files.simulate import SimulationResult, simulate
 from policysched.offline import pod_explanation
 from policysched.offline.pod_explanation import ExplainResult, explain_pod
 from policysched.policytest.runner import run_test_files
-from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.gang_registry import QueuedGang
 from tests.builders import node, pending, pod
 from tests.reference.checked import program
 from tests.scheduler.rig import START_NS, Rig
@@ -102,7 +102,7 @@ def runs_the_same(capacities: list[int], members: list[int], least: int) -> None
     }
     for name, message in expected.pending:
         assert message in ("waiting", rig.pending_message(name.removeprefix("default/"))), name
-    page = orjson.loads(DecisionsPage(rig.scheduler, lambda: None).look(100, "")())
+    page = orjson.loads(DecisionsDocument(rig.scheduler, lambda: None).look(100, "")())
     attempts = [record["gang_attempt"] for record in page["decisions"] if record["attempt"] == 1]
     whole = {"placed": len(expected.placements), "pending": len(members) - len(expected.placements)}
     for attempt in attempts:
@@ -180,7 +180,7 @@ def test_a_gang_that_runs_in_part_is_detected(monkeypatch: pytest.MonkeyPatch) -
 
 def test_decisions_about_a_gang_one_by_one_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = {"placed": 1, "pending": 0, "decision_ids": [1]}
-    monkeypatch.setattr(status, "_gang_attempts", lambda _: defaultdict(lambda: alone))
+    monkeypatch.setattr(status_documents, "_gang_attempts", lambda _: defaultdict(lambda: alone))
 
     with pytest.raises(AssertionError):
         runs_the_same([2], [1, 1], 2)

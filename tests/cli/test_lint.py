@@ -106,7 +106,7 @@ def test_with_the_settings_a_name_that_they_do_not_allow_is_an_error_at_its_plac
 
 TEAM_SETTINGS = """\
 policies: a/b
-authority: {policies_allowed: [{name: "*"}, {name: ml-*, owner: ml}]}
+policy_permissions: {policies_allowed: [{name: "*"}, {name: ml-*, owner: ml}]}
 team_policies: {required_base: base.policy}
 """
 TEAM_BASE = """\

@@ -11,11 +11,11 @@ import yaml
 from click.testing import CliRunner, Result
 
 from policysched.cli import main
-from policysched.cluster.samples import MetricSamples, Sample
+from policysched.cluster.metric_samples import MetricSamples, Sample
 from policysched.explanations.record import AgedSample, sample_ages
 from policysched.lang.check import check_text
 from policysched.lang.ir.recovery import recovery_conditions
-from policysched.metric_sources.samples_export import export_samples, read_samples_export, samples_page
+from policysched.metric_sources.samples_export import export_samples, read_samples_export, samples_document
 from policysched.model.identifiers import NodeName
 from policysched.schemas import schema
 from tests.builders import node_manifest, pod_manifest
@@ -686,7 +686,7 @@ def test_explain_reads_samples_as_a_scheduler_exports_them(files: Path) -> None:
         assumed={NodeName("quiet"): 50e6},
         recovering_until_ns={condition: {NodeName("busy"): now_ns + 60 * second}},
     )
-    page = samples_page({"test": export_samples(program, {"net_rx": held}, None)}, now_ns, None)
+    page = samples_document({"test": export_samples(program, {"net_rx": held}, None)}, now_ns, None)
     (files / "samples.yaml").write_text(json.dumps(page))
 
     record = answer(run(files, "explain", "default/web", "--output-format", "json"), "explain")
@@ -707,7 +707,7 @@ def test_explain_reads_samples_as_a_scheduler_exports_them(files: Path) -> None:
     ],
 )  # fmt: skip
 def test_an_unusable_export_is_reported_in_one_line(files: Path, change: dict[str, Any], words: str) -> None:
-    page = samples_page({}, 0, None) | change
+    page = samples_document({}, 0, None) | change
     (files / "samples.yaml").write_text(json.dumps(page))
 
     result = run(files, "explain", "default/web")

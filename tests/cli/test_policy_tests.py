@@ -704,7 +704,7 @@ def test_with_the_settings_a_test_runs_as_the_scheduler_would(tmp_path: Path) ->
     """The namespaces that the policy serves, the victim ceiling, the settings' parameter values and the rules for teams."""
     (tmp_path / "settings.yaml").write_text(
         "policies: a/b\n"
-        "authority: {policies_allowed: [{name: ml-*, owner: ml}]}\n"
+        "policy_permissions: {policies_allowed: [{name: ml-*, owner: ml}]}\n"
         "team_policies: {required_base: base.policy}\n"
         "params: {ml-a: {most: 1}}\n"
     )

@@ -3,7 +3,7 @@
 import pytest
 
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.shares import _CHANGES_KEPT_MAX, HypotheticalShares, NamespaceShares
+from policysched.cluster.namespace_shares import _CHANGES_KEPT_MAX, HypotheticalShares, NamespaceShares
 from tests.builders import node, placed, pod, world
 
 

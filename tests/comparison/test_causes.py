@@ -58,7 +58,7 @@ def brute_force(chosen: tuple[Edit, ...], files: ClusterFiles) -> Causes:
 
 
 def attributed(comparison: Comparison) -> Causes:
-    line_by_number = {change.number: int(change.place.rpartition(":")[2]) for change in comparison.changes}
+    line_by_number = {change.number: int(change.location.rpartition(":")[2]) for change in comparison.changes}
     return {
         pod: frozenset(
             frozenset(line_by_number[number] for number in numbers) for numbers in comparison.causes[pod]
@@ -135,7 +135,7 @@ def test_the_removal_of_a_rule_is_shown_where_the_old_policy_has_it() -> None:
         policy(POLICY, "old.policy"), policy(without, "new.policy"), compared(random_files(1))
     )
 
-    removed = {change.statement: (change.kind, change.place) for change in comparison.changes}
+    removed = {change.statement: (change.kind, change.location) for change in comparison.changes}
     assert removed["filter roomy"] == ("removed", "old.policy:12")
 
 
@@ -152,6 +152,6 @@ def test_an_edited_library_is_shown_at_its_own_line() -> None:
 
     comparison = compare(programs[0], programs[1], compared(random_files(1)))
 
-    assert [(change.statement, change.place) for change in comparison.changes] == [
+    assert [(change.statement, change.location) for change in comparison.changes] == [
         ("filter few", "base.policy:3")
     ]

@@ -97,7 +97,7 @@ def test_the_rule_that_rejects_the_earlier_node_is_named_with_its_line() -> None
     comparison = compare(policy(old), policy(new), compared(files))
 
     rule = comparison.decisive["default/web"]
-    assert (rule.kind, rule.rule, rule.place) == ("rejection", "not_b", "test.policy:5")
+    assert (rule.kind, rule.rule, rule.location) == ("rejection", "not_b", "test.policy:5")
     assert rule.text == "rejects b: pool b is closed"
 
 
@@ -114,7 +114,7 @@ def test_the_score_that_puts_another_node_ahead_is_named_with_its_line() -> None
     comparison = compare(policy(old), policy(new), compared(files))
 
     rule = comparison.decisive["default/web"]
-    assert (rule.kind, rule.rule, rule.place) == ("score", "liked", "test.policy:4")
+    assert (rule.kind, rule.rule, rule.location) == ("score", "liked", "test.policy:4")
     assert rule.text == "puts a ahead of b by 900 (liked +900)"
 
 

@@ -13,8 +13,8 @@ from policysched.recording.recording_settings import RecordingSettings
 from policysched.recording.writer import RecordingWriter
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.authority import Authority
 from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
+from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.scheduler.scheduler import Scheduler
 from tests.builders import node, pending, pod
 from tests.comparison.clusters import NOW_NS
@@ -130,7 +130,7 @@ def record(workload: Workload, text: str, folder: Path, *, file_bytes_max: int =
         recorder,
         SchedulerLimits(),
         {},
-        authority=Authority(),
+        permissions=PolicyPermissions(),
         first_samples_s=0.0,
         source_name_of=lambda metric: metric.source,
     )

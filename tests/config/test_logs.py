@@ -32,11 +32,11 @@ def test_json_has_the_message_and_every_field(logger: logging.Logger) -> None:
     lines = Lines(JsonLogFormatter())
     logger.addHandler(lines)
 
-    logger.warning("it is so", extra={"pods": 3, "why": 'a "reason"\nof two lines'})
+    logger.warning("it is so", extra={"pods": 3, "error": 'a "reason"\nof two lines'})
     write_log(logger, Log("info", "from the core", {"name": "web", "msg": "twice", "level": 7}))
 
     first, second = (json.loads(line) for line in lines.lines)
-    assert (first["level"], first["msg"], first["pods"], first["why"]) == (
+    assert (first["level"], first["msg"], first["pods"], first["error"]) == (
         "warning",
         "it is so",
         3,
@@ -55,9 +55,9 @@ def test_text_quotes_values_with_separators(logger: logging.Logger) -> None:
     lines = Lines(TextLogFormatter())
     logger.addHandler(lines)
 
-    logger.info("it is so", extra={"pods": 3, "why": "two words", "line": "a\nb", "none": ""})
+    logger.info("it is so", extra={"pods": 3, "error": "two words", "line": "a\nb", "none": ""})
 
-    assert lines.lines[0][13:] == 'info    it is so  pods=3 why="two words" line="a\\nb" none=""'
+    assert lines.lines[0][13:] == 'info    it is so  pods=3 error="two words" line="a\\nb" none=""'
 
 
 def test_an_exception_is_logged_with_its_position(logger: logging.Logger) -> None:

@@ -11,7 +11,7 @@ from policysched.config.http_settings import HttpSettings
 from policysched.config.layers import BadSettings
 from policysched.config.settings import NamespacedName, read_settings
 from policysched.config.team_settings import TeamPolicySettings
-from policysched.daemon.status import configz_page
+from policysched.daemon.status_documents import configz_document
 from policysched.kube.leader_election import LeaseSettings
 from policysched.kube.write.bind import BindSettings
 from policysched.kube.write.events_and_conditions import ReporterSettings
@@ -23,20 +23,22 @@ from policysched.metric_sources.prometheus_transport import (
     PrometheusSettings,
     PrometheusTls,
 )
-from policysched.scheduler.authority import (
+from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.policy_permissions import (
     AllowedPolicy,
-    Authority,
     NamespaceSelection,
+    PolicyPermissions,
     VictimCeiling,
 )
-from policysched.scheduler.limits import SchedulerLimits
 from policysched.schemas import schema
 from policysched.serve.server import ListenAddress
 
 
 def test_flags_override_variables_and_variables_override_the_file(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
-    file.write_text("policies: a/file\nhttp: :1\nbinding: {binders: 7}\nlog: {format: json, level: error}\n")
+    file.write_text(
+        "policies: a/file\nhttp: :1\nbinding: {concurrent_binds_max: 7}\nlog: {format: json, level: error}\n"
+    )
     environment = {"POLICYSCHED_HTTP": ":2", "POLICYSCHED_LOG__LEVEL": "debug", "PATH": "/bin"}
 
     settings = read_settings(file, environment, {"policies": "a/flag"})
@@ -45,7 +47,7 @@ def test_flags_override_variables_and_variables_override_the_file(tmp_path: Path
     assert settings.last_good == NamespacedName("a", "flag-last-good")
     assert settings.http == HttpSettings(ListenAddress("0.0.0.0", 2))
     assert (settings.log_format, settings.log_level) == ("json", "debug")
-    assert settings.binding.binders == 7
+    assert settings.binding.concurrent_binds_max == 7
 
 
 def test_missing_settings_have_their_defaults() -> None:
@@ -75,8 +77,8 @@ def test_variables_are_parsed_as_numbers_and_booleans() -> None:
     ("text", "words"),
     [
         (
-            "policies: a/b\nbinding:\n  binders: 0\n",
-            "line 3: binding.binders: 0 is less than the minimum of 1",
+            "policies: a/b\nbinding:\n  concurrent_binds_max: 0\n",
+            "line 3: binding.concurrent_binds_max: 0 is less than the minimum of 1",
         ),
         ("policies: a/b\nbindings: {}\n", "line 2: bindings: is unknown here; did you mean `binding`?"),
         ("policies: here\n", "line 1: policies: is `here`, expected NAMESPACE/NAME"),
@@ -84,7 +86,10 @@ def test_variables_are_parsed_as_numbers_and_booleans() -> None:
         (f"policies: {'9' * 5000}\n", "not YAML: Exceeds the limit"),
         ("- a\n", "(top level): is a list, expected a map"),
         ("http: :80\n", "no policies are configured"),
-        ("policies: a/b\nleader_election: {duration_s: 5}\n", "retry_s < renew_deadline_s < duration_s"),
+        (
+            "policies: a/b\nleader_election: {lease_duration_s: 5}\n",
+            "retry_period_s < renew_deadline_s < lease_duration_s",
+        ),
         ("policies: a/b\nhttp: ':99999'\n", "`:99999` is not an address"),
     ],
 )
@@ -104,9 +109,9 @@ def test_all_errors_are_reported_in_one_run_with_their_positions(tmp_path: Path)
     file.write_text(
         "policies: a/b\n"
         "http: ':99999'\n"
-        "binding: {binders: 0}\n"
+        "binding: {concurrent_binds_max: 0}\n"
         "leader_election:\n"
-        "  duration_s: 20\n"
+        "  lease_duration_s: 20\n"
         "  renew_deadline_s: 25\n"
         "sources:\n"
         "  one: {kind: prometheus}\n"
@@ -126,18 +131,18 @@ def test_all_errors_are_reported_in_one_run_with_their_positions(tmp_path: Path)
     with pytest.raises(BadSettings) as error:
         read_settings(file, environment, {"last_good": "nowhere"})
 
-    order = "requires retry_s < renew_deadline_s < duration_s"
+    order = "requires retry_period_s < renew_deadline_s < lease_duration_s"
     assert error.value.problems == (
-        f"{file}: line 3: binding.binders: 0 is less than the minimum of 1",
+        f"{file}: line 3: binding.concurrent_binds_max: 0 is less than the minimum of 1",
         f"{file}: line 8: sources.one: 'url' is a required property",
         f"{file}: line 14: bindings: is unknown here; did you mean `binding`?",
-        "environment variable POLICYSCHED_BINDING__BINDER: binding.binder: is unknown here; did you mean `binders`?",
+        "environment variable POLICYSCHED_BINDING__BINDER: binding.binder: is unknown here; did you mean `concurrent_binds_max`?",
         "flags: last_good: is `nowhere`, expected NAMESPACE/NAME",
         f"{file}: line 2: http: `:99999` is not an address: write HOST:PORT or :PORT",
         f"{file}: line 11: sources.two.time_zone: unknown time zone `Mars/Olympus`",
         "environment variable POLICYSCHED_DEFAULT_SOURCE: default_source: there is no source `three` under `sources`",
-        f"{file}: line 6: leader_election.renew_deadline_s: {order}, but retry_s is 30, renew_deadline_s 25",
-        f"{file}: line 5: leader_election.duration_s: {order}, but renew_deadline_s is 25, duration_s 20",
+        f"{file}: line 6: leader_election.renew_deadline_s: {order}, but retry_period_s is 30, renew_deadline_s 25",
+        f"{file}: line 5: leader_election.lease_duration_s: {order}, but renew_deadline_s is 25, lease_duration_s 20",
         f"{file}: line 13: extenders.gpu: no verb is configured: give `filter` or `prioritize`",
     )
 
@@ -155,13 +160,15 @@ def test_an_unreadable_file_does_not_hide_errors_of_flags_and_variables(tmp_path
 
 def test_a_setting_that_violates_the_schema_is_not_checked_further(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
-    file.write_text("policies: a/b\nleader_election: {duration_s: soon, retry_s: 12}\nsources: [a]\n")
+    file.write_text(
+        "policies: a/b\nleader_election: {lease_duration_s: soon, retry_period_s: 12}\nsources: [a]\n"
+    )
 
     with pytest.raises(BadSettings) as error:
         read_settings(file, {"POLICYSCHED_DEFAULT_SOURCE": "x"}, {})
 
     assert error.value.problems == (
-        f"{file}: line 2: leader_election.duration_s: is `soon`, expected a number",
+        f"{file}: line 2: leader_election.lease_duration_s: is `soon`, expected a number",
         f"{file}: line 3: sources: is a list, expected a map",
     )
 
@@ -322,7 +329,7 @@ def test_headers_are_redacted_in_shown_settings() -> None:
         "sources": {"p": {"kind": "prometheus", "url": "http://p", "headers": headers}},
     }
 
-    page = configz_page(read_settings(None, {}, given))
+    page = configz_document(read_settings(None, {}, given))
 
     assert page["policysched"]["sources"]["p"]["headers"] == {"X-Key": "***"}
     assert given["sources"]["p"]["headers"] == headers  # type: ignore[index]
@@ -337,17 +344,17 @@ def test_the_authority_of_policies_is_read_and_is_narrow_by_default() -> None:
         "victims_allowed": {"namespaces": ["batch"], "priority_max": 7, "protected": ["kube-system"]},
     }
 
-    settings = read_settings(None, {}, {"policies": "a/b", "authority": given})
+    settings = read_settings(None, {}, {"policies": "a/b", "policy_permissions": given})
 
-    assert settings.authority == Authority(
+    assert settings.permissions == PolicyPermissions(
         (
             AllowedPolicy("ml-*", NamespaceSelection(("ml-*", "train"), {"team": "ml"})),
             AllowedPolicy("default-scheduler"),
         ),
         VictimCeiling(NamespaceSelection(("batch",)), 7, frozenset({"kube-system"})),
     )
-    default = read_settings(None, {}, {"policies": "a/b"}).authority
-    assert default == Authority()
+    default = read_settings(None, {}, {"policies": "a/b"}).permissions
+    assert default == PolicyPermissions()
     assert default.victims.protected == {"kube-system", "static-pods", "daemonset-pods"}
 
 
@@ -365,22 +372,26 @@ def test_the_authority_of_policies_is_read_and_is_narrow_by_default() -> None:
 )
 def test_mistakes_in_the_authority_of_policies_are_reported(given: dict[str, Any], problem: str) -> None:
     with pytest.raises(BadSettings, match=re.escape(problem)):
-        read_settings(None, {}, {"policies": "a/b", "authority": given})
+        read_settings(None, {}, {"policies": "a/b", "policy_permissions": given})
 
 
 def test_teams_own_policies_only_with_a_base_and_names_of_their_own() -> None:
     owned = {"policies_allowed": [{"name": "*"}, {"name": "ml-*", "owner": "ml"}]}
-    given = {"policies": "a/b", "authority": owned, "team_policies": {"required_base": "base.policy"}}
+    given = {
+        "policies": "a/b",
+        "policy_permissions": owned,
+        "team_policies": {"required_base": "base.policy"},
+    }
 
     settings = read_settings(None, {}, given)
 
     assert settings.team_policies == TeamPolicySettings(
         "base.policy", "policysched-policies", 8, 128 * 1024, 1_000
     )
-    assert settings.authority.owner("ml-a") == "ml" and settings.authority.owners() == {"ml"}
+    assert settings.permissions.owner("ml-a") == "ml" and settings.permissions.owners() == {"ml"}
     assert read_settings(None, {}, {"policies": "a/b"}).team_policies is None
-    with pytest.raises(BadSettings, match=r"no entry of authority\.policies_allowed has an `owner`"):
-        read_settings(None, {}, {**given, "authority": {}})
+    with pytest.raises(BadSettings, match=r"no entry of policy_permissions\.policies_allowed has an `owner`"):
+        read_settings(None, {}, {**given, "policy_permissions": {}})
     both = {"policies_allowed": [{"name": "ml-*", "owner": "ml", "namespaces": ["web"]}]}
     with pytest.raises(BadSettings, match="serve the namespace of their owner alone"):
-        read_settings(None, {}, {**given, "authority": both})
+        read_settings(None, {}, {**given, "policy_permissions": both})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from policysched.kube.write.report_content import truncate_note
-from policysched.scheduler.preemption import candidates
+from policysched.scheduler.preemption import victim_selection
 from policysched.scheduler.preemption.running_gangs import ReprieveOrder, reprieve_order
 from policysched.scheduler.unschedulable_message import unavailable_message
 from tests.builders import node_manifest, pod_manifest
@@ -93,7 +93,7 @@ def test_victims_and_preemption_messages_agree_with_the_recordings() -> None:
 def test_a_planted_bug_in_preemption_is_detected(
     part: str, planted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(candidates, part, planted)
+    monkeypatch.setattr(victim_selection, part, planted)
 
     assert has_disagreements("preempt")
 

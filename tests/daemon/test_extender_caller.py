@@ -46,7 +46,7 @@ class Fake:
         self, verb: str, pod: Mapping[str, Any], nodes: Sequence[str], whole: Mapping[str, Any]
     ) -> None:
         assert pod["kind"] == "Pod" and pod["metadata"]["name"] == "web"
-        assert not self.endpoint.whole_nodes or set(nodes) <= set(whole)
+        assert not self.endpoint.send_node_objects or set(nodes) <= set(whole)
         self._log.append((self.endpoint.name, verb, tuple(nodes)))
         if self._broken:
             raise ExtenderCallFailed(f"extender {self.endpoint.name}: {verb} is broken")
@@ -92,7 +92,7 @@ def test_extenders_are_called_in_turn_with_the_remaining_nodes_ignorable_ones_la
 
     answered = consulted(
         Fake("loose", log, ignorable=True, refuses=["b"]),
-        Fake("strict", log, refuses=["a"], whole_nodes=True),
+        Fake("strict", log, refuses=["a"], send_node_objects=True),
     )
 
     assert log[:2] == [("strict", "filter", ("a", "b", "c")), ("loose", "filter", ("b", "c"))]
@@ -149,7 +149,7 @@ def test_complete_nodes_are_kept_only_if_an_extender_needs_them() -> None:
 
 
 def test_a_node_that_left_is_not_kept() -> None:
-    clients: Any = {"x": Fake("x", [], whole_nodes=True)}
+    clients: Any = {"x": Fake("x", [], send_node_objects=True)}
     consultant = ExtenderCaller(clients, None, lambda _: None)  # type: ignore[arg-type]
     resource = consultant.node_resource
 

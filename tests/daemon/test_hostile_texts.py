@@ -4,7 +4,7 @@ outcome that shows no control characters."""
 import pytest
 
 from policysched.daemon.policy_checker import TeamBase, check_texts
-from policysched.daemon.quotas import quota_families
+from policysched.daemon.quota_documents import quota_families
 from policysched.lang.check.bundle import CheckedSource
 from policysched.lang.types.kinds import INT
 from policysched.scheduler.policies.rejection_message import errors_of, rejection_message

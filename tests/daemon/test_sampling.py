@@ -13,7 +13,7 @@ import pytest
 from policysched.config.settings import read_settings
 from policysched.daemon.app import Runtime
 from policysched.daemon.sample_sources import make_sources
-from policysched.daemon.status import DecisionsPage, policy_page
+from policysched.daemon.status_documents import DecisionsDocument, policy_document
 from policysched.kube.client.transport import ApiRequest, ApiResponse
 from policysched.metric_sources.metrics_api import PATH
 from policysched.runtime.leadership import NoLeaderElection
@@ -89,9 +89,9 @@ def test_a_pod_is_placed_by_node_annotations_and_the_record_has_their_age() -> N
         world.add_pod("web", scheduler="test")
 
         await until(lambda: world.node_of("web"), "the pod to be bound")
-        pages.append(json.loads(DecisionsPage(app.scheduler, lambda: None).look(1, "")()))
+        pages.append(json.loads(DecisionsDocument(app.scheduler, lambda: None).look(1, "")()))
         pages.append(
-            policy_page(
+            policy_document(
                 app.scheduler, str(app.settings.policies), app.metric_monitor.statuses(), world.now_ns()
             )
         )
@@ -174,7 +174,7 @@ def test_a_metric_without_a_source_is_reported_on_the_configmap_once(source: str
             f"policy `test`: metric `load` has no value on any node: {words}"
         ]
         assert events[0]["involvedObject"]["kind"] == "ConfigMap"
-        page = policy_page(
+        page = policy_document(
             app.scheduler, str(app.settings.policies), app.metric_monitor.statuses(), world.now_ns()
         )
         assert page["policies"][0]["metrics"]["load"]["unserved"] == words

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import jsonschema
 
-from policysched.daemon.status import DecisionsPage
+from policysched.daemon.status_documents import DecisionsDocument
 from policysched.schemas import schema
 from tests.builders import finished, node, pending, placed, pod
 from tests.scheduler.rig import FIT, Rig
@@ -16,7 +16,7 @@ from tests.scheduler.test_first_samples import COOL
 
 def page(rig: Rig, pod_name: str) -> dict[str, Any]:
     decisions_page: dict[str, Any] = json.loads(
-        DecisionsPage(rig.scheduler, lambda: None).look(10, pod_name)()
+        DecisionsDocument(rig.scheduler, lambda: None).look(10, pod_name)()
     )
     jsonschema.validate(decisions_page, schema("decisions"))
     return decisions_page
@@ -89,7 +89,7 @@ def test_without_a_pod_the_status_has_no_pod() -> None:
 def test_a_page_shows_the_moment_of_its_snapshot_and_renders_each_record_once() -> None:
     rig = Rig(FIT, node("a", cpu="1"), pod("web", cpu="2"))
     rig.settle()
-    status = DecisionsPage(rig.scheduler, lambda: "not leading")
+    status = DecisionsDocument(rig.scheduler, lambda: "not leading")
     snapshot = status.look(10, "")
     rig.observe(pod("second", cpu="500m"))
     rig.settle()
@@ -99,7 +99,7 @@ def test_a_page_shows_the_moment_of_its_snapshot_and_renders_each_record_once() 
     assert [record["pod"] for record in before["decisions"]] == ["default/web"]
     assert [record["pod"] for record in after["decisions"]] == ["default/second", "default/web"]
     assert after["note"] == "not leading"
-    with patch("policysched.daemon.status._decision", side_effect=AssertionError("rendered again")):
+    with patch("policysched.daemon.status_documents._decision", side_effect=AssertionError("rendered again")):
         assert json.loads(status.look(1, "")())["decisions"] == after["decisions"][:1]
 
 

@@ -12,9 +12,9 @@ from policysched.daemon.policy_checker import PolicyTexts, TeamBase, check_texts
 from policysched.daemon.team_policy_feed import TeamPolicyFeed
 from policysched.kube.watch.resources import ConfigMapUpdated, TeamConfigMapUpdated
 from policysched.lang.check.bundle import PolicyBundle
-from policysched.scheduler.authority import AllowedPolicy, Authority
 from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.policies.rejection_message import errors_of, rejection_message
+from policysched.scheduler.policy_permissions import AllowedPolicy, PolicyPermissions
 from tests.kube.world import on_virtual_time
 
 METRIC = 'metric load: ratio { query = "load", unit = "1", join = instance, every = 15s, stale = 2m }'
@@ -28,7 +28,7 @@ locked filter crowded require node.pods < most
 """
 MAIN = 'policy main version 1\ninclude "base.policy"\n'
 OPERATOR = {"base.policy": BASE, "main.policy": MAIN}
-AUTHORITY = Authority(
+PERMISSIONS = PolicyPermissions(
     (AllowedPolicy("*"), AllowedPolicy("ml-*", owner="ml"), AllowedPolicy("web-*", owner="web"))
 )
 SETTINGS = TeamPolicySettings("base.policy")
@@ -52,7 +52,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.feed = TeamPolicyFeed(
-            self.settings, AUTHORITY, PLACE, self._check, lambda: self.operator_texts, self._deliver
+            self.settings, PERMISSIONS, PLACE, self._check, lambda: self.operator_texts, self._deliver
         )
 
     async def _check(self, texts: PolicyTexts, place: str, base: TeamBase) -> PolicyBundle:

@@ -18,9 +18,9 @@ SOON_EXPIRED = {
     "leader_election": {
         "enabled": True,
         "lease": f"{NAMESPACE}/policysched",
-        "duration_s": 10,
+        "lease_duration_s": 10,
         "renew_deadline_s": 8,
-        "retry_s": 0.5,
+        "retry_period_s": 0.5,
     }
 }
 

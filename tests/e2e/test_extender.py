@@ -168,7 +168,7 @@ def test_the_extender_binds_and_needs_exactly_the_shipped_permissions(
     extending = Extending(audited, tmp_path, binds=True)
     audited.add_node(ready_node("a"))
     extending.put_policies(main=FAST_FIRST)
-    often = {"reporting": {"series_every_s": 0.5}}
+    often = {"reporting": {"series_update_interval_s": 0.5}}
     with extending.running(ready="fast", settings=often, secure=True) as extender:
         token = audited.service_account_token(NAMESPACE, "policysched-extender")
         assert extender.status_with_token("/fast/filter", token) == 403  # a token is reviewed

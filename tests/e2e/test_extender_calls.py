@@ -73,16 +73,19 @@ def add_nodes(control_plane: ControlPlane, *names: str, ssd: str = "") -> None:
         control_plane.add_node(ready_node(name, labels={"disk": "ssd" if name == ssd else "tape"}))
 
 
-@pytest.mark.parametrize("whole_nodes", [False, True])
+@pytest.mark.parametrize("send_node_objects", [False, True])
 def test_policysched_calls_policysched_extender_and_follows_its_policy(
-    deployed: Deployed, control_plane: ControlPlane, tmp_path: Path, *, whole_nodes: bool
+    deployed: Deployed, control_plane: ControlPlane, tmp_path: Path, *, send_node_objects: bool
 ) -> None:
     add_nodes(control_plane, "a", "b", "c", "d", ssd="c")
     peer = Extending(control_plane, tmp_path)
     peer.put_policies(main=RACKS)
     deployed.put_policies(main=ASKING)
     url = f"http://127.0.0.1:{peer.port}/racks"
-    with peer.running(ready="racks"), deployed.running(settings=asking(url, whole_nodes=whole_nodes)):
+    with (
+        peer.running(ready="racks"),
+        deployed.running(settings=asking(url, send_node_objects=send_node_objects)),
+    ):
         for number in range(3):
             deployed.create(f"web-{number}")
         assert {deployed.bound(f"web-{number}") for number in range(3)} == {"c"}
@@ -107,7 +110,7 @@ def test_an_extender_of_2019_is_supported(deployed: Deployed, control_plane: Con
         ]
 
     deployed.put_policies(main=ASKING)
-    with old_extender(answer) as url, deployed.running(settings=asking(url, whole_nodes=True)):
+    with old_extender(answer) as url, deployed.running(settings=asking(url, send_node_objects=True)):
         deployed.create("web")
         assert deployed.bound("web") == "b"
 

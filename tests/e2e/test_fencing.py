@@ -30,8 +30,8 @@ FEW_CONNECTIONS = 24
 """The watches use most of them."""
 BIND_DELAY_S = 0.5
 BUG_TRIES = 3
-SHORT_LEASE = {"duration_s": 6, "renew_deadline_s": 5, "retry_s": 0.5}
-LONG_LEASE = {"duration_s": 30, "renew_deadline_s": 25, "retry_s": 1}
+SHORT_LEASE = {"lease_duration_s": 6, "renew_deadline_s": 5, "retry_period_s": 0.5}
+LONG_LEASE = {"lease_duration_s": 30, "renew_deadline_s": 25, "retry_period_s": 1}
 STALL_S = 5.0
 
 

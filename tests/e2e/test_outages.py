@@ -26,7 +26,7 @@ from tests.e2e.proxied import proxied
 BURST = 400
 CPU_MILLI = 40
 """CPU of each pod: together they fill most of the three nodes."""
-LEASE_TIMES = {"duration_s": 10, "renew_deadline_s": 8, "retry_s": 0.5}
+LEASE_TIMES = {"lease_duration_s": 10, "renew_deadline_s": 8, "retry_period_s": 0.5}
 """Long enough for a leader on a busy machine."""
 SETTLE_S = 7.0
 """How long a new leader waits for binds that the former one may have in flight
@@ -244,7 +244,7 @@ def in_the_middle(deployed: Deployed, created: Burst) -> None:
     created.go_on.set()
 
 
-LOOKS_MOST = LEASE_TIMES["duration_s"] / LEASE_TIMES["retry_s"] + 1
+LOOKS_MOST = LEASE_TIMES["lease_duration_s"] / LEASE_TIMES["retry_period_s"] + 1
 """As many attempts as fit into the Lease's duration, and one after it; fewer on a busy machine,
 where attempts take longer.
 """

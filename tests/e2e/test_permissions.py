@@ -106,7 +106,7 @@ def everything_once(deployed: Deployed) -> None:
     deployed.control_plane.add_node(ready_node("a", cpu="4"))
     deployed.put_policies(main=PLAIN)
     # Reported again so soon that the event's count is increased.
-    often = {"reporting": {"series_every_s": 0.5}}
+    often = {"reporting": {"series_update_interval_s": 0.5}}
     # The Lease: get, update. `secure`: reviews of users and of what they may read.
     with deployed.running(elect=True, settings=often, secure=True) as scheduler:
         scheduler.wait_for_state("test", "active")  # the policies: list, watch

@@ -132,7 +132,7 @@ def test_a_group_that_is_deleted_keeps_its_pods_pending(deployed: Deployed) -> N
         deployed.bound("w0")
         said = program.said("pods wait for their PodGroup")
 
-    assert [line["why"].endswith(missing) for line in said] == [True]
+    assert [line["reason"].endswith(missing) for line in said] == [True]
 
 
 def crd(group: str, version: str, status: Json) -> Json:

@@ -332,7 +332,7 @@ def _lands_on(cluster: Cluster, node: str) -> bool:
         (["run", "--policies", "a/b", "--kubeconfig", "{folder}/empty"], "{folder}/empty: "),
         (["run", "--policies", "a/b", "--kubeconfig", "{folder}/torn"], "{folder}/torn: "),
         (["run", "--config", "/nowhere"], "/nowhere: no such file"),
-        (["run", "--config", "{folder}/bad"], "{folder}/bad: line 3: reporting.writers: "),
+        (["run", "--config", "{folder}/bad"], "{folder}/bad: line 3: reporting.concurrent_writes_max: "),
         (["run", "--policies", "a/b", "--http", "here"], "flags: http: is `here`, expected HOST:PORT"),
         (["sandbox", "--nodes", "/nowhere"], "/nowhere: "),
         (["sandbox", "--nodes", "many"], "many: "),
@@ -341,7 +341,7 @@ def _lands_on(cluster: Cluster, node: str) -> bool:
 def test_invalid_arguments_are_reported_in_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("")
     (tmp_path / "torn").write_text("clusters: [\n")
-    (tmp_path / "bad").write_text("policies: a/b\nreporting:\n  writers: none\n")
+    (tmp_path / "bad").write_text("policies: a/b\nreporting:\n  concurrent_writes_max: none\n")
 
     done = run(*(argument.format(folder=tmp_path) for argument in arguments))
 

@@ -168,7 +168,7 @@ def test_kube_default_differs_from_kube_scheduler_only_among_equals(
     summary = schedule_beside(whole_control_plane, KUBE_DEFAULT, kubeconfig, tmp_path)
 
     results = summary["results"]
-    assert results["differs"] == results["would refuse"] == 0, (tmp_path / "shadow.jsonl").read_text()
+    assert results["differs"] == results["rejects"] == 0, (tmp_path / "shadow.jsonl").read_text()
     assert summary["binds"] > PODS // 2
     assert summary["unseen"] == 0
 
@@ -181,5 +181,5 @@ def test_a_policy_with_another_score_is_seen_to_differ_by_it(
 
     summary = schedule_beside(whole_control_plane, policy, kubeconfig, tmp_path)
 
-    by_rule = {(row["result"], row["rule"], row["place"]): row["binds"] for row in summary["rules"]}
+    by_rule = {(row["result"], row["rule"], row["location"]): row["binds"] for row in summary["rules"]}
     assert by_rule["differs", "far", "other.policy:3"] > PODS // 4

@@ -21,7 +21,7 @@ locked filter crowded require node.pods < most
 OPERATOR = 'policy main version 1\ninclude "base.policy"\n'
 TEAM = 'policy ml-batch version 1\ninclude "base.policy"\nfilter pool require node.name == "{node}"\n'
 SETTINGS = {
-    "authority": {
+    "policy_permissions": {
         "policies_allowed": [
             {"name": "*"},
             {"name": "ml-*", "owner": "ml"},

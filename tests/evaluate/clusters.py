@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.samples import (
+from policysched.cluster.metric_samples import (
     ALL_NODES,
     DecayingStateRow,
     MetricSamples,

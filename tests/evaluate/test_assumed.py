@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.samples import MetricSamples, Sample, Samples
+from policysched.cluster.metric_samples import MetricSamples, Sample, Samples
 from policysched.evaluate import Evaluator, Plan, evaluation
 from policysched.evaluate import compile as compile_program
 from policysched.evaluate.columns.metric_column import MetricColumn

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policysched.cluster.samples import MetricSamples, Sample, Samples
+from policysched.cluster.metric_samples import MetricSamples, Sample, Samples
 from policysched.evaluate import Evaluator, Overlay, Plan, Verdict
 from policysched.evaluate import compile as compile_program
 from policysched.model.cluster_events import ClusterEvent

@@ -11,8 +11,8 @@ from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator, evaluation_cache
 from policysched.evaluate import compile as compile_program
 from policysched.evaluate.evaluation import Evaluation
-from policysched.evaluate.plan import lower
-from policysched.evaluate.plan.lower import LoweringOptions
+from policysched.evaluate.plan import lowering
+from policysched.evaluate.plan.lowering import LoweringOptions
 from policysched.evaluate.plan.plan import Plan
 from policysched.evaluate.plan.specialize import SpecializedRules
 from policysched.evaluate.vector.machine import VectorMachine
@@ -176,7 +176,7 @@ def test_a_planted_loss_of_filters_is_caught(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_planted_wrong_fold_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lower, "fold_constants", lambda expr: e.Const(True, BOOL, expr.span))
+    monkeypatch.setattr(lowering, "fold_constants", lambda expr: e.Const(True, BOOL, expr.span))
 
     assert _caught(lowering_changes_no_result)
 

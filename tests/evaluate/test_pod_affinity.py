@@ -11,7 +11,7 @@ from policysched.evaluate.columns import placed_pods
 from policysched.evaluate.columns.placed_pods import PlacedPods
 from policysched.evaluate.columns.pod_classes import PodMatcher
 from policysched.evaluate.kernel import ClusterContext
-from policysched.evaluate.plan.lower import Variant
+from policysched.evaluate.plan.lowering import Variant
 from policysched.evaluate.snapshots import SnapshotBuilder
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName

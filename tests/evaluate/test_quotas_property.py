@@ -11,7 +11,7 @@ from policysched.evaluate import compile as compile_plan
 from policysched.lang.ir.program import Program
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
-from policysched.scheduler.quotas.quota_book import QuotaBook
+from policysched.scheduler.quotas.quota_account import QuotaAccount
 from policysched.scheduler.quotas.quota_limits import EntityLimits, QuotaLimits
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from tests.builders import namespace, pod
@@ -66,23 +66,23 @@ def compare(seed: int) -> tuple[int, int]:
     """How many pods were admitted and refused; asserts that the definition agrees each time."""
     random = Random(seed)
     program = random_program(random)
-    book = QuotaBook(compile_plan(program))
+    account = QuotaAccount(compile_plan(program))
     placed: dict[str, tuple[Pod, Namespace | None]] = {}
     counts = [0, 0]
     for number in range(30):
         if placed and random.random() < 0.25:
             uid = random.choice(sorted(placed))
-            book.remove(placed.pop(uid)[0].uid)
+            account.remove(placed.pop(uid)[0].uid)
         one, space = random_pod(random, number)
         expected = quotas_admit(program, placed.values(), one, space)
-        trial = QuotaUsage(book.limits, book.usage)
-        block = trial.blocked(book.charge_of(one, space))
+        trial = QuotaUsage(account.limits, account.usage)
+        block = trial.blocked(account.charge_of(one, space))
         assert (block is None) == expected, f"seed {seed}: {one.name} of {one.labels}: {block}"
         counts[block is not None] += 1
         if expected or random.random() < 0.1:  # another scheduler may bind it all the same
             placed[one.uid] = one, space
-            book.add(one, space)
-        assert book.check() == []
+            account.add(one, space)
+        assert account.check() == []
     return counts[0], counts[1]
 
 
@@ -121,7 +121,7 @@ BUGS: dict[str, tuple[type, str, Callable[[Callable[..., Any]], Callable[..., An
         lambda _: lambda self, index, used: used if self.amounts[index] is not None else 0,
     ),
     "labels of the namespace are not read": (
-        QuotaBook,
+        QuotaAccount,
         "charge_of",
         lambda right: lambda self, pod, _namespace: right(self, pod, None),
     ),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policysched.cluster.samples import MetricSamples
+from policysched.cluster.metric_samples import MetricSamples
 from policysched.evaluate import Evaluator, evaluation
 from policysched.evaluate import compile as compile_program
 from policysched.evaluate.columns.gang_members import GangMembers

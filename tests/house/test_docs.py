@@ -119,7 +119,7 @@ def test_exactly_the_existing_settings_are_described() -> None:
         name
         for name, _ in settings_doc.fields()
         if name.partition(".")[0]
-        in ("leader_election", "binding", "reporting", "scheduling", "compile_timeout_s", "stop_wait_s")
+        in ("leader_election", "binding", "reporting", "scheduling", "check_timeout_s", "shutdown_timeout_s")
         or name.startswith(("api.", "log."))
     ],
 )

@@ -75,11 +75,11 @@ def test_prometheus_understands_every_query(promtool: str, tmp_path: Path) -> No
 CLOCK = {"series": 'policysched_time_seconds{instance="a"}', "values": "0+60x240"}
 FIRING = {
     "PolicyschedPodsPendingLong": (
-        'policysched_oldest_pending_timestamp_seconds{instance="a", what="pod"}',
+        'policysched_oldest_pending_timestamp_seconds{instance="a", kind="pod"}',
         "0x240",
     ),
     "PolicyschedGangStuck": (
-        'policysched_oldest_pending_timestamp_seconds{instance="a", what="gang"}',
+        'policysched_oldest_pending_timestamp_seconds{instance="a", kind="gang"}',
         "0x240",
     ),
     "PolicyschedSamplesStale": (

@@ -101,7 +101,7 @@ def test_planted_binder_that_treats_silence_as_a_refusal_is_detected() -> None:
 async def burst(seed: int) -> None:
     world, dice = World(), Random(seed)
     pods = [world.add_pod(f"p{number}") for number in range(60)]
-    binding = Binding(world.road(LOSSY, seed), settings=BindSettings(binders=8))
+    binding = Binding(world.road(LOSSY, seed), settings=BindSettings(concurrent_binds_max=8))
     async with running(binding.binder.run()):
         for pod in pods:
             binding.binder.put(bind(pod, dice.choice("abc")))
@@ -355,7 +355,7 @@ def test_a_cancelled_bind_is_not_sent_unless_it_was_sent_before() -> None:
     async def scenario() -> None:
         script = Script([no_answer(), (201, {})])
         sent, unsent = bind(pod_manifest("sent")), bind(pod_manifest("unsent"))
-        binding = Binding(script, settings=BindSettings(binders=1))
+        binding = Binding(script, settings=BindSettings(concurrent_binds_max=1))
         async with running(binding.binder.run()):
             binding.binder.put(sent)
             await until(lambda: script.asked, "the first request")
@@ -535,7 +535,7 @@ def test_an_outage_of_all_requests_is_an_unreachable_server() -> None:
 def test_binds_of_a_namespace_are_sent_in_order_and_namespaces_in_turn() -> None:
     async def scenario() -> None:
         server = Server(lambda _: None)
-        binding = Binding(server, settings=BindSettings(binders=1))
+        binding = Binding(server, settings=BindSettings(concurrent_binds_max=1))
         first, two = commands("one", 6), commands("two", 3)
         for command in (*first, *two):
             binding.binder.put(command)
@@ -606,7 +606,7 @@ def test_retries_that_are_due_at_once_work_on_the_event_loop_of_the_program() ->
 
     async def many_failures() -> None:
         transport = Script([*[no_answer()] * 40, (201, {})])
-        settings = BindSettings(binders=8, retry_initial_s=0.0, retry_max_s=0.0)
+        settings = BindSettings(concurrent_binds_max=8, retry_initial_s=0.0, retry_max_s=0.0)
         binding = Binding(transport, settings=settings)
         task = asyncio.create_task(binding.binder.run())
         for number in range(20):

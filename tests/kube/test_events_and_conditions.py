@@ -223,7 +223,7 @@ def test_a_condition_is_retried_until_it_is_written_unless_the_pod_is_being_boun
 def test_after_a_lost_patch_the_earlier_message_is_written_again() -> None:
     async def scenario() -> None:
         road = Script([(200, {}), no_answer(), (200, {})])
-        reporting = Reporting(road, writers=1)
+        reporting = Reporting(road, concurrent_writes_max=1)
         pod = {"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}
         async with running(reporting.reporter.run()):
             reporting.reporter.set_condition(condition(pod, "first"))
@@ -298,7 +298,7 @@ def test_after_a_conflict_the_current_pod_is_read_and_its_condition_written() ->
 def test_a_condition_has_the_observed_generation_if_the_pod_has_one() -> None:
     async def scenario() -> None:
         road = Script([(200, {})])
-        reporting = Reporting(road, writers=1)
+        reporting = Reporting(road, concurrent_writes_max=1)
         pod = {"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}
         async with running(reporting.reporter.run()):
             reporting.shown = lambda _: UnboundPodVersion("7", 3)
@@ -334,7 +334,7 @@ def test_a_condition_is_not_written_on_another_pod_of_the_same_name() -> None:
 def test_reports_wait_for_binds_and_conditions_are_sent_before_events() -> None:
     async def scenario() -> None:
         road = Script([(200, {})])
-        reporting = Reporting(road, writers=1)
+        reporting = Reporting(road, concurrent_writes_max=1)
         reporting.binds_waiting = 201
         pod = {"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}
         async with running(reporting.reporter.run()):
@@ -354,7 +354,7 @@ def test_reports_wait_for_binds_and_conditions_are_sent_before_events() -> None:
 def test_the_backlog_is_bounded_and_dropped_reports_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         reporting = Reporting(
-            Script([(200, {})]), events_waiting_max=10, conditions_waiting_max=5, series_max=20
+            Script([(200, {})]), queued_events_max=10, queued_conditions_max=5, series_max=20
         )
         for number in range(100):
             pod = {"metadata": {"namespace": "default", "name": f"p{number}", "uid": f"u{number}"}}
@@ -374,7 +374,7 @@ def test_an_event_that_was_garbage_collected_is_created_again() -> None:
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
-        reporting = Reporting(world.road(), world, series_every_s=1)
+        reporting = Reporting(world.road(), world, series_update_interval_s=1)
         async with running(reporting.reporter.run()):
             reporting.reporter.record_event(failed(pod))
             await asyncio.sleep(5)

@@ -103,7 +103,7 @@ def test_an_extender_without_a_node_cache_gets_node_objects_and_may_return_them(
     sent = answers(
         lambda body: web.json_response({"Nodes": {"items": body["Nodes"]["items"][1:]}}),
         scenario,
-        whole_nodes=True,
+        send_node_objects=True,
     )
 
     assert [item["metadata"]["name"] for item in sent[0]["Nodes"]["items"]] == ["a", "b"]
@@ -282,7 +282,7 @@ def test_the_size_limit_grows_with_the_node_objects_sent() -> None:
     async def scenario(client: ExtenderClient) -> None:
         passed.extend((await client.filter(POD, ("a",), {"a": large})).passed)
 
-    answers(lambda body: web.json_response({"Nodes": body["Nodes"]}), scenario, whole_nodes=True)
+    answers(lambda body: web.json_response({"Nodes": body["Nodes"]}), scenario, send_node_objects=True)
 
     assert passed == ["a"]
 

@@ -390,7 +390,7 @@ def test_a_lease_deleted_under_the_leader_ends_its_leadership_before_its_success
 def said(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
     """What electors said on that level, each with the holder or the cause that it names."""
     return [
-        f"{record.getMessage()} ({vars(record).get('holder') or vars(record).get('why') or ''})"
+        f"{record.getMessage()} ({vars(record).get('holder') or vars(record).get('error') or ''})"
         for record in caplog.records
         if record.levelname == level and record.name == "policysched.kube.leader_election"
     ]

@@ -170,7 +170,7 @@ def test_a_field_of_the_wrong_type_is_reported_with_its_path_and_the_expected_ty
             by_reader, of_file = _said_by_the_reader(kind, obj), _said_of_a_file(kind, obj)
             for violation in filter(None, (by_reader, of_file)):
                 assert violation.field.startswith(place), f"{kind} {place}={wrong!r}: {violation}"
-                assert not PYTHON.search(violation.why), f"{kind} {place}={wrong!r}: {violation}"
+                assert not PYTHON.search(violation.reason), f"{kind} {place}={wrong!r}: {violation}"
             if of_file is None:
                 was_read = f"{kind} {place}={wrong!r} was read from a file"
                 assert first_violation(OBJECT_SCHEMAS[kind], obj) is None, was_read
@@ -197,7 +197,7 @@ def test_messages_of_schema_violations(kind: str, path: str, wrong: Any, words: 
     violation = _said_of_a_file(kind, obj)
 
     assert violation is not None
-    assert (violation.field, violation.why) == (path, words)
+    assert (violation.field, violation.reason) == (path, words)
 
 
 def _said_by_the_reader(kind: str, obj: Any) -> MalformedObject | None:

@@ -12,7 +12,7 @@ from aiohttp import WSMsgType, web
 
 from policysched.live.connection import LiveFailed, LiveTarget, get_page
 from policysched.serve.access import AccessDecision, User
-from policysched.serve.server import HttpServerOptions, NoSuchPage, StatusEndpoints
+from policysched.serve.server import HttpServerOptions, NoSuchEndpoint, StatusEndpoints
 from policysched.serve.tls import ServerTls, ServerTlsFiles
 from tests.serve.served import PAGES, serving
 
@@ -43,7 +43,7 @@ async def reviewer() -> AsyncIterator[Any]:
 def page(query: Any) -> Any:
     yield None
     if query.get("pod") == "nobody":
-        raise NoSuchPage("no pod named nobody exists in any namespace")
+        raise NoSuchEndpoint("no pod named nobody exists in any namespace")
     yield {"pod": query.get("pod"), "note": None}
 
 
@@ -127,7 +127,7 @@ async def cluster(
             PAGES.policy,
             PAGES.decisions,
             PAGES.configz,
-            live_pages=live,
+            live_endpoints=live,
             page_feeds={"/page/overview": (look, 0.5)},
         )
 

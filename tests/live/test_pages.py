@@ -8,9 +8,9 @@ import jsonschema
 import pytest
 
 from policysched.lang.check import check_text
-from policysched.runtime.live_pages import LivePages
+from policysched.runtime.live_endpoints import LiveEndpoints
 from policysched.schemas import schema
-from policysched.serve.server import NoSuchPage
+from policysched.serve.server import NoSuchEndpoint
 from tests.builders import node, pod
 from tests.scheduler.rig import FIT, Rig
 
@@ -23,8 +23,8 @@ def last(steps: Iterator[dict[str, Any] | None]) -> dict[str, Any]:
     return page
 
 
-def pages(rig: Rig) -> LivePages:
-    return LivePages(rig.scheduler, lambda: None, lambda: rig.now_ns)
+def pages(rig: Rig) -> LiveEndpoints:
+    return LiveEndpoints(rig.scheduler, lambda: None, lambda: rig.now_ns)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_a_placed_pod_is_explained_as_if_its_own_room_were_free(rig: Rig) -> Non
     ("name", "words"), [("nobody", "no pod named nobody"), ("default/nobody", "does not exist")]
 )
 def test_a_pod_that_is_not_there_is_reported(rig: Rig, name: str, words: str) -> None:
-    with pytest.raises(NoSuchPage, match=words):
+    with pytest.raises(NoSuchEndpoint, match=words):
         last(pages(rig).explain({"pod": name}))
 
 
@@ -102,8 +102,8 @@ def test_the_samples_page_is_an_export_that_can_be_read_back(rig: Rig) -> None:
 
 
 def test_a_replica_that_does_not_lead_says_so(rig: Rig) -> None:
-    follower = LivePages(rig.scheduler, lambda: "this replica does not lead", lambda: rig.now_ns)
+    follower = LiveEndpoints(rig.scheduler, lambda: "this replica does not lead", lambda: rig.now_ns)
 
-    with pytest.raises(NoSuchPage, match="does not lead"):
+    with pytest.raises(NoSuchEndpoint, match="does not lead"):
         last(follower.explain({"pod": "huge"}))
     assert last(follower.pending({}))["note"] == "this replica does not lead"

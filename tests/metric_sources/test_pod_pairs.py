@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from policysched.cluster.samples import PairEndpoint, PairSamples
+from policysched.cluster.metric_samples import PairEndpoint, PairSamples
 from policysched.lang.ir.declarations import Metric
 from policysched.metric_sources import pod_pairs as pairs_module
 from policysched.metric_sources.annotations import unsupported_reason as why_not_annotations

@@ -331,8 +331,8 @@ def test_credentials_are_not_sent_to_a_redirect_target(tmp_path: Path) -> None:
 def test_a_response_beyond_the_size_limit_is_not_read_to_its_end_even_if_compressed() -> None:
     packed = gzip.compress(b" " * 50_000_000)
 
-    plain = failure(saying(b"x" * 5000), answer_bytes_max=4096)
-    zipped = failure(saying(packed, **{"Content-Encoding": "gzip"}), answer_bytes_max=4096)
+    plain = failure(saying(b"x" * 5000), response_bytes_max=4096)
+    zipped = failure(saying(packed, **{"Content-Encoding": "gzip"}), response_bytes_max=4096)
 
     assert plain.kind == zipped.kind == "too_large"
     assert "4,096 bytes" in str(plain)

@@ -77,11 +77,11 @@ def builtin_filters(program: Program) -> list[str]:
 def of_the_file(items: Iterable[ImportNote]) -> list[tuple[int, int, str, str]]:
     """Where the entries are and what they are about, without those on what this version lacks of the defaults."""
     return [
-        (item.line, item.column, item.where, item.what)
+        (item.line, item.column, item.where, item.subject)
         for item in items
-        if not item.why.startswith("not supported by this version")
+        if not item.reason.startswith("not supported by this version")
     ]
 
 
 def notes_of_the_file(done: ImportResult) -> list[str]:
-    return [what for *_, what in of_the_file(done.notes)]
+    return [subject for *_, subject in of_the_file(done.notes)]

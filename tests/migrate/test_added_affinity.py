@@ -79,7 +79,7 @@ def test_a_preferred_term_becomes_a_score_with_a_note_on_the_difference() -> Non
         'score added_affinity weight 2 prefer has node.labels["disk"] and node.labels["disk"] in ["ssd"]\n'
         in only(done)
     )
-    assert [what for *_, what in of_the_file(done.not_imported)] == ["preferred terms of addedAffinity"]
+    assert [subject for *_, subject in of_the_file(done.not_imported)] == ["preferred terms of addedAffinity"]
 
 
 def test_several_preferred_terms_are_listed() -> None:
@@ -88,7 +88,7 @@ def test_several_preferred_terms_are_listed() -> None:
     done = imported(with_affinity(**{PREFERRED: [{"weight": 3, "preference": term}] * 2}))
 
     assert "score added_affinity" not in only(done)
-    assert [what for *_, what in of_the_file(done.not_imported)] == ["preferred terms of addedAffinity"]
+    assert [subject for *_, subject in of_the_file(done.not_imported)] == ["preferred terms of addedAffinity"]
 
 
 def test_a_selector_too_long_for_an_expression_is_listed() -> None:
@@ -97,7 +97,7 @@ def test_a_selector_too_long_for_an_expression_is_listed() -> None:
     done = imported(with_affinity(**{REQUIRED: terms(many)}))
 
     assert "added_affinity" not in rules(done)
-    assert [what for *_, what in of_the_file(done.not_imported)] == ["a selector of 100 requirements"]
+    assert [subject for *_, subject in of_the_file(done.not_imported)] == ["a selector of 100 requirements"]
 
 
 @pytest.mark.parametrize(

@@ -72,15 +72,15 @@ def test_priorities_are_scores_with_their_weights() -> None:
 def test_unsupported_parts_of_kube_safe_scheduler_are_listed_with_lines_in_a_file_with_tabs() -> None:
     done = imported(SAFE, "policy.cfg")
 
-    not_imported = {where: (line, what) for line, _, where, what in of_the_file(done.not_imported)}
+    not_imported = {where: (line, subject) for line, _, where, subject in of_the_file(done.not_imported)}
     assert (20, "extenders[0].apiVersion") in {(line, where) for line, _, where, _ in of_the_file(done.notes)}
     assert not_imported["priorities[2]"] == (14, "plugin SelectorSpread")
-    assert [what for *_, where, what in of_the_file(done.notes) if "extenders[0]" not in where] == [
+    assert [subject for *_, where, subject in of_the_file(done.notes) if "extenders[0]" not in where] == [
         "predicate CheckNodeMemoryPressure",
         "priority EqualPriority",
         "arguments of InterPodAffinity",
     ]
-    hint = next(note.why for note in done.notes if note.where == "extenders[0]")
+    hint = next(note.reason for note in done.notes if note.where == "extenders[0]")
     assert "policies/safe.policy" in hint
     assert done.settings["extenders"]["safe_overload"]["url"] == "http://localhost:8888/scheduler"
 
@@ -144,7 +144,7 @@ def test_service_arguments_and_unknown_names_are_listed() -> None:
         '{"name": "Odd", "weight": 1}, {"name": "NodePreferAvoidPodsPriority", "weight": 10000}]}'
     )
 
-    assert [what for *_, what in of_the_file(done.not_imported) if "disabled" not in what] == [
+    assert [subject for *_, subject in of_the_file(done.not_imported) if "disabled" not in subject] == [
         "predicate Rack (serviceAffinity)",
         "predicate Odd",
         "priority Spread (serviceAntiAffinity)",

@@ -189,7 +189,7 @@ def test_timeouts_of_the_device_plugin_are_imported_where_a_policy_has_them() ->
     changed = imported(profile(arguments.format("20s", "90s")))
 
     def lost(done: ImportResult) -> list[str]:
-        return [row.what for row in done.not_imported if "Timeout" in row.what]
+        return [row.subject for row in done.not_imported if "Timeout" in row.subject]
 
     assert "binding_timeout_seconds" not in only(usual)
     assert "replace filter dynamic_resources { binding_timeout_seconds = 90 }" in only(changed)
@@ -236,7 +236,7 @@ def test_arguments_without_a_parameter_are_listed_at_their_places() -> None:
         )
     )
 
-    assert [(line, column, what) for line, column, _, what in of_the_file(done.not_imported)] == [
+    assert [(line, column, subject) for line, column, _, subject in of_the_file(done.not_imported)] == [
         (10, 75, "minDomains 3 of the default constraint on zone"),
         (12, 12, "bindTimeoutSeconds 999999"),
         (12, 40, "a shape for storage capacity"),
@@ -347,7 +347,9 @@ def test_preemption_is_off_where_its_plugin_is() -> None:
 def test_a_plugin_disabled_at_one_extension_point_is_listed_as_not_imported() -> None:
     done = imported(plugins("    preFilter:\n      disabled: [{name: NodePorts}]\n"))
 
-    assert [what for *_, what in of_the_file(done.not_imported)] == ["NodePorts is disabled at preFilter"]
+    assert [subject for *_, subject in of_the_file(done.not_imported)] == [
+        "NodePorts is disabled at preFilter"
+    ]
 
 
 def test_older_versions_have_the_weights_of_their_time() -> None:
@@ -412,8 +414,8 @@ def test_network_traffic_is_listed_with_its_replacement() -> None:
             "arguments of NetworkTraffic (ip, deviceName, timeRange)",
         ),
     ]
-    assert "a `metric` with a rate of node_network_receive_bytes_total" in done.not_imported[0].why
-    assert "policies/network-traffic.policy" in done.not_imported[0].why
+    assert "a `metric` with a rate of node_network_receive_bytes_total" in done.not_imported[0].reason
+    assert "policies/network-traffic.policy" in done.not_imported[0].reason
 
 
 RIYA = """\
@@ -454,8 +456,8 @@ def test_riyas_config_map_is_read_with_places_of_its_file() -> None:
     not_imported = of_the_file(done.not_imported)
     assert (24, 7, "plugins.pluginConfig", "this field") in of_the_file(done.notes)
     assert (18, 11, "plugins.queueSort.enabled[0]", "plugin riya (queueSort, preFilter)") in not_imported
-    (why,) = [item.why for item in done.not_imported if item.what.startswith("plugin riya")]
-    assert "`queue by`" in why and "policies/riya.policy" in why
+    (reason,) = [item.reason for item in done.not_imported if item.subject.startswith("plugin riya")]
+    assert "`queue by`" in reason and "policies/riya.policy" in reason
 
 
 def test_yodas_plugin_is_listed_once_for_all_its_extension_points() -> None:
@@ -468,7 +470,7 @@ def test_yodas_plugin_is_listed_once_for_all_its_extension_points() -> None:
 
     (item,) = of_the_file(done.not_imported)
     assert item[3] == "plugin yoda (filter, preScore, score, weight 300)"
-    assert "policies/yoda-scv.policy" in done.not_imported[0].why
+    assert "policies/yoda-scv.policy" in done.not_imported[0].reason
 
 
 def test_an_unknown_plugin_gets_a_hint_for_its_extension_point() -> None:
@@ -476,7 +478,7 @@ def test_an_unknown_plugin_gets_a_hint_for_its_extension_point() -> None:
         plugins("    multiPoint: {enabled: [{name: Mine}]}\n    permit: {enabled: [{name: Theirs}]}\n")
     )
 
-    whys = {item.what: item.why for item in done.not_imported}
+    whys = {item.subject: item.reason for item in done.not_imported}
     assert "a policy has no equivalent" in whys["plugin Mine (multiPoint)"]
     assert "instead: `gang by`" in whys["plugin Theirs (permit)"]
 
@@ -522,10 +524,10 @@ def test_extenders_become_settings_and_are_called_by_every_policy() -> None:
         "congestion": {
             "url": "http://127.0.0.1:5402/scheduler",
             "prioritize": "priorities/congestion",
-            "whole_nodes": True,
+            "send_node_objects": True,
         },
-        "gpushare_2": {"url": "http://gpushare.other.svc/", "filter": "f", "whole_nodes": True},
-        "bare": {"url": "https://bare", "filter": "f", "whole_nodes": True},
+        "gpushare_2": {"url": "http://gpushare.other.svc/", "filter": "f", "send_node_objects": True},
+        "bare": {"url": "https://bare", "filter": "f", "send_node_objects": True},
     }
     for name in ("a", "b"):
         program = program_of(name, done.policies[name])
@@ -543,21 +545,23 @@ def test_the_imported_settings_are_settings_of_run() -> None:
     read = read_settings(None, {}, {"policies": "a/b", **done.settings})
 
     assert read.extenders["gpushare"].timeout_s == 60.5
-    assert read.extenders["congestion"].whole_nodes
+    assert read.extenders["congestion"].send_node_objects
 
 
 def test_unsupported_extender_fields_are_listed_at_their_places() -> None:
     done = imported(config(EXTENDERS))
 
     not_imported = {
-        item.where: (item.what, item.why) for item in done.not_imported if item.where.startswith("extenders")
+        item.where: (item.subject, item.reason)
+        for item in done.not_imported
+        if item.where.startswith("extenders")
     }
     assert set(not_imported) == {
         "extenders[0].preemptVerb",
         "extenders[0].bindVerb",
         "extenders[3].tlsConfig.caData",
     }
-    hints = {note.where: note.why for note in done.notes}
+    hints = {note.where: note.reason for note in done.notes}
     assert "policies/congestion.policy" in hints["extenders[1]"]
 
 
@@ -579,7 +583,7 @@ def test_a_plugin_without_a_rule_is_listed_where_it_is_enabled() -> None:
     done = imported(plugins("    permit: {enabled: [{name: GangScheduling}]}\n"))
 
     assert [
-        (item.where, item.what) for item in done.not_imported if item.what == "plugin GangScheduling"
+        (item.where, item.subject) for item in done.not_imported if item.subject == "plugin GangScheduling"
     ] != []
 
 
@@ -593,7 +597,7 @@ def test_what_this_version_lacks_of_the_defaults_is_one_note_and_nothing_lost(
     off = imported(plugins("    multiPoint: {disabled: [{name: VolumeZone}, {name: NodeName}]}\n"))
 
     assert two_profiles.not_imported == []
-    assert [(item.where, item.what) for item in two_profiles.notes] == [
+    assert [(item.where, item.subject) for item in two_profiles.notes] == [
         ("profiles", "3 features of pods (NodeName, VolumeZone)")
     ]
     assert off.notes == []
@@ -644,7 +648,7 @@ def test_a_policy_or_page_that_an_alternative_names_exists(plugin: str) -> None:
 # ── process-wide settings ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-ALLOWED = {"authority": {"policies_allowed": [{"name": "default-scheduler"}]}}
+ALLOWED = {"policy_permissions": {"policies_allowed": [{"name": "default-scheduler"}]}}
 """A policy of this name runs only if the settings list it."""
 
 
@@ -663,9 +667,9 @@ def test_leader_election_and_back_off_are_settings() -> None:
     assert done.settings == {
         "kubeconfig": "/etc/kubernetes/scheduler.conf",
         "leader_election": {
-            "duration_s": 60.5,
+            "lease_duration_s": 60.5,
             "renew_deadline_s": 30,
-            "retry_s": 0.5,
+            "retry_period_s": 0.5,
             "lease": "team/mine",
         },
         "scheduling": {"backoff_initial_s": 2, "backoff_max_s": 60},

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from policysched.runtime.live_pages import LivePages
+from policysched.runtime.live_endpoints import LiveEndpoints
 from policysched.runtime.page_documents import PageDocuments
 from policysched.runtime.policy_history import PolicyHistory
 from policysched.serve.server import HttpServerOptions, HttpThread, ListenAddress
@@ -28,7 +28,7 @@ def documents(rig: Rig) -> PageDocuments:
         connectivity=SimpleNamespace(problem=""),
         metric_monitor=SimpleNamespace(statuses=list),
     )
-    live = LivePages(rig.scheduler, lambda: None, lambda: rig.now_ns)
+    live = LiveEndpoints(rig.scheduler, lambda: None, lambda: rig.now_ns)
     return PageDocuments(app, live, PolicyHistory())
 
 

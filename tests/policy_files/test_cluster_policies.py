@@ -11,8 +11,8 @@ import pytest
 
 from policysched.kube.client.api import ApiClient, Forbidden, NotFound
 from policysched.kube.client.transport import ApiRequest, ApiResponse
-from policysched.policy_files.cluster_policies import ClusterPolicies, ListedPolicy, RemovalRefused
 from policysched.policy_files.last_good_format import ARCHIVE_KEY
+from policysched.policy_files.policies_config_map import ListedPolicy, PoliciesConfigMap, RemovalRefused
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.local_client import LocalClient
 from policysched.sandbox.transport import MemoryTransport
@@ -52,7 +52,7 @@ class _Cluster:
         return data
 
     def call(self, method: Callable[..., Awaitable[Any]], *arguments: object, **more: object) -> Any:
-        policies = ClusterPolicies(
+        policies = PoliciesConfigMap(
             ApiClient(self),  # type: ignore[arg-type]
             ("default", "policies"),
             ("default", "kept"),
@@ -60,7 +60,7 @@ class _Cluster:
         return asyncio.run(method(policies, *arguments, **more))  # type: ignore[arg-type]
 
     def remove(self, name: str, reason: str = "", *, dry_run: bool = False) -> Any:
-        return self.call(ClusterPolicies.remove, name, reason, dry_run=dry_run)
+        return self.call(PoliciesConfigMap.remove, name, reason, dry_run=dry_run)
 
 
 def test_a_removal_adds_one_key_by_one_patch() -> None:
@@ -133,12 +133,12 @@ def test_errors_of_the_server_reach_the_caller() -> None:
 def test_restoring_deletes_the_key_and_says_where_the_text_is() -> None:
     cluster = _Cluster({"main.policy": BATCH, "batch.removed": "", "old.removed": ""})
 
-    assert cluster.call(ClusterPolicies.restore, "batch", dry_run=False) == "main.policy"
-    assert cluster.call(ClusterPolicies.restore, "old", dry_run=False) is None
+    assert cluster.call(PoliciesConfigMap.restore, "batch", dry_run=False) == "main.policy"
+    assert cluster.call(PoliciesConfigMap.restore, "old", dry_run=False) is None
 
     assert cluster.data() == {"main.policy": BATCH}
     with pytest.raises(RemovalRefused, match="policy `batch` is not removed"):
-        cluster.call(ClusterPolicies.restore, "batch", dry_run=False)
+        cluster.call(PoliciesConfigMap.restore, "batch", dry_run=False)
 
 
 def test_the_list_says_what_is_kept_about_a_canary() -> None:
@@ -147,7 +147,7 @@ def test_the_list_says_what_is_kept_about_a_canary() -> None:
     kept = {**KEPT, "batch.state.json": saved.saved_with({})["batch"], "odd.state.json": "no JSON"}
     cluster = _Cluster({"main.policy": BATCH}, kept)
 
-    listed = {policy.name: policy.canary for policy in cluster.call(ClusterPolicies.read)}
+    listed = {policy.name: policy.canary for policy in cluster.call(PoliciesConfigMap.read)}
 
     assert listed == {"batch": saved.records["batch"], "old": None}
 
@@ -161,7 +161,7 @@ def test_the_list_has_texts_kept_texts_and_removals() -> None:
         "web.removed": "",
     }
 
-    assert _Cluster(data).call(ClusterPolicies.read) == [
+    assert _Cluster(data).call(PoliciesConfigMap.read) == [
         ListedPolicy("batch", "main.policy", True, None),
         ListedPolicy("gone", None, False, "last year"),
         ListedPolicy("old", None, True, None),

@@ -9,9 +9,9 @@ from policysched.recording.recorder import RecordedScheduler, Recorder
 from policysched.recording.recording_settings import RecordingSettings
 from policysched.recording.writer import RecordingWriter
 from policysched.scheduler import events as e
-from policysched.scheduler.authority import Authority
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.policy_permissions import PolicyPermissions
 from tests.bench.clusters import NOW_NS
 from tests.builders import node, pending, pod
 from tests.scheduler.rig import bundle
@@ -35,7 +35,7 @@ class Recorded:
             self.recorder,
             SchedulerLimits(),
             {},
-            authority=Authority(),
+            permissions=PolicyPermissions(),
             first_samples_s=0.0,
             source_name_of=lambda metric: metric.source,
         )

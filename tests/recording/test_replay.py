@@ -58,7 +58,7 @@ def test_every_decision_of_other_seeds_is_reproduced(first: int, tmp_path: Path)
 def test_without_their_first_files_nearly_all_decisions_are_reproduced_from_snapshots(
     recordings: dict[int, Path],
 ) -> None:
-    """What a snapshot lacks is named in `given_order`, and the seeds do all of it all the time."""
+    """What a snapshot lacks is named in `recorded_order`, and the seeds do all of it all the time."""
     same = different = 0
     for folder in recordings.values():
         report = replay(_without_starts(open_recording(folder)))

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from policysched.cluster.samples import MetricSamples, Sample
+from policysched.cluster.metric_samples import MetricSamples, Sample
 from policysched.model.identifiers import NodeName
 from policysched.recording import tracked_objects
 from policysched.recording.event_codec import EVENT_TYPES, EventDecoder, decode_line, encode_event
 from policysched.recording.format import RecordedSettings
 from policysched.recording.value_codec import UndecodableValue, decoder, to_json
 from policysched.scheduler import events as e
-from policysched.scheduler.authority import ANY_POLICY_NAME
+from policysched.scheduler.policy_permissions import ANY_POLICY_NAME
 from tests.scheduler.rig import bundle
 
 _TYPED = sorted(set(EVENT_TYPES) - {"PoliciesUpdated", "SamplesArrived"})
@@ -79,7 +79,7 @@ def test_a_policy_that_this_version_compiles_otherwise_is_refused() -> None:
 
 
 def test_settings_and_integers_of_any_size_are_kept() -> None:
-    recorded = RecordedSettings(authority=ANY_POLICY_NAME)
+    recorded = RecordedSettings(permissions=ANY_POLICY_NAME)
     value = decode_line(b'{"kind":"","value":%s}' % to_json(recorded))["value"]
     huge = decode_line(b'{"kind":"","value":%s}' % to_json({"cpu": 10**30}))["value"]
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from policysched.cluster.samples import MetricSamples, Samples
+from policysched.cluster.metric_samples import MetricSamples, Samples
 from policysched.lang.ir.declarations import is_node_metric
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from policysched.cluster.cache import ClusterCache
+from policysched.cluster.metric_samples import Samples
 from policysched.cluster.node_usage import NodeUsage
-from policysched.cluster.samples import Samples
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.program import Program
 from policysched.lang.types.records import RecordValue

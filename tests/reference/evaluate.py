@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.devices.availability import AvailableDevices
-from policysched.cluster.samples import Samples
+from policysched.cluster.metric_samples import Samples
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.lang.ir.expr import Attr, Expr, Stage
 from policysched.lang.ir.expr_analysis import stage_of, walk

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import assert_never
 from zoneinfo import ZoneInfo
 
-from policysched.cluster.samples import ALL_NODES, DecayingStateRow
+from policysched.cluster.metric_samples import ALL_NODES, DecayingStateRow
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.ir.distributions import beta_cdf, normal_cdf

@@ -7,7 +7,7 @@ Other nodes are not candidates, but the pods on them count.
 from collections.abc import Collection
 
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.samples import Samples
+from policysched.cluster.metric_samples import Samples
 from policysched.lang.ir.program import Program, rules_for
 from policysched.lang.ir.verdict import NodeSubsetVerdict
 from policysched.model.identifiers import NodeName

@@ -6,7 +6,7 @@ earlier.
 
 from collections.abc import Iterable
 
-from policysched.cluster.samples import MetricSamples
+from policysched.cluster.metric_samples import MetricSamples
 from policysched.lang.ir.declarations import Metric, is_node_metric
 from policysched.lang.ir.expr import Expr, GangTraffic, MetricRef, RecoveryCondition
 from policysched.lang.ir.expr_analysis import walk

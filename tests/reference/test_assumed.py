@@ -1,6 +1,6 @@
 """The assumed load of pods that samples do not include yet."""
 
-from policysched.cluster.samples import MetricSamples, Sample, Samples
+from policysched.cluster.metric_samples import MetricSamples, Sample, Samples
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName
 from policysched.model.namespaces import Namespace

@@ -1,7 +1,7 @@
 """Rejections of nodes, which of several decides, and their messages."""
 
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.samples import MetricSamples, Sample, Samples
+from policysched.cluster.metric_samples import MetricSamples, Sample, Samples
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.identifiers import NodeName

@@ -3,7 +3,7 @@
 from hashlib import blake2b
 
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.samples import MetricSamples, Sample
+from policysched.cluster.metric_samples import MetricSamples, Sample
 from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod, QueuedPodInfo
 from tests.builders import node, pod, world

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from policysched.cluster.samples import PairSamples
+from policysched.cluster.metric_samples import PairSamples
 from policysched.lang.ir.arithmetic import exact_total
 from policysched.lang.ir.expr import GangTraffic
 from policysched.model.pods import Pod

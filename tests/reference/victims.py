@@ -11,7 +11,7 @@ from policysched.lang.ir.program import Program
 from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod, QueuedPodInfo
-from policysched.scheduler.authority import VictimCeiling
+from policysched.scheduler.policy_permissions import VictimCeiling
 from tests.reference.context import pod_context
 from tests.reference.expressions import value
 from tests.reference.values import MISSING

@@ -12,7 +12,7 @@ from policysched.cluster.cache_differences import find_cache_differences
 from policysched.config.settings import Settings, read_settings
 from policysched.daemon.app import Runtime
 from policysched.daemon.process import ExitReason
-from policysched.daemon.status import policy_page
+from policysched.daemon.status_documents import policy_document
 from policysched.kube.client.api import ApiClient
 from policysched.kube.decode import core_objects
 from policysched.kube.leader_election import LeaderElector, LeaseSettings
@@ -412,7 +412,7 @@ def test_values_for_parameters_come_from_the_configmap_and_from_the_settings() -
         run = asyncio.ensure_future(app.run())
         await until(lambda: bool(app.scheduler.programs()), "the policy")
 
-        (page,) = policy_page(app.scheduler, str(app.settings.policies))["policies"]
+        (page,) = policy_document(app.scheduler, str(app.settings.policies))["policies"]
 
         assert page["params"] == {"most": "2", "least": "0"}
         app.request_stop()
@@ -496,7 +496,9 @@ def test_the_pages_of_a_standby_name_the_leader() -> None:
         runs.append(asyncio.ensure_future(second.run()))
         await until(lambda: second.leadership.holder == "one", "a look at the Lease")
 
-        page = policy_page(second.scheduler, str(second.settings.policies), note=second.unavailable_reason)
+        page = policy_document(
+            second.scheduler, str(second.settings.policies), note=second.unavailable_reason
+        )
 
         assert (
             page["note"]

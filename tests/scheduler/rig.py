@@ -12,9 +12,9 @@ from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.authority import Authority
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName
+from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.scheduler.scheduler import Scheduler
 from tests.builders import pending
 
@@ -50,7 +50,7 @@ class Rig:
         *things: ObservedPod | Pod | Node | Namespace,
         limits: SchedulerLimits | None = None,
         extenders: ExtendersByName | None = None,
-        authority: Authority | None = None,
+        permissions: PolicyPermissions | None = None,
         synced: bool = True,
         first_samples_s: float = 0.0,
         source: str | None = None,
@@ -58,7 +58,7 @@ class Rig:
         self.scheduler = Scheduler(
             limits or SchedulerLimits(),
             extenders,
-            authority=authority,
+            permissions=permissions,
             first_samples_s=first_samples_s,
             source_name_of=lambda _: source,
         )

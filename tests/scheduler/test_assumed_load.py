@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from policysched.cluster.samples import MetricSamples, Sample
+from policysched.cluster.metric_samples import MetricSamples, Sample
 from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c

@@ -12,7 +12,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.active_queues import ActiveQueues
-from policysched.scheduler.queue.decision_time import VAIN_CREDIT_NS, DecisionTime
+from policysched.scheduler.queue.decision_time import FAILED_ATTEMPT_CREDIT_NS, DecisionTime
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.ordered_queue import SortKeyQueue
 from tests.builders import node, pending, pod
@@ -107,7 +107,7 @@ def test_with_a_share_of_one_the_order_holds_whatever_it_takes() -> None:
         node("a", cpu="50"),
         *too_large(40),
         friend(priority=-1),
-        limits=SchedulerLimits(vain_attempts_share=1.0),
+        limits=SchedulerLimits(failed_attempts_share=1.0),
     )
 
     assert rig.attempts_until_bound("friend", {"test": 20}) > 40
@@ -118,7 +118,7 @@ def test_on_the_first_attempts_too_a_namespace_gets_no_more_than_its_credit() ->
 
     made = rig.attempts_until_bound("friend", {"test": 20})
 
-    assert made <= 2 + VAIN_CREDIT_NS // (20 * MS)
+    assert made <= 2 + FAILED_ATTEMPT_CREDIT_NS // (20 * MS)
 
 
 def test_pods_of_higher_priority_do_not_stand_behind_those_of_lower_priority() -> None:
@@ -193,13 +193,13 @@ def test_a_namespace_does_not_wait_for_an_equal_pod_of_an_overdrawn_one() -> Non
 
     rig.observe(node("a", cpu="50"))
 
-    assert rig.attempts_until_bound("waiting", {"test": 20}) <= 2 + VAIN_CREDIT_NS // (20 * MS)
+    assert rig.attempts_until_bound("waiting", {"test": 20}) <= 2 + FAILED_ATTEMPT_CREDIT_NS // (20 * MS)
 
 
 def test_what_a_namespace_owes_is_paid_soon_after_its_last_attempt_in_vain() -> None:
     time = DecisionTime(SchedulerLimits())
     for _ in range(1_000):
-        time.charge_in_vain("tenant", 1_000 * MS)
+        time.charge_failed_attempt("tenant", 1_000 * MS)
 
     time.now_ns += 10_000 * MS
 
@@ -277,7 +277,7 @@ def violations(seed: int) -> list[str]:
                 queues.put(entry)
                 waiting.append(entry)
             case 2:
-                time.charge_in_vain(dice.choice("xyz"), dice.randrange(200) * MS)
+                time.charge_failed_attempt(dice.choice("xyz"), dice.randrange(200) * MS)
             case _:
                 popped = queues.pop()
                 if (popped is None) != (not waiting) or (popped is not None and popped not in waiting):
@@ -348,7 +348,7 @@ def test_accounts_that_are_paid_are_dropped() -> None:
     time = DecisionTime(SchedulerLimits())
     for number in range(5_000):
         time.now_ns += 1_000 * MS
-        time.charge_in_vain(f"tenant-{number}", MS)
+        time.charge_failed_attempt(f"tenant-{number}", MS)
 
     assert len(time._paid_ns) <= 1_000
 

@@ -4,17 +4,17 @@ from collections.abc import Iterable
 
 import pytest
 
-from policysched.cluster.samples import MetricSamples, Sample
+from policysched.cluster.metric_samples import MetricSamples, Sample
 from policysched.model.identifiers import NodeName
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler import events as e
-from policysched.scheduler.authority import AllowedPolicy, Authority, NamespaceSelection
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.extenders.extender_server import UNKNOWN_NODE, ExtenderServer
 from policysched.scheduler.extenders.queries import ExtenderQuery, ExtenderServerError, NodeVictims
+from policysched.scheduler.policy_permissions import AllowedPolicy, NamespaceSelection, PolicyPermissions
 from tests.builders import node, pending, placed, pod, service
 from tests.scheduler.rig import START_NS, bundle
 
@@ -41,9 +41,9 @@ class Asked:
         policy: str,
         *things: Node | ObservedPod,
         synced: bool = True,
-        authority: Authority | None = None,
+        permissions: PolicyPermissions | None = None,
     ) -> None:
-        self.answering = ExtenderServer(bindable_scheduler_names=["test"], authority=authority)
+        self.answering = ExtenderServer(bindable_scheduler_names=["test"], permissions=permissions)
         self.handle(e.PoliciesUpdated(bundle({"main.policy": policy}), "1"))
         self.handle(e.NamespaceUpdated(Namespace("default", {}, {})))
         for thing in things:
@@ -88,14 +88,14 @@ def test_each_node_passes_or_fails_with_its_reason_and_eviction_helps_only_for_c
 
 
 def test_a_namespace_that_the_policy_does_not_serve_is_refused_by_every_verb() -> None:
-    allowed = Authority((AllowedPolicy("racks", NamespaceSelection(("ml",))),))
+    allowed = PolicyPermissions((AllowedPolicy("racks", NamespaceSelection(("ml",))),))
     web, victim = pod("web"), pod("low", cpu="4", priority=-1)
     server = Asked(
         RACKS + "preemption { victims = any }\n",
         node("a"),
         placed(victim, "a"),
         pending(web),
-        authority=allowed,
+        permissions=allowed,
     )
 
     passed, failed, unresolvable = server.filtered("racks", web, "a")

@@ -2,14 +2,14 @@
 
 import pytest
 
-from policysched.cluster.samples import MetricSamples, Sample
+from policysched.cluster.metric_samples import MetricSamples, Sample
 from policysched.model.identifiers import NodeName
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler import sample_wait_reports
 from policysched.scheduler.extenders.extender_server import ExtenderServer
 from policysched.scheduler.extenders.queries import ExtenderQuery, ExtenderServerError
-from policysched.scheduler.queue.queue import SchedulingQueue
+from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.builders import node, pod
 from tests.scheduler.rig import FIT, START_NS, Rig, bundle
 

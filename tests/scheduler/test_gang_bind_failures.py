@@ -10,8 +10,8 @@ from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.authority import Authority, NamespaceSelection, VictimCeiling
 from policysched.scheduler.gangs.bind_failures import GangBindFailures
+from policysched.scheduler.policy_permissions import NamespaceSelection, PolicyPermissions, VictimCeiling
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from tests.builders import node, pod
 from tests.scheduler.rig import GANG, Rig
@@ -26,8 +26,10 @@ def members(count: int, *, least: int | None = None) -> list[Pod]:
     return [pod(f"w{number}", labels=labels, cpu="1") for number in range(count)]
 
 
-def attempted(text: str, *pods: Pod, authority: Authority | None = None) -> tuple[Rig, list[PodUid]]:
-    rig = Rig(text, node("a", cpu="9"), *pods, authority=authority)
+def attempted(
+    text: str, *pods: Pod, permissions: PolicyPermissions | None = None
+) -> tuple[Rig, list[PodUid]]:
+    rig = Rig(text, node("a", cpu="9"), *pods, permissions=permissions)
     rig.settle()
     return rig, [bind.uid for bind in rig.of(c.Bind)]
 
@@ -98,7 +100,7 @@ def test_a_gang_that_is_whole_without_the_member_loses_nobody() -> None:
 
 def test_a_member_that_the_settings_protect_keeps_the_others() -> None:
     ceiling = VictimCeiling(namespaces=NamespaceSelection(("other",)))
-    rig, (first, second, third) = attempted(EVICT, *members(3), authority=Authority(None, ceiling))
+    rig, (first, second, third) = attempted(EVICT, *members(3), permissions=PolicyPermissions(None, ceiling))
 
     confirm(rig, first)
     confirm(rig, third)

@@ -16,10 +16,10 @@ from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.gangs import gang_preemption
 from policysched.scheduler.preemption import nominations as nominated
-from policysched.scheduler.preemption.best_first_search import BestFirstSearch
-from policysched.scheduler.preemption.candidates import PreemptionInputs
+from policysched.scheduler.preemption.best_candidate_search import BestFirstSearch
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
-from policysched.scheduler.preemption.gang_candidates import GangPlacement
+from policysched.scheduler.preemption.gang_placement import GangPlacement
+from policysched.scheduler.preemption.victim_selection import PreemptionInputs
 from policysched.scheduler.steps import Steps
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import GANG, START_NS, Rig

@@ -11,7 +11,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler import events as e
 from policysched.scheduler.gangs import gang_domains
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
-from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.gang_registry import QueuedGang
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig
 

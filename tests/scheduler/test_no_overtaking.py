@@ -10,7 +10,7 @@ from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.ordered_queue import SortKeyQueue
-from policysched.scheduler.queue.queue import SchedulingQueue
+from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.builders import node, pod
 from tests.scheduler.rig import Rig
 from tests.simulation.order_checker import OrderChecker

@@ -19,7 +19,7 @@ from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.preemption.candidates import (
+from policysched.scheduler.preemption.victim_selection import (
     CandidateSearchResult,
     PreemptionInputs,
     find_candidates,

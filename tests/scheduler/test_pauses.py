@@ -13,7 +13,7 @@ from policysched.scheduler import events as e
 from policysched.scheduler.gangs import gang_attempt
 from policysched.scheduler.gangs.pause import Pause
 from policysched.scheduler.limits import SchedulerLimits
-from policysched.scheduler.queue.queue import SchedulingQueue
+from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.builders import node, placed, pod
 from tests.evaluate.clusters import Dice
 from tests.scheduler.rig import FIT, GANG, Rig

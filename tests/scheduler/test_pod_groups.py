@@ -348,7 +348,7 @@ def problem_of(rig: Rig, name: str = "a") -> str:
     message = rig.pending_message(name)
     assert message is not None, f"{name} is not reported"
     logs = [log for log in rig.of(c.Log) if log.message == "pods wait for their PodGroup"]
-    assert [log.fields["why"] for log in logs].count(message) == 1, "said in the log once"
+    assert [log.fields["reason"] for log in logs].count(message) == 1, "said in the log once"
     return message
 
 

@@ -204,7 +204,7 @@ BUGS = {
         test_a_node_that_moves_to_another_rack_takes_its_pods_along,
     ),
     "evicting is thought to free nothing": (
-        "policysched.evaluate.plan.lower.evicting_could_help",
+        "policysched.evaluate.plan.lowering.evicting_could_help",
         lambda _condition: False,
         test_a_higher_pod_evicts_in_its_rack_only,
     ),

@@ -3,7 +3,7 @@
 from policysched.model.cluster_events import ClusterEvent
 from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
-from policysched.scheduler.queue.queue import SchedulingQueue
+from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.builders import pending, pod
 
 WAKES = frozenset({ClusterEvent.NODE_ADD})

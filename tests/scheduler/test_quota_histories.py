@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
-from policysched.scheduler.quotas.quota_book import QuotaBook
-from policysched.scheduler.quotas.quota_books import QuotaBooks
+from policysched.scheduler.quotas.quota_account import QuotaAccount
+from policysched.scheduler.quotas.quota_accounts import QuotaAccounts
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from tests.scheduler.quota_history import QuotaHistory
 
@@ -30,12 +30,12 @@ Plant = Callable[[Callable[..., Any]], Callable[..., Any]]
 BUGS: dict[str, tuple[type, str, Plant, str]] = {
     "no quota refuses": (QuotaUsage, "blocked", lambda _: lambda *_arguments: None, "above a quota"),
     "ended pods still count": (
-        QuotaBook,
+        QuotaAccount,
         "remove",
         lambda _: lambda *_arguments: None,
         "",
     ),
-    "a release wakes nobody": (QuotaBooks, "take_released", lambda _: lambda *_arguments: [], "waits"),
+    "a release wakes nobody": (QuotaAccounts, "take_released", lambda _: lambda *_arguments: [], "waits"),
     "everybody is a victim": (
         QuotaUsage,
         "borrowed",
@@ -49,7 +49,7 @@ BUGS: dict[str, tuple[type, str, Plant, str]] = {
         "entitled and waits",
     ),
     "labels of a namespace are read once": (
-        QuotaBook,
+        QuotaAccount,
         "recharge",
         lambda _: lambda *_arguments: None,
         "",

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.daemon.quotas import quota_families, quotas_page
+from policysched.daemon.quota_documents import quota_families, quotas_document
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
@@ -363,7 +363,7 @@ def test_the_page_of_quotas_has_use_amount_and_borrowing_of_each_entity() -> Non
     rig.observe(*pods("vision", 8), *pods("stray", 1, cpu="0"))
     rig.settle()
 
-    page = quotas_page(rig.scheduler.quotas(), None)
+    page = quotas_document(rig.scheduler.quotas(), None)
 
     assert findings("quotas", page) == []
     rows = {(entity["quota"], *entity["entity"]): entity for entity in page["quotas"]}

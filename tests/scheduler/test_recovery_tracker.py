@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from policysched.cluster.samples import MetricSamples, Sample
+from policysched.cluster.metric_samples import MetricSamples, Sample
 from policysched.lang.check import check_text
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName

@@ -17,22 +17,22 @@ from policysched.model.selectors import LabelSelector, SelectorRequirement
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.preemption import candidates as searching
-from policysched.scheduler.preemption.best_first_search import find_best_candidate
-from policysched.scheduler.preemption.candidates import (
+from policysched.scheduler.preemption import victim_selection as searching
+from policysched.scheduler.preemption.best_candidate_search import find_best_candidate
+from policysched.scheduler.preemption.running_gangs import EvictablePods, RunningGang, RunningGangs, no_gang
+from policysched.scheduler.preemption.running_gangs import reprieve_order as honest_order
+from policysched.scheduler.preemption.victim_selection import (
     Candidate,
     PreemptionInputs,
     find_candidates,
     least_disruptive,
 )
-from policysched.scheduler.preemption.running_gangs import EvictablePods, RunningGang, RunningGangs, no_gang
-from policysched.scheduler.preemption.running_gangs import reprieve_order as honest_order
 from tests.builders import node, placed, pod
 from tests.evaluate.clusters import Scene, scenes
 from tests.inline import run_to_completion
 from tests.reference.victims import gangs_left_below_minimum
 from tests.scheduler.rig import GANG, Rig
-from tests.scheduler.test_candidates import DEFAULT, OF_NODES, judged, stuck, uids
+from tests.scheduler.test_victim_selection import DEFAULT, OF_NODES, judged, stuck, uids
 
 POLICY = GANG.format(more="") + "preemption { victims = victim.scheduler == pod.scheduler }\n"
 SPARING = POLICY.replace("pod.scheduler }", 'pod.scheduler and not has victim.labels["keep"] }')

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policysched.cluster.samples import MetricSamples, Sample
+from policysched.cluster.metric_samples import MetricSamples, Sample
 from policysched.evaluate.evaluation import Evaluation
 from policysched.model.identifiers import NodeName
 from policysched.scheduler import commands as c

@@ -28,8 +28,8 @@ from policysched.scheduler import events as e
 from policysched.scheduler.bind_tracker import BindTracker
 from policysched.scheduler.policies.registry import PolicyRegistry
 from policysched.scheduler.policy_membership import PolicyMembership
-from policysched.scheduler.queue.gangs import QueuedGang
-from policysched.scheduler.queue.queue import SchedulingQueue
+from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from policysched.scheduler.scheduler import Scheduler
 from tests.builders import node, pending, placed, pod
 from tests.scheduler.rig import GANG, START_NS, bundle

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.cluster.samples import ALL_NODES
+from policysched.cluster.metric_samples import ALL_NODES
 from policysched.evaluate.rules.specialized_rules import Activation
 from policysched.model.pod_status import ContainerEvent, ObservedPod
 from policysched.scheduler import commands as c

@@ -14,7 +14,7 @@ from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.attempt_runner import AttemptRunner
 from policysched.scheduler.limits import SchedulerLimits
-from policysched.scheduler.preemption import best_first_search, candidates
+from policysched.scheduler.preemption import best_candidate_search, victim_selection
 from policysched.scheduler.scheduler import Scheduler
 from tests.builders import node, placed, pod
 from tests.evaluate.clusters import Dice
@@ -164,7 +164,7 @@ def test_nodes_evaluated_together_get_the_same_verdict_as_alone(policy: str, num
 def check_nodes_by_themselves(policy: str, number: int) -> None:
     together, _ = played(policy, number, a_step=AT_ONCE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(candidates, "NODES_PER_BATCH", 1)
+        patch.setattr(victim_selection, "NODES_PER_BATCH", 1)
         alone, _ = played(policy, number, a_step=AT_ONCE)
     assert together == alone
 
@@ -234,8 +234,8 @@ def test_without_an_attempt_nothing_is_requeued() -> None:
 
 def _forgets_the_last(nodes: list[str]) -> list[list[str]]:
     return [
-        nodes[start : start + candidates.NODES_PER_BATCH]
-        for start in range(0, len(nodes) - 1, candidates.NODES_PER_BATCH)
+        nodes[start : start + victim_selection.NODES_PER_BATCH]
+        for start in range(0, len(nodes) - 1, victim_selection.NODES_PER_BATCH)
     ]
 
 
@@ -251,8 +251,8 @@ def _begins_anew(self: AttemptRunner, thought: object, most: int | None) -> None
 @pytest.mark.parametrize(
     ("holder", "part", "planted", "policy", "check"),
     [
-        (best_first_search, "node_batches", _forgets_the_last, FIT, check_nodes_by_themselves),
-        (candidates, "node_batches", _forgets_the_last, ACROSS, check_nodes_by_themselves),
+        (best_candidate_search, "node_batches", _forgets_the_last, FIT, check_nodes_by_themselves),
+        (victim_selection, "node_batches", _forgets_the_last, ACROSS, check_nodes_by_themselves),
         (AttemptRunner, "_run", _begins_anew, FIT, check_steps),
     ],
     ids=["the last node is forgotten", "or where rules look across", "a step is lost"],

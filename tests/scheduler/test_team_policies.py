@@ -8,18 +8,18 @@ from policysched.lang.check.bundle import PolicyBundle
 from policysched.lang.ir.program import Program, TeamSource, suspended_program
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.authority import AllowedPolicy, Authority
 from policysched.scheduler.policies.saved_texts import with_saved_team
+from policysched.scheduler.policy_permissions import AllowedPolicy, PolicyPermissions
 from tests.builders import namespace, node, placed, pod
 from tests.scheduler.rig import FIT, Rig, bundle
 
-OWNED = Authority((AllowedPolicy("*"), AllowedPolicy("ml-*", owner="ml")))
+OWNED = PolicyPermissions((AllowedPolicy("*"), AllowedPolicy("ml-*", owner="ml")))
 TEAM = "policy ml-a version 1\nfilter node_resources_fit\npreemption { victims = any }\n"
 BROKEN = "policy ml-a version 1\nfilter x require y\n"
 
 
 def team_rig(*things: object, last_good: str | None = None) -> Rig:
-    rig = Rig(None, namespace("default"), namespace("ml"), *things, authority=OWNED, synced=False)
+    rig = Rig(None, namespace("default"), namespace("ml"), *things, permissions=OWNED, synced=False)
     offer(rig, TEAM if last_good is None else None, last_good=last_good)
     rig.handle(e.Synced())
     return rig
@@ -61,7 +61,7 @@ def test_a_team_s_policy_serves_its_namespace_alone_also_from_the_last_known_goo
     assert rig.placements() == {"own": "a"}
     (message,) = {report.message for report in rig.of(c.ReportPending) if report.name == "foreign"}
     assert message == (
-        "policy ml-a does not serve namespace default: the settings (authority.policies_allowed) say that "
+        "policy ml-a does not serve namespace default: the settings (policy_permissions.policies_allowed) say that "
         "namespace ml owns it"
     )
 
@@ -82,7 +82,9 @@ def test_a_team_s_policy_evicts_pods_of_its_own_namespace_alone() -> None:
 
 def test_an_owner_whose_victims_are_not_limited_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        Authority, "protects", lambda self, _policy, victim, space: self.victims.protects(victim, space)
+        PolicyPermissions,
+        "protects",
+        lambda self, _policy, victim, space: self.victims.protects(victim, space),
     )
 
     with pytest.raises(AssertionError):
@@ -90,7 +92,7 @@ def test_an_owner_whose_victims_are_not_limited_is_caught(monkeypatch: pytest.Mo
 
 
 def test_an_owner_who_serves_every_namespace_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Authority, "namespace_rejection", lambda *_: None)
+    monkeypatch.setattr(PolicyPermissions, "namespace_rejection", lambda *_: None)
 
     with pytest.raises((AssertionError, ValueError)):
         test_a_team_s_policy_serves_its_namespace_alone_also_from_the_last_known_good_text(None)
@@ -173,7 +175,7 @@ def test_a_changed_base_that_does_not_change_the_program_is_saved() -> None:
 
 
 def test_a_restart_does_not_report_a_team_whose_texts_are_not_read_yet() -> None:
-    rig = Rig(None, authority=OWNED)
+    rig = Rig(None, permissions=OWNED)
 
     before = offer(rig, None, last_good=TEAM, unread=True)
     after = offer(rig, None)
@@ -182,7 +184,7 @@ def test_a_restart_does_not_report_a_team_whose_texts_are_not_read_yet() -> None
 
 
 def test_a_name_has_one_owner_and_a_pattern_without_an_owner_takes_none() -> None:
-    overlapping = Authority(
+    overlapping = PolicyPermissions(
         (AllowedPolicy("*"), AllowedPolicy("ml-*", owner="ml"), AllowedPolicy("ml-web-*", owner="ml-web"))
     )
 
@@ -192,4 +194,4 @@ def test_a_name_has_one_owner_and_a_pattern_without_an_owner_takes_none() -> Non
         None,
         None,
     ]
-    assert Authority().owner("ml-a") is None
+    assert PolicyPermissions().owner("ml-a") is None

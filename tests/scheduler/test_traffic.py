@@ -2,7 +2,7 @@
 
 import pytest
 
-from policysched.cluster.samples import MetricSamples, PairEndpoint
+from policysched.cluster.metric_samples import MetricSamples, PairEndpoint
 from policysched.evaluate.columns.gang_members import HypotheticalGangMembers
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod

@@ -82,7 +82,12 @@ def test_a_node_with_a_lower_total_differs_by_its_rule_and_points() -> None:
 
     found = watched.bound(waiting("p"), "a")
 
-    assert (found.result, found.choice, found.rule, found.place) == ("differs", "b", "pack", "mine.policy:3")
+    assert (found.result, found.choice, found.rule, found.location) == (
+        "differs",
+        "b",
+        "pack",
+        "mine.policy:3",
+    )
     assert found.points > 0
     assert "pack +90" in found.text
 
@@ -93,7 +98,7 @@ def test_a_node_that_the_policy_rejects_would_be_refused() -> None:
 
     found = watched.pending(quiet).bound(quiet, "loud")
 
-    assert (found.result, found.rule, found.place) == ("would refuse", "quiet", "mine.policy:4")
+    assert (found.result, found.rule, found.location) == ("rejects", "quiet", "mine.policy:4")
     assert found.text == "rejects loud: loud is loud"
 
 
@@ -180,7 +185,7 @@ def test_a_gang_that_is_incomplete_would_be_refused() -> None:
 
     found = Watched(text).synced().pending(member).bound(member, "a")
 
-    assert found.result == "would refuse"
+    assert found.result == "rejects"
     assert "gang" in found.text
 
 
@@ -217,15 +222,17 @@ def test_the_state_never_decides_and_stays_consistent() -> None:
 
 def test_the_summary_counts_results_and_rules() -> None:
     agrees = BindComparison(NOW_NS, "default/p", "a", "a", "agrees", in_flight=2, earlier_ns=3 * SECOND_NS)
-    differs = replace(agrees, result="differs", rule="pack", place="mine.policy:3", in_flight=0, earlier_ns=0)
+    differs = replace(
+        agrees, result="differs", rule="pack", location="mine.policy:3", in_flight=0, earlier_ns=0
+    )
     summary = ShadowSummary()
     for comparison in (agrees, differs, differs):
         summary.add(comparison)
 
     record = summary.record(unseen=1, pending=4, duration_s=9.0)
 
-    assert record["results"] == {"agrees": 1, "agrees among equals": 0, "differs": 2, "would refuse": 0}
-    assert record["rules"] == [{"result": "differs", "rule": "pack", "place": "mine.policy:3", "binds": 2}]
+    assert record["results"] == {"agrees": 1, "agrees among equals": 0, "differs": 2, "rejects": 0}
+    assert record["rules"] == [{"result": "differs", "rule": "pack", "location": "mine.policy:3", "binds": 2}]
     assert (record["agree_with_binds_in_flight"], record["would_have_been_earlier"]) == (1, 1)
     assert record["earlier_mean_s"] == 3.0
 

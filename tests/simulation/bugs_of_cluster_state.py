@@ -34,8 +34,8 @@ from policysched.scheduler.events import BindConfirmed, BindRefused
 from policysched.scheduler.kubelet_rejections import KubeletRejections
 from policysched.scheduler.policies.registry import PolicyRegistry
 from policysched.scheduler.prebind import Prebinder
-from policysched.scheduler.queue.gangs import QueuedGang
-from policysched.scheduler.queue.queue import SchedulingQueue
+from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.reference.builtins import FILTERS as ORACLE_FILTERS
 from tests.simulation import world
 from tests.simulation.planted import all_patches, without_oracle_checks

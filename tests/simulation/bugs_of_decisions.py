@@ -13,24 +13,24 @@ from policysched.evaluate.columns.gang_members import GangMembers
 from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.plan.victims import CompiledVictims
 from policysched.model.identifiers import PodUid
-from policysched.scheduler.authority import Authority, VictimCeiling
 from policysched.scheduler.extenders import calls
 from policysched.scheduler.gangs import gang_preemption as gang_room
 from policysched.scheduler.policies.assumed_load_tracker import AssumedLoadTracker
 from policysched.scheduler.policies.recovery_tracker import RecoveryTracker
-from policysched.scheduler.preemption import candidates, default_preemption, running_gangs
-from policysched.scheduler.preemption.candidates import Candidate
+from policysched.scheduler.policy_permissions import PolicyPermissions, VictimCeiling
+from policysched.scheduler.preemption import default_preemption, running_gangs, victim_selection
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
-from policysched.scheduler.preemption.gang_candidates import (
+from policysched.scheduler.preemption.gang_placement import (
     GangPlacement,
     MemberPlacement,
     NoGangPlacement,
 )
+from policysched.scheduler.preemption.victim_selection import Candidate
 from policysched.scheduler.queue.decision_time import DecisionTime
-from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.queue.ordered_queue import FairShareQueue
 from policysched.scheduler.queue.policy_queues import PolicyQueues
-from policysched.scheduler.queue.queue import SchedulingQueue
+from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from policysched.scheduler.steps import Steps
 from tests.simulation.planted import all_patches, without_oracle_checks
 
@@ -46,7 +46,7 @@ def the_victims_condition_of_a_policy_is_ignored() -> AbstractContextManager[Any
 
 
 def every_namespace_is_served() -> AbstractContextManager[Any]:
-    return patch.object(Authority, "namespace_rejection", lambda *_: None)
+    return patch.object(PolicyPermissions, "namespace_rejection", lambda *_: None)
 
 
 def the_settings_protect_nobody() -> AbstractContextManager[Any]:
@@ -75,12 +75,12 @@ def a_first_hold_evicts_pods() -> AbstractContextManager[Any]:
 def more_pods_are_evicted_than_needed() -> AbstractContextManager[Any]:
     """No victim that would still fit is reprieved."""
 
-    def candidate(self: candidates._VictimSelection) -> Candidate:
+    def candidate(self: victim_selection._VictimSelection) -> Candidate:
         self.victim_uids = {pod.uid for pod in self._pods}
         return honest(self)
 
-    honest = candidates._VictimSelection.candidate
-    return patch.object(candidates._VictimSelection, "candidate", candidate)
+    honest = victim_selection._VictimSelection.candidate
+    return patch.object(victim_selection._VictimSelection, "candidate", candidate)
 
 
 def running_gangs_are_evicted_in_part() -> AbstractContextManager[Any]:

@@ -13,7 +13,7 @@ from policysched.scheduler.scheduler import Scheduler
 
 CREDIT_S, DEBT_MAX_S = 0.1, 1.0
 _LONG_SHARE = 0.2
-_SHARE = SchedulerLimits().vain_attempts_share
+_SHARE = SchedulerLimits().failed_attempts_share
 
 
 def draw_decision_costs(random: Random) -> bool:

@@ -10,7 +10,7 @@ has one.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from policysched.cluster.samples import MetricSamples
+from policysched.cluster.metric_samples import MetricSamples
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.ir.recovery import recovery_conditions
 from policysched.model.identifiers import NodeName, PodUid

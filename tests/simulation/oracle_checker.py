@@ -23,10 +23,10 @@ from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Placement, Pod
 from policysched.scheduler.commands import Evict
-from policysched.scheduler.preemption.gang_candidates import GangPlacement
+from policysched.scheduler.preemption.gang_placement import GangPlacement
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
-from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.scheduler import Scheduler
 from tests.reference import evaluate, gang_terms, order_key, select_node
 from tests.reference.quota import quotas_admit_in
@@ -384,7 +384,9 @@ class OracleChecker:
     def _cache_without(self, uids: set[PodUid]) -> ClusterCache:
         known = self._core.cache
         del known.assume  # the wrapper is not copied
-        selectors = known.devices.allocation_cache.selector_results.selectors  # compiled in C++ and cannot be copied
+        selectors = (
+            known.devices.allocation_cache.selector_results.selectors
+        )  # compiled in C++ and cannot be copied
         cache = deepcopy(known, {id(selectors): selectors})
         known.assume = self._check_assume  # type: ignore[method-assign]
         for uid in sorted(uids):

@@ -15,10 +15,10 @@ from operator import itemgetter
 from typing import Any
 
 from policysched.lang.ir.program import GangMode
-from policysched.scheduler.outcome import AttemptSuccess
+from policysched.scheduler.attempt_result import AttemptSuccess
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
-from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.scheduler import Scheduler
 from tests.inline import run_to_completion
 from tests.reference import evaluate, order_key

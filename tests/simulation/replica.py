@@ -298,9 +298,9 @@ class Replica:
         self._clock = NonDecreasingClock(self.wall_ns, lambda: round(loop.time() * 1e9))
         duration_s = world.profile.lease_duration_s
         lease = LeaseSettings(
-            duration_s=duration_s,
+            lease_duration_s=duration_s,
             renew_deadline_s=duration_s * 2 / 3,
-            retry_s=duration_s / 6,
+            retry_period_s=duration_s / 6,
             request_timeout_s=duration_s / 4,
         )
         elector = LeaderElector(
@@ -314,10 +314,10 @@ class Replica:
         settings = Settings(
             policies=POLICIES,
             last_good=LAST_GOOD,
-            binding=BindSettings(binders=8),
-            reporting=ReporterSettings(writers=3),
+            binding=BindSettings(concurrent_binds_max=8),
+            reporting=ReporterSettings(concurrent_writes_max=3),
             extenders={PEER.name: PEER},
-            authority=world.authority,
+            permissions=world.permissions,
             limits=_limits(world.profile.teams),
         )
         runtime = Runtime(

@@ -20,8 +20,8 @@ from policysched.scheduler.commands import Bind, Evict, Victim
 from policysched.scheduler.gangs import gang_preemption
 from policysched.scheduler.gangs.bind_failures import GangBindFailures
 from policysched.scheduler.policy_membership import PolicyMembership
-from policysched.scheduler.preemption import candidates
-from policysched.scheduler.preemption.candidates import Candidate
+from policysched.scheduler.preemption import victim_selection
+from policysched.scheduler.preemption.victim_selection import Candidate
 from tests.simulation.bugs_of_decisions import (
     running_gangs_are_evicted_in_part,
     the_victims_condition_of_a_policy_is_ignored,
@@ -184,13 +184,13 @@ def the_plan_counts_a_reason_twice() -> AbstractContextManager[Any]:
 
 
 def only_the_first_victim_is_evicted() -> AbstractContextManager[Any]:
-    honest = candidates._VictimSelection.candidate
+    honest = victim_selection._VictimSelection.candidate
 
-    def candidate(self: candidates._VictimSelection) -> Candidate:
+    def candidate(self: victim_selection._VictimSelection) -> Candidate:
         chosen = honest(self)
         return replace(chosen, victims=chosen.victims[:1])
 
-    return patch.object(candidates._VictimSelection, "candidate", candidate)
+    return patch.object(victim_selection._VictimSelection, "candidate", candidate)
 
 
 def any_pod_can_be_a_victim() -> AbstractContextManager[Any]:

@@ -26,7 +26,7 @@ from policysched.runtime import scheduler_app
 from policysched.sandbox.kubelet import RUN_SECONDS
 from policysched.scheduler.events import BindRefused, PodUpdated
 from policysched.scheduler.pod_events import PodEvents
-from policysched.scheduler.queue.queue import SchedulingQueue
+from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.simulation.bugs_of_cluster_state import gangs_are_placed_partially
 from tests.simulation.bugs_of_writes import a_restart_forgets_the_policy_state
 from tests.simulation.policy_texts import ALPHA_WAIT, EPSILON

@@ -12,7 +12,7 @@ from policysched.kube.client.backoff import Backoff
 from policysched.kube.write.bind import Binder, BindOutcome, RetryLater
 from policysched.kube.write.bind_queue import BindQueue, PendingBind
 from policysched.sandbox.faults import NO_FAULTS, FaultInjector, FaultRates
-from policysched.scheduler.authority import AllowedPolicy, Authority, NamespaceSelection
+from policysched.scheduler.policy_permissions import AllowedPolicy, NamespaceSelection, PolicyPermissions
 from tests.simulation.bugs_of_decisions import every_namespace_is_served
 from tests.simulation.bugs_of_writes import (
     a_bind_outlives_a_stall_of_its_process,
@@ -46,7 +46,7 @@ filter node_resources_fit
 
 async def the_settings_let_policies_serve_one_of_two_namespaces(world: Scenario) -> None:
     """A pod of the other one waits, also after an edit of the policy and a change of the namespace."""
-    world.authority = Authority((AllowedPolicy("*", NamespaceSelection((), {"team": "ml"})),))
+    world.permissions = PolicyPermissions((AllowedPolicy("*", NamespaceSelection((), {"team": "ml"})),))
     world.safety_checker.served_namespaces = ("ml",)
     for name, team in (("ml", "ml"), ("web", "web")):
         world.local.create("namespaces", "", {"metadata": {"name": name, "labels": {"team": team}}})

@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-from policysched.scheduler.quotas.quota_books import QuotaBooks
+from policysched.scheduler.quotas.quota_accounts import QuotaAccounts
 from tests.simulation.bugs_of_teams import no_quota_refuses, nothing_is_taken_back
 from tests.simulation.scenario import BETA, Scenario, ScenarioBug
 
@@ -34,7 +34,7 @@ async def a_team_takes_back_what_another_borrows(world: Scenario) -> None:
 
 
 def a_release_wakes_nobody() -> AbstractContextManager[Any]:
-    return patch.object(QuotaBooks, "take_released", lambda _: [])
+    return patch.object(QuotaAccounts, "take_released", lambda _: [])
 
 
 SCENARIO_BUGS = (

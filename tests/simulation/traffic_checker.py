@@ -7,7 +7,7 @@ whose binds are in flight.
 
 from collections.abc import Callable, Iterator
 
-from policysched.cluster.samples import MetricSamples
+from policysched.cluster.metric_samples import MetricSamples
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.sandbox.local_client import LocalClient

@@ -20,8 +20,8 @@ from policysched.sandbox.apiserver.store import StoreChange
 from policysched.sandbox.faults import FaultInjector
 from policysched.sandbox.kubelet import Kubelet
 from policysched.sandbox.local_client import LocalClient
-from policysched.scheduler.authority import Authority
 from policysched.scheduler.commands import Bind, Prebind
+from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.scheduler.scheduler import Scheduler
 from tests.simulation.churn import NAMESPACES, Churn
 from tests.simulation.churn_teams import TeamChurn, draw_team_profile
@@ -100,7 +100,7 @@ class World:
         )
         teams = self.profile.teams
         self.server_faults = ServerFaults()
-        self.authority = Authority()
+        self.permissions = PolicyPermissions()
         self.problems: list[str] = []
         self.trace: list[str] = []
         self._failed = asyncio.Event()

@@ -230,9 +230,9 @@ class Soak:
             policies=POLICIES,
             last_good=LAST_GOOD,
             # Small bounds, so that they are reached early.
-            reporting=ReporterSettings(series_max=20, series_every_s=10.0),
+            reporting=ReporterSettings(series_max=20, series_update_interval_s=10.0),
             extenders={PEER.name: PEER},
-            limits=SchedulerLimits(decisions_kept=10, rejection_hold_s=10.0, rejection_hold_max_s=40.0),
+            limits=SchedulerLimits(decision_records_max=10, rejection_hold_s=10.0, rejection_hold_max_s=40.0),
         )
 
         def now_ns() -> int:

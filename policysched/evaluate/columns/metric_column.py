@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from policysched.cluster.samples import MetricSamples, PairSamples, Sample
+from policysched.cluster.metric_samples import MetricSamples, PairSamples, Sample
 from policysched.evaluate.columns.columns import Array, Columns
 from policysched.evaluate.columns.dtypes import dtype_of
 from policysched.lang.ir.arithmetic import Number, clamp_finite, saturate

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from policysched.cluster.devices.allocation_cache import DeviceOverlay
 from policysched.cluster.devices.reservations import DeviceChoice
+from policysched.cluster.namespace_shares import HypotheticalShares, NamespaceShares
 from policysched.cluster.node_usage import NodeUsage
-from policysched.cluster.shares import HypotheticalShares, NamespaceShares
 from policysched.cluster.volumes.reservations import VolumeChoice, VolumeReservations
 from policysched.evaluate.columns.columns import Columns
 from policysched.evaluate.columns.placed_pods import HypotheticalPlacedPods

@@ -14,8 +14,8 @@ from numpy.typing import DTypeLike
 
 from policysched.cluster.devices.allocation_cache import DeviceOverlay
 from policysched.cluster.devices.availability import AvailableDevices
+from policysched.cluster.metric_samples import PairSamples
 from policysched.cluster.node_usage import NodeUsage
-from policysched.cluster.samples import PairSamples
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeReservations
 from policysched.evaluate.columns.attached_volumes import attached_to

@@ -9,7 +9,7 @@ from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from policysched.cluster.samples import MetricSamples, Samples
+from policysched.cluster.metric_samples import MetricSamples, Samples
 from policysched.evaluate.columns.columns import Columns
 from policysched.evaluate.columns.metric_column import add_metric_values
 from policysched.evaluate.columns.overlay import Overlay

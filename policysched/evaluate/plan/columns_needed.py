@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from policysched.builtins import kernels
 from policysched.evaluate.columns.column_kinds import ColumnKind
-from policysched.evaluate.plan.lower import AnyRule, rule_expressions
+from policysched.evaluate.plan.lowering import AnyRule, rule_expressions
 from policysched.evaluate.plan.plan import Plan
 from policysched.evaluate.vector.node_values import columns_read_by
 from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore

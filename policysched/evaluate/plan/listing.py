@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from policysched.evaluate.plan.lower import AnyRule, Variant, rule_expressions
+from policysched.evaluate.plan.lowering import AnyRule, Variant, rule_expressions
 from policysched.evaluate.plan.plan import Plan
 from policysched.lang.format.clauses import RenderedClause, describe_outage, render_clauses
 from policysched.lang.ir import expr as e
@@ -19,7 +19,7 @@ from policysched.lang.ir.rules import (
     RuleSet,
     ScoreRule,
     included_by,
-    place_of,
+    location_of,
 )
 from policysched.lang.types.kinds import DURATION
 from policysched.lang.types.units import format_value
@@ -31,7 +31,7 @@ class RuleRow:
     """One rule in the order of the file. `builtin` is empty for a rule written in the policy.
     `pod_reads` and `node_reads` name attributes as a policy writes them, and fields that
     built-ins read. `missing`: the verdict on a node whose value is missing, None where it cannot
-    be. `recover`: the recovery condition. `place` is the file and line, `included_by` the include that brings the
+    be. `recover`: the recovery condition. `location` is the file and line, `included_by` the include that brings the
     rule in, empty for a rule of the policy's own text.
     """
 
@@ -47,7 +47,7 @@ class RuleRow:
     requeue_events: tuple[ClusterEvent, ...]
     missing: str | None
     recover: str | None
-    place: str
+    location: str
     included_by: str
 
 
@@ -185,7 +185,7 @@ def _row(rule: AnyRule, program: Program) -> RuleRow:
         requeue_events=_sorted(reads.requeue_events),
         missing=_missing(rule),
         recover=_recover(rule, program),
-        place=place_of(rule.span),
+        location=location_of(rule.span),
         included_by=included_by(rule.span, program.name_span),
     )
 

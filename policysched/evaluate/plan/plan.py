@@ -5,11 +5,11 @@ Evaluator its rules.
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import cached_property
 
-from policysched.cluster.samples import PairEndpoint
-from policysched.cluster.shares import ShareLookup
+from policysched.cluster.metric_samples import PairEndpoint
+from policysched.cluster.namespace_shares import ShareLookup
 from policysched.evaluate.plan.assume_clauses import CompiledAssume
 from policysched.evaluate.plan.gang_terms import CompiledGang, GangTerms
-from policysched.evaluate.plan.lower import AnyRule, LoweringOptions, Variant, lower_in_steps
+from policysched.evaluate.plan.lowering import AnyRule, LoweringOptions, Variant, lower_in_steps
 from policysched.evaluate.plan.queue_order import CompiledQueueOrder, QueueSortKey
 from policysched.evaluate.plan.quotas import CompiledQuotas, QuotaCharge
 from policysched.evaluate.plan.read_set import ReadSet, read_set, unknown_namespace

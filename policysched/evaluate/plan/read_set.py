@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
-from policysched.evaluate.plan.lower import AnyRule
+from policysched.evaluate.plan.lowering import AnyRule
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.evaluate.scalar.leaves import attribute
 from policysched.lang.ir.program import Program

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from policysched.builtins import kernels
 from policysched.builtins.registry import BUILTINS
 from policysched.evaluate.kernel import ClusterContext, Dependency
-from policysched.evaluate.plan.lower import LoweredFilter, LoweredScore, Variant
+from policysched.evaluate.plan.lowering import LoweredFilter, LoweredScore, Variant
 from policysched.evaluate.rules.normalizers import normalizer_of
 from policysched.evaluate.rules.rejection_gaps import gap_function
 from policysched.evaluate.rules.specialized_rules import (

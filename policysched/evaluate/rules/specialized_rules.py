@@ -10,7 +10,7 @@ from typing import Literal, cast
 
 import numpy as np
 
-from policysched.cluster.samples import StateRow
+from policysched.cluster.metric_samples import StateRow
 from policysched.evaluate.columns.column_kinds import INPUT_INVALID, INPUT_REQUIRED, InputStateColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View

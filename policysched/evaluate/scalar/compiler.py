@@ -8,7 +8,7 @@ in with the same functions. A missing value is None.
 from collections.abc import Callable
 from typing import assert_never
 
-from policysched.cluster.samples import StateRow
+from policysched.cluster.metric_samples import StateRow
 from policysched.evaluate.scalar import leaves, operations
 from policysched.evaluate.scalar.eval_context import EvalContext, ExprDeclarations, ScalarFunction
 from policysched.lang.ir import expr as e
@@ -108,7 +108,7 @@ def compile_state_row(
         if key is None:
             return None
         table = context.samples.get(name)
-        found = None if table is None else table.state_rows.get(str(key))
-        return EMPTY_STATE_ROW if found is None else found.at(context.now_ns)
+        state_row = None if table is None else table.state_rows.get(str(key))
+        return EMPTY_STATE_ROW if state_row is None else state_row.at(context.now_ns)
 
     return row

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from policysched.cluster.metric_samples import Samples
+from policysched.cluster.namespace_shares import NamespaceShares, ShareLookup
 from policysched.cluster.node_usage import NodeUsage
-from policysched.cluster.samples import Samples
-from policysched.cluster.shares import NamespaceShares, ShareLookup
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.declarations import Input, Metric
 from policysched.lang.ir.expr_analysis import walk

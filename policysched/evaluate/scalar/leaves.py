@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import cast
 
+from policysched.cluster.metric_samples import ALL_NODES, StateRow
 from policysched.cluster.node_usage import NodeUsage
-from policysched.cluster.samples import ALL_NODES, StateRow
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue, ScalarFunction, expect_number
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.arithmetic import arithmetic, saturate

@@ -129,11 +129,11 @@ def _in_parts(machine: VectorMachine, item: e.Expr, options: e.Split) -> VectorS
         distinct, positions = np.unique(pairs, axis=1, return_inverse=True)
         parts = {code: parts_of(texts[code], separator) for code in set(distinct[0].tolist()) if code >= 0}
         # Below 0 there is no string: the value is missing.
-        found = [
+        is_contained = [
             code >= 0 and 0 <= wanted_code < len(texts) and texts[wanted_code] in parts[code]
             for code, wanted_code in distinct.T.tolist()
         ]
-        contained = np.array(found, np.bool_)[positions.reshape(list_codes.shape)]
+        contained = np.array(is_contained, np.bool_)[positions.reshape(list_codes.shape)]
         return ValueVector(contained, both_known(lists.known, items.known))
 
     return run

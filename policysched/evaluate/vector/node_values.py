@@ -4,7 +4,7 @@ from typing import cast
 
 import numpy as np
 
-from policysched.cluster.samples import ALL_NODES, StateRow
+from policysched.cluster.metric_samples import ALL_NODES, StateRow
 from policysched.evaluate.columns.column_kinds import (
     INPUT_PRESENT,
     AllocatableColumn,

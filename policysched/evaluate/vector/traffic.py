@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator
 
 import numpy as np
 
-from policysched.cluster.samples import PairSamples
+from policysched.cluster.metric_samples import PairSamples
 from policysched.evaluate.columns.column_kinds import DomainColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.dtypes import dtype_of

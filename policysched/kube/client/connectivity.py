@@ -49,12 +49,12 @@ class Connectivity:
             self._log_forbidden(activity, error)
             return
         if self._failures[activity] < 2 or self._unreachable_since_s is not None:
-            log.debug("the API server did not answer", extra={"activity": activity, "why": str(error)})
+            log.debug("the API server did not answer", extra={"activity": activity, "error": str(error)})
             return
         self._unreachable_since_s = self._monotonic_s()
         log.warning(
             "the API server is unreachable or does not answer; retrying",
-            extra={"activity": activity, "why": str(error) or type(error).__name__},
+            extra={"activity": activity, "error": str(error) or type(error).__name__},
         )
 
     def record_error_response(self, activity: str, error: BaseException) -> None:
@@ -65,16 +65,16 @@ class Connectivity:
     def record_isolated_failure(self, activity: str, error: BaseException) -> None:
         """A request failed while others succeeded: counted, but not taken as an outage."""
         self.failures_total += 1
-        log.debug("a request to the API server failed", extra={"activity": activity, "why": str(error)})
+        log.debug("a request to the API server failed", extra={"activity": activity, "error": str(error)})
 
-    def _log_forbidden(self, activity: str, why: Forbidden) -> None:
+    def _log_forbidden(self, activity: str, reason: Forbidden) -> None:
         if self._unreachable_since_s is None:
             self._unreachable_since_s = self._monotonic_s()
         if activity not in self._forbidden:
             self._forbidden.add(activity)
             log.warning(
                 "the API server denies a required permission; retrying (deploy/rbac.yaml has the roles)",
-                extra={"activity": activity, "why": str(why)},
+                extra={"activity": activity, "error": str(reason)},
             )
 
     def record_success(self, activity: str) -> None:

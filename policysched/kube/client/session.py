@@ -209,7 +209,7 @@ class HttpTransport:
                 self._apply_configuration(await self._load())
             except BadKubeconfig as error:
                 log.warning(
-                    "cannot renew the credentials; keeping the current ones", extra={"why": str(error)}
+                    "cannot renew the credentials; keeping the current ones", extra={"error": str(error)}
                 )
                 return False
             return True

@@ -4,17 +4,17 @@
 class MalformedObject(Exception):
     """`field` is the path inside the object, such as `spec.containers[0].resources.requests.cpu`."""
 
-    def __init__(self, kind: str, name: str, field: str, why: str) -> None:
-        super().__init__(f"{kind} {name}: {field}: {why}")
+    def __init__(self, kind: str, name: str, field: str, reason: str) -> None:
+        super().__init__(f"{kind} {name}: {field}: {reason}")
         self.kind = kind
         self.name = name
         self.field = field
-        self.why = why
+        self.reason = reason
 
 
 class InvalidField(ValueError):
     """Raised inside a decoder. `field` is the path inside the object."""
 
-    def __init__(self, field: str, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(reason)
         self.field = field

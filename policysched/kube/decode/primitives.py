@@ -30,7 +30,7 @@ def require_schema(kind: str, obj: Json) -> None:
     """Check an object that no API server has validated against the schema of its kind. Raises MalformedObject."""
     violation = first_violation(OBJECT_SCHEMAS.get(kind, NAMED_OBJECT_SCHEMA), obj)
     if violation is not None:
-        raise MalformedObject(kind, object_name(obj), violation.field, violation.why)
+        raise MalformedObject(kind, object_name(obj), violation.field, violation.reason)
 
 
 def object_name(obj: Any) -> str:

@@ -47,13 +47,13 @@ class SchemaViolation:
     """`field` is a path such as `spec.taints[0].effect`; `why` completes the sentence."""
 
     field: str
-    why: str
+    reason: str
 
 
 def first_violation(schema: Schema, value: Any) -> SchemaViolation | None:
     """The first violation, in the order of the schema."""
     violation = _first_violation(schema, value)
-    return violation and SchemaViolation(violation.field.removeprefix(".") or "(object)", violation.why)
+    return violation and SchemaViolation(violation.field.removeprefix(".") or "(object)", violation.reason)
 
 
 def enum_of(*texts: str) -> ScalarSchema:
@@ -128,7 +128,7 @@ def _first_violation(schema: Schema, value: Any) -> SchemaViolation | None:
 
 
 def _inside(step: str, violation: SchemaViolation) -> SchemaViolation:
-    return SchemaViolation(step + violation.field, violation.why)
+    return SchemaViolation(step + violation.field, violation.reason)
 
 
 def _unexpected(value: Any, expected: str) -> SchemaViolation:

@@ -56,7 +56,7 @@ class ExtenderTls:
 @dataclass(frozen=True, slots=True)
 class ExtenderEndpoint:
     """A configured extender. `filter` and `prioritize` are verbs appended to the URL, as in kube-scheduler's
-    configuration. `whole_nodes`: send node objects, since it has no cache. `resources`: call it only for pods that
+    configuration. `send_node_objects`: send node objects, since it has no cache. `resources`: call it only for pods that
     request one of these."""
 
     name: str
@@ -65,9 +65,9 @@ class ExtenderEndpoint:
     prioritize: str | None = None
     timeout_s: float = 5.0
     ignorable: bool = False
-    whole_nodes: bool = False
+    send_node_objects: bool = False
     resources: frozenset[str] = frozenset()
-    at_once: int = 1
+    concurrent_calls_max: int = 1
     tls: ExtenderTls = ExtenderTls()
 
 
@@ -118,7 +118,7 @@ class ExtenderClient:
         return {node: score for node, score in scores.items() if node in set(nodes) - duplicates}
 
     def _arguments(self, pod: Json, nodes: Sequence[str], whole: Mapping[str, Json]) -> bytes:
-        if not self.endpoint.whole_nodes:
+        if not self.endpoint.send_node_objects:
             return orjson.dumps({"Pod": pod, "Nodes": None, "NodeNames": list(nodes)})
         items = [whole[node] for node in nodes if node in whole]
         return orjson.dumps({"Pod": pod, "Nodes": {"metadata": {}, "items": items}, "NodeNames": None})
@@ -177,7 +177,7 @@ class ExtenderClient:
         """The decoded response. Reading stops beyond the size limit for this number of nodes: larger bodies would cost memory
         and time of all other decisions."""
         bytes_max = RESPONSE_BASE_BYTES + RESPONSE_BYTES_PER_NODE * nodes
-        if self.endpoint.whole_nodes:
+        if self.endpoint.send_node_objects:
             bytes_max += RESPONSE_PER_REQUEST_RATIO * len(body)
         url = f"{self.endpoint.url.rstrip('/')}/{verb}"
         headers = {"Content-Type": "application/json"}
@@ -207,8 +207,8 @@ class ExtenderClient:
         except orjson.JSONDecodeError as error:
             raise self._call_failed(f"{verb}: the response is not JSON") from error
 
-    def _call_failed(self, why: str) -> ExtenderCallFailed:
-        return ExtenderCallFailed(f"extender {self.endpoint.name}: {why}")
+    def _call_failed(self, reason: str) -> ExtenderCallFailed:
+        return ExtenderCallFailed(f"extender {self.endpoint.name}: {reason}")
 
 
 async def _read_limited(response: aiohttp.ClientResponse, bytes_max: int) -> bytes | None:

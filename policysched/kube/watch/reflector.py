@@ -172,7 +172,7 @@ class Reflector(Generic[Emitted]):
         if self._served != "":
             log.info(
                 "the API server does not serve this kind",
-                extra={"kind": self._resource.kind, "why": str(error)},
+                extra={"kind": self._resource.kind, "error": str(error)},
             )
             self._served = ""
             self._emit(event)
@@ -198,7 +198,7 @@ class Reflector(Generic[Emitted]):
         if isinstance(error, Expired):
             log.debug(
                 "the resource version expired; relisting",
-                extra={"kind": self._resource.kind, "why": str(error)},
+                extra={"kind": self._resource.kind, "error": str(error)},
             )
         else:
             self._connectivity.record_failure(self._activity, error)
@@ -371,7 +371,7 @@ class Reflector(Generic[Emitted]):
             extra={
                 "object": f"{malformed.kind} {malformed.name}",
                 "field": malformed.field,
-                "why": malformed.why,
+                "error": malformed.reason,
             },
         )
 

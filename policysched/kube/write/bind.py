@@ -71,7 +71,7 @@ class BindSettings:
     `retry_max_s` also limits the server's `Retry-After`.
     """
 
-    binders: int = 48
+    concurrent_binds_max: int = 48
     response_timeout_s: float = 7.0
     retry_initial_s: float = 0.1
     retry_max_s: float = 8.0
@@ -126,7 +126,7 @@ class Binder:
         self._may_send = may_send
         self._fence = fence
         self._observe_duration_s = observe_duration_s
-        self._queue = BindQueue(settings.binders)
+        self._queue = BindQueue(settings.concurrent_binds_max)
         self._idle: deque[asyncio.Future[None]] = deque()
         self._retry_timer: asyncio.Handle | None = None
         self._retry_timer_due_s = 0.0  # uvloop's handle of a call that is due has no `when`
@@ -255,7 +255,7 @@ class Binder:
         log.log(
             logging.WARNING if is_due else logging.DEBUG,
             "binds in a namespace keep failing; limiting their share of workers",
-            extra={"namespace": namespace, "why": _describe(error)},
+            extra={"namespace": namespace, "error": _describe(error)},
         )
 
     async def bind_now(self, bind: Bind) -> BindOutcome:
@@ -330,22 +330,26 @@ class Binder:
             connectivity.record_success(activity)
             return BindConfirmed(bind.uid, bind.node)
 
-    async def _read_bind_outcome(self, pending: PendingBind, why: ApiStatusError) -> BindOutcome | RetryLater:
+    async def _read_bind_outcome(
+        self, pending: PendingBind, reason: ApiStatusError
+    ) -> BindOutcome | RetryLater:
         """Already bound (here or elsewhere), terminating, gated, or another pod of that name: the pod shows which."""
         bind, activity = pending.bind, "reading a pod after its bind was refused"
         successes = self._connectivity.successes_total
         try:
             pod = await self._api.get(f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}")
-            outcome = _bind_outcome_from_pod(bind, pod, why)
+            outcome = _bind_outcome_from_pod(bind, pod, reason)
         except NotFound:
             self._connectivity.record_success(activity)
-            return BindLost(bind.uid, f"the pod was deleted: {why.message}")
+            return BindLost(bind.uid, f"the pod was deleted: {reason.message}")
         except ApiErrors as error:
             self._record_failure(activity, error, successes)
             return RetryLater(self._retry_delay_s(pending, error), error)
         else:
             self._connectivity.record_success(activity)
-            return self._refused_unless_unknown(pending, why) if isinstance(outcome, BindRefused) else outcome
+            return (
+                self._refused_unless_unknown(pending, reason) if isinstance(outcome, BindRefused) else outcome
+            )
 
     def _refused_unless_unknown(
         self, pending: PendingBind, error: ApiStatusError
@@ -387,18 +391,18 @@ class LostLeadership(Exception):
         super().__init__(f"no longer the leader; {bind.namespace}/{bind.name} is left to the next leader")
 
 
-def _bind_outcome_from_pod(bind: Bind, pod: dict[str, object], why: ApiStatusError) -> BindOutcome:
+def _bind_outcome_from_pod(bind: Bind, pod: dict[str, object], reason: ApiStatusError) -> BindOutcome:
     meta, spec = pod.get("metadata"), pod.get("spec")
     if not isinstance(meta, dict) or not isinstance(spec, dict):
         raise InvalidResponse(f"the answer for {bind.namespace}/{bind.name} is not a pod")
     if meta.get("uid") != bind.uid:
-        return BindLost(bind.uid, f"the name now belongs to another pod: {why.message}")
+        return BindLost(bind.uid, f"the name now belongs to another pod: {reason.message}")
     node = spec.get("nodeName")
     if node == bind.node:
         return BindConfirmed(bind.uid, bind.node)
     if node:
-        return BindLost(bind.uid, f"another client bound it to {node}: {why.message}")
-    return BindRefused(bind.uid, why.message)
+        return BindLost(bind.uid, f"another client bound it to {node}: {reason.message}")
+    return BindRefused(bind.uid, reason.message)
 
 
 def binding_body(bind: Bind) -> bytes:

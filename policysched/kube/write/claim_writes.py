@@ -176,7 +176,7 @@ class PrebindWriter:
                 await self._unreserve_claims(command)
         except (ApiStatusError, ClaimNotReserved, RequestAbandoned) as error:
             log.info(
-                "cannot release a resource claim; it stays reserved for the pod", extra={"why": str(error)}
+                "cannot release a resource claim; it stays reserved for the pod", extra={"error": str(error)}
             )
 
     async def _unreserve_claims(self, command: Unreserve) -> None:
@@ -209,7 +209,7 @@ class PrebindWriter:
             except (ApiStatusError, ClaimNotReserved) as error:
                 log.info(
                     "cannot delete a resource claim; its devices stay allocated",
-                    extra={"claim": str(command.claim), "why": str(error)},
+                    extra={"claim": str(command.claim), "error": str(error)},
                 )
                 return
             except RequestAbandoned as error:
@@ -217,7 +217,7 @@ class PrebindWriter:
                     return
                 log.info(
                     "the resource claim is not deleted yet; retrying",
-                    extra={"claim": str(command.claim), "why": str(error)},
+                    extra={"claim": str(command.claim), "error": str(error)},
                 )
 
     async def _prebind(self, command: Prebind, is_current: IsCurrent) -> PrebindWritten | PrebindRefused:
@@ -261,8 +261,8 @@ class PrebindWriter:
                 lambda: self.patch_once(path, body, is_current), 0, is_current
             )
         except (ApiStatusError, RequestAbandoned) as error:
-            why = {"pod": f"{command.namespace}/{command.name}", "why": str(error)}
-            log.info("cannot nominate a pod before its claims are bound", extra=why)
+            reason = {"pod": f"{command.namespace}/{command.name}", "error": str(error)}
+            log.info("cannot nominate a pod before its claims are bound", extra=reason)
 
     async def patch(self, path: str, body: Json) -> Json:
         """The patched object. Raises as `retry_until_answered`."""

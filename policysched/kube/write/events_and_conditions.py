@@ -55,18 +55,18 @@ CONDITION_CONFLICTS_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class ReporterSettings:
-    """`writes_per_s` 0: limited only by `writers`. `held_back_above`: nothing is written while more binds than this are
-    queued. `series_every_s`: the minimum interval between writes of a repeated event's count. `event_attempts_max` is
+    """`writes_per_s` 0: limited only by `concurrent_writes_max`. `queued_binds_max`: nothing is written while more binds than this are
+    queued. `series_update_interval_s`: the minimum interval between writes of a repeated event's count. `event_attempts_max` is
     kube-scheduler's, over a minute with backoff: a restart of the API server loses no `Scheduled` event."""
 
-    writers: int = 8
+    concurrent_writes_max: int = 8
     writes_per_s: float = 1000.0
     burst: int = 2000
-    held_back_above: int = 200
-    events_waiting_max: int = 20_000
-    conditions_waiting_max: int = 50_000
+    queued_binds_max: int = 200
+    queued_events_max: int = 20_000
+    queued_conditions_max: int = 50_000
     series_max: int = 20_000
-    series_every_s: float = 60.0
+    series_update_interval_s: float = 60.0
     event_attempts_max: int = 12
 
 
@@ -162,7 +162,9 @@ class Reporter:
         series.last_ns = self._now_ns()
         if series.queued:
             return
-        wait_s = series.written_s + self._settings.series_every_s - asyncio.get_running_loop().time()
+        wait_s = (
+            series.written_s + self._settings.series_update_interval_s - asyncio.get_running_loop().time()
+        )
         series.queued = True
         if series.written == 0 or wait_s <= 0:
             self._enqueue_event(content, series)
@@ -175,7 +177,7 @@ class Reporter:
         if written == condition.content and condition.uid not in self._latest_conditions:
             return
         self._conditions[condition.uid] = self._latest_conditions[condition.uid] = condition
-        if len(self._conditions) > self._settings.conditions_waiting_max:
+        if len(self._conditions) > self._settings.queued_conditions_max:
             self._finish_condition(self._conditions.popitem(last=False)[1])
             self._count_dropped()
         self._wake.set()
@@ -188,7 +190,7 @@ class Reporter:
         self._written_conditions.pop(uid, None)
 
     def _enqueue_event(self, content: EventContent, series: _EventSeries) -> None:
-        if len(self._events) >= self._settings.events_waiting_max:
+        if len(self._events) >= self._settings.queued_events_max:
             series.queued = False
             self._count_dropped()
             return
@@ -220,7 +222,7 @@ class Reporter:
         limiter = RateLimiter(self._settings.writes_per_s, self._settings.burst)
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(self._settings.writers):
+                for _ in range(self._settings.concurrent_writes_max):
                     group.create_task(self._run_worker(limiter))
         finally:
             for handle in self._delayed_events:
@@ -233,7 +235,7 @@ class Reporter:
                 self._wake.clear()
                 await self._wake.wait()
             condition = self._next_condition()
-            paused = self._queued_binds() > self._settings.held_back_above
+            paused = self._queued_binds() > self._settings.queued_binds_max
             if paused or (condition is None and not self._events):
                 await asyncio.sleep(0.02)
                 continue
@@ -268,7 +270,7 @@ class Reporter:
             self.counts.failed += 1
             self._finish_condition(condition)
             level = logging.WARNING if isinstance(error, Forbidden) else logging.DEBUG
-            log.log(level, "cannot write a condition", extra={"why": error.message})
+            log.log(level, "cannot write a condition", extra={"error": error.message})
         finally:
             # During the backoff no newer condition of this pod is written, and `discard_condition` still works.
             await asyncio.sleep(wait_s)
@@ -381,7 +383,7 @@ class Reporter:
             extra={
                 "reason": content.reason,
                 "about": content.regarding.name,
-                "why": str(error or "no response"),
+                "error": str(error or "no response"),
             },
         )
 

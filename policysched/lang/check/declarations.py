@@ -308,8 +308,8 @@ def _check_invalid(scope: Scope, node: s.InputDecl, type_: Type) -> None:
         )
 
 
-def _report_no_effect(scope: Scope, span: Span, why: str) -> None:
-    scope.report("PS310", f"this clause has no effect: {why}", span, help="remove it")
+def _report_no_effect(scope: Scope, span: Span, reason: str) -> None:
+    scope.report("PS310", f"this clause has no effect: {reason}", span, help="remove it")
 
 
 def _unit(scope: Scope, node: s.StringLit | None, type_: Type) -> str | None:

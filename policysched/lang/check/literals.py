@@ -155,9 +155,9 @@ def _near_suffixes(suffix: str) -> list[str]:
     return sorted(known for known in every if known.lower() == suffix.lower())
 
 
-def _report_unreadable(scope: Scope, node: s.NumberLit, kind: TypeKind, why: str) -> None:
+def _report_unreadable(scope: Scope, node: s.NumberLit, kind: TypeKind, reason: str) -> None:
     text = f"{node.digits}{node.suffix}"
-    match why:
+    match reason:
         case "fine":
             unit = {
                 TypeKind.CPU: "thousandths of a core",

@@ -99,9 +99,11 @@ def _unused_ignore(
     span: Span, code: str, line: int, doc: DiagnosticDoc | None, *, is_error: bool
 ) -> Diagnostic:
     if doc is None:
-        why = f"unknown diagnostic `{code}`"
+        reason = f"unknown diagnostic `{code}`"
     elif is_error:
-        why = f"`{code}` is an error and cannot be ignored"
+        reason = f"`{code}` is an error and cannot be ignored"
     else:
-        why = f"line {line} has no diagnostic `{code}`"
-    return make_diagnostic("PS001", f"unused ignore comment: {why}", span, label="unused", help="remove it")
+        reason = f"line {line} has no diagnostic `{code}`"
+    return make_diagnostic(
+        "PS001", f"unused ignore comment: {reason}", span, label="unused", help="remove it"
+    )

@@ -98,7 +98,7 @@ LIVE_DOCS = (
         Severity.ERROR,
         "the settings do not allow a policy of this name",
         "Pods select a policy by its name, so the name decides whose pods it takes. The operator's "
-        "settings list the allowed names (`authority.policies_allowed`), and this check needs them: "
+        "settings list the allowed names (`policy_permissions.policies_allowed`), and this check needs them: "
         "`policysched lint --config settings.yaml my.policy`. Without a list every name is allowed "
         "except `default-scheduler`, which every pod has that names no scheduler; no pattern allows "
         "it, only an entry of this name. The scheduler does not activate such a policy; another "
@@ -111,8 +111,8 @@ LIVE_DOCS = (
         "text-exceeds-limits",
         Severity.ERROR,
         "the check of one text takes too much time or memory",
-        "The scheduler gives the check of each text `policy_timeout_s` of CPU time, and that "
-        "of all texts of a ConfigMap `compile_timeout_s`. This text took longer, so the previous "
+        "The scheduler gives the check of each text `policy_check_timeout_s` of CPU time, and that "
+        "of all texts of a ConfigMap `check_timeout_s`. This text took longer, so the previous "
         "version of its policy stays active; other texts take effect. Texts that exceeded a limit "
         "are checked last the next time. `policysched lint` checks the same text without limits.",
         bad_example="",

@@ -140,7 +140,7 @@ def included_by(span: Span, policy: Span) -> str:
     return ""
 
 
-def place_of(span: Span) -> str:
+def location_of(span: Span) -> str:
     """`my.policy:34`: the file or key, and the line."""
     return f"{_file(span)}:{span.source.position(span.start).line}"
 

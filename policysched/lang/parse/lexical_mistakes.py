@@ -44,16 +44,16 @@ def malformed_number(failure: SyntaxFailure) -> Diagnostic | None:
     is_rate = slash is not None and slash.text == "/" and per is not None and per.text in ("s", "sec")
     rate = _rate_suffix(unexpected.text) if is_rate and bare else ""
     if rate:
-        why = "no space or sign is allowed in a unit"
-        return _number_diagnostic(failure, number, per or unexpected, number.text + rate, why)
+        reason = "no space or sign is allowed in a unit"
+        return _number_diagnostic(failure, number, per or unexpected, number.text + rate, reason)
     if unexpected.kind == "word" and unexpected.text in UNIT_SPELLINGS and bare:
         replacement = number.text + UNIT_SPELLINGS[unexpected.text]
-        why = (
+        reason = (
             "no space is allowed before a unit"
             if UNIT_SPELLINGS[unexpected.text]
             else "cores and bytes have no unit suffix"
         )
-        return _number_diagnostic(failure, number, unexpected, replacement, why)
+        return _number_diagnostic(failure, number, unexpected, replacement, reason)
     if (
         unexpected.text == ","
         and (rest := failure.next_token()) is not None
@@ -79,14 +79,14 @@ def _rate_suffix(unit: str) -> str:
 
 
 def _number_diagnostic(
-    failure: SyntaxFailure, first: Token, last: Token, replacement: str | None, why: str
+    failure: SyntaxFailure, first: Token, last: Token, replacement: str | None, reason: str
 ) -> Diagnostic:
     span = failure.span(first, last)
     return make_diagnostic(
         "PS104",
         f"malformed number `{span.text}`",
         span,
-        label=why,
+        label=reason,
         help=f"write `{replacement}`" if replacement else "for example `1000` or `1.5Gi`",
     )
 

@@ -130,9 +130,9 @@ def unclosed_bracket(failure: SyntaxFailure) -> Diagnostic | None:
     return None
 
 
-def _unclosed_bracket_diagnostic(failure: SyntaxFailure, bracket: Token, why: str) -> Diagnostic:
+def _unclosed_bracket_diagnostic(failure: SyntaxFailure, bracket: Token, reason: str) -> Diagnostic:
     unexpected = failure.unexpected_token
-    related = () if unexpected is None else (Label(failure.span(unexpected), why),)
+    related = () if unexpected is None else (Label(failure.span(unexpected), reason),)
     return make_diagnostic(
         "PS102",
         f"unclosed `{bracket.text}`",

@@ -27,8 +27,8 @@ def check_namespace(store: ObjectStore, kind: ResourceKind, namespace: str, name
     if entry is None:
         raise not_found("", "namespaces", namespace)
     if entry.obj["metadata"].get("deletionTimestamp"):
-        why = f"unable to create new content in namespace {namespace} because it is being terminated"
-        refusal = forbidden(kind.group, kind.plural, name, why)
+        reason = f"unable to create new content in namespace {namespace} because it is being terminated"
+        refusal = forbidden(kind.group, kind.plural, name, reason)
         assert refusal.details is not None
         refusal.details["causes"] = [
             {
@@ -55,8 +55,8 @@ def admit_create(store: ObjectStore, kind: ResourceKind, obj: Json) -> None:
     elif kind.rules == "priorityclasses" and obj.get("globalDefault"):
         for entry in store.collection(_CLASSES).entries.values():
             if entry.obj.get("globalDefault"):
-                why = f"PriorityClass {entry.key[1]} is already marked as globalDefault"
-                raise forbidden(kind.group, kind.plural, obj["metadata"]["name"], why)
+                reason = f"PriorityClass {entry.key[1]} is already marked as globalDefault"
+                raise forbidden(kind.group, kind.plural, obj["metadata"]["name"], reason)
 
 
 def admit_update(kind: ResourceKind, obj: Json) -> None:

@@ -156,8 +156,8 @@ def definition_causes(obj: Json) -> list[Cause]:
         return causes
     name = qualified(spec["group"], names["plural"])
     if obj["metadata"]["name"] != name:
-        why = f'must be spec.names.plural+"."+spec.group ({name})'
-        causes.append(bad_value("metadata.name", obj["metadata"]["name"], why))
+        reason = f'must be spec.names.plural+"."+spec.group ({name})'
+        causes.append(bad_value("metadata.name", obj["metadata"]["name"], reason))
     if name in _BUILT_IN:
         causes.append(forbidden_field("metadata.name", "the sandbox serves this resource itself"))
     return causes + _version_causes(spec)
@@ -190,8 +190,10 @@ def _version_causes(spec: Json) -> list[Cause]:
                 )
     served = [version["name"] for version in versions if version.get("served")]
     if (spec.get("conversion") or {}).get("strategy") == "Webhook" and len(served) > 1:
-        why = f"the sandbox does not convert between versions by a webhook; serve one of {', '.join(served)}"
-        causes.append(forbidden_field("spec.conversion.strategy", why))
+        reason = (
+            f"the sandbox does not convert between versions by a webhook; serve one of {', '.join(served)}"
+        )
+        causes.append(forbidden_field("spec.conversion.strategy", reason))
     return causes
 
 

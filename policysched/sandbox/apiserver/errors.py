@@ -84,18 +84,18 @@ def already_exists(group: str, resource: str, name: str) -> StatusError:
     return StatusError(409, "AlreadyExists", message, details=_details(name, group, resource))
 
 
-def conflict(group: str, resource: str, name: str, why: str) -> StatusError:
-    message = f'Operation cannot be fulfilled on {qualified(group, resource)} "{name}": {why}'
+def conflict(group: str, resource: str, name: str, reason: str) -> StatusError:
+    message = f'Operation cannot be fulfilled on {qualified(group, resource)} "{name}": {reason}'
     return StatusError(409, "Conflict", message, details=_details(name, group, resource))
 
 
 def version_conflict(group: str, resource: str, name: str) -> StatusError:
-    why = "the object has been modified; please apply your changes to the latest version and try again"
-    return conflict(group, resource, name, why)
+    reason = "the object has been modified; please apply your changes to the latest version and try again"
+    return conflict(group, resource, name, reason)
 
 
-def forbidden(group: str, resource: str, name: str, why: str) -> StatusError:
-    message = f'{qualified(group, resource)} "{name}" is forbidden: {why}'
+def forbidden(group: str, resource: str, name: str, reason: str) -> StatusError:
+    message = f'{qualified(group, resource)} "{name}" is forbidden: {reason}'
     return StatusError(403, "Forbidden", message, details=_details(name, group, resource))
 
 
@@ -142,9 +142,9 @@ def required(field: str, message: str = "Required value") -> Cause:
     )
 
 
-def bad_value(field: str, value: object, why: str) -> Cause:
+def bad_value(field: str, value: object, reason: str) -> Cause:
     shown = f'"{value}"' if isinstance(value, str) else orjson.dumps(value).decode()
-    return ("FieldValueInvalid", field, f"Invalid value: {shown}: {why}")
+    return ("FieldValueInvalid", field, f"Invalid value: {shown}: {reason}")
 
 
 def not_supported(field: str, value: object, allowed: tuple[str, ...]) -> Cause:
@@ -156,5 +156,5 @@ def duplicate(field: str, value: object) -> Cause:
     return ("FieldValueDuplicate", field, f'Duplicate value: "{value}"')
 
 
-def forbidden_field(field: str, why: str) -> Cause:
-    return ("FieldValueForbidden", field, f"Forbidden: {why}")
+def forbidden_field(field: str, reason: str) -> Cause:
+    return ("FieldValueForbidden", field, f"Forbidden: {reason}")

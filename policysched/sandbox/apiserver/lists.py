@@ -97,8 +97,8 @@ def list_page(
     return _page_of(collection.snapshot_at(store.version, wanted.namespace), store.version, limit, wanted)
 
 
-def _forbidden_match(why: str) -> StatusError:
-    return invalid("meta.k8s.io", "ListOptions", "", [forbidden_field("resourceVersionMatch", why)])
+def _forbidden_match(reason: str) -> StatusError:
+    return invalid("meta.k8s.io", "ListOptions", "", [forbidden_field("resourceVersionMatch", reason)])
 
 
 def _page_of(then: CollectionSnapshot, version: int, limit: int, wanted: ObjectFilter) -> ObjectListPage:

@@ -81,6 +81,6 @@ def changed_metadata_causes(old: Json, new: Json) -> list[Cause]:
         return []
     added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
     if added:
-        why = f"no new finalizers can be added if the object is being deleted, found new finalizers {sorted(added)}"
-        return [forbidden_field("metadata.finalizers", why)]
+        reason = f"no new finalizers can be added if the object is being deleted, found new finalizers {sorted(added)}"
+        return [forbidden_field("metadata.finalizers", reason)]
     return []

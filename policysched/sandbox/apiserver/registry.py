@@ -208,11 +208,11 @@ class ResourceRegistry:
             ("ResourceVersion", options.resource_version, metadata["resourceVersion"], "modified"),
         ):
             if wanted is not None and wanted != actual:
-                why = (
+                reason = (
                     f"the {what} in the precondition ({wanted}) does not match the {what} in record ({actual}). "
                     f"The object might have been {since}"
                 )
-                raise conflict(kind.group, kind.name, name, why)
+                raise conflict(kind.group, kind.name, name, reason)
         check_may_be_deleted(kind, name)
         finalizers = list(metadata.get("finalizers") or ())
         wanted_finalizer = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(options.propagation)

@@ -57,8 +57,8 @@ def bind(
     if pod["metadata"].get("deletionTimestamp"):
         raise conflict("", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
     if pod["spec"].get("nodeName"):
-        why = f'pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"'
-        raise conflict("", "pods/binding", name, why)
+        reason = f'pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"'
+        raise conflict("", "pods/binding", name, reason)
     if pod["spec"].get("schedulingGates"):
         raise conflict("", "pods/binding", name, f"pod {name} has non-empty .spec.schedulingGates")
     bound = {

@@ -166,13 +166,13 @@ def check_watch_list(sends_initial: str | None, params: Mapping[str, str]) -> No
             )
         return
     if match != "NotOlderThan":
-        why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        raise _forbidden_option("resourceVersionMatch", why)
+        reason = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        raise _forbidden_option("resourceVersionMatch", reason)
 
 
-def _forbidden_option(field: str, why: str) -> StatusError:
-    causes = [{"reason": "FieldValueForbidden", "message": f"Forbidden: {why}", "field": field}]
-    message = f'ListOptions.meta.k8s.io "" is invalid: {field}: Forbidden: {why}'
+def _forbidden_option(field: str, reason: str) -> StatusError:
+    causes = [{"reason": "FieldValueForbidden", "message": f"Forbidden: {reason}", "field": field}]
+    message = f'ListOptions.meta.k8s.io "" is invalid: {field}: Forbidden: {reason}'
     return StatusError(
         422, "Invalid", message, details={"group": "meta.k8s.io", "kind": "ListOptions", "causes": causes}
     )

@@ -24,10 +24,10 @@ from policysched.lang.ir.verdict import NodeSubsetVerdict
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
+from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
 from policysched.scheduler.commands import CallExtenders, Log
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
-from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
 from policysched.scheduler.policies.extender_capabilities import applicable_extenders
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.entries import PendingPod, QueueState
@@ -116,11 +116,11 @@ class ExtenderCalls:
         fresh = age_ns <= self._core.limits.extender_answer_age_max_s * SECOND_NS
         return fresh and call.pod == pod.pod and call.extenders == extenders
 
-    def _waiting_failure(self, why: str, now_ns: int) -> AttemptFailure:
+    def _waiting_failure(self, reason: str, now_ns: int) -> AttemptFailure:
         node_count = len(self._core.cache.nodes)
         until_ns = now_ns + round(self._core.limits.extender_retry_s * SECOND_NS)
         return AttemptFailure(
-            "PolicyPending", pod_rejected_message(node_count, why), 0, {}, _ANY_EVENT, until_ns
+            "PolicyPending", pod_rejected_message(node_count, reason), 0, {}, _ANY_EVENT, until_ns
         )
 
     def _rejected_failure(
@@ -237,7 +237,7 @@ class ExtenderCalls:
         core.queue.enqueue(pod, now_ns, "ScheduleAttemptFailure")
         core.report_pending(pod, "SchedulerError", failure, now_ns)
         core.commands.append(
-            Log("warning", "extender call failed", {"pod": pod.pod.full_name, "why": failure})
+            Log("warning", "extender call failed", {"pod": pod.pod.full_name, "error": failure})
         )
 
     def _send_waiting(self, now_ns: int) -> None:

@@ -27,7 +27,6 @@ from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.scheduler import events as e
-from policysched.scheduler.authority import Authority
 from policysched.scheduler.commands import Bind, Command
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.extenders.delegated_features import without_delegated_features
@@ -41,6 +40,7 @@ from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.metric_outages import MetricOutages
 from policysched.scheduler.policies.first_samples import SourceNameOf
 from policysched.scheduler.policies.policy_status import PolicyStatus, ReloadResult
+from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.scheduler.policy_reload import PolicyReload
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.nominations import competing_nominations
@@ -78,16 +78,16 @@ class ExtenderServer:
         self,
         limits: SchedulerLimits | None = None,
         *,
-        authority: Authority | None = None,
+        permissions: PolicyPermissions | None = None,
         first_samples_s: float = 0.0,
         source_name_of: SourceNameOf = attrgetter("source"),
         bindable_scheduler_names: Collection[str] = (),
     ) -> None:
-        """`authority`, `first_samples_s` and `source_name_of`: as `Scheduler` has them. Only pods with one of the
+        """`permissions`, `first_samples_s` and `source_name_of`: as `Scheduler` has them. Only pods with one of the
         `bindable_scheduler_names` are bound."""
         self._core = SchedulerCore(
             limits or SchedulerLimits(),
-            authority=authority,
+            permissions=permissions,
             first_samples_s=first_samples_s,
             source_name_of=source_name_of,
         )

@@ -11,8 +11,8 @@ from policysched.model.pods import Pod
 class ExtenderServerError(Exception):
     """Why there is no answer, as a message for the client. `ready` False: retry in a moment."""
 
-    def __init__(self, why: str, *, ready: bool) -> None:
-        super().__init__(why)
+    def __init__(self, reason: str, *, ready: bool) -> None:
+        super().__init__(reason)
         self.ready = ready
 
 

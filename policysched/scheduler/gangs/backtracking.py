@@ -18,7 +18,7 @@ from typing import Protocol
 
 from policysched.evaluate import NodeSelection, RemainingNodes, TopologyDomain
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
+from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.steps import Steps
 

@@ -19,7 +19,7 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.in_flight_binds import GangBindFailure
 from policysched.scheduler.prebind import Prebinder
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
-from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.gang_registry import QueuedGang
 
 
 class GangBindFailures:
@@ -74,8 +74,8 @@ class GangBindFailures:
             obstacle = self._obstacle(gang, members, now_ns)
             effect = obstacle or "they are evicted"
             if obstacle is None:
-                why = f"gang {gang.name} is incomplete: the bind of {failure.pod.name} was refused"
-                self._preemption.evict_rest_of_gang(failure.pod, members, why, now_ns)
+                reason = f"gang {gang.name} is incomplete: the bind of {failure.pod.name} was refused"
+                self._preemption.evict_rest_of_gang(failure.pod, members, reason, now_ns)
         bound = f"{len(members)} of the {gang.minimum} needed members are bound"
         message = f"gang {gang.name}: {failure.message}; {bound}, and {effect}"
         pod = failure.pod
@@ -89,7 +89,7 @@ class GangBindFailures:
         """Why nobody is evicted: the members go together or not at all."""
         core, preemption = self._core, self._preemption
         for pod in members:
-            if core.authority.protects(gang.policy, pod, core.namespace_of(pod)):
+            if core.permissions.protects(gang.policy, pod, core.namespace_of(pod)):
                 return f"they keep their nodes, because the settings protect {pod.name} from eviction"
             if preemption.is_eviction_blocked(pod, now_ns):
                 return f"they keep their nodes, because pods like {pod.name} were evicted too often"

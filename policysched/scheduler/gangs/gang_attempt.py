@@ -16,10 +16,16 @@ from policysched.evaluate import Overlay, TopologyDomain
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
+from policysched.scheduler.attempt_result import (
+    PLACED_POD_EVENTS,
+    AttemptFailure,
+    AttemptSuccess,
+    reject_for_quota,
+    reject_over_budget,
+)
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
-from policysched.scheduler.gangs.gang_budget import exceeds_budget, over_budget_message
+from policysched.scheduler.gangs.gang_decision_budget import exceeds_budget, over_budget_message
 from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain, neighbour_domains
 from policysched.scheduler.gangs.gang_preemption import (
     find_gang_placement,
@@ -37,20 +43,14 @@ from policysched.scheduler.gangs.member_order import members_in_attempt_order, m
 from policysched.scheduler.gangs.member_trial import MemberTrial
 from policysched.scheduler.gangs.neighbours import Neighbours
 from policysched.scheduler.limits import SECOND_NS
-from policysched.scheduler.outcome import (
-    PLACED_POD_EVENTS,
-    AttemptFailure,
-    AttemptSuccess,
-    reject_for_quota,
-    reject_over_budget,
-)
+from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.preemption.default_preemption import (
     DefaultPreemption,
 )
 from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
 from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod
-from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import Steps, evaluation_cost
 
@@ -221,8 +221,8 @@ class GangAttempts:
         equivalence_keys = self._pod_attempts.gang_equivalence_keys(members)
         for depth in range(len(gang.levels), len(gang.required_keys), -1):
             keys = [level.key for level in gang.levels[:depth]]
-            found = candidate_domains(self._core, gang, keys, equivalence_keys, self._clock)
-            for domain in islice(found, _PREFERRED_DOMAINS_MAX):
+            domains = candidate_domains(self._core, gang, keys, equivalence_keys, self._clock)
+            for domain in islice(domains, _PREFERRED_DOMAINS_MAX):
                 search = yield from self._search_domain(gang, domain, removed, usage)
                 if len(search.fits) >= count:
                     return search
@@ -343,15 +343,17 @@ class GangAttempts:
         """Take back quota that others borrow from the gang. Returns whether pods are leaving for it."""
         assert search.refusal is not None, f"{gang} is not refused by a quota"
 
-        def place(
+        def find_nodes(
             victims: Sequence[Pod], usage: QuotaUsage
         ) -> Steps[list[tuple[PendingPod, AttemptSuccess]]]:
-            found = yield from self._search_nodes(gang, victims, usage)
-            return found.fits
+            result = yield from self._search_nodes(gang, victims, usage)
+            return result.fits
 
         members = members_in_attempt_order(self._core, gang)[: gang.needed_count]
         return (
-            yield from self._quota_preemption.reclaim_for_gang(gang, search.refusal, members, place, now_ns)
+            yield from self._quota_preemption.reclaim_for_gang(
+                gang, search.refusal, members, find_nodes, now_ns
+            )
         )
 
     def _preempt_for_gang(

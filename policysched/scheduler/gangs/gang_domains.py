@@ -15,7 +15,7 @@ from policysched.model.nodes import Node
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.preemption.nominations import nominated_overlay
 from policysched.scheduler.queue.entries import PendingPod
-from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.gang_registry import QueuedGang
 
 
 def candidate_domains(
@@ -84,7 +84,7 @@ def _feasible_domains(
     same_requests: bool,
     now_ns: int,
 ) -> list[TopologyDomain]:
-    found = core.evaluator.candidate_domains(
+    domains = core.evaluator.candidate_domains(
         core.plan(member.policy),
         member.pod,
         keys,
@@ -94,7 +94,7 @@ def _feasible_domains(
         pods_needed=pods_needed,
         same_requests=same_requests,
     )
-    return [_domain(keys, values) for values in found]
+    return [_domain(keys, values) for values in domains]
 
 
 def preemption_domains(

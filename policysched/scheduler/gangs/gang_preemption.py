@@ -15,32 +15,23 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
-from policysched.cluster.budgets import budgets_after_evicting
+from policysched.cluster.disruption_budgets import budgets_after_evicting
 from policysched.evaluate import DryRun, NodeSelection, Overlay, TopologyDomain
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
+from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.gang_domains import preemption_domains
 from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
-from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
-from policysched.scheduler.preemption.best_first_search import (
+from policysched.scheduler.preemption.best_candidate_search import (
     BestFirstSearch,
     find_best_candidate,
     rejection_reasons,
 )
-from policysched.scheduler.preemption.candidates import (
-    CANDIDATES_MIN,
-    Candidate,
-    CandidateSearchResult,
-    PreemptionInputs,
-    find_candidates,
-    least_disruptive,
-    no_evictable_pods,
-)
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
-from policysched.scheduler.preemption.gang_candidates import (
+from policysched.scheduler.preemption.gang_placement import (
     PREEMPTION_NEVER,
     PREEMPTION_TOO_EXPENSIVE,
     VICTIMS_TERMINATING,
@@ -52,8 +43,17 @@ from policysched.scheduler.preemption.gang_candidates import (
 )
 from policysched.scheduler.preemption.nominations import has_first_holds, nominated_overlay
 from policysched.scheduler.preemption.running_gangs import RunningGangs
+from policysched.scheduler.preemption.victim_selection import (
+    CANDIDATES_MIN,
+    Candidate,
+    CandidateSearchResult,
+    PreemptionInputs,
+    find_candidates,
+    least_disruptive,
+    no_evictable_pods,
+)
 from policysched.scheduler.queue.entries import PendingPod
-from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.steps import Steps, evaluation_cost
 from policysched.scheduler.unschedulable_message import unavailable_message
 
@@ -152,7 +152,7 @@ class _EvictingTrial:
     now_ns: int
     search: "_GangSearch" = field(init=False)
     stopped: NoGangPlacement | None = field(init=False, default=None)
-    found: dict[tuple[PodUid, NodeName], MemberPlacement] = field(init=False, default_factory=dict)
+    placement_of: dict[tuple[PodUid, NodeName], MemberPlacement] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.reset()
@@ -169,14 +169,14 @@ class _EvictingTrial:
         yield search._evaluation_cost(pod)
         outcome = NoGangPlacement("") if self.stopped is not None else (yield from search._place_member(pod))
         if isinstance(outcome, MemberPlacement):
-            self.found[pod.uid, outcome.node] = outcome
+            self.placement_of[pod.uid, outcome.node] = outcome
             return AttemptSuccess(outcome.node, 0, 0, 0)
         if outcome.victims_terminating:
             self.stopped = outcome
         return AttemptFailure("Unschedulable", outcome.message, 0, {}, frozenset(), None)
 
     def place(self, pod: PendingPod, success: AttemptSuccess) -> AttemptSuccess:
-        self.search._apply_placement(self.found[pod.uid, success.node])
+        self.search._apply_placement(self.placement_of[pod.uid, success.node])
         return success
 
     def take_back(self, pod: PendingPod, success: AttemptSuccess) -> bool:
@@ -285,7 +285,10 @@ class _GangSearch:
             for key in self.core.cache.pod_groups.keys_of(victim.uid):
                 victims.update(observed.pod.uid for observed in self.core.cache.pod_groups.members(key))
         placements = (self.core.cache.ledger.placement(uid) for uid in victims)
-        return {placement.node, *(found.node for found in placements if found is not None)}
+        return {
+            placement.node,
+            *(member.node for member in placements if member is not None),
+        }
 
     def _is_leaving(self, uid: PodUid) -> bool:
         return uid in self.removed_uids or self.context.is_terminating(uid)
@@ -374,7 +377,9 @@ class _GangSearch:
             self.candidate_cache[equivalence_key] = _CachedCandidates(candidates, placed_count)
             return best
         if isinstance(previous, CandidateSearchResult):
-            rejected = {node: why for node, why in previous.node_rejections.items() if node not in changed}
+            rejected = {
+                node: reason for node, reason in previous.node_rejections.items() if node not in changed
+            }
             previous = replace(previous, node_rejections=rejected)
         else:
             previous = None

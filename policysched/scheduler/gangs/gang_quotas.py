@@ -1,10 +1,10 @@
 """Whether the quotas admit enough members of a gang together."""
 
+from policysched.scheduler.attempt_result import reject_for_quota
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult
 from policysched.scheduler.gangs.member_order import members_in_attempt_order
-from policysched.scheduler.outcome import reject_for_quota
-from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.gang_registry import QueuedGang
 
 
 def refused_by_quotas(core: SchedulerCore, gang: QueuedGang) -> GangSearchResult | None:

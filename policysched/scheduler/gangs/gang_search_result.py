@@ -4,11 +4,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from policysched.evaluate import Overlay, TopologyDomain
+from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
 from policysched.scheduler.commands import PendingReason
-from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
 from policysched.scheduler.queue.entries import PendingPod
-from policysched.scheduler.queue.gangs import QueuedGang
-from policysched.scheduler.quotas.quota_books import QuotaRefusal
+from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.unschedulable_message import unavailable_message
 
 

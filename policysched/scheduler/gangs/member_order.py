@@ -8,7 +8,7 @@ from policysched.model.identifiers import PodUid, ResourceClaimKey, VolumeClaimK
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.neighbours import rank_of
 from policysched.scheduler.queue.entries import PendingPod
-from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.gang_registry import QueuedGang
 
 
 def members_in_attempt_order(core: SchedulerCore, gang: QueuedGang) -> list[PendingPod]:

@@ -10,7 +10,7 @@ from policysched.model.identifiers import NodeName
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.gang_registry import QueuedGang
 
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 """Set by the Job controller as an annotation, and since 1.28 as a label too."""

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from policysched.cluster.devices.pod_claims import uses_devices
 from policysched.evaluate import OneNode, Overlay
 from policysched.scheduler.attempt import PodAttempts
+from policysched.scheduler.attempt_result import AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.enqueue import PodEnqueuer
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult, wanted
-from policysched.scheduler.outcome import AttemptSuccess
+from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.preemption.nominations import nominated_overlay
 from policysched.scheduler.queue.entries import PendingPod, QueueState
-from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.steps import evaluation_cost
 
 _MEMBER_COST = 2
@@ -77,7 +77,7 @@ class Pause:
         """What the overlay has beside the members."""
         core = self.core
         return (
-            tuple((uid, found.nominated_node) for uid, found in core.cache.nominated.items()),
+            tuple((uid, nomination.nominated_node) for uid, nomination in core.cache.nominated.items()),
             tuple(core.capacity_holds.items()),
         )
 

@@ -6,16 +6,16 @@ from dataclasses import replace
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir.program import Program
-from policysched.scheduler.authority import DEFAULT_SCHEDULER, Authority
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName, unusable_extenders
+from policysched.scheduler.policy_permissions import DEFAULT_SCHEDULER, PolicyPermissions
 from policysched.text import Diagnostic
 
 
-def disallowed_name(program: Program, authority: Authority) -> tuple[Diagnostic, ...]:
+def disallowed_name(program: Program, permissions: PolicyPermissions) -> tuple[Diagnostic, ...]:
     """An error if the policy may not have its name."""
-    if authority.allows_name(program.name):
+    if permissions.allows_name(program.name):
         return ()
-    allowed = authority.policies
+    allowed = permissions.policies
     listed = (
         f"any other than `{DEFAULT_SCHEDULER}`"
         if allowed is None
@@ -30,13 +30,13 @@ def disallowed_name(program: Program, authority: Authority) -> tuple[Diagnostic,
             f"the settings do not allow a policy called `{program.name}` (allowed: {listed})",
             program.name_span,
             label="not allowed",
-            help=f"rename the policy, or add `{entries}` to `authority.policies_allowed` in the settings and restart",
+            help=f"rename the policy, or add `{entries}` to `policy_permissions.policies_allowed` in the settings and restart",
         ),
     )
 
 
 def reject_by_settings(
-    offered: Mapping[str, CheckedSource], authority: Authority, extenders: ExtendersByName
+    offered: Mapping[str, CheckedSource], permissions: PolicyPermissions, extenders: ExtendersByName
 ) -> Mapping[str, CheckedSource]:
     """Replace programs with a disallowed name or an unusable extender by the diagnostics about it."""
     sources = dict(offered)
@@ -44,15 +44,15 @@ def reject_by_settings(
         program = source.program
         if program is None:
             continue
-        found = (*disallowed_name(program, authority), *unusable_extenders(program, extenders))
-        if found:
-            diagnostics = (*found, *source.diagnostics)
+        errors = (*disallowed_name(program, permissions), *unusable_extenders(program, extenders))
+        if errors:
+            diagnostics = (*errors, *source.diagnostics)
             sources[key] = replace(source, program=None, policy_name=program.name, diagnostics=diagnostics)
     return sources
 
 
 def without_disallowed_removals(
-    bundle: PolicyBundle | None, authority: Authority
+    bundle: PolicyBundle | None, permissions: PolicyPermissions
 ) -> tuple[Mapping[str, CheckedSource], frozenset[str]]:
     """The other sources of the bundle, and the names that are removed and not allowed. No policy of such a name runs, and its pods may
     be another scheduler's: they get no message."""
@@ -62,7 +62,7 @@ def without_disallowed_removals(
         for key, source in offered.items()
         if source.program is not None
         and source.program.removed
-        and not authority.allows_name(source.program.name)
+        and not permissions.allows_name(source.program.name)
     }
     others = {key: source for key, source in offered.items() if key not in removals}
     return others, frozenset(removals.values())

@@ -9,7 +9,7 @@ arrive while the metric is active count: samples contain the earlier ones.
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from policysched.cluster.samples import MetricSamples
+from policysched.cluster.metric_samples import MetricSamples
 from policysched.evaluate import Plan
 from policysched.lang.ir.arithmetic import Number
 from policysched.lang.ir.declarations import Metric

@@ -30,11 +30,11 @@ def reject_duplicate_names(
             )
             if first is None or owns_name(name, first):
                 continue
-            here = duplicate.related[0].span
+            name_span = duplicate.related[0].span
             finding = make_diagnostic(
                 _DUPLICATE_POLICY_CODE,
                 f"duplicate policy name `{name}`, in use by the key {source.key}",
-                here,
+                name_span,
                 label="second policy of this name",
                 help="pods select a policy by its name: rename one of the two",
             )

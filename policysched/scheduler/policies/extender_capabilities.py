@@ -35,11 +35,11 @@ def unusable_extenders(program: Program, extenders: ExtendersByName) -> tuple[Di
     """An error for each `extender` of the policy that is missing or lacks the verb."""
     diagnostics = []
     for extender in program.extenders:
-        why = _unusable_reason(extender, extenders)
-        if why is not None:
+        reason = _unusable_reason(extender, extenders)
+        if reason is not None:
             diagnostics.append(
                 make_diagnostic(
-                    "PS906", f"extender `{extender.name}` {why}", extender.span, label="used here"
+                    "PS906", f"extender `{extender.name}` {reason}", extender.span, label="used here"
                 )
             )
     return tuple(diagnostics)

@@ -1,7 +1,7 @@
 """The metric samples of each policy, with everything that is derived from them and from placements."""
 
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.samples import MetricSamples, Samples
+from policysched.cluster.metric_samples import MetricSamples, Samples
 from policysched.evaluate.plan.read_set import unknown_namespace
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import PodUid

@@ -16,7 +16,13 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from policysched.cluster.samples import ALL_NODES, DecayingStateRow, MetricSamples, StateRow, TimedValue
+from policysched.cluster.metric_samples import (
+    ALL_NODES,
+    DecayingStateRow,
+    MetricSamples,
+    StateRow,
+    TimedValue,
+)
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext, ScalarFunction
 from policysched.lang.ir.arithmetic import clamp_finite
@@ -114,12 +120,12 @@ class _StateTable:
         if decay is None:
             return
         decayed = [
-            place
-            for place, (value, updated_ns) in self.values.items()
+            key_and_node
+            for key_and_node, (value, updated_ns) in self.values.items()
             if decay.value_at(value, updated_ns, now_ns) == decay.start
         ]
-        for place in decayed:
-            del self.values[place]
+        for key_and_node in decayed:
+            del self.values[key_and_node]
         for key in dict(decayed):
             self._rebuild_row(key)
 
@@ -243,7 +249,7 @@ class PolicyStates:
         old = None if before is None else before.tables.get(state.name)
         if old is not None and old.state == state:
             table.dropped_count, table.long_key_count = old.dropped_count, old.long_key_count
-            table.load(((*place, *value) for place, value in old.values.items()), now_ns)
+            table.load(((*key_and_node, *value) for key_and_node, value in old.values.items()), now_ns)
         elif before is None:
             entries = restored.get("values", {}).get(state.name, [])
             table.load(map(state_entry, entries), now_ns)
@@ -314,8 +320,8 @@ class PolicyStates:
             if isinstance(key, str) and len(key) > KEY_CHARS_MAX:
                 table.long_key_count += 1
             elif isinstance(key, str) and isinstance(value, int | float):
-                place = ALL_NODES if table.state.scope == "cluster" else node
-                table.update(key, place, float(value), min(event.at_ns, now_ns))
+                row_node = ALL_NODES if table.state.scope == "cluster" else node
+                table.update(key, row_node, float(value), min(event.at_ns, now_ns))
                 changed = True
         return changed
 

@@ -14,7 +14,7 @@ starts without earlier crossings.
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from policysched.cluster.samples import MetricSamples
+from policysched.cluster.metric_samples import MetricSamples
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.recovery import crosses_limit, meets_recovery_mark, recovery_conditions

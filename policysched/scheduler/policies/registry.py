@@ -28,7 +28,6 @@ from dataclasses import dataclass, replace
 from policysched.evaluate import Plan
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.ir.program import Program, removed_program
-from policysched.scheduler.authority import Authority
 from policysched.scheduler.commands import Command, Log, ReportPolicyEvent, SavePolicyTexts
 from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.policies.allowed_names import reject_by_settings, without_disallowed_removals
@@ -53,6 +52,7 @@ from policysched.scheduler.policies.rejection_message import (
     short_sha,
 )
 from policysched.scheduler.policies.saved_texts import saved_form
+from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.scheduler.queue.equivalence import program_reads_queue
 from policysched.text import Diagnostic
 
@@ -73,13 +73,13 @@ class RunningPolicy:
 class PolicyRegistry:
     """Active policies by name, and the status of each name and key. See the diagram above.
 
-    A text that uses an extender missing in `extenders`, or has a name that `authority` does not allow, is as broken as
+    A text that uses an extender missing in `extenders`, or has a name that `permissions` does not allow, is as broken as
     one that fails the check.
     """
 
-    def __init__(self, extenders: ExtendersByName, authority: Authority) -> None:
+    def __init__(self, extenders: ExtendersByName, permissions: PolicyPermissions) -> None:
         self.extenders = extenders
-        self._authority = authority
+        self._permissions = permissions
         self.running: dict[str, RunningPolicy] = {}
         self.resource_version: str | None = None
         self.reloads: dict[ReloadResult, int] = {}
@@ -120,8 +120,8 @@ class PolicyRegistry:
             return [], []
         out: list[Command] = []
         last_good = self._take_last_good(event.last_good, out) if self._first_offer else {}
-        offered, self._disallowed_removals = without_disallowed_removals(event.bundle, self._authority)
-        checked = reject_by_settings(offered, self._authority, self.extenders)
+        offered, self._disallowed_removals = without_disallowed_removals(event.bundle, self._permissions)
+        checked = reject_by_settings(offered, self._permissions, self.extenders)
         checked = reject_duplicate_names(checked, lambda name, first: self._owns_name(name, first, last_good))
         valid = {source.program.name: source for source in checked.values() if source.program is not None}
         broken = {key: source for key, source in checked.items() if errors_of(source)}
@@ -206,7 +206,7 @@ class PolicyRegistry:
         message = f"policy `{program.name}` is removed: its pods stay pending, and its last known good text is deleted"
         return [ReportPolicyEvent("Normal", "PolicyRemoved", message), *self._save()]
 
-    def reject(self, program: Program, why: str, now_ns: int) -> list[Command]:
+    def reject(self, program: Program, reason: str, now_ns: int) -> list[Command]:
         """Reject a program that passed the check and failed to compile; the active version stays."""
         offered = self._offered.pop(program.name, None)
         key = offered.key if offered else program.name
@@ -216,7 +216,9 @@ class PolicyRegistry:
         else:
             self._status.pop(program.name, None)
             self._broken_keys[key] = PolicyStatus(program.name, key, None, None, "rejected", (), now_ns, None)
-        return self._report_rejected(key, f"{key}: {why}", None if running is None else program.name, now_ns)
+        return self._report_rejected(
+            key, f"{key}: {reason}", None if running is None else program.name, now_ns
+        )
 
     # ── status of each text ───────────────────────────────────────────────────────────────────────────────
 
@@ -325,7 +327,7 @@ class PolicyRegistry:
     def _report_missing(
         self, name: str, starting_from: Program | None, event: PoliciesUpdated
     ) -> list[Command]:
-        owner = self._authority.owner(name)
+        owner = self._permissions.owner(name)
         is_suspended = self._status[name].phase == "suspended"
         if is_suspended or _MISSING_KEY_PREFIX + name in self._reported or owner in event.unread_teams:
             return []
@@ -337,7 +339,7 @@ class PolicyRegistry:
         return [ReportPolicyEvent("Warning", "PolicyMissing", message, owner)]
 
     def _report_suspended(self, program: Program) -> list[Command]:
-        owner = self._authority.owner(program.name)
+        owner = self._permissions.owner(program.name)
         return (
             [ReportPolicyEvent("Warning", "PolicySuspended", program.removed, owner)]
             if program.removed
@@ -392,7 +394,7 @@ class PolicyRegistry:
         # Keep texts that cannot run now: they may run again with other settings, or in another version.
         self._saved_texts = dict(filter(None, map(saved_text, sources.values())))
         programs = {}
-        for source in reject_by_settings(sources, self._authority, self.extenders).values():
+        for source in reject_by_settings(sources, self._permissions, self.extenders).values():
             if source.program is not None:
                 programs[source.program.name] = source.program
             elif not source.is_library:
@@ -400,7 +402,7 @@ class PolicyRegistry:
                     Log(
                         "warning",
                         "a last known good text is not valid in this version or with these settings; it is not used",
-                        {"key": source.key, "why": rejection_message(source)},
+                        {"key": source.key, "reason": rejection_message(source)},
                     )
                 )
         return programs

@@ -17,24 +17,17 @@ from dataclasses import dataclass, field, replace
 from policysched.evaluate import DryRun, NodeSelection, Overlay
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
+from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
 from policysched.scheduler.commands import Evict, Log, ReportPolicyEvent, ReportPreempted, Victim
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
-from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
-from policysched.scheduler.preemption.best_first_search import (
+from policysched.scheduler.preemption.best_candidate_search import (
     find_best_candidate,
     rejection_reasons,
 )
-from policysched.scheduler.preemption.candidates import (
-    Candidate,
-    PreemptionInputs,
-    find_candidates,
-    least_disruptive,
-    no_evictable_pods,
-)
 from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
 from policysched.scheduler.preemption.eviction_rights import EvictionRights, eviction_rights
-from policysched.scheduler.preemption.gang_candidates import (
+from policysched.scheduler.preemption.gang_placement import (
     PREEMPTION_NEVER,
     PREEMPTION_TOO_EXPENSIVE,
     VICTIMS_TERMINATING,
@@ -51,8 +44,15 @@ from policysched.scheduler.preemption.post_filter_messages import (
 )
 from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
 from policysched.scheduler.preemption.running_gangs import RunningGangs
+from policysched.scheduler.preemption.victim_selection import (
+    Candidate,
+    PreemptionInputs,
+    find_candidates,
+    least_disruptive,
+    no_evictable_pods,
+)
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
-from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.steps import Steps
 from policysched.scheduler.unschedulable_message import unavailable_message
@@ -385,7 +385,7 @@ class DefaultPreemption:
                 self.clear_gang_nominations(gang, now_ns)
             else:
                 core.withdraw_nomination(preemptor, now_ns)
-        fields = {"preemptor": eviction.pod.full_name, "node": eviction.node or "", "why": reason}
+        fields = {"preemptor": eviction.pod.full_name, "node": eviction.node or "", "error": reason}
         core.commands.append(Log("warning", "cannot evict the victims of a preemptor", fields))
 
     def _record_deletions(self, eviction: _Eviction, victims: tuple[PodUid, ...]) -> None:

@@ -35,7 +35,7 @@ class EvictionRights:
             if self._next_change is not None:
                 self.next_change_ns = earlier_ns(self.next_change_ns, self._next_change(victim))
             return False
-        if self._core.authority.protects(self._policy, victim, self._core.namespace_of(victim)):
+        if self._core.permissions.protects(self._policy, victim, self._core.namespace_of(victim)):
             self._protected.add(victim.uid)
             return False
         return True

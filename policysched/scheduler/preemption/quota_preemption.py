@@ -8,18 +8,18 @@ from dataclasses import replace
 
 from policysched.evaluate import Overlay
 from policysched.model.pods import Pod
+from policysched.scheduler.attempt_result import PLACED_POD_EVENTS, AttemptFailure, AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.outcome import PLACED_POD_EVENTS, AttemptFailure, AttemptSuccess
-from policysched.scheduler.preemption.candidates import NOT_STARTED_NS, Candidate, PreemptionInputs
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
-from policysched.scheduler.preemption.gang_candidates import GangPlacement, MemberPlacement
+from policysched.scheduler.preemption.gang_placement import GangPlacement, MemberPlacement
 from policysched.scheduler.preemption.nominations import competing_nominations, nominated_overlay
 from policysched.scheduler.preemption.quota_reclaim import ReclaimSearch
 from policysched.scheduler.preemption.running_gangs import RunningGangs
+from policysched.scheduler.preemption.victim_selection import NOT_STARTED_NS, Candidate, PreemptionInputs
 from policysched.scheduler.queue.entries import PendingPod
-from policysched.scheduler.queue.gangs import QueuedGang
-from policysched.scheduler.quotas.quota_books import QuotaRefusal
+from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import Steps
 
@@ -75,10 +75,10 @@ class QuotaPreemption:
         gang: QueuedGang,
         refusal: QuotaRefusal,
         members: Sequence[PendingPod],
-        place: Callable[[Sequence[Pod], QuotaUsage], Steps[list[tuple[PendingPod, AttemptSuccess]]]],
+        find_nodes: Callable[[Sequence[Pod], QuotaUsage], Steps[list[tuple[PendingPod, AttemptSuccess]]]],
         now_ns: int,
     ) -> Steps[bool]:
-        """Reclaim for the members that are needed. `place` finds their nodes on a cluster without the victims. Returns
+        """Reclaim for the members that are needed. `find_nodes` finds their nodes on a cluster without the victims. Returns
         whether pods are being evicted, or terminate already."""
         core = self._core
         usage = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
@@ -92,7 +92,7 @@ class QuotaPreemption:
         core.records.counters.preemption_attempts += 1
         if not victims:
             return True
-        placed = yield from place(victims, search.usage)
+        placed = yield from find_nodes(victims, search.usage)
         if len(placed) < gang.needed_count:
             return False
         first, *others = placed[: gang.needed_count]
@@ -132,7 +132,7 @@ class QuotaPreemption:
         own_gang = () if gang is None else gang.terms.keys()
         return ReclaimSearch(
             core,
-            core.quotas.books[pod.policy],
+            core.quotas.accounts[pod.policy],
             lambda victim: (
                 victim.uid not in own_gang
                 and allowed(victim)

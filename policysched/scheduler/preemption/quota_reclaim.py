@@ -6,13 +6,13 @@
 
 Only pods of entities that borrow at that moment are victims, whatever their priority: what they borrowed was lent, not
 given. Victims that are needed for the quota may be on any node; the pod is nominated to the node where it fits without
-them, and keeps its amount of the quota until it is placed (`QuotaBooks.trial`).
+them, and keeps its amount of the quota until it is placed (`QuotaAccounts.trial`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from policysched.cluster.budgets import split_by_budget
+from policysched.cluster.disruption_budgets import split_by_budget
 from policysched.evaluate import VictimOrder
 from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.lang.ir.program import DisruptionMode
@@ -20,8 +20,8 @@ from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.preemption.running_gangs import keeps_minimum
-from policysched.scheduler.quotas.quota_book import ChargedPod, QuotaBook
-from policysched.scheduler.quotas.quota_books import QuotaRefusal
+from policysched.scheduler.quotas.quota_account import ChargedPod, QuotaAccount
+from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage
 
 
@@ -32,7 +32,7 @@ class ReclaimSearch:
     borrow."""
 
     core: SchedulerCore
-    book: QuotaBook
+    account: QuotaAccount
     may_evict: Callable[[Pod], bool]
     is_leaving: Callable[[PodUid], bool]
     usage: QuotaUsage
@@ -41,7 +41,7 @@ class ReclaimSearch:
     lent: QuotaUsage = field(init=False)
 
     def __post_init__(self) -> None:
-        self.lent = self.book.usage.trial()
+        self.lent = self.account.usage.trial()
         self._discount_leaving_pods()
 
     def find(self, charges: Collection[QuotaCharge], kept: Collection[Pod] = ()) -> tuple[Pod, ...] | None:
@@ -63,7 +63,7 @@ class ReclaimSearch:
 
     def borrows(self, refusal: QuotaRefusal, victim: Pod) -> bool:
         """Whether the pod's entity still borrows without the victims so far."""
-        charged = self.book.charged(victim.uid)
+        charged = self.account.charged(victim.uid)
         return (
             charged is not None
             and victim.uid not in self.victims
@@ -72,7 +72,7 @@ class ReclaimSearch:
 
     def take(self, victim: Pod) -> None:
         """One more victim."""
-        charged = self.book.charged(victim.uid)
+        charged = self.account.charged(victim.uid)
         assert charged is not None, f"{victim.full_name} is not charged"
         self._add_victim(charged)
 
@@ -85,10 +85,10 @@ class ReclaimSearch:
         self.lent.add(charged.charge, sign)
 
     def _discount_leaving_pods(self) -> None:
-        for uid in self.book.charged_uids:
+        for uid in self.account.charged_uids:
             observed = self.core.cache.pods.get(uid)
             if observed is not None and (observed.deleting or self.is_leaving(uid)):
-                charged = self.book.charged(uid)
+                charged = self.account.charged(uid)
                 assert charged is not None, f"{uid} is charged and unknown"
                 self._count(charged, -1)
 
@@ -108,17 +108,17 @@ class ReclaimSearch:
 
     def _borrowers(self, block: QuotaBlock, charge: QuotaCharge) -> Iterator[ChargedPod]:
         """The pods that may be evicted of entities that borrow what the block lacks."""
-        found: set[PodUid] = set()
+        yielded: set[PodUid] = set()
         for quota in block.claims:
             own = charge.entities[quota]
-            for entity in list(self.book.usage.nodes):
+            for entity in list(self.account.usage.nodes):
                 if entity[:-1] != own[:-1] or entity == own:
                     continue
                 if not self.lent.borrowed(quota, entity, block.resource):
                     continue
-                for charged in self.book.pods_of(entity):
-                    if charged.pod.uid not in found and self._may_be_victim(charged):
-                        found.add(charged.pod.uid)
+                for charged in self.account.pods_of(entity):
+                    if charged.pod.uid not in yielded and self._may_be_victim(charged):
+                        yielded.add(charged.pod.uid)
                         yield charged
 
     def _may_be_victim(self, charged: ChargedPod) -> bool:
@@ -138,7 +138,7 @@ class ReclaimSearch:
         left = [uid for uid in gang.placed_members if uid not in self.victims and uid != charged.pod.uid]
         if len(left) >= gang.minimum and gang.disruption is not DisruptionMode.ALL:
             return [charged]
-        members = [self.book.charged(uid) for uid in left]
+        members = [self.account.charged(uid) for uid in left]
         return [charged, *(member for member in members if member is not None)]
 
     def _ordered(self, pods: Iterable[ChargedPod]) -> list[ChargedPod]:
@@ -166,8 +166,8 @@ class ReclaimSearch:
     def _levels_within_amount(self, charged: ChargedPod) -> int:
         return sum(
             not any(
-                self.book.usage.borrowed(quota, entity, index)
-                for index in range(len(self.book.limits.resources))
+                self.account.usage.borrowed(quota, entity, index)
+                for index in range(len(self.account.limits.resources))
             )
             for quota, entity in enumerate(charged.charge.entities)
         )
@@ -180,17 +180,19 @@ class ReclaimSearch:
             gang = self.core.gangs.gang_of(charged.pod.uid)
             group = [charged]
             if gang is not None:
-                group = [one for uid, one in self.victims.items() if uid in gang.placed_members]
-            if any(one.pod.uid in kept for one in group):
+                group = [
+                    charged_pod for uid, charged_pod in self.victims.items() if uid in gang.placed_members
+                ]
+            if any(charged_pod.pod.uid in kept for charged_pod in group):
                 continue
-            for one in group:
-                self._count(one)
+            for charged_pod in group:
+                self._count(charged_pod)
             if self._admits(admitted):
-                for one in group:
-                    del self.victims[one.pod.uid]
+                for charged_pod in group:
+                    del self.victims[charged_pod.pod.uid]
             else:
-                for one in group:
-                    self._count(one, -1)
+                for charged_pod in group:
+                    self._count(charged_pod, -1)
 
     def _admits(self, charges: Collection[QuotaCharge]) -> bool:
         trial = self.usage.trial()

@@ -14,7 +14,7 @@ With `disruption = all` no member is spare, with `single` all are single pods.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from policysched.cluster.budgets import split_by_budget
+from policysched.cluster.disruption_budgets import split_by_budget
 from policysched.evaluate import VictimOrder
 from policysched.lang.ir.program import DisruptionMode, GangMode, OnTimeout
 from policysched.model.identifiers import PodUid
@@ -22,7 +22,7 @@ from policysched.model.pod_groups import PodGroupKey
 from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.queue.gangs import GangId, QueuedGang
+from policysched.scheduler.queue.gang_registry import GangId, QueuedGang
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,13 +120,13 @@ def reprieve_order(
     """
     in_order = list(pods)
     units = _units(in_order, gang_of)
-    here = {pod.uid for pod in in_order}
+    uids_on_node = {pod.uid for pod in in_order}
     elsewhere = tuple(
         pod
         for unit in units
         if unit.gang is not None
         for uid, pod in unit.gang.members.items()
-        if uid not in here
+        if uid not in uids_on_node
     )
     first, _ = split_by_budget([*in_order, *elsewhere], budgets)
     violating = frozenset(pod.uid for pod in first)

@@ -1,59 +1,63 @@
-"""How long decisions took, so that nobody takes the loop's time from others.
+"""How long decisions took, so that no policy or namespace takes the time of others.
 
-    policies     those of one priority take turns by the time that their decisions took
-    namespaces   one whose attempts in vain took more than a share of the time stands behind the others
+    policies     policies of one priority take turns by the time that their decisions took
+    namespaces   a namespace whose failed attempts took more than its share of the time comes after the others
 
-The time is measured by the caller (`Scheduler.account_time`); where nobody measures, everything is in the order of the
-queue. It decides who is tried first, never whether a pod is tried.
+The caller measures the time (`Scheduler.account_time`); if it does not, the order of the queue is unchanged. The time
+decides which pod is tried first, never whether a pod is tried.
 """
 
 from collections.abc import Collection
 
 from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 
-VAIN_CREDIT_NS = SECOND_NS // 10
-"""Time in vain that a namespace may spend at once."""
-VAIN_DEBT_MAX_NS = SECOND_NS
-"""Time in vain that is remembered beyond the credit: attempts while nothing else was to be done count no further."""
+FAILED_ATTEMPT_CREDIT_NS = SECOND_NS // 10
+"""Time that the failed attempts of a namespace may take at once."""
+FAILED_ATTEMPT_DEBT_MAX_NS = SECOND_NS
+"""Upper bound of the debt beyond the credit, so that attempts while the queue is otherwise empty do not count for long."""
 POLICY_SLACK_NS = SECOND_NS // 20
 """Policies whose decisions took as long as those of another, within this, are equal."""
 _ACCOUNTS_MAX = 1_000
-"""Then those that are paid are dropped."""
+"""At this number, accounts without a debt are dropped."""
 
 
 class DecisionTime:
     """`now_ns` is kept up to date by the queue.
 
-    The account of a namespace is the time at which its attempts in vain so far are paid, if the share of the time is for
-    them. That of a policy is a virtual time: start-time fair queueing, in which a policy that had nothing to decide
-    saves up no more than the slack.
+    The account of a namespace is the time at which its failed attempts so far are paid for by its share of the time. The
+    account of a policy is a virtual time: start-time fair queueing, in which an idle policy saves up no more than the
+    slack.
     """
 
     def __init__(self, limits: SchedulerLimits) -> None:
         self.now_ns = 0
-        self._share = limits.vain_attempts_share
+        self._share = limits.failed_attempts_share
         self._paid_ns: dict[str, int] = {}
         self._used_ns: dict[str, int] = {}
         self._virtual_ns = 0
 
     # ── namespaces ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def charge_in_vain(self, namespace: str, elapsed_ns: int) -> None:
+    def charge_failed_attempt(self, namespace: str, elapsed_ns: int) -> None:
         if elapsed_ns <= 0:
             return
         if len(self._paid_ns) >= _ACCOUNTS_MAX:
             self._paid_ns = {name: paid for name, paid in self._paid_ns.items() if paid > self.now_ns}
         paid_ns = max(self.now_ns, self._paid_ns.get(namespace, 0)) + round(elapsed_ns / self._share)
-        most_ns = self.now_ns + round((VAIN_CREDIT_NS + VAIN_DEBT_MAX_NS) / self._share)
+        most_ns = self.now_ns + round((FAILED_ATTEMPT_CREDIT_NS + FAILED_ATTEMPT_DEBT_MAX_NS) / self._share)
         self._paid_ns[namespace] = min(paid_ns, most_ns)
 
     def debt_ns(self, namespace: str) -> int:
-        """What is over the credit, as the time until it is paid; 0: nothing."""
+        """The time until the debt beyond the credit is paid; 0: no debt."""
         paid_ns = self._paid_ns.get(namespace)
-        return 0 if paid_ns is None else max(0, paid_ns - self.now_ns - round(VAIN_CREDIT_NS / self._share))
+        return (
+            0
+            if paid_ns is None
+            else max(0, paid_ns - self.now_ns - round(FAILED_ATTEMPT_CREDIT_NS / self._share))
+        )
 
     def is_overdrawn(self, namespace: str) -> bool:
-        """Whether the entries of the namespace stand behind those of others. Never if the share is 1."""
+        """Whether the entries of the namespace come after those of others. Never if the share is 1."""
         return bool(self._paid_ns) and self._share < 1 and self.debt_ns(namespace) > 0
 
     # ── policies ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -63,7 +67,7 @@ class DecisionTime:
             self._used_ns[policy] = self._used_of(policy) + elapsed_ns
 
     def behind(self, policies: Collection[str]) -> Collection[str]:
-        """Those of the policies that took so much more time than another of them that they stand behind it."""
+        """The policies that took more time than the least one by the slack or more; they come after it."""
         if not self._used_ns:
             return ()
         least_ns = min(map(self._used_of, policies))

@@ -84,18 +84,18 @@ class QuotaLimits:
 
     def _inside(self, quota: int) -> tuple[int, ...]:
         """The quotas nested in this one, at any depth."""
-        found: set[int] = set()
+        nested: set[int] = set()
         for index, parent in enumerate(self.parents):
-            if parent == quota or parent in found:
-                found.add(index)
-        return tuple(sorted(found))
+            if parent == quota or parent in nested:
+                nested.add(index)
+        return tuple(sorted(nested))
 
     def _entity_limits(self, limits: tuple[QuotaLimit, ...], *, listed: bool) -> EntityLimits:
         by_name = {limit.resource: limit for limit in limits}
-        found = [by_name.get(name) for name in self.resources]
+        row = [by_name.get(name) for name in self.resources]
         return EntityLimits(
-            tuple(None if limit is None else limit.amount for limit in found),
-            tuple(None if limit is None else limit.ceiling for limit in found),
-            tuple(index for index, limit in enumerate(found) if limit is not None),
+            tuple(None if limit is None else limit.amount for limit in row),
+            tuple(None if limit is None else limit.ceiling for limit in row),
+            tuple(index for index, limit in enumerate(row) if limit is not None),
             listed,
         )

@@ -5,7 +5,7 @@ from heapq import nlargest
 
 from policysched.lang.types.kinds import Type
 from policysched.lang.types.units import format_value
-from policysched.scheduler.quotas.quota_book import QuotaBook
+from policysched.scheduler.quotas.quota_account import QuotaAccount
 from policysched.scheduler.quotas.quota_limits import QuotaLimits, QuotaNode
 from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage
 
@@ -32,9 +32,9 @@ def format_amount(amount: int, type_: Type) -> str:
     return format_value(float(amount) if type_.is_float64 else amount, type_)
 
 
-def quota_message(book: QuotaBook, usage: QuotaUsage, block: QuotaBlock) -> str:
+def quota_message(account: QuotaAccount, usage: QuotaUsage, block: QuotaBlock) -> str:
     """The message of a pod that is blocked, one line."""
-    limits = book.limits
+    limits = account.limits
     text = format_amount(block.used, limits.types[block.resource])
     asked = amount_text(limits, block.resource, block.asked)
     whole = amount_text(limits, block.resource, block.limit)
@@ -46,7 +46,7 @@ def quota_message(book: QuotaBook, usage: QuotaUsage, block: QuotaBlock) -> str:
         idle = "all rows together"
     else:
         where, idle = entity_text(limits, block.quota, block.node), _with_borrowed(limits, block)
-    users = _users_text(book, usage, block)
+    users = _users_text(account, usage, block)
     return (
         f"waits for {where}: {text} of {whole} used ({idle}), {asked} asked; "
         f"used by {users}; runs after a release of {missing}"
@@ -62,9 +62,9 @@ def _with_borrowed(limits: QuotaLimits, block: QuotaBlock) -> str:
     return f"{format_amount(amount, type_)} of its own and {format_amount(block.limit - amount, type_)} borrowed at most"
 
 
-def _users_text(book: QuotaBook, usage: QuotaUsage, block: QuotaBlock) -> str:
+def _users_text(account: QuotaAccount, usage: QuotaUsage, block: QuotaBlock) -> str:
     """The largest users: entities where the node has any inside, else pods."""
-    limits, resource = book.limits, block.resource
+    limits, resource = account.limits, block.resource
     type_ = limits.types[resource]
     users: list[tuple[int, str]] = []
     if block.in_pool:
@@ -74,7 +74,7 @@ def _users_text(book: QuotaBook, usage: QuotaUsage, block: QuotaBlock) -> str:
         inner = children[0] if children else -1
         prefix = (limits.specs[inner].name, *block.node[1:]) if children else ()
     if inner >= 0:
-        for entity in book.usage.nodes:
+        for entity in account.usage.nodes:
             used = usage.used(entity)[resource]
             if entity[:-1] == prefix and used:
                 borrowed = usage.borrowed(inner, entity, resource)
@@ -86,7 +86,7 @@ def _users_text(book: QuotaBook, usage: QuotaUsage, block: QuotaBlock) -> str:
                 charged.charge.amounts[resource],
                 f"{charged.pod.full_name} ({format_amount(charged.charge.amounts[resource], type_)})",
             )
-            for charged in book.pods_of(block.node)
+            for charged in account.pods_of(block.node)
             if charged.charge.amounts[resource]
         ]
     if not users:

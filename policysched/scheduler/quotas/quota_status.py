@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from policysched.lang.types.kinds import Type
-from policysched.scheduler.quotas.quota_book import QuotaBook
+from policysched.scheduler.quotas.quota_account import QuotaAccount
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class QuotaEntityStatus:
     resources: tuple[QuotaResourceStatus, ...]
 
 
-def quota_status(book: QuotaBook) -> Iterator[QuotaEntityStatus]:
+def quota_status(account: QuotaAccount) -> Iterator[QuotaEntityStatus]:
     """Quotas in the order of the policy, in each the entities with a row before the others."""
-    limits = book.limits
-    for quota, entity in sorted(book.entities(), key=lambda item: item[0]):
-        own, used = limits.of(quota, entity), book.usage.used(entity)
+    limits = account.limits
+    for quota, entity in sorted(account.entities(), key=lambda item: item[0]):
+        own, used = limits.of(quota, entity), account.usage.used(entity)
         resources = []
         for index in own.limited:
             amount = own.amounts[index]
@@ -53,11 +53,11 @@ def quota_status(book: QuotaBook) -> Iterator[QuotaEntityStatus]:
                 )
             )
         yield QuotaEntityStatus(
-            book.plan.program.name,
+            account.plan.program.name,
             entity[0],
             entity[1:],
             own.listed,
-            len(list(book.pods_of(entity))),
-            book.dominant_share(quota, entity),
+            len(list(account.pods_of(entity))),
+            account.dominant_share(quota, entity),
             tuple(resources),
         )

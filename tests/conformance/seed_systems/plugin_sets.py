@@ -38,7 +38,7 @@ def outcome(rule: str) -> str:
     program = check_text(text, "web.policy").program
     assert program is not None, text
     weights = {score.name: score.weight for score in program.rules.scores if score.weight}
-    left_out = [item.what for item in done.not_imported if item.where.startswith("profiles")]
+    left_out = [item.subject for item in done.not_imported if item.where.startswith("profiles")]
     others = [what for what in left_out if not any(plugin in what for plugin in _COVERED_IN_PART)]
     if rule == "weight 0":
         return f"treated as {weights['image_locality']}"

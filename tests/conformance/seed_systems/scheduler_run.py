@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from policysched.cluster.samples import ALL_NODES
+from policysched.cluster.metric_samples import ALL_NODES
 from policysched.from_files.state_values import parse_state_entries
 from policysched.kube.decode import core_objects
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle

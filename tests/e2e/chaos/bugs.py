@@ -48,7 +48,7 @@ def gangs_one_by_one() -> None:
 
 def gangs_are_never_complete() -> None:
     """A gang never has enough members."""
-    from policysched.scheduler.queue.gangs import QueuedGang
+    from policysched.scheduler.queue.gang_registry import QueuedGang
 
     _replace(QueuedGang, "needed_count", property(lambda _: 99))
 

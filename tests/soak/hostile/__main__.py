@@ -41,7 +41,9 @@ gang by gang_name {{
 }}
 """
 SETTINGS = {
-    "authority": {"policies_allowed": [{"name": SHARED}, {"name": f"{OWN}", "owner": attacks.NAMESPACE}]},
+    "policy_permissions": {
+        "policies_allowed": [{"name": SHARED}, {"name": f"{OWN}", "owner": attacks.NAMESPACE}]
+    },
     "team_policies": {"required_base": "base.policy"},
 }
 

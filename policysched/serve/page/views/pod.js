@@ -59,7 +59,7 @@ function parts(story, now) {
     { head: "filter", class: "tight mono", cell: (f) => f.rule },
     { head: "nodes that pass it alone", class: "tight", cell: (f) => ({ text: count(f.alone), share: f.alone / Math.max(1, story.nodes) }) },
     { head: "nodes left", class: "tight", cell: (f) => ({ text: count(f.left), share: f.left / Math.max(1, story.nodes) }) },
-    { head: "where", class: "soft", cell: (f) => `${f.place}${f.included_by ? ` (${f.included_by})` : ""}` },
+    { head: "where", class: "soft", cell: (f) => `${f.location}${f.included_by ? ` (${f.included_by})` : ""}` },
   ], (f) => f.rule);
   const refusing = story.filters.filter((f) => f.alone < story.nodes);
   filters.show(refusing);

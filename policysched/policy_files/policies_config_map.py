@@ -34,7 +34,7 @@ class ListedPolicy:
     canary: CanaryRecord | None = None
 
 
-class ClusterPolicies:
+class PoliciesConfigMap:
     """Reads and changes the ConfigMaps at `policies` and `last_good`, each `namespace, name`. Besides RemovalRefused and
     MalformedObject, its methods raise the errors of `ApiClient`."""
 

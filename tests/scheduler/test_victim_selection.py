@@ -18,14 +18,14 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.model.selectors import LabelSelector, SelectorRequirement
 from policysched.model.workloads import DisruptionBudget
-from policysched.scheduler.preemption import best_first_search
-from policysched.scheduler.preemption import candidates as searching
-from policysched.scheduler.preemption.best_first_search import (
+from policysched.scheduler.preemption import best_candidate_search
+from policysched.scheduler.preemption import victim_selection as searching
+from policysched.scheduler.preemption.best_candidate_search import (
     disruption_lower_bound,
     find_best_candidate,
     rejection_reasons,
 )
-from policysched.scheduler.preemption.candidates import (
+from policysched.scheduler.preemption.victim_selection import (
     Candidate,
     CandidateSearchResult,
     PreemptionInputs,
@@ -346,7 +346,7 @@ def check_best_candidate(by: Program, scene: Scene, started: list[int | None]) -
 def test_planted_lower_bound_that_is_too_high_is_detected(
     part: str, planted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(best_first_search, part, planted)
+    monkeypatch.setattr(best_candidate_search, part, planted)
 
     @given(scene=scenes(placed_max=14))
     @HUNT

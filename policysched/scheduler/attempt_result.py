@@ -10,9 +10,9 @@ from policysched.lang.ir.verdict import ShadowEffect
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
 from policysched.scheduler.commands import PendingReason
-from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.queue.movable_heap import earlier_ns
-from policysched.scheduler.quotas.quota_books import QuotaRefusal
+from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.unschedulable_message import filter_error_message, unavailable_message
 
 PLACED_POD_EVENTS = frozenset({ClusterEvent.ASSIGNED_POD_DELETE, ClusterEvent.ASSIGNED_POD_UPDATE})

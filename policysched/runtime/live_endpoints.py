@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from policysched.daemon.status import describe_ambiguous_pod, pending_pod_record
+from policysched.daemon.status_documents import describe_ambiguous_pod, pending_pod_record
 from policysched.explanations.live import NotExplainable, explain_running
 from policysched.explanations.pending_causes import PendingCauses
-from policysched.metric_sources.samples_export import export_samples, samples_page
+from policysched.metric_sources.samples_export import export_samples, samples_document
 from policysched.model.identifiers import NodeName
 from policysched.scheduler.pending_status import pending_status
 from policysched.scheduler.scheduler import Scheduler
-from policysched.serve.server import LivePage, NoSuchPage
+from policysched.serve.server import LiveEndpoint, NoSuchEndpoint
 
 Json = dict[str, Any]
 Steps = Iterator[Json | None]
@@ -26,7 +26,7 @@ _NODES_PER_STEP = 500
 FORMAT_VERSION = 1
 
 
-class LivePages:
+class LiveEndpoints:
     """`unavailable_reason`: why this process has no data, None where it leads."""
 
     def __init__(
@@ -34,7 +34,7 @@ class LivePages:
     ) -> None:
         self._scheduler, self._unavailable_reason, self.now_ns = scheduler, unavailable_reason, now_ns
 
-    def by_path(self) -> dict[str, LivePage]:
+    def by_path(self) -> dict[str, LiveEndpoint]:
         return {
             "/explain": self.explain,
             "/pending": self.pending,
@@ -47,10 +47,10 @@ class LivePages:
         """`pod`: `namespace/name`, or a name that one pod has. Schema: `schemas/explain.json`."""
         note, name = self._unavailable_reason(), query.get("pod", "")
         if note is not None:
-            raise NoSuchPage(note)
+            raise NoSuchEndpoint(note)
         names = self._scheduler.pending_pods.full_names(name)
         if len(names) != 1:
-            raise NoSuchPage(describe_ambiguous_pod(name, names))
+            raise NoSuchEndpoint(describe_ambiguous_pod(name, names))
         status = self._scheduler.pending_pods.status(names[0])
         try:
             for result in explain_running(self._scheduler.core, names[0], self.now_ns()):
@@ -61,7 +61,7 @@ class LivePages:
                     return
                 yield None
         except NotExplainable as error:
-            raise NoSuchPage(str(error)) from None
+            raise NoSuchEndpoint(str(error)) from None
 
     def pending(self, _query: Query) -> Steps:
         """The pending pods by cause. Schema: `schemas/pending.json`."""
@@ -76,7 +76,7 @@ class LivePages:
         """The pending pods in the order of the queue, the first `limit` (default: 100)."""
         limit = query.get("limit", "100")
         if not (limit.isascii() and limit.isdigit() and len(limit) < 9):
-            raise NoSuchPage(f"limit is not a number: {limit}")
+            raise NoSuchEndpoint(f"limit is not a number: {limit}")
         core = self._scheduler.core
         records = []
         for uids in chunks(list(core.pods), _PODS_PER_STEP):
@@ -105,7 +105,7 @@ class LivePages:
                 program, self._scheduler.samples(name), states.get(name) if program.states else None
             )
             yield None
-        yield samples_page(policies, self.now_ns(), self._unavailable_reason())
+        yield samples_document(policies, self.now_ns(), self._unavailable_reason())
 
     def nodes(self, _query: Query) -> Steps:
         """Requested and allocatable amounts of each node, and how many pods it has."""

@@ -2,7 +2,7 @@
 
 A policy, a namespace and a key identify a gang. Live members that are bound or binding, and members
 that could be placed now, count towards its minimum, so a replaced worker joins its running gang.
-Finished, terminating, gated and rejected pods do not count. `scheduler.enqueue` moves gangs through
+Finished, terminating, gated and rejected pods do not count. `scheduler.pod_enqueuer` moves gangs through
 the queue and `gangs.gang_attempt` places them.
 """
 

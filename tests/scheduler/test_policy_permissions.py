@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from policysched import evaluate
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
-from policysched.scheduler import authority as authority_module
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.authority import (
+from policysched.scheduler import policy_permissions as permissions_module
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.policy_permissions import (
     ANY_POLICY_NAME,
     AllowedPolicy,
-    Authority,
     NamespaceSelection,
+    PolicyPermissions,
     ProtectedClass,
     VictimCeiling,
 )
-from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from tests.builders import namespace, node, placed, pod
 from tests.evaluate.clusters import Scene, scenes
@@ -32,7 +32,7 @@ from tests.scheduler.rig import FIT, GANG, Rig
 
 DEFAULT = FIT.replace("policy test", "policy default-scheduler")
 ANY = "policy test version 1\nfilter node_resources_fit\npreemption { victims = any }\n"
-SERVES_ML = Authority(
+SERVES_ML = PolicyPermissions(
     (
         AllowedPolicy("test", NamespaceSelection(("ml-*",))),
         AllowedPolicy("te*", NamespaceSelection((), {"team": "ml"})),
@@ -66,12 +66,12 @@ def test_a_name_is_allowed_by_an_entry_and_the_default_scheduler_by_its_name_alo
 ) -> None:
     entries = None if allowed is None else tuple(map(AllowedPolicy, allowed))
 
-    assert Authority(entries).allows_name(name) == expected
+    assert PolicyPermissions(entries).allows_name(name) == expected
 
 
 def test_a_policy_called_like_the_default_scheduler_is_rejected_unless_it_is_listed() -> None:
     rig = Rig({"main.policy": DEFAULT, "b.policy": FIT}, node("a"), pod("web", scheduler="default-scheduler"))
-    listed = Rig(DEFAULT, node("a"), pod("web", scheduler="default-scheduler"), authority=ANY_POLICY_NAME)
+    listed = Rig(DEFAULT, node("a"), pod("web", scheduler="default-scheduler"), permissions=ANY_POLICY_NAME)
 
     rig.settle()
     listed.settle()
@@ -96,7 +96,7 @@ def test_a_key_whose_policy_gets_a_disallowed_name_keeps_the_policy_that_it_had(
 
 
 def test_a_last_known_good_policy_that_is_no_longer_allowed_does_not_run_and_stays_saved() -> None:
-    rig = Rig(None, node("a"), authority=Authority((AllowedPolicy("b"),)))
+    rig = Rig(None, node("a"), permissions=PolicyPermissions((AllowedPolicy("b"),)))
 
     rig.apply_policies({"b.policy": FIT.replace("test", "b")}, last_good={"test.policy": FIT})
     rig.observe(pod("web"), pod("other", scheduler="b"))
@@ -108,7 +108,7 @@ def test_a_last_known_good_policy_that_is_no_longer_allowed_does_not_run_and_sta
 
 def removal_of_a_disallowed_name() -> Rig:
     """Pods named after it, beside an allowed policy; its last known good text is saved from earlier settings."""
-    rig = Rig(None, node("a"), authority=Authority((AllowedPolicy("b"),)))
+    rig = Rig(None, node("a"), permissions=PolicyPermissions((AllowedPolicy("b"),)))
     kept = {"test.policy": FIT, "b.policy": FIT.replace("test", "b")}
     rig.apply_policies({"b.policy": kept["b.policy"], "test.removed": "", "gone.removed": ""}, last_good=kept)
     rig.observe(pod("foreign"), pod("other", scheduler="b"))
@@ -130,7 +130,7 @@ def test_a_removal_that_takes_the_pods_of_another_scheduler_is_caught(
 ) -> None:
     monkeypatch.setattr(
         "policysched.scheduler.policies.registry.without_disallowed_removals",
-        lambda bundle, _authority: (bundle.sources, frozenset()),
+        lambda bundle, _permissions: (bundle.sources, frozenset()),
     )
 
     with pytest.raises(AssertionError):
@@ -141,21 +141,21 @@ def test_a_removal_that_takes_the_pods_of_another_scheduler_is_caught(
 
 
 def test_a_pod_of_a_namespace_that_the_policy_does_not_serve_is_told_so_and_never_placed() -> None:
-    rig = Rig(FIT, namespace("web"), namespace("ml-1"), node("a"), authority=SERVES_ML)
+    rig = Rig(FIT, namespace("web"), namespace("ml-1"), node("a"), permissions=SERVES_ML)
 
     rig.observe(pod("refused", namespace="web"), pod("served", namespace="ml-1"))
     rig.pass_time(3600)
 
     assert rig.placements() == {"served": "a"}
     assert rig.pending_message("refused") == (
-        "policy test does not serve namespace web: the settings (authority.policies_allowed) "
+        "policy test does not serve namespace web: the settings (policy_permissions.policies_allowed) "
         "let it serve ml-*; all namespaces with the label team=ml"
     )
     assert {report.reason for report in rig.of(c.ReportPending)} == {"PolicyPending"}
 
 
 def test_a_pod_is_admitted_once_its_namespace_has_the_label_and_refused_once_it_has_lost_it() -> None:
-    rig = Rig(FIT, namespace("web"), node("a", cpu="1"), authority=SERVES_ML)
+    rig = Rig(FIT, namespace("web"), node("a", cpu="1"), permissions=SERVES_ML)
     rig.observe(pod("first", namespace="web", cpu="1"), pod("second", namespace="web", cpu="1"))
     rig.settle()
 
@@ -173,7 +173,7 @@ def test_a_pod_is_admitted_once_its_namespace_has_the_label_and_refused_once_it_
 
 
 def test_a_namespace_that_is_not_known_yet_has_no_labels() -> None:
-    rig = Rig(FIT, node("a"), pod("web", namespace="web"), authority=SERVES_ML)
+    rig = Rig(FIT, node("a"), pod("web", namespace="web"), permissions=SERVES_ML)
 
     rig.settle()
     before = rig.placements()
@@ -184,7 +184,7 @@ def test_a_namespace_that_is_not_known_yet_has_no_labels() -> None:
 
 
 def test_an_edited_text_does_not_admit_the_pods_of_other_namespaces() -> None:
-    rig = Rig(FIT, namespace("web"), node("a"), pod("web", namespace="web"), authority=SERVES_ML)
+    rig = Rig(FIT, namespace("web"), node("a"), pod("web", namespace="web"), permissions=SERVES_ML)
     rig.settle()
 
     rig.apply_policies(FIT.replace("version 1", "version 2"))
@@ -195,7 +195,7 @@ def test_an_edited_text_does_not_admit_the_pods_of_other_namespaces() -> None:
 
 def test_members_of_a_gang_in_a_namespace_that_is_not_served_are_refused_one_by_one() -> None:
     gang = GANG.format(more="")
-    rig = Rig(gang, namespace("web"), node("a"), authority=SERVES_ML)
+    rig = Rig(gang, namespace("web"), node("a"), permissions=SERVES_ML)
     labels = {"group": "g", "least": "2"}
 
     rig.observe(*[pod(name, namespace="web", labels=labels) for name in ("one", "two")])
@@ -234,7 +234,7 @@ def test_pods_of_the_protected_classes_are_evicted_only_if_the_settings_allow_it
         node("a", cpu="1"),
         victim,
         urgent,
-        authority=Authority(None, VictimCeiling(protected=frozenset())),
+        permissions=PolicyPermissions(None, VictimCeiling(protected=frozenset())),
     )
 
     rig.settle()
@@ -256,7 +256,7 @@ def test_the_ceiling_names_namespaces_labels_and_a_priority() -> None:
         for space in spaces
     ]
     nodes = [node(space.name, cpu="1") for space in spaces]
-    rig = Rig(ANY, *spaces, *nodes, *victims, authority=Authority(None, ceiling))
+    rig = Rig(ANY, *spaces, *nodes, *victims, permissions=PolicyPermissions(None, ceiling))
 
     rig.observe(*[pod(f"urgent-{number}", cpu="1", priority=9) for number in range(3)])
     rig.settle()
@@ -267,8 +267,8 @@ def test_the_ceiling_names_namespaces_labels_and_a_priority() -> None:
 
 def test_a_pod_above_the_priority_of_the_ceiling_is_not_evicted() -> None:
     victim = placed(pod("low", cpu="1", priority=6, scheduler="other"), "a")
-    ceiling = Authority(None, VictimCeiling(priority_max=5))
-    rig = Rig(ANY, node("a", cpu="1"), victim, pod("urgent", cpu="1", priority=9), authority=ceiling)
+    ceiling = PolicyPermissions(None, VictimCeiling(priority_max=5))
+    rig = Rig(ANY, node("a", cpu="1"), victim, pod("urgent", cpu="1", priority=9), permissions=ceiling)
 
     rig.settle()
 
@@ -299,7 +299,7 @@ CEILINGS = st.builds(
         st.sampled_from([{}, {"tier": "gold"}, {"tier": "gold", "team": "a"}]),
     ),
     st.sampled_from([None, -1, 0, 4]),
-    st.frozensets(st.sampled_from(sorted(authority_module.ALL_PROTECTED))),
+    st.frozensets(st.sampled_from(sorted(permissions_module.ALL_PROTECTED))),
 )
 SPACES = st.sampled_from([None, {}, {"tier": "gold"}, {"tier": "gold", "team": "a"}, {"tier": "lead"}])
 
@@ -321,7 +321,7 @@ def owned(draw: st.DrawFn, value: Pod) -> Pod:
 def test_the_rights_of_a_pod_are_those_of_the_reference(
     scene: Scene, ceiling: VictimCeiling, data: st.DataObject
 ) -> None:
-    core = SchedulerCore(SchedulerLimits(), authority=Authority(None, ceiling))
+    core = SchedulerCore(SchedulerLimits(), permissions=PolicyPermissions(None, ceiling))
     for name in ("default", "kube-system", "team-b"):
         labels = data.draw(SPACES)
         if labels is not None:

@@ -17,7 +17,7 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.policies.rejection_message import format_duration
 from policysched.scheduler.queue.entries import PendingPod, QueueState
-from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.queue.movable_heap import MovableHeap, earlier_ns
 from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult, evaluate_pre_enqueue
 
@@ -203,7 +203,7 @@ class PodEnqueuer:
             if len(self._logged_group_problems) > _LOGGED_PROBLEMS_MAX:
                 del self._logged_group_problems[next(iter(self._logged_group_problems))]
             self._core.commands.append(
-                Log("warning", "pods wait for their PodGroup", {"group": name, "why": message})
+                Log("warning", "pods wait for their PodGroup", {"group": name, "reason": message})
             )
 
     def _warn(self, pod: PendingPod, warnings: tuple[str, ...]) -> None:

@@ -7,7 +7,9 @@ from tests.controlplane.objects import pod, ready_node
 from tests.controlplane.waiting import wait_for
 from tests.e2e.deployed import PLAIN, PODS, Deployed
 
-SERVES_ML = {"authority": {"policies_allowed": [{"name": "test", "namespace_labels": {"team": "ml"}}]}}
+SERVES_ML = {
+    "policy_permissions": {"policies_allowed": [{"name": "test", "namespace_labels": {"team": "ml"}}]}
+}
 
 
 def test_a_policy_places_pods_only_in_the_namespaces_that_it_serves(
@@ -39,7 +41,7 @@ def test_a_policy_places_pods_only_in_the_namespaces_that_it_serves(
         deployed.bound("refused")
 
     why = (
-        "policy test does not serve namespace default: the settings (authority.policies_allowed) let it "
+        "policy test does not serve namespace default: the settings (policy_permissions.policies_allowed) let it "
         "serve all namespaces with the label team=ml"
     )
     assert (event["note"], condition["message"], condition["reason"]) == (why, why, "PolicyPending")

@@ -11,7 +11,7 @@ from policysched.serve.prometheus_text import Labels, MetricFamily, gauge_family
 Json = dict[str, Any]
 
 
-def quotas_page(entities: Iterable[QuotaEntityStatus], note: str | None) -> Json:
+def quotas_document(entities: Iterable[QuotaEntityStatus], note: str | None) -> Json:
     """`note`: why this process has no data."""
     return {"note": note, "quotas": [_entity(entity) for entity in entities]}
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policysched.cluster import budgets as budgets_module
-from policysched.cluster.budgets import DisruptionBudgets, split_by_budget
+from policysched.cluster import disruption_budgets as budgets_module
+from policysched.cluster.disruption_budgets import DisruptionBudgets, split_by_budget
 from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode.errors import MalformedObject
 from policysched.model.pods import Pod

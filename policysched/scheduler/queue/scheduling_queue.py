@@ -9,7 +9,7 @@ requeues one member as a representative. If it is placed the next one follows, o
 No event is lost between an attempt and its parking: events are applied between attempts, and in the pauses of a gang's
 attempt, which open its parked group at once (`missed_events`).
 
-Backoff limits how often an entry is tried in vain, and never changes its place: before an entry is placed, those of its
+Backoff limits how often an entry is tried without success, and never changes its position: before an entry is placed, those of its
 policy that back off ahead of it are attempted on the same state of the cluster (`yield_to_earlier`).
 """
 

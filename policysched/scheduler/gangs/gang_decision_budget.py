@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from policysched.cluster.devices.pod_selectors import too_many_selectors_message
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult
-from policysched.scheduler.queue.gangs import QueuedGang
+from policysched.scheduler.queue.gang_registry import QueuedGang
 
 GANG_EVALUATIONS_MAX = 50_000
 """Once the search for a topology domain has evaluated this many members, no more domains are tried in this attempt."""

@@ -1,8 +1,8 @@
 """The quotas of all running policies, and the parked pods and gangs that wait for them.
 
-    placed, removed ──► QuotaBook ──use fell──► wake_waiting: parked groups that can run now are opened
+    placed, removed ──► QuotaAccount ──use fell──► wake_waiting: parked groups that can run now are opened
 
-The ledger tells it of each placement in the step that changes it, so a decision always reads current usage. A waiting
+The ledger reports each placement in the step that changes it, so a decision always reads current usage. A waiting
 group is only opened when its verdict changed, not on each release.
 """
 
@@ -14,7 +14,7 @@ from policysched.evaluate import Plan
 from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
-from policysched.scheduler.quotas.quota_book import QuotaBook
+from policysched.scheduler.quotas.quota_account import QuotaAccount
 from policysched.scheduler.quotas.quota_limits import QuotaNode
 from policysched.scheduler.quotas.quota_messages import quota_message
 from policysched.scheduler.quotas.quota_status import QuotaEntityStatus, quota_status
@@ -31,12 +31,12 @@ class QuotaRefusal:
     block: QuotaBlock
     charge: QuotaCharge
     usage: QuotaUsage
-    book: QuotaBook
+    account: QuotaAccount
 
     @property
     def message(self) -> str:
         """Computed on each read, because it looks at every pod of the entity."""
-        return quota_message(self.book, self.usage, self.block)
+        return quota_message(self.account, self.usage, self.block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,13 @@ class _Waiting:
     charge: QuotaCharge | None
 
 
-class QuotaBooks:
-    """`books` by policy, of the policies that have quotas."""
+class QuotaAccounts:
+    """`accounts` by policy, of the policies that have quotas."""
 
     def __init__(self, cache: ClusterCache) -> None:
         self._cache = cache
-        self.books: dict[str, QuotaBook] = {}
-        self._prepared: dict[str, QuotaBook] = {}  # of texts that are about to replace another
+        self.accounts: dict[str, QuotaAccount] = {}
+        self._prepared: dict[str, QuotaAccount] = {}  # of texts that are about to replace another
         self._waiting: dict[object, _Waiting] = {}  # by the key of the parked group
         self._waiting_at: dict[tuple[str, QuotaNode], dict[object, None]] = {}
         cache.ledger.listeners.append(self)
@@ -64,29 +64,29 @@ class QuotaBooks:
         name = plan.program.name
         for key in [key for key, waiting in self._waiting.items() if waiting.policy == name]:
             self._stop_waiting(key)
-        self.books.pop(name, None)
+        self.accounts.pop(name, None)
         if not plan.program.quotas:
             return
         for _ in self.prepare(plan):
             pass
-        self.books[name] = self._prepared.pop(name)
-        self.books[name].activated_ns = now_ns
+        self.accounts[name] = self._prepared.pop(name)
+        self.accounts[name].activated_ns = now_ns
 
     def prepare(self, plan: Plan) -> Iterator[None]:
         """Count the placed pods for a text that may run later, in slices. Placements meanwhile are counted at once."""
         name = plan.program.name
         if not plan.program.quotas:
             return
-        book = self._prepared.get(name)
-        if book is None or book.plan is not plan:
-            book = self._prepared[name] = QuotaBook(plan)
+        account = self._prepared.get(name)
+        if account is None or account.plan is not plan:
+            account = self._prepared[name] = QuotaAccount(plan)
         pods = [
             placement.pod for placement in self._cache.ledger.placements if placement.pod.scheduler == name
         ]
         for number, pod in enumerate(pods, start=1):
             placement = self._cache.ledger.placement(pod.uid)
-            if placement is not None and book.charged(pod.uid) is None:
-                book.add(placement.pod, self._cache.namespaces.get(pod.namespace))
+            if placement is not None and account.charged(pod.uid) is None:
+                account.add(placement.pod, self._cache.namespaces.get(pod.namespace))
             if number % _PODS_PER_SLICE == 0:
                 yield
 
@@ -97,26 +97,26 @@ class QuotaBooks:
     # ── placements ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def pod_placed(self, pod: Pod) -> None:
-        for books in (self.books, self._prepared):
-            if (book := books.get(pod.scheduler)) is not None:
-                book.add(pod, self._cache.namespaces.get(pod.namespace))
+        for accounts in (self.accounts, self._prepared):
+            if (account := accounts.get(pod.scheduler)) is not None:
+                account.add(pod, self._cache.namespaces.get(pod.namespace))
 
     def pod_removed(self, pod: Pod) -> None:
-        for books in (self.books, self._prepared):
-            book = books.get(pod.scheduler)
-            if book is not None and book.charged(pod.uid) is not None:
-                book.remove(pod.uid)
+        for accounts in (self.accounts, self._prepared):
+            account = accounts.get(pod.scheduler)
+            if account is not None and account.charged(pod.uid) is not None:
+                account.remove(pod.uid)
 
     def namespace_changed(self, name: str) -> None:
-        for book in (*self.books.values(), *self._prepared.values()):
-            book.recharge(self._cache.namespaces.get(name), name)
+        for account in (*self.accounts.values(), *self._prepared.values()):
+            account.recharge(self._cache.namespaces.get(name), name)
 
     # ── decisions ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def charge(self, pod: Pod) -> QuotaCharge | None:
         """None: the policy has no quotas."""
-        book = self.books.get(pod.scheduler)
-        return None if book is None else book.charge_of(pod, self._cache.namespaces.get(pod.namespace))
+        account = self.accounts.get(pod.scheduler)
+        return None if account is None else account.charge_of(pod, self._cache.namespaces.get(pod.namespace))
 
     def charge_of(self, pod: Pod) -> QuotaCharge:
         """As `charge`, of a policy that has quotas."""
@@ -128,10 +128,10 @@ class QuotaBooks:
         """The usage by which the pod (or its gang, whose members are `excluding`) is judged: with the pods that are
         nominated and not on their node yet, which keep what preemption made free for them, as far as they are entitled
         to it. Of two nominated pods only the less important one counts the other."""
-        book = self.books.get(pod.scheduler)
-        if book is None:
+        account = self.accounts.get(pod.scheduler)
+        if account is None:
             return None
-        trial = book.usage.trial()
+        trial = account.usage.trial()
         reserving = self._reserving_pods(pod.scheduler)
         if not reserving:
             return trial
@@ -139,7 +139,7 @@ class QuotaBooks:
         own = min((_importance(other) for other in reserving if other.uid in excluded), default=None)
         for other in sorted(reserving, key=_importance):
             if other.uid not in excluded and (own is None or _importance(other) < own):
-                charge = book.charge_of(other, self._cache.namespaces.get(other.namespace))
+                charge = account.charge_of(other, self._cache.namespaces.get(other.namespace))
                 if trial.is_within_amounts(charge):
                     trial.add(charge)
         return trial
@@ -158,21 +158,21 @@ class QuotaBooks:
         self, pod: Pod, trial: QuotaUsage | None = None, charge: QuotaCharge | None = None
     ) -> QuotaRefusal | None:
         """Why the pod may not be placed now; None: its quotas admit it."""
-        book = self.books.get(pod.scheduler)
-        if book is None:
+        account = self.accounts.get(pod.scheduler)
+        if account is None:
             return None
         usage = trial or self.trial(pod)
         assert usage is not None, f"{pod.full_name} has quotas and no usage"
         charge = charge or self.charge(pod)
         assert charge is not None, f"{pod.full_name} has quotas and no charge"
         block = usage.blocked(charge)
-        return None if block is None else QuotaRefusal(block, charge, usage, book)
+        return None if block is None else QuotaRefusal(block, charge, usage, account)
 
     def reservation_released(self, pod: Pod) -> None:
         """A nominated pod keeps nothing any more."""
-        book = self.books.get(pod.scheduler)
-        if book is not None:
-            book.release(book.charge_of(pod, self._cache.namespaces.get(pod.namespace)))
+        account = self.accounts.get(pod.scheduler)
+        if account is not None:
+            account.release(account.charge_of(pod, self._cache.namespaces.get(pod.namespace)))
 
     # ── waiting ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -187,14 +187,14 @@ class QuotaBooks:
         """The keys of parked groups whose verdict changed with what was released since the last call: they may run, or
         wait elsewhere now, or are entitled to take back. In the order in which they began to wait."""
         opened: dict[object, None] = {}
-        for policy, book in self.books.items():
-            if not book.fallen:
+        for policy, account in self.accounts.items():
+            if not account.fallen:
                 continue
-            fallen, book.fallen = book.fallen, set()
+            fallen, account.fallen = account.fallen, set()
             for node in sorted(fallen):
                 for key in list(self._waiting_at.get((policy, node), ())):
                     charge = self._waiting[key].charge
-                    block = None if charge is None else book.usage.blocked(charge)
+                    block = None if charge is None else account.usage.blocked(charge)
                     if block is None or block.node != node or block.claims:
                         opened[key] = None
         for key in opened:
@@ -211,20 +211,20 @@ class QuotaBooks:
 
     def status(self) -> list[QuotaEntityStatus]:
         """The use of each entity, by policy."""
-        return [status for book in self.books.values() for status in quota_status(book)]
+        return [status for account in self.accounts.values() for status in quota_status(account)]
 
     def check(self) -> list[str]:
-        """One sentence for each difference between the books and the ledger."""
+        """One sentence for each difference between the accounts and the ledger."""
         problems = []
-        for policy, book in self.books.items():
-            problems += book.check()
+        for policy, account in self.accounts.items():
+            problems += account.check()
             placed = {
                 placement.pod.uid
                 for placement in self._cache.ledger.placements
                 if placement.pod.scheduler == policy
             }
-            if placed != set(book.charged_uids):
-                problems.append(f"policy {policy}: quotas count {placed ^ set(book.charged_uids)} wrongly")
+            if placed != set(account.charged_uids):
+                problems.append(f"policy {policy}: quotas count {placed ^ set(account.charged_uids)} wrongly")
         return problems
 
 

@@ -18,7 +18,8 @@ from typing import Any
 from policysched.evaluate import DryRun, VictimOrder
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
-from policysched.scheduler.preemption.candidates import (
+from policysched.scheduler.preemption.running_gangs import EvictablePods
+from policysched.scheduler.preemption.victim_selection import (
     NO_VICTIMS,
     NODES_PER_BATCH,
     NOT_HELPFUL,
@@ -30,7 +31,6 @@ from policysched.scheduler.preemption.candidates import (
     search_cost,
     select_victims_on_nodes,
 )
-from policysched.scheduler.preemption.running_gangs import EvictablePods
 from policysched.scheduler.steps import Steps
 
 Disruption = tuple[int, tuple[Any, ...], int, int, int, int]

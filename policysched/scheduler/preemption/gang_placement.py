@@ -10,11 +10,11 @@ from typing import Any
 from policysched.evaluate import NodeSelection, Overlay
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
-from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
-from policysched.scheduler.preemption.candidates import (
+from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
+from policysched.scheduler.preemption.eviction_rights import EvictionRights
+from policysched.scheduler.preemption.victim_selection import (
     Candidate,
 )
-from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.queue.entries import PendingPod
 
 PREEMPTION_NEVER = "not eligible due to preemptionPolicy=Never."

@@ -25,7 +25,7 @@ _GangAttempt = tuple[str, str, int]
 """Policy, gang and time."""
 
 
-def policy_page(
+def policy_document(
     source: PolicyProvider,
     location: str,
     metrics: Iterable[MetricStatus] = (),
@@ -56,7 +56,7 @@ def policy_page(
     }
 
 
-class DecisionsPage:
+class DecisionsDocument:
     """`/decisions`: `look` takes a snapshot on the main loop; what it returns renders it in the server's thread. A record does
     not change, so each is rendered once: many readers cost the interpreter little, whose lock the decisions need."""
 
@@ -111,7 +111,7 @@ def describe_ambiguous_pod(name: str, full_names: Sequence[str]) -> str:
     return f"several pods are named {name}: {abbreviate_names(full_names, 5)}; name one as NAMESPACE/NAME"
 
 
-def configz_page(settings: Settings) -> Json:
+def configz_document(settings: Settings) -> Json:
     """The settings as given; all others have their default."""
     return {"policysched": {**redact_secrets(settings.configured), "policies": str(settings.policies)}}
 

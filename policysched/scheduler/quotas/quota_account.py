@@ -21,7 +21,7 @@ class ChargedPod:
     charge: QuotaCharge
 
 
-class QuotaBook:
+class QuotaAccount:
     """Counts every pod of the policy that is assumed, prebound or bound, whoever placed it. Pods of other policies and
     schedulers do not count."""
 

@@ -90,7 +90,7 @@ def _is_of_daemon_set(pod: Pod) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Authority:
+class PolicyPermissions:
     """`policies` None: every name except `default-scheduler`, and every namespace."""
 
     policies: tuple[AllowedPolicy, ...] | None = None
@@ -127,7 +127,7 @@ class Authority:
                 None
                 if name == owner
                 else (
-                    f"policy {policy} does not serve namespace {name}: the settings (authority.policies_allowed) "
+                    f"policy {policy} does not serve namespace {name}: the settings (policy_permissions.policies_allowed) "
                     f"say that namespace {owner} owns it"
                 )
             )
@@ -135,10 +135,10 @@ class Authority:
         if any(selection.selects(name, namespace) for selection in served):
             return None
         return (
-            f"policy {policy} does not serve namespace {name}: the settings (authority.policies_allowed) "
+            f"policy {policy} does not serve namespace {name}: the settings (policy_permissions.policies_allowed) "
             f"let it serve {'; '.join(map(str, served))}"
         )
 
 
-ANY_POLICY_NAME = Authority((AllowedPolicy("*"), AllowedPolicy(DEFAULT_SCHEDULER)))
+ANY_POLICY_NAME = PolicyPermissions((AllowedPolicy("*"), AllowedPolicy(DEFAULT_SCHEDULER)))
 """For offline commands without settings: every name, every namespace, and the default ceiling."""

@@ -32,7 +32,7 @@ def restore(scheduler: Scheduler, state: SchedulerState, now_ns: int) -> None:
     core.records.next_id = state.decisions + 1
 
 
-class GivenOrderScheduler(Scheduler):
+class RecordedOrderScheduler(Scheduler):
     """`decide_again` attempts a pod or gang now; `handle` applies events as usual. Do not call `decide`."""
 
     def restore(self, state: SchedulerState, now_ns: int) -> None:

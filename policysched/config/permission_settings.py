@@ -1,22 +1,22 @@
-"""The section `authority` of the settings: from checked YAML to what policies may do."""
+"""The section `policy_permissions` of the settings: from checked YAML to what policies may do."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from policysched.scheduler.authority import (
+from policysched.scheduler.policy_permissions import (
     ALL_PROTECTED,
     AllowedPolicy,
-    Authority,
     NamespaceSelection,
+    PolicyPermissions,
     VictimCeiling,
 )
 
 
-def authority_settings(given: Mapping[str, Any]) -> Authority:
+def permission_settings(given: Mapping[str, Any]) -> PolicyPermissions:
     """From settings that fit the schema."""
-    section = given.get("authority", {})
+    section = given.get("policy_permissions", {})
     policies, victims = section.get("policies_allowed"), section.get("victims_allowed", {})
-    return Authority(
+    return PolicyPermissions(
         None if policies is None else tuple(_allowed_policy(policy) for policy in policies),
         VictimCeiling(
             _namespaces(victims),
