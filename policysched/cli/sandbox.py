@@ -46,8 +46,8 @@ def sandbox(nodes: str, port: int, kubeconfig: str, real: bool) -> None:
 
     It has no scheduler: start `policysched run` next to it. Ctrl-C stops it; nothing is saved.
 
-    The simulated server keeps RBAC, ResourceQuotas, LimitRanges and NetworkPolicies without enforcing them. With
-    --real they are enforced as the API server does.
+    The simulated server keeps roles, quotas and limit ranges without enforcing them, and does not evaluate rules in
+    CEL. With --real the API server does, except for quotas, which need a controller that the sandbox lacks.
 
     Examples:
 

@@ -24,8 +24,9 @@ _ASSETS = "KUBEBUILDER_ASSETS"
 _PARENT_DEATH_SIGNAL = 1
 """`PR_SET_PDEATHSIG` of prctl(2)."""
 
-_OMITTED_ADMISSION = "ServiceAccount,TaintNodesByCondition"
-"""As in the sandbox without a real server: pods get no token, and nothing would remove the taint of a new node."""
+_OMITTED_ADMISSION = "ServiceAccount,TaintNodesByCondition,ResourceQuota"
+"""As in the sandbox without a real server: pods get no token, nothing would remove the taint of a new node, and nothing
+counts what a quota limits."""
 
 
 class ProgramFailed(Exception):
