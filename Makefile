@@ -93,7 +93,7 @@ $(RELEASE_VENV)/.ready: pyproject.toml
 	@touch $@
 
 lock: $(RELEASE_VENV)/.ready  ## pin the dependencies of the image, with hashes, in requirements.lock and debian.lock
-	$(RELEASE_VENV)/bin/uv pip compile pyproject.toml --extra run --universal --generate-hashes --no-header --quiet --output-file requirements.lock
+	$(RELEASE_VENV)/bin/uv pip compile pyproject.toml --extra otlp --universal --generate-hashes --no-header --quiet --output-file requirements.lock
 	$(RELEASE_VENV)/bin/python -m deploy.image --lock
 
 sbom: $(RELEASE_VENV)/.ready  ## write dist/sbom.json: what the image installs, as CycloneDX

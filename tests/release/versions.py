@@ -20,7 +20,7 @@ def version_problems(version: str, changelog: str, tag: str | None) -> list[str]
 
 
 def lock_problems(project: str, lock: str) -> list[str]:
-    """What `requirements.lock` lacks of the dependencies in `pyproject.toml`, with those of the extra `run`."""
+    """What `requirements.lock` lacks of the dependencies in `pyproject.toml`, with those of all extras that run."""
     pinned = {
         canonicalize_name(name): version
         for name, version in re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", lock, re.MULTILINE)
@@ -28,7 +28,7 @@ def lock_problems(project: str, lock: str) -> list[str]:
     problems = []
     described = tomllib.loads(project)["project"]
     extras = described["optional-dependencies"]
-    for text in (*described["dependencies"], *extras["offline"], *extras["run"]):
+    for text in (*described["dependencies"], *extras["offline"], *extras["run"], *extras["otlp"]):
         required = Requirement(text)
         if required.name == described["name"]:  # one extra includes another
             continue
