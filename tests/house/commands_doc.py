@@ -9,6 +9,14 @@ from policysched.cli import COMMANDS, closed_output, main
 
 ABORTED = 130
 
+EXIT_CODES = {
+    "0": "success",
+    "1": "findings, or a result that a flag turns into a failure",
+    "2": "could not run: standard error names the problem of the command line, a file or the settings",
+    f"{ABORTED}": "Ctrl-C",
+    f"{closed_output.EXIT_CODE}": "the reader of the output has closed it, for example `\\| head`",
+}
+
 _HEAD = f"""\
 # Commands
 
@@ -16,11 +24,7 @@ Every command with its flags, as in `policysched COMMAND --help`. `policysched -
 
 | exit code | meaning |
 |---|---|
-| 0 | success |
-| 1 | findings, or a result that a flag turns into a failure |
-| 2 | could not run: standard error names the problem of the command line, a file or the settings |
-| {ABORTED} | Ctrl-C |
-| {closed_output.EXIT_CODE} | the reader of the output has closed it, for example `\\| head` |
+{chr(10).join(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())}
 
 Results are written to standard output, everything else to standard error. `run` and `extender` have
 [further exit codes](running.md#start), `diff` has those of `terraform plan -detailed-exitcode`. Output to terminals is coloured; `NO_COLOR` and `FORCE_COLOR` are respected.
@@ -60,12 +64,20 @@ def _paragraph(text: str) -> Iterator[str]:
 
 def _row(option: click.Option) -> str:
     names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
+    value = value_of(option)
+    what = f" {value.replace('|', chr(92) + '|')}" if value else ""
+    return f"| {names}{what} | {help_of(option).replace('|', chr(92) + '|')} |"
+
+
+def value_of(option: click.Option) -> str:
+    """What the option takes, empty for a flag."""
     kind = option.type
-    value = "" if option.is_flag else option.metavar or ("FILE" if isinstance(kind, click.Path) else "N")
     if isinstance(kind, click.Choice):
-        value = ", ".join(map(str, kind.choices))
-    help_text = (option.help or "").strip()
+        return ", ".join(map(str, kind.choices))
+    return "" if option.is_flag else option.metavar or ("FILE" if isinstance(kind, click.Path) else "N")
+
+
+def help_of(option: click.Option) -> str:
     default = option.default if option.show_default and not option.is_flag else None
     more = f" Default: {default}." if default is not None else ""
-    what = f" {value.replace('|', chr(92) + '|')}" if value else ""
-    return f"| {names}{what} | {(help_text + more).strip().replace('|', chr(92) + '|')} |"
+    return ((option.help or "").strip() + more).strip()

@@ -19,6 +19,7 @@ from tests.house import (
     chart_files,
     commands_doc,
     coverage_doc,
+    man_doc,
     metrics_doc,
     offline_doc,
     rules_doc,
@@ -34,6 +35,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/commands.md": commands_doc.page,
     "docs/explain.svg": offline_doc.picture,
     "docs/rules.md": rules_doc.page,
+    "docs/man/policysched.1": man_doc.page,
     **chart_files.FILES,
 }
 """Generated pages and files, by path."""

@@ -4,7 +4,7 @@
     lock        requirements.lock satisfies pyproject.toml
     build       the wheel and the source distribution build, the wheel also from the source distribution
     install     a bare environment takes the pinned dependencies with their hashes, and the wheel
-    run         in it, `policysched version`, `lint` of the shipped policies, and `demo` succeed
+    run         in it, `policysched version`, `lint` of the shipped policies, and `demo` succeed, and the manual page is there
     image       it is assembled for every processor, within its size and without files of another processor
     chart       `helm lint` and `helm package` succeed, and the chart has the version
     docs        the site builds; a broken link is an error
@@ -38,6 +38,7 @@ from tests.release.versions import lock_problems, version_problems
 
 ROOT = Path(__file__).parents[2]
 COMMAND_TIMEOUT_S = 600.0
+MANUAL = ("share/man/man1/policysched.1", "share/man/man1/kubectl-policysched.1")
 STEP_WIDTH = 10
 
 
@@ -94,6 +95,13 @@ def try_wheel(interpreter: str) -> None:
         with step("run"):
             for arguments in (("version",), ("lint", "--quiet", str(ROOT / "policies")), ("demo",)):
                 run(str(python.with_name("policysched")), *arguments, cwd=folder)
+            report(
+                [
+                    f"the wheel installs no {page}"
+                    for page in MANUAL
+                    if not (python.parents[1] / page).exists()
+                ]
+            )
 
 
 def wheel() -> Path:
