@@ -2,8 +2,9 @@
 
 The verdict of a single pod is compared completely: node, score, feasible count and reason counts. A
 gang member is evaluated on an overlay; the comparison happens when it is assumed, because the cache
-then equals that overlay. The same holds with nominated pods. A preemption for a gang must place all
-of its members.
+then equals that overlay. The same holds with nominated pods. Where the attempt of the gang pauses, pods that were
+decided beside it after a member had its node are left out: the member came first. A preemption for a gang must place
+all of its members.
 
 The head of the queue is compared with the reference order. After an eviction the pod must fit
 without the victims, each victim must be needed, and no budget may be violated where another node
@@ -31,6 +32,7 @@ from policysched.scheduler.scheduler import Scheduler
 from tests.reference import evaluate, gang_terms, order_key, select_node
 from tests.reference.quota import quotas_admit_in
 from tests.simulation.churn import PROTECTED_LABEL
+from tests.simulation.decided_beside import DecidedBeside
 
 
 class OracleChecker:
@@ -45,6 +47,7 @@ class OracleChecker:
         is_overdrawn: Callable[[str], bool],
     ) -> None:
         core = self._core = scheduler._core
+        self._beside = DecidedBeside(scheduler)
         self._fail = fail
         self.gangs_pause = gangs_pause
         self._is_overdrawn = is_overdrawn
@@ -130,6 +133,7 @@ class OracleChecker:
             )
 
     def _check_assume(self, pod: Pod, node: NodeName) -> Any:
+        self._beside.note(pod)
         if self._last_agreed != (pod.uid, node):
             self._check_gang_member(pod, node)
         self._last_agreed = None
@@ -173,14 +177,15 @@ class OracleChecker:
         for other, place in kept:
             core.cache.ledger.assume(other, place)
             core.samples.assumed_load.pod_placed(other, core.namespace_of(other), place, self._now_ns)
-        explanation = evaluate(
-            core.policies.running[pod.scheduler].program,
-            pod,
-            core.cache,
-            now_ns=self._now_ns,
-            facts=core.pods[pod.uid].facts,
-            samples=core.samples.of_policy(pod.scheduler),
-        )
+        with self._beside.left_out_for(pod, node):
+            explanation = evaluate(
+                core.policies.running[pod.scheduler].program,
+                pod,
+                core.cache,
+                now_ns=self._now_ns,
+                facts=core.pods[pod.uid].facts,
+                samples=core.samples.of_policy(pod.scheduler),
+            )
         for other, _ in kept:
             core.cache.ledger.withdraw(other.uid)
             core.samples.assumed_load.pod_removed(other.uid)

@@ -12,6 +12,7 @@ from tests.simulation import (
     scenarios_leaders,
     scenarios_liveness,
     scenarios_neighbours,
+    scenarios_pauses,
     scenarios_quotas,
     scenarios_volumes,
 )
@@ -25,6 +26,7 @@ SCENARIO_BUGS: tuple[ScenarioBug, ...] = (
     *scenarios_last_good.SCENARIO_BUGS,
     *scenarios_leaders.SCENARIO_BUGS,
     *scenarios_neighbours.SCENARIO_BUGS,
+    *scenarios_pauses.SCENARIO_BUGS,
     *scenarios_quotas.SCENARIO_BUGS,
     *scenarios_volumes.SCENARIO_BUGS,
 )
@@ -32,6 +34,7 @@ SCRIPTS = [
     *dict.fromkeys(bug.script for bug in SCENARIO_BUGS),
     *scenarios_canaries.MORE_SCRIPTS,
     *scenarios_neighbours.MORE_SCRIPTS,
+    *scenarios_pauses.MORE_SCRIPTS,
 ]
 
 

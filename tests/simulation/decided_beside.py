@@ -1,0 +1,72 @@
+"""The pods that were decided in the pauses of a gang's attempt, beside its members.
+
+A member that had a node before such a pod came first. It is compared with the reference implementation when it is assumed,
+at the end of the attempt, on a cluster without the pod.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pods import Pod
+from policysched.scheduler.gangs.gang_search_result import GangSearchResult
+from policysched.scheduler.scheduler import Scheduler
+
+
+class DecidedBeside:
+    """`note` is called for each pod that is assumed."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._core, self._attempts = scheduler._core, scheduler._attempts
+        self._search: GangSearchResult | None = None
+        self._pods: list[tuple[int, PodUid]] = []  # by how many members had a node then
+
+    def note(self, pod: Pod) -> None:
+        pause = self._attempts._pause
+        if pause is None:
+            return
+        if pause.search is not self._search:
+            self._search, self._pods = pause.search, []
+        self._pods.append((len(pause.search.fits), pod.uid))
+
+    @contextmanager
+    def left_out_for(self, member: Pod, node: NodeName) -> Iterator[None]:
+        """The ledger and the assumed loads without the pods that were decided after the member had its node. No listener
+        is told, and everything is put back."""
+        uids = self._decided_after(member, node)
+        if not uids:
+            yield
+            return
+        ledger, tracker = self._core.cache.ledger, self._core.samples.assumed_load
+        listeners, ledger.listeners = ledger.listeners, []
+        removed = [(ledger.placement(uid), ledger.state(uid)) for uid in uids]
+        kept = [
+            (
+                load,
+                dict(load.pods),
+                {name: dict(pods) for name, pods in load.by_node.items()},
+                dict(load.totals),
+            )
+            for load in tracker._all_loads()
+        ]
+        for uid in uids:
+            ledger.remove(uid)
+            tracker.pod_removed(uid)
+        yield
+        for placement, state in removed:
+            assert placement is not None, "only placed pods are left out"
+            ledger._put_placement(placement, state)
+        for load, pods, by_node, totals in kept:
+            load.pods, load.by_node = pods, by_node
+            load.totals.clear()  # samples share the object
+            load.totals.update(totals)
+        ledger.listeners = listeners
+
+    def _decided_after(self, member: Pod, node: NodeName) -> Sequence[PodUid]:
+        fits = [] if self._search is None else self._search.fits
+        placed = [(pod.uid, success.node) for pod, success in fits]
+        if (member.uid, node) not in placed:
+            return ()
+        position = placed.index((member.uid, node))
+        ledger = self._core.cache.ledger
+        return [uid for count, uid in self._pods if count > position and ledger.placement(uid) is not None]
