@@ -14,10 +14,10 @@ from policysched.lang.ir.aggregates import (
     nested_aggregates,
 )
 from policysched.lang.ir.expr import Aggregate, Expr
-from policysched.model.identifiers import NodeName
 from tests.reference.context import (
     CandidateNodes,
     ExpressionContext,
+    NodeValues,
     ValueFunction,
     copy_of_usage,
     placed_copy_uid,
@@ -25,9 +25,21 @@ from tests.reference.context import (
 from tests.reference.values import MISSING, Number, Value, finite, saturated
 
 
-def _current_values(
+def _values(
     expr: Aggregate, context: ExpressionContext, value: ValueFunction
-) -> dict[NodeName, Value]:
+) -> tuple[NodeValues, NodeValues]:
+    """The current values, and those after placement. They depend on the context's node by nested aggregates alone."""
+    cache = _candidates(context).values_cache
+    if expr in cache:
+        return cache[expr]
+    now = _current_values(expr, context, value)
+    later = _values_after_placement(expr, context, value) if expr.body_after_placement is not None else {}
+    if not context.aggregate_values:
+        cache[expr] = now, later
+    return now, later
+
+
+def _current_values(expr: Aggregate, context: ExpressionContext, value: ValueFunction) -> NodeValues:
     """The value of the aggregate's expression at each candidate."""
     return {
         name: _value_at(expr, candidate, context, value)
@@ -35,13 +47,15 @@ def _current_values(
     }
 
 
-def _values_after_placement(
-    expr: Aggregate, context: ExpressionContext, value: ValueFunction
-) -> dict[NodeName, Value]:
+def _values_after_placement(expr: Aggregate, context: ExpressionContext, value: ValueFunction) -> NodeValues:
     """The value at each candidate, with the pod placed on it."""
+    candidates = _candidates(context)
+    if not candidates.placed_cache:
+        for name, candidate in candidates.nodes.items():
+            candidates.placed_cache[name] = context_after_placement(candidate)
     return {
-        name: _value_at(expr, context_after_placement(candidate), context, value)
-        for name, candidate in _candidates(context).nodes.items()
+        name: _value_at(expr, candidate, context, value)
+        for name, candidate in candidates.placed_cache.items()
     }
 
 
@@ -55,7 +69,7 @@ def _value_at(
 ) -> Value:
     return value(
         expr.body,
-        replace(candidate, candidates=context.candidates, aggregate_values=context.aggregate_values),
+        candidate._replace(candidates=context.candidates, aggregate_values=context.aggregate_values),
     )
 
 
@@ -72,7 +86,7 @@ def aggregate(expr: Aggregate, context: ExpressionContext, value: ValueFunction)
         nested: dict[Expr, Value] = {
             inner: _quantized(inner, context, value) for inner in nested_aggregates(expr)
         }
-        cache[key] = _aggregate(expr, replace(context, aggregate_values=nested), value)
+        cache[key] = _aggregate(expr, context._replace(aggregate_values=nested), value)
     return cache[key]
 
 
@@ -83,7 +97,7 @@ def _quantized(inner: Aggregate, context: ExpressionContext, value: ValueFunctio
     if inner.body_after_placement is None or own is MISSING:
         return own
     numbers = _numbers(
-        aggregate(inner, replace(candidate, candidates=context.candidates), value)
+        aggregate(inner, candidate._replace(candidates=context.candidates), value)
         for candidate in _candidates(context).nodes.values()
     )
     if len(set(numbers)) <= 2**STEP_BITS:
@@ -98,8 +112,7 @@ def _quantized(inner: Aggregate, context: ExpressionContext, value: ValueFunctio
 
 
 def _aggregate(expr: Aggregate, context: ExpressionContext, value: ValueFunction) -> Value:
-    now = _current_values(expr, context, value)
-    later = _values_after_placement(expr, context, value) if expr.body_after_placement is not None else {}
+    now, later = _values(expr, context, value)
     values = dict(now)
     if expr.body_after_placement is not None:
         assert context.node is not None, "a placement needs a node"
@@ -150,4 +163,4 @@ def context_after_placement(context: ExpressionContext) -> ExpressionContext:
     assert context.usage is not None, "a placement needs a node"
     usage = copy_of_usage(context.usage)
     usage.add(replace(context.pod, uid=placed_copy_uid(context.pod)))
-    return replace(context, usage=usage, after_placement=True)
+    return context._replace(usage=usage, after_placement=True)

@@ -5,7 +5,6 @@ MISSING.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.node_usage import NodeUsage
@@ -29,7 +28,7 @@ def attribute(owner: Owner, path: tuple[str, ...], context: ExpressionContext) -
             assert context.other is not None, "no pod is being counted here"
             if path[0] == "node":
                 assert context.other_node is not None, "the counted pod may be on no node"
-                node = replace(context, node=context.other_node, usage=NodeUsage())
+                node = context._replace(node=context.other_node, usage=NodeUsage())
                 return _node_attribute(path[1:], node)
             return _pod_attribute(path, context.other, context)
         case "victim":

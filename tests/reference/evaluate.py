@@ -79,12 +79,12 @@ def evaluate_among(
         cluster_facts(cache), allocates_devices=handles_extended_resources(program), now_ns=now_ns
     )
     active = rules_for(program, active_layers(context))
-    rejection = prefilter_rejection(active, replace(context, cluster_facts=facts_of_all))
+    rejection = prefilter_rejection(active, context._replace(cluster_facts=facts_of_all))
     if rejection is not None:
         rule_name, words = rejection
         return PlacementExplanation(words, (), {}, {}, {}, None, pod_rejected_by=rule_name)
     nodes = {
-        name: replace(context, node=node, usage=cache.ledger.usage(name), cluster_facts=facts_of_all)
+        name: context._replace(node=node, usage=cache.ledger.usage(name), cluster_facts=facts_of_all)
         for name, node in sorted(cache.nodes.items())
         if among is None or name in among
     }
@@ -178,7 +178,7 @@ def _with_reserved(at: ExpressionContext, pods: Iterable[Pod]) -> ExpressionCont
         pods_with_affinity=[*cluster.pods_with_affinity, *more],
         used_claims=cluster.used_claims | {use.claim for reserved_pod in pods for use in reserved_pod.claims},
     )
-    return replace(at, usage=usage, cluster_facts=cluster_after)
+    return at._replace(usage=usage, cluster_facts=cluster_after)
 
 
 def active_layers(context: ExpressionContext) -> tuple[int, ...]:
@@ -249,6 +249,8 @@ def _awaited_metrics(
 
 def _rules_without_metrics(rules: RuleSet, out: Collection[str]) -> RuleSet:
     """The rules that read none of these metrics."""
+    if not out:
+        return rules
     out = set(out)
     return RuleSet(
         filters=tuple(

@@ -8,7 +8,6 @@ need not import this module.
 import hashlib
 import math
 import sys
-from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import assert_never
@@ -258,7 +257,7 @@ def _if(expr: e.If, context: ExpressionContext) -> Value:
 
 def _count_pods(expr: e.CountPodsOnNode, context: ExpressionContext) -> Value:
     assert context.usage is not None, "counting pods needs a node"
-    return sum(holds(expr.where, replace(context, other=other)) for other in context.usage.pods.values())
+    return sum(holds(expr.where, context._replace(other=other)) for other in context.usage.pods.values())
 
 
 def _state(expr: e.StateRef, context: ExpressionContext) -> Value:
@@ -302,7 +301,7 @@ def _counted_total(expr: e.PodTotal, context: ExpressionContext) -> Value:
     pods = _placed_pods(expr, context) if expr.scope == "placed" else _cluster_pods(expr, context)
     if pods is None:
         return MISSING
-    counted = [replace(context, other=other, other_node=node, node=None, usage=None) for other, node in pods]
+    counted = [context._replace(other=other, other_node=node, node=None, usage=None) for other, node in pods]
     counted = [of_other for of_other in counted if holds(expr.where, of_other)]
     if expr.value is None:
         return len(counted)
@@ -351,10 +350,10 @@ def _owner_context(of: e.Owner, context: ExpressionContext) -> ExpressionContext
     match of:
         case "other":
             assert context.other is not None, "no pod is being counted here"
-            return replace(context, pod=context.other)
+            return context._replace(pod=context.other)
         case "victim":
             assert context.victim is not None, "no victim is being considered here"
-            return replace(context, pod=context.victim)
+            return context._replace(pod=context.victim)
         case _:
             return context
 
@@ -363,7 +362,7 @@ def _sum_pods(expr: e.SumPodsOnNode, context: ExpressionContext) -> Value:
     assert context.usage is not None, "summing over pods needs a node"
     total = 0
     for other in context.usage.pods.values():
-        amount = value(expr.value, replace(context, other=other))
+        amount = value(expr.value, context._replace(other=other))
         if amount is not MISSING:
             total += max(0, math.ceil(_number(amount)))
     return float(min(total, int(FLOAT64_MAX))) if expr.type.is_float64 else saturated(total)
@@ -385,7 +384,7 @@ def _fold(expr: e.ListFold, context: ExpressionContext) -> Value:
     count = 0
     for item in items:
         assert isinstance(item, tuple), f"{item!r} is not a record"
-        inside = replace(context, element=item)
+        inside = context._replace(element=item)
         if not holds(expr.where, inside):
             continue
         count += 1

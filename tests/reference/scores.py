@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from policysched.lang.ir.rules import (
     BuiltinScore,
@@ -69,7 +68,7 @@ def _expression_scores(
     candidates: Mapping[NodeName, ExpressionContext],
 ) -> Mapping[NodeName, tuple[Number | None, int]]:
     among = CandidateNodes(candidates)
-    values = {name: value(rule.value, replace(context, candidates=among)) for name, context in scored.items()}
+    values = {name: value(rule.value, context._replace(candidates=among)) for name, context in scored.items()}
     known: dict[NodeName, tuple[Number | None, int]]
     if rule.direction is Direction.PREFER:
         known = {

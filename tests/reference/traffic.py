@@ -1,7 +1,6 @@
 """Traffic between a pod and the placed members of its gang."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from policysched.cluster.metric_samples import PairSamples
 from policysched.lang.ir.arithmetic import exact_total
@@ -46,7 +45,7 @@ def _between(
     value: ValueFunction,
 ) -> Value:
     own = _pair_endpoint(expr, context, value)
-    peer = _pair_endpoint(expr, replace(context, pod=other), value)
+    peer = _pair_endpoint(expr, context._replace(pod=other), value)
     unknown = own not in pairs or peer not in pairs
     if own in pairs and peer in pairs[own]:
         traffic = pairs[own][peer]
@@ -63,7 +62,7 @@ def _members(expr: GangTraffic, context: ExpressionContext, value: ValueFunction
         itself = other.uid in (context.pod.uid, placed_copy_uid(context.pod))
         if not same_policy or itself or other.terminating:
             continue
-        if value(expr.gang_key, replace(context, pod=other)) == gang:
+        if value(expr.gang_key, context._replace(pod=other)) == gang:
             yield other
 
 

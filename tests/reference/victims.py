@@ -2,7 +2,6 @@
 gangs they break."""
 
 from collections.abc import Collection, Hashable, Mapping
-from dataclasses import replace
 from fnmatch import translate
 from re import match
 
@@ -34,7 +33,7 @@ def selected_by_policy(
     if clause.mode == "where":
         assert clause.victims is not None
         context = pod_context(program, preemptor, namespace, now_ns=now_ns, facts=facts, cache=cache)
-        return value(clause.victims, replace(context, victim=victim)) is True
+        return value(clause.victims, context._replace(victim=victim)) is True
     return clause.mode == "any" or (clause.mode == "own" and victim.scheduler == preemptor.scheduler)
 
 
@@ -52,7 +51,7 @@ def goes_first(
     value goes last."""
     context = pod_context(program, preemptor, namespace, now_ns=now_ns, facts=facts, cache=None)
     for key in program.preemption.order:
-        of_one, of_other = (value(key.value, replace(context, victim=victim)) for victim in (one, other))
+        of_one, of_other = (value(key.value, context._replace(victim=victim)) for victim in (one, other))
         if of_one == of_other:
             continue
         if of_one is MISSING or of_other is MISSING:

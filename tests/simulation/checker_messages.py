@@ -1,5 +1,5 @@
-"""The messages that a checker can report, read from its source: arguments of `fail`, of `Broken`, and elements of the
-lists that functions return as `list[str]`.
+"""The messages that a checker can report, read from its source: arguments of `fail`, of `Broken`, and what functions
+return as `list[str]` or yield as `Iterator[str]`.
 
 Filled-in values are gaps. A pattern stands for the one message that it matches; a pattern that matches
 several stands for none, because any of them would satisfy it.
@@ -13,6 +13,7 @@ from pathlib import Path
 GAP = "…"
 _GAP_VALUES = (GAP, "0", "2", "[2]", "active", "backoff", "volume v", "device d")
 """Values that patterns expect in gaps: a count, a list, a queue, a volume or a device."""
+_REPORTS = ("list[str]", "Iterator[str]")
 _REPORTING_CALLS = ("fail", "_fail", "Broken")
 
 
@@ -39,12 +40,12 @@ def messages_in(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _name(node.func) in _REPORTING_CALLS:
             yield from _texts(node.args[:1])
-        elif isinstance(node, ast.FunctionDef) and node.returns and ast.unparse(node.returns) == "list[str]":
+        elif isinstance(node, ast.FunctionDef) and node.returns and ast.unparse(node.returns) in _REPORTS:
             yield from _in_function(node)
 
 
 def _in_function(function: ast.AST) -> Iterator[str]:
-    """Elements of the lists in a function, and what it appends."""
+    """Elements of the lists in a function, and what it appends or yields."""
     for node in ast.walk(function):
         match node:
             case ast.Return(value=value) | ast.AugAssign(value=value) | ast.Assign(value=value) if (
@@ -53,6 +54,8 @@ def _in_function(function: ast.AST) -> Iterator[str]:
                 yield from _elements(value)
             case ast.Call(func=ast.Attribute(attr="append"), args=args):
                 yield from _texts(args)
+            case ast.Yield(value=ast.expr() as value):
+                yield from _texts([value])
 
 
 def _elements(value: ast.expr) -> Iterator[str]:

@@ -4,7 +4,8 @@ The cluster is rebuilt from the server's objects, and the reference implementati
 pod that is still pending.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from policysched.cluster.cache import ClusterCache
@@ -86,6 +87,7 @@ class LivenessChecker:
         self._refused = frozenset(refused)
         self._vetoes = vetoes
         self._programs = scheduler.programs()
+        self._explanations: dict[PodUid, PlacementExplanation] = {}
         self._objects = list(self._local.list("pods"))
         self._groups = self._groups_from_server()
         self._pods = [self._groups.attach(core_objects.decode_pod(obj)) for obj in self._objects]
@@ -95,14 +97,13 @@ class LivenessChecker:
             if GANG_FAILED_MESSAGE in scheduled_condition(obj).get("message", "")
         }
 
-    def problems(self) -> list[str]:
-        return [
-            *self._scheduler_problems(),
-            *self._policy_problems(),
-            *self._pending_problems(),
-            *self._nomination_problems(),
-            *self._report_problems(),
-        ]
+    def problems(self) -> Iterator[str]:
+        """Lazy: while the cluster comes to rest, the first one is enough. Those that the reference evaluates come last."""
+        yield from self._scheduler_problems()
+        yield from self._policy_problems()
+        yield from self._nomination_problems()
+        yield from self._report_problems()
+        yield from self._pending_problems()
 
     # ── scheduler ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -135,7 +136,7 @@ class LivenessChecker:
         return problems
 
     def _cache_problems(self) -> list[str]:
-        known, fresh = self._core.cache, self._cache_from_server()
+        known, fresh = self._core.cache, self._cache
         pairs: list[tuple[str, Mapping[Any, Any], Mapping[Any, Any]]] = [
             ("volume", known.volumes.volumes, fresh.volumes.volumes),
             ("claim", known.volumes.claims, fresh.volumes.claims),
@@ -170,10 +171,9 @@ class LivenessChecker:
 
     # ── pending pods ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _pending_problems(self) -> list[str]:
-        problems = []
+    def _pending_problems(self) -> Iterator[str]:
         gangs: dict[tuple[str, str, str], list[tuple[ObservedPod, GangTerms]]] = {}
-        cache = self._cache_from_server()
+        cache = self._cache
         for observed in self._pods:
             pod = observed.pod
             program = self._programs.get(pod.scheduler)
@@ -188,12 +188,11 @@ class LivenessChecker:
             if terms is not None:
                 gangs.setdefault((pod.scheduler, *terms.key), []).append((observed, terms))
             elif observed.node is None and (node := self._feasible_node(program, observed, cache)):
-                problems.append(f"{pod.full_name} is pending and the reference finds {node}")
+                yield f"{pod.full_name} is pending and the reference finds {node}"
             elif observed.node is None and program.quotas:
-                problems += self._starving(program, observed, cache)
+                yield from self._starving(program, observed, cache)
         for (policy, space, key), members in gangs.items():
-            problems += self._gang_problems(self._programs[policy], (policy, space, key), members, cache)
-        return problems
+            yield from self._gang_problems(self._programs[policy], (policy, space, key), members, cache)
 
     def _feasible_node(self, program: Program, observed: ObservedPod, cache: ClusterCache) -> str | None:
         """A node that is feasible for the pod."""
@@ -215,11 +214,11 @@ class LivenessChecker:
         if quotas_admit_in(program, pod, cache) or not is_entitled(program, placed, pod, space):
             return []
         for victim, of_victim in placed:
-            fresh = self._cache_from_server()
             if PROTECTED_LABEL in victim.labels or gang_terms(program, victim, of_victim) is not None:
                 continue
             if not self._borrows_beside(program, pod, victim, placed):
                 continue
+            fresh = self._cache_from_server()
             fresh.drop_pod(victim.uid)
             if self._feasible_node(program, observed, fresh):
                 return [
@@ -278,9 +277,7 @@ class LivenessChecker:
             cache,
         ):
             waiting = [observed for observed, _ in due]
-            fits = self._place_members(program, waiting, self._cache_from_server(), domain, keep=bool(whole))[
-                :vacancies
-            ]
+            fits = self._place_members(program, waiting, domain, keep=bool(whole))[:vacancies]
             if fits and len(fits) >= needed:
                 return [f"gang {gang}: {[pod for pod, _ in fits]} are pending and the reference finds {fits}"]
         return []
@@ -289,7 +286,6 @@ class LivenessChecker:
         self,
         program: Program,
         members: list[ObservedPod],
-        cache: ClusterCache,
         domain: frozenset[NodeName] | None,
         *,
         keep: bool,
@@ -299,6 +295,7 @@ class LivenessChecker:
             return order_key(program, observed.pod, space, self._facts(observed.pod.uid), self._now_ns, cache)
 
         fits = []
+        cache = self._cache
         for observed in sorted(members, key=order):
             totals = self._explain(program, observed, cache).totals
             if keep and not quotas_admit_in(program, observed.pod, cache):
@@ -310,10 +307,19 @@ class LivenessChecker:
             if node is not None:
                 fits.append((observed.pod.full_name, NodeName(node)))
                 if keep:
+                    cache = self._cache_from_server() if cache is self._cache else cache
                     cache.assume(observed.pod, NodeName(node))
         return fits
 
     def _explain(self, program: Program, observed: ObservedPod, cache: ClusterCache) -> PlacementExplanation:
+        if cache is not self._cache:
+            return self._evaluate(program, observed, cache)
+        explanation = self._explanations.get(observed.pod.uid)
+        if explanation is None:
+            explanation = self._explanations[observed.pod.uid] = self._evaluate(program, observed, cache)
+        return explanation
+
+    def _evaluate(self, program: Program, observed: ObservedPod, cache: ClusterCache) -> PlacementExplanation:
         return evaluate(
             program,
             observed.pod,
@@ -329,22 +335,35 @@ class LivenessChecker:
 
     def _cache_from_server(self) -> ClusterCache:
         cache = ClusterCache()
-        for obj in self._local.list("namespaces"):
-            cache.put_namespace(core_objects.decode_namespace(obj))
-        for obj in self._local.list("nodes"):
-            cache.put_node(core_objects.decode_node(obj))
-        for plural, kind in _POD_SETS:
-            for obj in self._local.list(plural):
-                cache.put_pod_set(core_objects.decode_pod_set(obj, kind))
-        for plural, stored in _STORAGE.items():
-            for obj in self._local.list(plural):
-                cache.put_storage(storage.STORAGE_DECODERS[stored](obj))
-        for plural, kept in _DEVICES.items():
-            for obj in self._local.list(plural):
-                cache.put_device_object(devices.DEVICE_DECODERS[kept](obj))
-        for observed in self._pods:
-            cache.put_pod(observed)
+        for put, value in self._decoded:
+            put(cache, value)
         return cache
+
+    @cached_property
+    def _cache(self) -> ClusterCache:
+        """As on the server; nobody changes it."""
+        return self._cache_from_server()
+
+    @cached_property
+    def _decoded(self) -> list[tuple[Callable[[ClusterCache, Any], object], Any]]:
+        """What is put into a cache, and by which method."""
+        listed = self._local.list
+        puts: list[tuple[Callable[[ClusterCache, Any], object], Any]] = []
+        puts += [
+            (ClusterCache.put_namespace, core_objects.decode_namespace(obj)) for obj in listed("namespaces")
+        ]
+        puts += [(ClusterCache.put_node, core_objects.decode_node(obj)) for obj in listed("nodes")]
+        for plural, kind in _POD_SETS:
+            puts += [
+                (ClusterCache.put_pod_set, core_objects.decode_pod_set(obj, kind)) for obj in listed(plural)
+            ]
+        for plural, stored in _STORAGE.items():
+            decode = storage.STORAGE_DECODERS[stored]
+            puts += [(ClusterCache.put_storage, decode(obj)) for obj in listed(plural)]
+        for plural, kept in _DEVICES.items():
+            decode_device = devices.DEVICE_DECODERS[kept]
+            puts += [(ClusterCache.put_device_object, decode_device(obj)) for obj in listed(plural)]
+        return [*puts, *((ClusterCache.put_pod, observed) for observed in self._pods)]
 
     def _nomination_problems(self) -> list[str]:
         """A nominated pod waits for a pod that still terminates on its node. Without one, its last

@@ -389,10 +389,14 @@ class OracleChecker:
     def _cache_without(self, uids: set[PodUid]) -> ClusterCache:
         known = self._core.cache
         del known.assume  # the wrapper is not copied
-        selectors = (
-            known.devices.allocation_cache.selector_results.selectors
-        )  # compiled in C++ and cannot be copied
-        cache = deepcopy(known, {id(selectors): selectors})
+        selectors = known.devices.allocation_cache.selector_results.selectors  # in C++, cannot be copied
+        values = [
+            *(pod.pod for pod in known.pods.values()),
+            *(pod for node in known.ledger.nodes for pod in known.ledger.usage(node).pods.values()),
+            *known.nodes.values(),
+            *known.namespaces.values(),
+        ]  # immutable, and most of the cache
+        cache = deepcopy(known, {id(value): value for value in (selectors, *values)})
         known.assume = self._check_assume  # type: ignore[method-assign]
         for uid in sorted(uids):
             cache.drop_pod(uid)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import Context
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -404,23 +404,28 @@ class World:
         self.churn.restore_policies()
         if self.profile.teams is not None:
             self.team_churn.restore_policies()
-        wrong = ["nobody has looked"]
-        while wrong and not self.problems and self.loop.time() < self.recovering_since_s + REST_S:
+        at_rest = False
+        while not at_rest and not self.problems and self.loop.time() < self.recovering_since_s + REST_S:
             await self._wait_for_failure(LOOK_EVERY_S)
-            wrong = self._rest_problems()
-        if not self.problems:
-            for words in wrong:
+            at_rest = next(self._rest_problems(), None) is None
+        if not at_rest and not self.problems:
+            for words in list(self._rest_problems()):
                 self.fail(f"at rest: {words}")
 
-    def _rest_problems(self) -> list[str]:
+    def _rest_problems(self) -> Iterator[str]:
         leaders = [replica for replica in self.replicas if replica.leads]
         if len(leaders) != 1:
-            return [f"{len(leaders)} replicas are leading"]
+            yield f"{len(leaders)} replicas are leading"
+            return
         app = leaders[0].app
         assert app is not None
         if not app.synced:
-            return ["the leader is not synced"]
+            yield "the leader is not synced"
+            return
         now_ns = app.runtime.now_ns()
+        yield from self._scheduled_event_problems()
+        yield from self._state_problems(app.scheduler)
+        yield from missing_load_problems(app.scheduler, self.local, now_ns)
         rest = LivenessChecker(
             self.server,
             app.scheduler,
@@ -430,12 +435,7 @@ class World:
             refused=self.safety_checker.refused_gangs,
             vetoes=vetoes,
         )
-        return [
-            *rest.problems(),
-            *self._scheduled_event_problems(),
-            *self._state_problems(app.scheduler),
-            *missing_load_problems(app.scheduler, self.local, now_ns),
-        ]
+        yield from rest.problems()
 
     def _state_problems(self, scheduler: Scheduler) -> list[str]:
         kept = scheduler._core.samples.policy_states._policies.get("epsilon")
