@@ -6,7 +6,6 @@ ordinary process, `python -m policysched run --config settings.yaml`, with a kub
 token of the ServiceAccount.
 """
 
-import json
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -77,11 +76,16 @@ class Deployed:
     # Policies
 
     def put_policies(self, **texts: str) -> None:
-        """Apply the ConfigMap with kubectl; `main="..."` is the key main.policy."""
+        """Create or replace the ConfigMap; `main="..."` is the key main.policy. Not by kubectl, which takes longer than
+        the scheduler to start."""
         data = {f"{name}.policy": text for name, text in texts.items()}
-        meta = {"namespace": NAMESPACE, "name": "policies"}
-        manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
-        self.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+        manifest = {"metadata": {"namespace": NAMESPACE, "name": "policies"}, "data": data}
+        try:
+            self.api.put(f"{CONFIG_MAPS}/policies", manifest)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            self.api.post(CONFIG_MAPS, manifest)
 
     def last_good(self) -> Mapping[str, str]:
         kept: Mapping[str, str] = self.api.get(f"{CONFIG_MAPS}/policies-last-good").get("data") or {}

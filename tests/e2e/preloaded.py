@@ -1,7 +1,8 @@
 """policysched as a process that is forked from one in which its modules are imported already.
 
 Importing them takes a second of CPU, and the tests start the program hundreds of times. The fork server of the standard
-library imports them once for each test worker. `tests/cli` starts the installed command.
+library imports them once for each test worker, and the workers that check policies are forked, too
+(`forked_worker.py`). `tests/cli` starts the installed command.
 """
 
 import multiprocessing
@@ -12,13 +13,18 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tests.e2e.forked_worker import fork_workers
+
 PRELOADED_MODULES = (
+    "kubernetes.aio.client",  # this one and the next are imported when a connection is made
+    "kubernetes.aio.config",
     "policysched.cli.run",
     "policysched.cli.extender",
     "policysched.cli.sandbox",
     "policysched.runtime.program",
     "policysched.extender.program",
     "tests.e2e.preloaded",
+    "uvloop",
 )
 
 
@@ -75,6 +81,7 @@ def _run(arguments: list[str], log: str, environment: dict[str, str], plant: Cal
     # As in a terminal: `nohup` leaves it ignored, and the fork server inherits that.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     sys.argv = ["policysched", *arguments]
+    fork_workers()
     plant()
     from policysched.cli import main
 
