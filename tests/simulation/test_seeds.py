@@ -53,6 +53,7 @@ def test_the_first_seeds_contain_every_kind_of_fault_and_hold_every_invariant() 
 def test_the_good_texts_are_valid_and_the_bad_ones_are_not(key: str) -> None:
     usual = {name: texts[0] for name, texts in GOOD.items()}
 
+    assert GOOD[key] and BAD[key]
     for text in GOOD[key]:
         checked = check_texts({**usual, key: text}, "ConfigMap of the simulation").sources
         assert {source.program.name for source in checked.values() if source.program} == set(SCHEDULERS)
