@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from tests.controlplane.api import ApiError, Json
+from tests.controlplane.api import Api, ApiError, Json
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import pod
 from tests.controlplane.process import free_ports
@@ -76,16 +76,8 @@ class Deployed:
     # Policies
 
     def put_policies(self, **texts: str) -> None:
-        """Create or replace the ConfigMap; `main="..."` is the key main.policy. Not by kubectl, which takes longer than
-        the scheduler to start."""
-        data = {f"{name}.policy": text for name, text in texts.items()}
-        manifest = {"metadata": {"namespace": NAMESPACE, "name": "policies"}, "data": data}
-        try:
-            self.api.put(f"{CONFIG_MAPS}/policies", manifest)
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            self.api.post(CONFIG_MAPS, manifest)
+        """`main="..."` is the key main.policy."""
+        put_policies(self.api, NAMESPACE, "policies", texts)
 
     def last_good(self) -> Mapping[str, str]:
         kept: Mapping[str, str] = self.api.get(f"{CONFIG_MAPS}/policies-last-good").get("data") or {}
@@ -206,6 +198,19 @@ class Deployed:
         log = self.folder / f"policysched{self._started_count}.log"
         client = self.control_plane.admin if secure else None
         return Running(arguments, log, port, client, plant)
+
+
+def put_policies(api: Api, namespace: str, name: str, texts: Mapping[str, str]) -> None:
+    """Create or replace a ConfigMap of policies. Not by kubectl, which takes longer than the scheduler to start."""
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    data = {f"{key}.policy": text for key, text in texts.items()}
+    manifest = {"metadata": {"namespace": namespace, "name": name}, "data": data}
+    try:
+        api.put(f"{path}/{name}", manifest)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        api.post(path, manifest)
 
 
 def refused(deed: Callable[[], object]) -> ApiError | None:

@@ -17,7 +17,7 @@ from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import pod
 from tests.controlplane.process import Process, free_ports
 from tests.controlplane.waiting import wait_for
-from tests.e2e.deployed import DEPLOY, NEEDS_A_KUBELET, PODS, example_policies, manifests
+from tests.e2e.deployed import DEPLOY, NEEDS_A_KUBELET, PODS, example_policies, manifests, put_policies
 from tests.e2e.permissions import granted, wait_until_allowed
 from tests.e2e.program import Running, kubectl
 
@@ -45,10 +45,7 @@ class Extending:
 
     def put_policies(self, **texts: str) -> None:
         """Replace all policies; `main="..."` is the key main.policy."""
-        data = {f"{name}.policy": text for name, text in texts.items()}
-        meta = {"name": "extender-policies", "namespace": NAMESPACE}
-        manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
-        kubectl(self.control_plane.kubeconfig_path, "apply", "-f", "-", stdin=json.dumps(manifest))
+        put_policies(self.api, NAMESPACE, "extender-policies", texts)
 
     @contextmanager
     def running(
