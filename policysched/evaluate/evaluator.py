@@ -435,9 +435,7 @@ class Evaluator:
         """When a sample goes stale or a value changes with the clock; None: the verdict does not expire."""
         machine, clock = variant.machine, variant.clock_reads
         times = [snapshot.metrics_known_until_ns(variant.metrics)]
-        times += [
-            next_change_ns(leaf.expr, context, plan.program) for leaf in machine.leaves if leaf.in_cache_key
-        ]
+        times += [change(context) for change in machine.next_changes()]
         times += evaluation.rules.activation.state_changes_ns()
         times += [next_change_ns(layer.condition, context, plan.program) for layer in plan.program.layers]
         if clock.has_other_reads:

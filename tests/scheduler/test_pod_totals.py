@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from policysched.model.cluster_events import ClusterEvent
@@ -36,6 +37,12 @@ preemption never
 ZONES = """\
 policy test version 1
 filter zone_max require (count(pods in "zone" where other.namespace == pod.namespace) else 0) < 2
+preemption never
+"""
+ZONES_AND_NODES = """\
+policy test version 1
+filter zone_max when has node.labels["zone"]
+  require count(pods in "zone" where other.namespace == pod.namespace) + node.pods < 2
 preemption never
 """
 FOLLOW = """\
@@ -143,9 +150,9 @@ def test_a_higher_pod_evicts_in_its_rack_only() -> None:
     assert len(rig.of(c.Evict)) == 1
 
 
-def test_a_placed_pod_counts_on_every_node_of_its_zone() -> None:
+def placed_pods_count_on_every_node_of_their_zone(text: str) -> None:
     nodes = [node(f"n{n:02}", cpu="100", labels={"zone": f"z{n % 2}"}) for n in range(40)]
-    rig = Rig(ZONES, *nodes)
+    rig = Rig(text, *nodes)
 
     for index in range(6):
         rig.observe(pod(f"web-{index}"))
@@ -153,6 +160,25 @@ def test_a_placed_pod_counts_on_every_node_of_its_zone() -> None:
 
     zones = [int(name[1:]) % 2 for name in rig.placements().values()]
     assert sorted(zones) == [0, 0, 1, 1]
+
+
+def test_a_placed_pod_counts_on_every_node_of_its_zone() -> None:
+    placed_pods_count_on_every_node_of_their_zone(ZONES)
+
+
+def test_a_placed_pod_counts_on_every_node_of_its_zone_beside_values_of_the_node() -> None:
+    placed_pods_count_on_every_node_of_their_zone(ZONES_AND_NODES)
+
+
+def test_a_node_without_the_label_is_in_no_domain() -> None:
+    nodes = [node("n0", labels={"zone": "z0"}), node("n1"), node("n2", labels={"zone": "z2"})]
+    rig = Rig(ZONES.replace("else 0", "else 9"), *nodes)
+
+    for index in range(6):
+        rig.observe(pod(f"web-{index}", cpu="100m"))
+        rig.settle()
+
+    assert sorted(rig.placements().values()) == ["n0", "n0", "n2", "n2"]
 
 
 def test_a_pod_that_waits_for_a_leader_is_requeued_when_one_is_placed() -> None:
@@ -193,10 +219,22 @@ BUGS = {
         lambda _total: frozenset({ClusterEvent.ASSIGNED_POD_DELETE}),
         test_pods_on_a_node_that_is_deleted_free_their_licences,
     ),
+    "what follows from a domain's total is evaluated once": (
+        "policysched.evaluate.vector.pod_totals._domains_fingerprint",
+        lambda *_: lambda _frame: 0,
+        test_a_placed_pod_counts_on_every_node_of_its_zone,
+    ),
     "a domain's total is evaluated once": (
         "policysched.evaluate.vector.pod_totals._totals_fingerprint",
         lambda _spec: lambda _frame: 0,
-        test_a_placed_pod_counts_on_every_node_of_its_zone,
+        test_a_placed_pod_counts_on_every_node_of_its_zone_beside_values_of_the_node,
+    ),
+    "nodes without the label are in the first domain": (
+        "policysched.evaluate.vector.pod_totals._by_row",
+        lambda values, codes: (
+            np.asarray(values) if np.ndim(values) == 0 else values.take(np.maximum(codes, 1))
+        ),
+        test_a_node_without_the_label_is_in_no_domain,
     ),
     "pods keep the rack in which they were placed": (
         "policysched.evaluate.columns.pod_totals.PlacedPodTotals.relabel",

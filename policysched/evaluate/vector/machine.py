@@ -18,6 +18,7 @@ from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import Dependency
 from policysched.evaluate.scalar.compiler import compile_scalar, compile_state_row
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue, ScalarFunction
+from policysched.evaluate.scalar.next_change import NextChange, compile_next_change
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.attributes import find_attribute
 from policysched.lang.ir.expr_analysis import (
@@ -31,6 +32,9 @@ from policysched.lang.ir.program import Program
 from policysched.lang.types.kinds import TypeKind
 
 KnownMask = Array | bool
+
+_ELEMENTWISE = (e.Has, e.Not, e.And, e.Or, e.Compare, e.Arith, e.Negate, e.Call, e.Else, e.If)
+"""Expressions whose steps read arrays of any length, one value after the other."""
 
 
 @dataclass(slots=True)
@@ -49,6 +53,7 @@ class EvalFrame:
     `candidates`: the rows that passed the filters, if known. `results`: the vector of each step, so
     that shared steps run once. `outer`: the run over nodes, if this one is over the elements of their
     lists. `fixed_aggregates`: numbers of aggregates for a run over the candidates that share them.
+    `topology_key`: the run is over the domains of that label, not over rows; `by_domain` has such runs.
     """
 
     view: View
@@ -58,6 +63,8 @@ class EvalFrame:
     outer: "EvalFrame | None" = None
     fixed_aggregates: Mapping[e.Expr, ValueVector] = field(default_factory=dict)
     results: dict[int, ValueVector] = field(default_factory=dict)
+    topology_key: str | None = None
+    by_domain: dict[str, "EvalFrame"] = field(default_factory=dict)
 
 
 VectorStep = Callable[[EvalFrame], ValueVector]
@@ -99,6 +106,8 @@ class VectorMachine:
         self._dependency_cache: dict[int, tuple[e.Expr, Dependency]] = {}
         self._time_dependent_cache: dict[int, tuple[e.Expr, bool]] = {}
         self._variation_cache: dict[int, tuple[e.Expr, bool, bool]] = {}
+        self._next_changes: list[NextChange] | None = None
+        self._topology_key_cache: dict[int, tuple[e.Expr, bool, str | None]] = {}
 
     def add(self, expr: e.Expr) -> int:
         """The step of the expression, new or shared."""
@@ -115,6 +124,14 @@ class VectorMachine:
         """Whether the expression depends neither on the node nor on the element of a list."""
         _, by_node, by_element = self._variation(expr)
         return not by_node and not by_element
+
+    def existing_step(self, expr: e.Expr) -> int | None:
+        """The step that was added for the expression, if any."""
+        return self._step_by_expr.get(expr)
+
+    def topology_key(self, expr: e.Expr) -> str | None:
+        """The key of the node label by whose domains alone the expression differs; None: it reads more of the node, or nothing."""
+        return self._by_domain(expr)[2]
 
     def depends_on(self, step: int) -> Dependency:
         return self._dependencies[step]
@@ -157,6 +174,14 @@ class VectorMachine:
 
     def leaf_values(self, context: EvalContext) -> list[EvalValue]:
         return [leaf.function(context) for leaf in self.leaves]
+
+    def next_changes(self) -> list[NextChange]:
+        """When each leaf in the cache key that reads the clock changes next. Compiled once, after all leaves were added."""
+        if self._next_changes is None:
+            exprs = [leaf.expr for leaf in self.leaves if leaf.in_cache_key]
+            timed = [expr for expr in exprs if e.Stage.TIME in stage_of(expr)]
+            self._next_changes = [compile_next_change(expr, self._program) for expr in timed]
+        return self._next_changes
 
     @property
     def program(self) -> Program:
@@ -234,6 +259,24 @@ class VectorMachine:
                 not isinstance(expr, e.ListFold) and any(part[2] for part in parts)
             )
             cached = self._variation_cache[id(expr)] = expr, by_node, by_element
+        return cached
+
+    def _by_domain(self, expr: e.Expr) -> tuple[e.Expr, bool, str | None]:
+        """The expression, whether it reads nothing of the node but totals of one topology key, and the key. Cached as above."""
+        cached = self._topology_key_cache.get(id(expr))
+        if cached is None:
+            if self.is_leaf(expr):
+                cached = expr, True, None
+            elif isinstance(expr, e.PodTotal):
+                cached = expr, True, expr.topology_key
+            elif not isinstance(expr, _ELEMENTWISE):
+                cached = expr, False, None
+            else:
+                parts = [self._by_domain(child) for child in children(expr)]
+                keys = {key for _, _, key in parts if key is not None}
+                holds = len(keys) == 1 and all(part[1] for part in parts)
+                cached = expr, holds, keys.pop() if holds else None
+            self._topology_key_cache[id(expr)] = cached
         return cached
 
     def _is_time_dependent(self, expr: e.Expr) -> bool:

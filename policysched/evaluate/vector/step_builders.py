@@ -35,7 +35,7 @@ from policysched.evaluate.vector.node_values import (
     pod_sum,
     policy_state,
 )
-from policysched.evaluate.vector.pod_totals import pod_total
+from policysched.evaluate.vector.pod_totals import by_domain, pod_total
 from policysched.evaluate.vector.traffic import traffic_to
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.program import Program
@@ -44,20 +44,20 @@ STEP_BUILDERS: Mapping[type, StepBuilder] = {
     e.Attr: node_attribute,
     e.InputRef: node_input,
     e.MetricRef: node_metric,
-    e.Has: has,
-    e.Not: logical_not,
-    e.And: conjunction,
-    e.Or: disjunction,
-    e.Compare: comparison,
+    e.Has: by_domain(has),
+    e.Not: by_domain(logical_not),
+    e.And: by_domain(conjunction),
+    e.Or: by_domain(disjunction),
+    e.Compare: by_domain(comparison),
     e.In: membership,
-    e.Arith: binary_arithmetic,
-    e.Negate: arithmetic_negation,
-    e.Call: function_call,
+    e.Arith: by_domain(binary_arithmetic),
+    e.Negate: by_domain(arithmetic_negation),
+    e.Call: by_domain(function_call),
     e.Rank: rank,
     e.StartsWith: starts_with,
     e.Bucket: bucket,
-    e.Else: value_or_fallback,
-    e.If: conditional,
+    e.Else: by_domain(value_or_fallback),
+    e.If: by_domain(conditional),
     e.NotRecovered: awaiting_recovery,
     e.StateRef: policy_state,
     e.GangTraffic: traffic_to,
