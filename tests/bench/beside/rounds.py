@@ -6,15 +6,19 @@ both.
 """
 
 import asyncio
+import cProfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 from tests.bench.beside.watching import Effort, Seen, sample, watch_all
 from tests.bench.beside.world import World
 from tests.e2e.deployed import Deployed
+from tests.e2e.preloaded import no_change
 
 ALL_WITHIN_S = 300.0
 LAST_EVENT_WITHIN_S = 20.0
@@ -48,13 +52,16 @@ class Turn:
 @contextmanager
 def policysched(deployed: Deployed, profile: Path | None) -> Iterator[int]:
     """Start policysched as `deploy/` does, or under a profiler, and return its process ID."""
-    program = (
-        ("-m", "policysched")
-        if profile is None
-        else ("-m", "cProfile", "-o", str(profile), "-m", "policysched")
-    )
-    with deployed.running(program=program) as running:
+    plant = no_change if profile is None else partial(profile_into, str(profile))
+    with deployed.running(plant=plant) as running:
         yield running.process.pid
+
+
+def profile_into(path: str) -> None:
+    """Profile this process from here to its end. It is one of `multiprocessing`, which has its own exit handlers."""
+    profiler = cProfile.Profile()
+    Finalize(None, profiler.dump_stats, (path,), exitpriority=0)
+    profiler.enable()
 
 
 @contextmanager
