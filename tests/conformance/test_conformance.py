@@ -1,4 +1,4 @@
-"""The built-ins decide as the recorded kube-scheduler 1.36 did."""
+"""The built-ins decide as the recorded kube-schedulers 1.36 and 1.37 did."""
 
 import json
 from dataclasses import replace
@@ -12,7 +12,7 @@ from policysched.scheduler.preemption import victim_selection
 from policysched.scheduler.preemption.running_gangs import ReprieveOrder, reprieve_order
 from policysched.scheduler.unschedulable_message import unavailable_message
 from tests.builders import node_manifest, pod_manifest
-from tests.conformance.cluster_case import CASES, load
+from tests.conformance.cluster_case import CASES, load, write_compact
 from tests.conformance.compare import Compared, compare, main, report
 from tests.conformance.kube_default import kube_default
 from tests.reference import builtins
@@ -31,6 +31,16 @@ def compared(name: str) -> Compared:
 def has_disagreements(name: str) -> bool:
     """Whether a case disagrees; the cases after the first one that does are not compared."""
     return any(compare([case]).disagreements for case in load(CASES / f"{name}.jsonl"))
+
+
+def test_cases_are_read_as_they_were_written_but_for_what_nobody_reads(tmp_path: Path) -> None:
+    case = small_case()
+    path = tmp_path / "cases.jsonl.xz"
+    with_more = {**case, "nodes": [{**node, "managedFields": [{"manager": "x"}]} for node in case["nodes"]]}
+
+    write_compact([with_more, case], path)
+
+    assert load(path) == [case, case]
 
 
 def written(folder: Path, *cases: dict[str, Any]) -> Path:
@@ -78,6 +88,21 @@ def test_victims_and_preemption_messages_agree_with_the_recordings() -> None:
     assert result.disagreements == [], report("preempt", result, verbose=True)
     assert (result.pods, result.agreeing, result.preempting, result.asked["message"]) == (70, 70, 44, 12)
     assert result.diced <= 4
+
+
+def test_decisions_of_kube_scheduler_1_37_agree_and_not_with_the_defaults_of_1_36() -> None:
+    cases = load(CASES / "live-1.37.jsonl.xz")
+
+    result = compare(cases)
+
+    assert result.disagreements == [], report("live-1.37", result, verbose=True)
+    assert (result.cases, result.pods, result.agreeing) == (40, 175, 175)
+    assert {aspect: result.asked[aspect] for aspect in ("weighted scores", "devices", "message")} == {
+        "weighted scores": 49,
+        "devices": 36,
+        "message": 103,
+    }
+    assert compare(cases[:5], kube_default("1.36")).disagreements
 
 
 @pytest.mark.parametrize(

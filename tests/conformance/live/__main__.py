@@ -1,7 +1,7 @@
 """Compare policysched with a running kube-scheduler on random clusters.
 
-    python -m tests.conformance.live [--clusters 500] [--seed N] [--draw plain|rare|all] [--save
-FILE.jsonl]
+    python -m tests.conformance.live [--clusters 500] [--seed N] [--draw plain|rare|all]
+        [--save FILE.jsonl] [--record FILE.jsonl.xz]
 
 Cluster i has the seed N + i; without `--seed`, N is random and printed. For every pending pod:
 feasible nodes, each plugin's score on them, totals, node, victims and message. Exits 1 if anything
@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from random import SystemRandom
 
+from tests.conformance.cluster_case import Json, write_compact
 from tests.conformance.live.check import check
 from tests.conformance.live.draw import Drawn
 from tests.conformance.live.record import Recorder
@@ -39,6 +40,9 @@ def main() -> int:
     parser.add_argument(
         "--save", type=Path, help="write clusters that differ to this file, as recorded cases"
     )
+    parser.add_argument(
+        "--record", type=Path, help="write every cluster to this file, as recorded cases, compressed"
+    )
     options = parser.parse_args()
     programs = find_programs()
     missing = openssl_missing() or programs.missing("etcd", "kube-apiserver", "kube-scheduler")
@@ -48,6 +52,7 @@ def main() -> int:
     first = SystemRandom().randrange(10**6) if options.seed is None else options.seed
     print(f"seeds from {first} on, beside kube-scheduler {programs['kube-scheduler'].kubernetes_version}")
     pods, differing, late = 0, 0, 0
+    cases: list[Json] = []
     with ControlPlane(programs) as control_plane:
         recorder = Recorder(control_plane)
         for count, seed in enumerate(range(first, first + options.clusters), start=1):
@@ -63,7 +68,10 @@ def main() -> int:
                 if options.save is not None:
                     with options.save.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(checked.case) + "\n")
+            cases += [checked.case] if options.record is not None else []
             _show(count, options.clusters, f"{pods} pods decided, {differing} clusters differ")
+    if options.record is not None:
+        write_compact(cases, options.record)
     again = f", {late} clusters had to be asked about again" if late else ""
     print(f"{differing} of {options.clusters} clusters differ, {pods} pods decided{again}")
     return 1 if differing else 0
