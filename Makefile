@@ -5,16 +5,16 @@ BIN    := $(VENV)/bin
 # Many tests wait for real processes, so there are more workers than cores.
 WORKERS ?= $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))
 # Folders whose tests start processes, a control plane or minutes of simulation.
-SLOW_TIERS := bench conformance contract controlplane e2e helm page prometheus simulation soak
+SLOW_TIERS := bench conformance contract controlplane e2e helm page prometheus simulation soak upstream
 
 # The tests start hundreds of Python processes: each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check static bytecode lint types layers unit bench bench-beside chaos live simulate soak lock sbom docs release-check image fmt clean soak-hostile
+.PHONY: help setup demo test check static bytecode lint types layers unit bench bench-beside chaos live e2e-upstream simulate soak lock sbom docs release-check image fmt clean soak-hostile
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 # With uv a warm cache makes this seconds. Both show what they install: a cold cache takes minutes.
 define install
@@ -71,11 +71,18 @@ check: static  ## for every save: linters, types, layers and the in-process test
 bench: setup  ## run the benchmarks, which are not part of the tests
 	$(BIN)/python -m tests.bench
 
+# PodGroups need a feature gate, and so a control plane of their own.
+BESIDE := $(BIN)/python -m tests.bench.beside --nodes 1000 --nodes 5000 --pods 3000
+
 bench-beside: setup  ## compare the throughput with kube-scheduler on a real control plane
-	$(BIN)/python -m tests.bench.beside --nodes 1000 --nodes 5000 --pods 3000 --docs docs
+	raw=$$(mktemp --dry-run); trap "rm -f $$raw" EXIT; $(BESIDE) --raw $$raw && \
+	$(BESIDE) --raw $$raw --workload "PodGroups of 3" --workload "PodGroups of 1,000" --docs docs
 
 live: setup  ## compare decisions with a running kube-scheduler on 500 random clusters
 	$(BIN)/python -m tests.conformance.live --clusters 500
+
+e2e-upstream: setup  ## run Kubernetes' own e2e tests of scheduling beside kube-scheduler and policysched
+	$(BIN)/python -m tests.upstream
 
 chaos: setup  ## 500 seeds of faults between policysched and a real API server
 	$(BIN)/python -m tests.e2e.chaos --seeds 500

@@ -16,6 +16,7 @@ pytest_plugins = [
     "tests.helm.fixtures",
     "tests.page.fixtures",
     "tests.prometheus.fixtures",
+    "tests.upstream.fixtures",
     "tests.language.update_golden",
 ]
 

@@ -13,7 +13,7 @@ bound pod is removed only by a deletion with a grace period of 0.
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -208,7 +208,7 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
             "leaderElection": {"leaderElect": False},
             **(yaml.safe_load(config) or {}),
         }
-        user = kubeconfig_path or self._component_kubeconfig("system:kube-scheduler")
+        user = kubeconfig_path or self.user_kubeconfig("system:kube-scheduler")
         settings["clientConnection"] = {**settings.get("clientConnection", {}), "kubeconfig": str(user)}
         path = self._new_path("kube-scheduler", "yaml")
         path.write_text(json.dumps(settings))
@@ -218,7 +218,7 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
         """Start kube-controller-manager, and return once it is ready. It expects no node heartbeats
         for a day, unless `flags` override that.
         """
-        user = self._component_kubeconfig("system:kube-controller-manager")
+        user = self.user_kubeconfig("system:kube-controller-manager")
         return self._start_component(
             "kube-controller-manager",
             [
@@ -236,6 +236,12 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
             ],
             "/healthz",
         )
+
+    def start_program(self, name: str, argv: Sequence[str]) -> Process:
+        """Start another program, which ends with the control plane; it may not be ready yet."""
+        process = Process(name, [*argv], self._new_path(name, "log"), self._guardian)
+        self._processes.append(process)
+        return process
 
     # Users
 
@@ -257,6 +263,11 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
         api = Api.verified(HOST, self._port, self._authority.certificate, client, timeout_s=timeout_s)
         self._apis.append(api)
         return api
+
+    def user_kubeconfig(self, user: str, *groups: str) -> Path:
+        """A kubeconfig with a certificate of the user."""
+        certificate = self._authority.client(user, *groups)
+        return self._kubeconfig(user.replace(":", "-"), with_certificate(certificate))
 
     def service_account_kubeconfig(self, namespace: str, name: str, *, expires_s: int = 3600) -> Path:
         """A kubeconfig for a ServiceAccount that exists, with a token of its own (at least 600 s)."""
@@ -389,17 +400,11 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
         return process
 
     def _start(self, name: str, flags: list[str]) -> Process:
-        log_path = self._new_path(name, "log")
-        process = Process(name, [*self.programs[name].argv, *flags], log_path, self._guardian)
-        self._processes.append(process)
-        return process
+        return self.start_program(name, [*self.programs[name].argv, *flags])
 
     def _new_path(self, name: str, extension: str) -> Path:
         self._started_count += 1
         return self.folder / f"{self._started_count:02}-{name}.{extension}"
-
-    def _component_kubeconfig(self, user: str) -> Path:
-        return self._kubeconfig(user.replace(":", "-"), with_certificate(self._authority.client(user)))
 
     def _kubeconfig(self, name: str, user: dict[str, Any]) -> Path:
         path = self._new_path(name, "kubeconfig")

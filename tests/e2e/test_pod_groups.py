@@ -9,6 +9,7 @@ from tests.controlplane.cluster import ControlPlane, Features
 from tests.controlplane.objects import pod, ready_node
 from tests.controlplane.waiting import wait_for
 from tests.e2e.deployed import Deployed
+from tests.e2e.pod_group_crds import CONDITION, crd
 
 POLICY = "policy test version 1\ninclude kube_default\ninclude pod_groups\n"
 GATES = {"GenericWorkload": True, "WorkloadWithJob": True}
@@ -133,52 +134,6 @@ def test_a_group_that_is_deleted_keeps_its_pods_pending(deployed: Deployed) -> N
         said = program.said("pods wait for their PodGroup")
 
     assert [line["reason"].endswith(missing) for line in said] == [True]
-
-
-def crd(group: str, version: str, status: Json) -> Json:
-    """A PodGroup as scheduler-plugins and Volcano define it, with the fields that are used here."""
-    counts = {name: {"type": "integer"} for name in ("running", "succeeded", "failed")}
-    resources = {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}}
-    spec = {
-        "type": "object",
-        "properties": {"minMember": {"type": "integer", "format": "int32"}, "minResources": resources},
-    }
-    schema = {
-        "type": "object",
-        "properties": {
-            "spec": spec,
-            "status": {"type": "object", "properties": {"phase": {"type": "string"}, **counts, **status}},
-        },
-    }
-    served = {"name": version, "served": True, "storage": True, "subresources": {"status": {}}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"podgroups.{group}",
-            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
-        },
-        "spec": {
-            "group": group,
-            "names": {
-                "kind": "PodGroup",
-                "listKind": "PodGroupList",
-                "plural": "podgroups",
-                "singular": "podgroup",
-            },
-            "scope": "Namespaced",
-            "versions": [{**served, "schema": {"openAPIV3Schema": schema}}],
-        },
-    }
-
-
-CONDITION = {
-    "type": "object",
-    "properties": {
-        **{name: {"type": "string"} for name in ("type", "status", "reason", "message", "transitionID")},
-        "lastTransitionTime": {"type": "string", "format": "date-time"},
-    },
-}
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from tests.house import (
     rules_doc,
     settings_doc,
 )
+from tests.upstream import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = "python -m tests.house.docs --update"
@@ -54,6 +55,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "test file": offline_doc.test_file,
     "test run": offline_doc.test_run,
     "units": attributes_doc.units,
+    "upstream tests": recorded.section,
 }
 """Generated parts of pages, by the name in the mark."""
 

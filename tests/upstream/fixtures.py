@@ -1,0 +1,25 @@
+"""`upstream_tests` is the binary; without it and without Go to build it a test is skipped, and with
+`POLICYSCHED_REQUIRE=upstream` it fails."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.go_program import BuildFailed
+from tests.upstream.build import upstream_binary
+
+REQUIREMENT = "upstream"
+
+
+@pytest.fixture(scope="session")
+def upstream_tests(request: pytest.FixtureRequest) -> Path:
+    """A build takes minutes, so its progress bypasses pytest's capture."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    try:
+        with capture.global_and_fixture_disabled():
+            return upstream_binary()
+    except BuildFailed as failure:
+        if REQUIREMENT in os.environ.get("POLICYSCHED_REQUIRE", "").split(","):
+            pytest.fail(f"POLICYSCHED_REQUIRE asks for it: {failure}", pytrace=False)
+        pytest.skip(str(failure))
