@@ -54,6 +54,12 @@ _REFRESHES_PER_S = 4
 @click.option(
     "--duration", "duration_ns", type=Duration(), metavar="TIME", help="Stop after this time, such as 10m."
 )
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Record what is seen, for `policysched diff OLD NEW --recording DIR`.",
+)
 @output_format_option
 def shadow(
     policy_path: str,
@@ -65,6 +71,7 @@ def shadow(
     metrics: str | None,
     config: str | None,
     duration_ns: int | None,
+    record: Path | None,
     output_format: str,
 ) -> None:
     """Watch another scheduler, and compare each of its binds with what a policy would have chosen, on the cluster as it was
@@ -84,10 +91,11 @@ def shadow(
     \b
       policysched shadow --policy policies/kube-default.policy
       policysched shadow --policy my.policy --for default-scheduler --duration 1h --output-format json > binds.jsonl
+      policysched shadow --policy my.policy --record seen
 
     Exit codes: 0 ended by --duration or a signal; 2 could not run.
     """
-    from policysched.shadow.program import ShadowSettings, run_shadow
+    from policysched.shadow.program import ShadowSettings, recording_settings, run_shadow
 
     with report_unusable_files():
         rules = load_settings_rules(None if config is None else Path(config))
@@ -95,6 +103,7 @@ def shadow(
     with report_start_errors():
         from policysched.config.settings import read_settings
 
+        configured = None if config is None else read_settings(Path(config), {}, {})
         settings = ShadowSettings(
             program,
             other,
@@ -103,7 +112,8 @@ def shadow(
             None if duration_ns is None else duration_ns / 1e9,
             None if metrics is None else Path(metrics),
             rules.permissions,
-            None if config is None else read_settings(Path(config), {}, {}),
+            configured,
+            None if record is None else recording_settings(record, configured),
         )
         if program.extenders:
             click.echo("note: extenders are not called", err=True)
@@ -111,6 +121,8 @@ def shadow(
             state = run_shadow(settings, compared, refresh)
     if not state.synced:
         raise CommandError(state.problem or "the first lists of the cluster were not complete in time")
+    if state.not_recorded:
+        click.echo(f"note: {state.not_recorded}", err=True)
     if output_format == "json":
         _print_json_line({"summary": state.record()})
     else:

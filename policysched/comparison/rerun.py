@@ -80,7 +80,8 @@ class Rerun:
         self._skips_snapshot = False
         self._snapshot: list[e.Event] = []
         self._queued_ns: dict[PodUid, int] = {}
-        self._timer_at_ns = 0
+        self._timer_at_ns = self._decided_ns = 0
+        self._is_shadow = False
         self._order = 0
         self.samples: dict[tuple[str, str], MetricSamples] = {}
         self.now_ns = 0
@@ -142,6 +143,7 @@ class Rerun:
         """An empty cluster; the snapshot or the first lists follow. Pods keep the nodes that they have here."""
         assert self._last is not None, "no file was started"
         settings = self._last.header.settings
+        self._is_shadow = self._last.header.is_shadow
         self._skips_snapshot, self._timer_at_ns, self._snapshot, self._queued_ns = False, 0, [], {}
         self.scheduler = Scheduler(
             settings.limits,
@@ -181,8 +183,10 @@ class Rerun:
         return self._since_ns is None or self.now_ns >= self._since_ns
 
     def _catch_up(self, next_ns: int) -> None:
-        """Decide what was due while the recorded scheduler was idle."""
-        if next_ns - self.now_ns > IDLE_NS and self._is_compared():
+        """Decide what was due while the recorded scheduler was idle. A shadow never decides: it is done all the time."""
+        idle_since_ns = self._decided_ns if self._is_shadow else self.now_ns
+        if next_ns - idle_since_ns > IDLE_NS and self._is_compared():
+            self._decided_ns = next_ns
             while True:
                 self._decide_all()
                 if not self.now_ns < self._timer_at_ns < next_ns:
@@ -228,6 +232,8 @@ class Rerun:
             self._labels[uid] = name if count == 1 else f"{name} ({count})"
         if uid in self._evicted:
             return None
+        if self._is_shadow and observed.preempted:
+            self._spared.add(uid)
         if uid in self._spared:
             if observed.deleting and not observed.finished:
                 return None
@@ -241,6 +247,8 @@ class Rerun:
             if observed.node is not None:
                 del self._pods[uid]
             return e.PodUpdated(observed)
+        if observed.node is not None and pod.recorded is None:
+            pod.recorded = observed.node
         if observed.node != pod.node:
             runs = pod.node is not None
             observed = replace(

@@ -38,7 +38,7 @@ class RecordedSettings:
 @dataclass(frozen=True, slots=True)
 class Header:
     """The first line of a file. `policysched` is the version of the program, `at_ns` when the file began (ns since 1970),
-    `number` the file's in its run, from 1."""
+    `number` the file's in its run, from 1. `is_shadow`: `policysched shadow` recorded it, which decides nothing."""
 
     format: int
     policysched: str
@@ -46,6 +46,7 @@ class Header:
     number: int
     at_ns: int
     settings: RecordedSettings
+    is_shadow: bool = False
 
     @property
     def is_start(self) -> bool:

@@ -71,9 +71,10 @@ Call = EventCall | DecideCall | RequeueCall | RecordedSnapshot
 
 class Recorder:
     """Queues the calls for one writer, which takes them from `queue` and sets `wants_snapshot`. The first item is a
-    snapshot. `dropped` counts the calls that found the queue full."""
+    snapshot. `dropped` counts the calls that found the queue full. `is_shadow`: the scheduler never decides."""
 
-    def __init__(self, queue_max: int = QUEUE_MAX) -> None:
+    def __init__(self, queue_max: int = QUEUE_MAX, *, is_shadow: bool = False) -> None:
+        self.is_shadow = is_shadow
         self.queue: deque[Call] = deque()
         self.wants_snapshot = False
         self.dropped = 0

@@ -201,7 +201,9 @@ class RecordingWriter:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         self._file_bytes, self._file_began_s = 0, monotonic()
         self.counts.files += 1
-        header = Header(FORMAT_VERSION, __version__, self._run, self._number, at_ns, self._recorder.settings)
+        recorder = self._recorder
+        run = self._run, self._number, at_ns
+        header = Header(FORMAT_VERSION, __version__, *run, recorder.settings, recorder.is_shadow)
         self._put_line(b'{"kind":"header",' + to_json(header)[1:])
         self._flush()
 

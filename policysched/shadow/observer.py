@@ -9,6 +9,7 @@ observer remembers the binds of the second before. An agreement that needs other
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Literal
 
 from policysched.evaluate import Overlay, Plan
@@ -19,6 +20,7 @@ from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
+from policysched.recording.recorder import RecordedScheduler, Recorder
 from policysched.scheduler import events as e
 from policysched.scheduler.commands import Command
 from policysched.scheduler.core import EvaluationInputs
@@ -96,13 +98,30 @@ class Observer:
     """`handle` applies an event; a bind of the other scheduler yields a comparison before it is applied."""
 
     def __init__(
-        self, program: Program, other: str, *, now_ns: int, permissions: PolicyPermissions = ANY_POLICY_NAME
+        self,
+        program: Program,
+        other: str,
+        *,
+        now_ns: int,
+        permissions: PolicyPermissions = ANY_POLICY_NAME,
+        recorder: Recorder | None = None,
     ) -> None:
         """The policy is evaluated under the name `other`, so that `preemption own`, quotas and gangs mean the pods of the
-        scheduler that is observed. Extenders are not called."""
+        scheduler that is observed. Extenders are not called. `recorder` gets every event."""
         self._other = other
         self._locations = rule_locations(program)
-        self._scheduler = Scheduler(SchedulerLimits(), permissions=permissions)
+        self._scheduler = (
+            Scheduler(SchedulerLimits(), permissions=permissions)
+            if recorder is None
+            else RecordedScheduler(
+                recorder,
+                SchedulerLimits(),
+                {},
+                permissions=permissions,
+                first_samples_s=0.0,
+                source_name_of=attrgetter("source"),
+            )
+        )
         self._recent: deque[_OtherBind] = deque()
         self._fits_since: dict[PodUid, int] = {}
         self._synced = False

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -37,6 +37,9 @@ from policysched.kube.watch.resources import (
     node_objects,
 )
 from policysched.lang.ir.program import Program
+from policysched.recording.recorder import Recorder
+from policysched.recording.recording_settings import RecordingSettings
+from policysched.recording.writer import RecordingWriter
 from policysched.scheduler.commands import Log, ReportPolicyEvent
 from policysched.scheduler.events import Event
 from policysched.scheduler.policy_permissions import ANY_POLICY_NAME, PolicyPermissions
@@ -53,7 +56,7 @@ _FOLLOWING_MAX = 1000
 @dataclass(frozen=True, slots=True)
 class ShadowSettings:
     """`other`: the schedulerName of the pods that are compared. `duration_s` None: until a signal. `configured`: the settings of a
-    scheduler, for its sources of samples and its custom resources of nodes."""
+    scheduler, for its sources of samples and its custom resources of nodes. `recording`: where what is seen is recorded."""
 
     program: Program
     other: str
@@ -63,6 +66,13 @@ class ShadowSettings:
     metrics: Path | None = None
     permissions: PolicyPermissions = ANY_POLICY_NAME
     configured: Settings | None = None
+    recording: RecordingSettings | None = None
+
+
+def recording_settings(folder: Path, configured: Settings | None) -> RecordingSettings:
+    """The limits are those of the settings of a scheduler, if there are any."""
+    limits = None if configured is None else configured.recording
+    return RecordingSettings(folder) if limits is None else replace(limits, folder=folder)
 
 
 @dataclass(slots=True)
@@ -75,6 +85,7 @@ class ShadowState:
     unseen: int = 0
     problem: str = ""
     running_s: float = 0.0
+    not_recorded: str = ""
 
     def record(self) -> dict[str, object]:
         return self.summary.record(unseen=self.unseen, pending=self.pending, duration_s=self.running_s)
@@ -102,8 +113,16 @@ class _Shadow:
         self._state = ShadowState()
         self._clock = NonDecreasingClock()
         self._inbox: deque[tuple[int, Event]] = deque()
+        self._writer: RecordingWriter | None = None
+        if settings.recording is not None:
+            recorder = Recorder(is_shadow=True)
+            self._writer = RecordingWriter(recorder, settings.recording, "shadow", self._clock.now_ns)
         self._observer = Observer(
-            settings.program, settings.other, now_ns=self._clock.now_ns(), permissions=settings.permissions
+            settings.program,
+            settings.other,
+            now_ns=self._clock.now_ns(),
+            permissions=settings.permissions,
+            recorder=None if self._writer is None else self._writer.recorder,
         )
 
     def _post(self, event: Event) -> None:
@@ -119,6 +138,9 @@ class _Shadow:
         )
         connectivity = Connectivity(time.monotonic)
         async with AsyncExitStack() as stack:
+            if self._writer is not None:
+                self._writer.start()
+                stack.callback(self._end_recording, self._writer)
             session = await stack.enter_async_context(await connect(connection))
             reflectors = ReflectorSet(
                 ApiClient(session, may_write=lambda: False),
@@ -167,6 +189,14 @@ class _Shadow:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
         return self._state
+
+    def _end_recording(self, writer: RecordingWriter) -> None:
+        writer.close()
+        dropped = writer.counts.dropped + writer.recorder.dropped
+        if dropped or writer.counts.failure:
+            self._state.not_recorded = (
+                f"{dropped} events are not recorded: {writer.counts.failure or 'the disk is too slow'}"
+            )
 
     async def _observe(
         self, stopping: asyncio.Event, tasks: list["asyncio.Task[None]"], connectivity: Connectivity

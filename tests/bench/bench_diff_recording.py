@@ -26,12 +26,13 @@ from tests.scheduler.rig import bundle
 _NODES, _PODS = 5000, 10_000
 
 _POLICY = """policy main version 1
+input pool: string = node.labels["pool"] default "general"
 include kube_default
-filter not_old reject node.labels["pool"] == "old" says "an old node"
-score calm weight 3 prefer node.labels["pool"] == "a"
+filter not_old reject pool == "old" says "an old node"
+score calm weight 3 prefer pool == "a"
 """
 _EDITS = (
-    ('"pool"] == "old"', '"pool"] == "a"'),
+    ('pool == "old"', 'pool == "a"'),
     ("score calm weight 3", "score calm weight 30"),
     ("include kube_default", "include kube_default\nreweight node_resources_fit 9"),
 )

@@ -21,7 +21,7 @@ from tests.comparison.workloads import STEPS, played, random_workload, record
 from tests.recording.recorded import Recorded
 from tests.recording.simulated import record_seed
 
-SEEDS = range(3)
+SEEDS = range(2)
 
 
 def compared(folder: Path, since_ns: int | None = None) -> ComparedRecording:
