@@ -17,7 +17,12 @@ from tests.simulation.fault_profile import FaultProfile
 from tests.simulation.policy_texts import EXTENDER
 
 PEER = ExtenderEndpoint(
-    EXTENDER, "http://topology.test", filter="filter", prioritize="prioritize", timeout_s=3.0, at_once=2
+    EXTENDER,
+    "http://topology.test",
+    filter="filter",
+    prioritize="prioritize",
+    timeout_s=3.0,
+    concurrent_calls_max=2,
 )
 _INVALID_RESPONSES: tuple[Any, ...] = (
     [],
