@@ -5,12 +5,21 @@ the leadership.
 """
 
 import asyncio
+import logging
+import os
+import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from policysched.kube.leader_election import LeaderElector, LeadershipStatus
+
+log = logging.getLogger(__name__)
+
+EXIT_TIMEOUT_S = 4.0
+"""After the leadership was lost: another process may lead 5 s later, with the default Lease (`kube.leader_election`)."""
 
 
 class Leadership(Protocol):
@@ -63,11 +72,28 @@ MakeLeaderElector = Callable[[], AbstractAsyncContextManager[LeaderElector]]
 """Creates the elector and its connection on the loop that it will run on."""
 
 
-class ThreadedLeaderElection:
-    """An elector on its own thread. `start` raises what creating it raises."""
+def exit_within(timeout_s: float, exit_code: int) -> None:
+    """End the process after this time whatever its other threads do: the main loop may be far from noticing, and closing
+    files, connections and threads may take long."""
 
-    def __init__(self, make: MakeLeaderElector) -> None:
+    def end() -> None:
+        time.sleep(timeout_s)
+        log.error("still running after the lease was lost; exiting at once", extra={"for_s": timeout_s})
+        for handler in logging.getLogger().handlers:
+            handler.flush()
+        sys.stderr.flush()
+        os._exit(exit_code)
+
+    threading.Thread(target=end, name="exit", daemon=True).start()
+
+
+class ThreadedLeaderElection:
+    """An elector on its own thread. `start` raises what creating it raises. `on_lost` is called there when the leadership is
+    lost, not when it is given up by `stop`."""
+
+    def __init__(self, make: MakeLeaderElector, on_lost: Callable[[], None] = lambda: None) -> None:
         self._make = make
+        self._on_lost = on_lost
         self._elector: LeaderElector | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -136,6 +162,8 @@ class ThreadedLeaderElection:
         running = asyncio.create_task(elector.run())
         stopped = asyncio.create_task(self._stop.wait())
         await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if not stopped.done():
+            self._on_lost()
         for task in (running, stopped):
             task.cancel()
         ended = await asyncio.gather(running, stopped, return_exceptions=True)

@@ -32,7 +32,13 @@ from policysched.kube.leader_election import LeaderElector, LeadershipStatus
 from policysched.recording.recorder import Recorder
 from policysched.recording.recording_settings import RecordingSettings
 from policysched.recording.writer import RecordingWriter
-from policysched.runtime.leadership import Leadership, NoLeaderElection, ThreadedLeaderElection
+from policysched.runtime.leadership import (
+    EXIT_TIMEOUT_S,
+    Leadership,
+    NoLeaderElection,
+    ThreadedLeaderElection,
+    exit_within,
+)
 from policysched.runtime.live_endpoints import LiveEndpoints
 from policysched.runtime.page_documents import PageDocuments
 from policysched.runtime.policy_history import PolicyHistory
@@ -172,7 +178,7 @@ def _make_leadership(settings: Settings, process: DaemonProcess) -> Leadership:
                 first_start=lambda: is_first_start(api, last_good, lease.request_timeout_s),
             )
 
-    return ThreadedLeaderElection(make)
+    return ThreadedLeaderElection(make, partial(exit_within, EXIT_TIMEOUT_S, ExitReason.LOST_LEASE.value))
 
 
 def _start_http(settings: Settings, process: DaemonProcess, app: SchedulerApp, telemetry: Telemetry) -> None:
