@@ -16,6 +16,7 @@ from policysched.model.pods import Pod
 _CHANGES_KEPT_MIN = 64
 
 Value = TypeVar("Value", bound=Hashable)
+Item = TypeVar("Item")
 
 
 class PodIndex:
@@ -50,10 +51,18 @@ class PodIndex:
         self.changes.record(uid, keys_max=_CHANGES_KEPT_MIN + 2 * len(self.pods))
 
 
+_INTERNED_ITEMS_MAX, _INTERNED_CHARACTERS_MAX = 32, 4096
+
+
 @lru_cache(maxsize=1024)
-def _interned(value: Value) -> Value:
-    """One object for all equal values."""
+def _kept(value: Value) -> Value:
     return value
+
+
+def _interned(value: tuple[Item, ...]) -> tuple[Item, ...]:
+    """One object for all equal values. Large ones are not kept."""
+    is_small = len(value) <= _INTERNED_ITEMS_MAX and len(repr(value)) <= _INTERNED_CHARACTERS_MAX
+    return _kept(value) if is_small else value
 
 
 def compact_ended_pod(pod: Pod) -> Pod:

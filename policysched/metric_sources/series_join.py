@@ -6,12 +6,12 @@ neither. A label may match several nodes (a rack's metric): then each of them ha
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from functools import lru_cache
 from ipaddress import AddressValueError, IPv6Address
 
 from policysched.metric_sources.source import Nodes
 from policysched.model.identifiers import NodeName
 from policysched.model.nodes import Node
+from policysched.text.short_text_cache import cache_short_texts
 
 NodeJoin = str | tuple[str, str]
 HOSTNAME_LABEL = "kubernetes.io/hostname"
@@ -74,7 +74,7 @@ def _instance_keys(node: Node) -> set[str]:
     return {_normalize_host(text) for text in texts if text}
 
 
-@lru_cache(maxsize=65_536)
+@cache_short_texts(maxsize=65_536)
 def instance_host(instance: str) -> str:
     """The normalized host of `host:port`, `[v6]:port`, or a host alone. With two colons and no brackets all of it is an
     IPv6 address, since a port cannot be distinguished from its last group."""

@@ -7,11 +7,11 @@ deeply nested or not of the type is invalid as a whole, since a partial list wou
 
 import json
 from enum import Enum
-from functools import lru_cache
 from typing import Any
 
 from policysched.lang.types.kinds import RecordType, Type, TypeKind
 from policysched.lang.types.units import ScalarValue, parse_value
+from policysched.text.short_text_cache import cache_short_texts
 
 JSON_TEXT_BYTES_MAX = 64 * 1024
 LIST_ELEMENTS_MAX = 1000
@@ -39,7 +39,7 @@ def parse_typed_value(text: str, type_: Type, unit: str | None, at: str | None) 
     return _parse_json(text, type_, unit, at)
 
 
-@lru_cache(maxsize=1024)
+@cache_short_texts(maxsize=1024)
 def _parse_json(text: str, type_: Type, unit: str | None, at: str | None) -> TypedValue | NoValueReason:
     if len(text.encode("utf-8", "surrogatepass")) > JSON_TEXT_BYTES_MAX:
         return NoValueReason.INVALID

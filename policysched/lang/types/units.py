@@ -9,11 +9,11 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
-from functools import lru_cache
 
 from policysched.lang.types.kinds import FLOAT64_MAX, QOS_CLASSES, Type, TypeKind
 from policysched.model.quantity import INT64_MAX, INT64_MIN
 from policysched.text.sanitize import sanitize_line
+from policysched.text.short_text_cache import cache_short_texts
 
 ScalarValue = bool | int | float | str
 
@@ -164,7 +164,7 @@ _NUMBER_WITH_SUFFIX = re.compile(
 _LONG_NUMBER = re.compile(r"[+-]?[0-9]{65,}(\.[0-9]*)?[A-Za-z%]*\Z")
 
 
-@lru_cache(maxsize=16384)
+@cache_short_texts(maxsize=16384)
 def parse_value(text: str, type_: Type, unit: str | None) -> ScalarValue | None:
     """The value of the text of a label or annotation; None where it is not of the type.
 
