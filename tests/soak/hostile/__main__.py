@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import click
@@ -15,10 +16,12 @@ from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.programs import find_programs
 from tests.devices import gpu, slice_manifest
 from tests.e2e.deployed import Deployed
+from tests.e2e.preloaded import no_change
 from tests.e2e.program import Running
 from tests.soak.hostile import attacks, friendly
 from tests.soak.hostile.attacks import ATTACKS, Target
 from tests.soak.hostile.friendly import FriendlyTenant
+from tests.soak.hostile.long_pieces import record_in
 
 SETTLE_S = 3.0
 """After the attacks: a quiet window begins when what they left is deleted."""
@@ -58,13 +61,31 @@ SETTINGS = {
 @click.option(
     "--attack", "chosen", multiple=True, type=click.Choice(list(ATTACKS)), help="All at once unless said."
 )
-def main(minutes: float, window_s: float, nodes: int, interval_s: float, chosen: tuple[str, ...]) -> None:
+@click.option(
+    "--pieces",
+    type=click.Path(path_type=Path),
+    help="Write the long pieces of the main loop's work to this file.",
+)
+def main(
+    minutes: float,
+    window_s: float,
+    nodes: int,
+    interval_s: float,
+    chosen: tuple[str, ...],
+    pieces: Path | None,
+) -> None:
     """A hostile tenant beside a friendly one: quiet and hostile windows in turns, on one control plane."""
-    raise SystemExit(asyncio.run(_soak(minutes * 60, window_s, nodes, interval_s, chosen or tuple(ATTACKS))))
+    attacks_made = chosen or tuple(ATTACKS)
+    raise SystemExit(asyncio.run(_soak(minutes * 60, window_s, nodes, interval_s, attacks_made, pieces)))
 
 
 async def _soak(
-    span_s: float, window_s: float, nodes: int, interval_s: float, chosen: tuple[str, ...]
+    span_s: float,
+    window_s: float,
+    nodes: int,
+    interval_s: float,
+    chosen: tuple[str, ...],
+    pieces: Path | None,
 ) -> int:
     quiet: Latencies = {SHARED: [], REFERENCE: []}
     beside: Latencies = {SHARED: [], REFERENCE: []}
@@ -79,7 +100,8 @@ async def _soak(
         async with world(control_plane) as there:
             await there.add_nodes(nodes)
             control_plane.start_scheduler()
-            with deployed.running(settings=SETTINGS, elect=True) as running:
+            plant = no_change if pieces is None else partial(record_in, pieces.absolute())
+            with deployed.running(settings=SETTINGS, elect=True, plant=plant) as running:
                 await asyncio.to_thread(running.wait_until_ready)
                 tenant = FriendlyTenant(there, (SHARED, REFERENCE), interval_s / 2)
                 target = Target(
