@@ -24,7 +24,7 @@ from policysched.daemon.process import DaemonProcess, ExitReason, open_process
 from policysched.daemon.quota_documents import quotas_document
 from policysched.daemon.signals import shutdown_signals
 from policysched.daemon.status_documents import DecisionsDocument, configz_document, policy_document
-from policysched.gc_tuning import freeze_live_objects
+from policysched.gc_tuning import collect_all, keep_collections_short
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.session import connect
 from policysched.kube.extender.client import ExtenderClient
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from policysched.daemon.otlp_export import DecisionExport
 
 log = logging.getLogger(__name__)
+
+FULL_COLLECTION_INTERVAL_S = 3600.0
 
 
 def run_program(settings: Settings) -> int:
@@ -139,7 +141,10 @@ async def _run_app(
 async def _tune_gc_when_synced(app: SchedulerApp) -> None:
     while not app.synced:
         await asyncio.sleep(1.0)
-    freeze_live_objects()
+    keep_collections_short()
+    while True:
+        await asyncio.sleep(FULL_COLLECTION_INTERVAL_S)
+        collect_all()
 
 
 async def _watch_clock(clock: NonDecreasingClock, app: SchedulerApp) -> None:

@@ -5,6 +5,7 @@ is one callback of the loop; a thread takes its stack while it lasts.
 """
 
 import asyncio
+import gc
 import sys
 import threading
 import time
@@ -39,6 +40,7 @@ def record_in(file: Path) -> None:
                 recorder.count(_name(handle), elapsed_s)
 
     asyncio.events.Handle._run = timed  # type: ignore[method-assign]
+    gc.callbacks.append(recorder.on_collection)
     threading.Thread(target=recorder.run, name="pieces", daemon=True).start()
 
 
@@ -51,6 +53,7 @@ class _Recorder:
         self._counts = Counter[str]()
         self._total_s: dict[str, float] = {}
         self._longest_s: dict[str, float] = {}
+        self._collection_began_s = 0.0
 
     def count(self, name: str, elapsed_s: float) -> None:
         self._counts[name] += 1
@@ -58,6 +61,15 @@ class _Recorder:
         self._longest_s[name] = max(self._longest_s.get(name, 0.0), elapsed_s)
         if elapsed_s > LONG_S:
             self._file.write(f"long piece: {elapsed_s * 1000:.0f} ms: {name}\n")
+
+    def on_collection(self, phase: str, info: dict[str, int]) -> None:
+        """Collections are part of a piece, and counted again by themselves."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if phase == "start":
+            self._collection_began_s = time.thread_time()
+        elif (elapsed_s := time.thread_time() - self._collection_began_s) > _COUNTED_S:
+            self.count(f"garbage collection of generation {info['generation']}", elapsed_s)
 
     def run(self) -> None:
         main = threading.main_thread().ident

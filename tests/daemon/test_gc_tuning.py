@@ -1,0 +1,85 @@
+"""A full collection of garbage visits what is new, not the whole cluster."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from policysched import gc_tuning
+
+COUNT = 10_000
+
+
+class Cyclic:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    yield
+    gc.set_threshold(*thresholds)
+    gc.callbacks.remove(gc_tuning._freeze_survivors)
+
+
+def visited() -> int:
+    """How many objects a full collection would visit."""
+    return len(gc.get_objects())
+
+
+def cyclic_count() -> int:
+    return sum(type(value) is Cyclic for value in gc.get_objects())
+
+
+def test_objects_of_the_start_are_not_visited() -> None:
+    kept = [[index] for index in range(COUNT)]
+
+    gc_tuning.keep_collections_short()
+
+    assert visited() < COUNT < len(kept) + 1
+
+
+def test_objects_that_survived_a_full_collection_are_not_visited_again() -> None:
+    gc_tuning.keep_collections_short()
+    kept = [[index] for index in range(COUNT)]
+    before = visited()
+
+    gc.collect()
+
+    assert before > COUNT > visited()
+    assert len(kept) == COUNT
+
+
+def test_garbage_is_freed_by_the_next_full_collection() -> None:
+    gc_tuning.keep_collections_short()
+    for _ in range(COUNT):
+        Cyclic()
+    before = cyclic_count()
+
+    gc.collect()
+
+    assert before > 0
+    assert cyclic_count() == 0
+
+
+def test_cycles_that_end_after_a_full_collection_are_freed_by_collect_all() -> None:
+    gc_tuning.keep_collections_short()
+    value = Cyclic()
+    gc.collect()
+    del value
+    gc.collect()
+    gc.unfreeze()
+    left = cyclic_count()
+
+    gc_tuning.collect_all()
+    gc.unfreeze()
+
+    assert (left, cyclic_count()) == (1, 0)
+
+
+def test_twice_is_as_once() -> None:
+    gc_tuning.keep_collections_short()
+    gc_tuning.keep_collections_short()
+
+    assert gc.callbacks.count(gc_tuning._freeze_survivors) == 1
