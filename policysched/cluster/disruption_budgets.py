@@ -71,6 +71,37 @@ class DisruptionBudgets(Collection[DisruptionBudget]):
         return [budget for budget in selecting.values() if pod.name not in budget.disrupted_pods]
 
 
+class BudgetsAfterEvictions(Collection[DisruptionBudget]):
+    """The budgets once more pods are evicted. `budgets` do not change meanwhile."""
+
+    def __init__(self, budgets: DisruptionBudgets) -> None:
+        self._budgets = budgets
+        self._used: dict[tuple[str, str], DisruptionBudget] = {}
+
+    def __iter__(self) -> Iterator[DisruptionBudget]:
+        return map(self._after, self._budgets)
+
+    def __len__(self) -> int:
+        return len(self._budgets)
+
+    def __contains__(self, budget: object) -> bool:
+        return any(budget == other for other in self)
+
+    def selecting(self, pod: Pod) -> list[DisruptionBudget]:
+        return [self._after(budget) for budget in self._budgets.selecting(pod)]
+
+    def evict(self, pods: Iterable[Pod]) -> bool:
+        """Returns whether a budget selects one of the pods."""
+        changed = [budget for pod in pods for budget in self._budgets.selecting(pod)]
+        for budget in changed:
+            left = self._after(budget).disruptions_allowed - 1
+            self._used[budget.namespace, budget.name] = replace(budget, disruptions_allowed=left)
+        return bool(changed)
+
+    def _after(self, budget: DisruptionBudget) -> DisruptionBudget:
+        return self._used.get((budget.namespace, budget.name), budget)
+
+
 def split_by_budget(
     pods: Iterable[Pod], budgets: Collection[DisruptionBudget]
 ) -> tuple[list[Pod], list[Pod]]:
@@ -79,7 +110,7 @@ def split_by_budget(
     left: dict[int, int] = {}
     selecting: Callable[[Pod], Iterable[DisruptionBudget]] = (
         budgets.selecting
-        if isinstance(budgets, DisruptionBudgets)
+        if isinstance(budgets, DisruptionBudgets | BudgetsAfterEvictions)
         else lambda pod: (budget for budget in budgets if _budget_selects(budget, pod))
     )
     violating: list[Pod] = []
@@ -92,18 +123,6 @@ def split_by_budget(
             violates |= remaining < 0
         (violating if violates else others).append(pod)
     return violating, others
-
-
-def budgets_after_evicting(
-    pods: Collection[Pod], budgets: Iterable[DisruptionBudget]
-) -> list[DisruptionBudget]:
-    """The budgets after these pods are evicted."""
-    remaining = []
-    for budget in budgets:
-        used = sum(_budget_selects(budget, pod) for pod in pods)
-        left = budget.disruptions_allowed - used
-        remaining.append(replace(budget, disruptions_allowed=left) if used else budget)
-    return remaining
 
 
 def _budget_selects(budget: DisruptionBudget, pod: Pod) -> bool:

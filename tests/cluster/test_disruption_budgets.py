@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policysched.cluster import disruption_budgets as budgets_module
-from policysched.cluster.disruption_budgets import DisruptionBudgets, split_by_budget
+from policysched.cluster.disruption_budgets import BudgetsAfterEvictions, DisruptionBudgets, split_by_budget
 from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode.errors import MalformedObject
 from policysched.model.pods import Pod
@@ -124,3 +124,43 @@ def test_thousands_of_budgets_are_compared_with_equal_pods_once() -> None:
 
     assert (first, again) == (2_000, 0)
     assert selector_calls([db("late")], index) == 0, "a changed budget is compared when it changes"
+
+
+def test_budgets_after_evictions_are_compared_with_equal_pods_once() -> None:
+    """Each member of a gang that preempts asks, and evicts some."""
+    index = DisruptionBudgets()
+    for number in range(2_000):
+        index.put(replace(budget(allowed=1), name=f"db-{number}"))
+
+    with patch.object(LabelSelector, "selects", autospec=True, return_value=True) as selects:
+        after = BudgetsAfterEvictions(index)
+        evicting = [after.evict([db(f"p{number}")]) for number in range(3)]
+        violating_after, _ = split_by_budget([db("x"), pod("unlabelled", labels={})], after)
+
+    assert selects.call_count == 2_000
+    assert evicting == [True] * 3
+    assert [pod.name for pod in violating_after] == ["x"]
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=4), st.data())
+def test_budgets_after_evictions_are_as_if_all_pods_were_evicted_together(
+    allowed: list[int], data: st.DataObject
+) -> None:
+    index = DisruptionBudgets()
+    for number, count in enumerate(allowed):
+        selected = {"app": data.draw(st.sampled_from(["db", "web"]))}
+        index.put(replace(budget(count, labels=selected), name=f"db-{number}"))
+    pods = [
+        pod(f"p{number}", labels={"app": data.draw(st.sampled_from(["db", "web", "x"]))})
+        for number in range(5)
+    ]
+    evicted = data.draw(st.integers(0, 5))
+    after = BudgetsAfterEvictions(index)
+
+    for one_by_one in pods[:evicted]:
+        after.evict([one_by_one])
+
+    together = {pod.uid for pod in split_by_budget(pods, index)[0]}
+    rest = {pod.uid for pod in split_by_budget(pods[evicted:], after)[0]}
+    assert rest == together & {pod.uid for pod in pods[evicted:]}
+    assert len(list(after)) == len(after) == len(allowed)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from policysched.cluster.disruption_budgets import BudgetsAfterEvictions
 from policysched.evaluate import DryRun
 from policysched.model.identifiers import NodeName
 from policysched.model.pod_status import ObservedPod
@@ -376,7 +377,7 @@ def test_a_member_evaluated_without_the_earlier_ones_is_detected(monkeypatch: py
 
 
 def test_a_budget_that_is_reset_for_each_member_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gang_preemption, "budgets_after_evicting", lambda _, budgets: budgets)
+    monkeypatch.setattr(BudgetsAfterEvictions, "evict", lambda *_: False)
 
     with caught():
         test_a_budget_that_one_member_used_up_is_used_up_for_the_next()

@@ -15,11 +15,10 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
-from policysched.cluster.disruption_budgets import budgets_after_evicting
+from policysched.cluster.disruption_budgets import BudgetsAfterEvictions
 from policysched.evaluate import DryRun, NodeSelection, Overlay, TopologyDomain
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
-from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
@@ -207,7 +206,7 @@ class _GangSearch:
     first_holds: bool = True
     overlay: Overlay = field(init=False)
     placements: list[MemberPlacement] = field(init=False, default_factory=list)
-    budgets: list[DisruptionBudget] = field(init=False)
+    budgets: BudgetsAfterEvictions = field(init=False)
     removed_uids: set[PodUid] = field(init=False, default_factory=set)
     changed_nodes: list[set[NodeName]] = field(init=False, default_factory=list)  # by placement
     first_message: str | None = field(init=False, default=None)
@@ -215,7 +214,7 @@ class _GangSearch:
 
     def __post_init__(self) -> None:
         self.overlay = gang_overlay(self.core, self.gang, first_holds=self.first_holds)
-        self.budgets = list(self.core.cache.budgets)
+        self.budgets = BudgetsAfterEvictions(self.core.cache.budgets)
 
     def run(self) -> Steps[GangPlacement | NoGangPlacement]:
         needed = self.gang.needed_count
@@ -268,9 +267,7 @@ class _GangSearch:
         for victim in placement.candidate.victims:
             self.overlay.remove_pod(victim.uid)
             self.removed_uids.add(victim.uid)
-        after = budgets_after_evicting(placement.candidate.victims, self.budgets)
-        if after != self.budgets:
-            self.budgets = after
+        if self.budgets.evict(placement.candidate.victims):
             self.candidate_cache.clear()  # evictions may violate budgets now that had room before
         self.context.add_to_overlay(placement.pod, placement.node, self.overlay)
         self.placements.append(placement)
