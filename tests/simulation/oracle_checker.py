@@ -335,7 +335,13 @@ class OracleChecker:
         ending |= self._victims & core.cache.pods.keys()
         self._victims |= victims
         prefix = f"{pod.full_name} evicts {sorted(victim.name for victim in evict.victims)} on {evict.node}"
-        if evict.node not in self._feasible(pod, self._cache_without(victims | ending)):
+        # A pod that ends elsewhere is still there, as for the decision: without it, its node may be one more candidate,
+        # for whose metric the pod would wait.
+        placement = core.cache.ledger.placement
+        ending_there = {
+            uid for uid in ending if (placed := placement(uid)) is not None and placed.node == evict.node
+        }
+        if evict.node not in self._feasible(pod, self._cache_without(victims | ending_there)):
             self._fail(f"{prefix}, and does not fit there without its victims")
         if ending or {*nominated_before, *core.cache.nominated} - {pod.uid}:
             return
