@@ -137,10 +137,7 @@ def _write_files(files: dict[Path, str], *, force: bool) -> None:
 def _print_report(imported: ImportResult, *, with_settings: bool) -> None:
     def print_items(items: "list[ImportNote]", label: str) -> None:
         for item in items:
-            click.echo(
-                f"{item.file}:{item.line}:{item.column}: {label}: {item.where}: {item.subject}: {item.reason}",
-                err=True,
-            )
+            click.echo(f"{item.place}: {label}: {item.finding}", err=True)
 
     print_items(imported.not_imported, "not imported")
     print_items(imported.notes, "note")

@@ -21,8 +21,17 @@ class ImportNote:
     reason: str
     profile: int | None = None
 
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+    @property
+    def finding(self) -> str:
+        named = self.where if self.where == self.subject else f"{self.where}: {self.subject}"
+        return f"{named}: {self.reason}"
+
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.where}: {self.subject}: {self.reason}"
+        return f"{self.place}: {self.finding}"
 
 
 @dataclass(slots=True)

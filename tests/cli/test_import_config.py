@@ -52,7 +52,7 @@ def test_parts_that_are_not_imported_are_on_stderr_and_in_the_exit_code(tmp_path
     assert done.code == 1
     assert done.err == (
         f"{path}:6:3: not imported: extenders[0].bindVerb: verb b of extender http://x: policysched binds pods itself\n"
-        f"{path}:3:1: note: percentageOfNodesToScore: percentageOfNodesToScore: all nodes are evaluated\n"
+        f"{path}:3:1: note: percentageOfNodesToScore: all nodes are evaluated\n"
         f"{path}:5:3: note: extenders[0]: extender http://x: it neither filters nor scores\n"
         "note: use --settings FILE to write policy_permissions for `policysched run`\n"
         "1 policy, 1 not imported, 2 notes\n"
