@@ -7,13 +7,15 @@ import os
 import subprocess
 import sys
 from functools import cache
+from random import Random
 
 import pytest
 
 from policysched.daemon.policy_checker import check_texts
 from tests.simulation.failure_report import failure
 from tests.simulation.policy_texts import BAD, GOOD, SCHEDULERS
-from tests.simulation.world import Report, run_seed
+from tests.simulation.team_texts import TEAM_TEXTS
+from tests.simulation.world import Report, compiled, run_seed
 
 SEEDS, SEEDS_PER_TEST, EVENTFUL_SEEDS = 60, 6, 24
 
@@ -60,6 +62,19 @@ def test_the_good_texts_are_valid_and_the_bad_ones_are_not(key: str) -> None:
     for text in BAD[key]:
         broken = check_texts({**usual, key: text}, "ConfigMap of the simulation").sources[key]
         assert broken.program is None and broken.diagnostics
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_texts_are_the_same_compiled_together_and_one_by_one(number: int) -> None:
+    random = Random(number)
+    texts = {key: random.choice((*texts, *BAD.get(key, ()))) for key, texts in {**GOOD, **TEAM_TEXTS}.items()}
+
+    together, one_by_one = check_texts(texts, "ConfigMap of the simulation").sources, compiled(texts).sources
+
+    assert list(one_by_one) == list(together)
+    for key, source in together.items():
+        assert one_by_one[key].program == source.program
+        assert list(map(repr, one_by_one[key].diagnostics)) == list(map(repr, source.diagnostics))
 
 
 def test_a_seed_has_the_same_trace_under_another_hash_seed_of_python() -> None:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import Context
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import blake2b
 from random import Random
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from policysched.daemon.policy_checker import check_texts
 from policysched.kube.client.api import Json
 from policysched.kube.client.transport import ApiRequest
-from policysched.lang.check.bundle import PolicyBundle
+from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.metric_sources.router import SampleSourceRouter
 from policysched.sandbox.apiserver.kinds import POD_GROUP_KINDS
 from policysched.sandbox.apiserver.server import ApiServer
@@ -66,6 +67,7 @@ _TRACED_KINDS = (
 )
 """The kinds whose changes are in the trace."""
 
+_TEXTS_LOCATION = "ConfigMap of the simulation"
 _bundles: dict[tuple[tuple[str, str], ...], PolicyBundle] = {}
 
 
@@ -517,12 +519,26 @@ def _summary(plural: str, obj: Json) -> str:
 
 
 def compiled(texts: Mapping[str, str]) -> PolicyBundle:
-    """Compile a ConfigMap's texts, once for all seeds."""
+    """Compile a ConfigMap's texts, once for all seeds: those that are drawn each with the library alone, because they
+    occur in ever new combinations.
+    """
     key = tuple(sorted(texts.items()))
     bundle = _bundles.get(key)
     if bundle is None:
-        bundle = _bundles[key] = check_texts(dict(key), "ConfigMap of the simulation")
+        is_drawn = texts.keys() <= GOOD.keys() | TEAM_TEXTS.keys()
+        library = texts.get("base.policy")
+        bundle = _bundles[key] = (
+            PolicyBundle({name: _compiled_alone(name, text, library) for name, text in key})
+            if is_drawn
+            else check_texts(dict(key), _TEXTS_LOCATION)
+        )
     return bundle
+
+
+@cache
+def _compiled_alone(name: str, text: str, library: str | None) -> CheckedSource:
+    beside = {} if library is None else {"base.policy": library}
+    return check_texts({**beside, name: text}, _TEXTS_LOCATION).sources[name]
 
 
 def good_programs() -> dict[str, Any]:
