@@ -110,7 +110,7 @@ class AttemptRunner:
         pause, attempt = self._pause, self._attempt
         assert pause is not None and attempt is not None, "no attempt is paused"
         pause.note_changes()
-        if pause.ends_attempt():
+        if pause.ends_attempt(now_ns):
             self._give_up(attempt, now_ns)
             return
         pod = pause.next_pod()

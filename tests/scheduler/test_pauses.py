@@ -166,6 +166,30 @@ def test_a_search_that_lost_a_member_or_its_node_starts_again(gone: str) -> None
     assert all(bind.node != success.node for bind in scheduler.of(c.Bind)) or gone != "a node"
 
 
+def check_node_stops_fitting(change: str) -> None:
+    policies = {"gangs.policy": ALONE + "filter node_unschedulable\n"}
+    scheduler = rig(*[node(name, cpu="4") for name in ("n0", "n1", "n2")], *gang(4), policies=policies)
+    decide_until_pause(scheduler, 3)
+    pause = scheduler.scheduler._attempts._pause
+    assert pause is not None
+    _, success = pause.search.fits[0]
+
+    if change == "the node is cordoned":
+        scheduler.handle(e.NodeUpdated(node(success.node, cpu="4", unschedulable=True)))
+    else:
+        scheduler.observe(placed(pod("x", cpu="4", scheduler="other"), success.node))
+    scheduler.settle()
+    scheduler.pass_time(5)
+
+    assert len(scheduler.placements()) == 4
+    assert success.node not in scheduler.placements().values()
+
+
+@pytest.mark.parametrize("change", ["the node is cordoned", "another scheduler fills the node"])
+def test_a_member_is_not_placed_on_a_node_that_stops_fitting_in_a_pause(change: str) -> None:
+    check_node_stops_fitting(change)
+
+
 def test_room_that_appears_in_a_pause_is_used() -> None:
     low = [placed(pod(f"x{index}", cpu="3", scheduler="other"), f"n{index}") for index in range(3)]
     scheduler = rig(*[node(f"n{index}", cpu="4") for index in range(3)], *low, *gang(6))
@@ -374,13 +398,15 @@ def _forgets_events(self: SchedulingQueue, *_: object) -> None:
     ("holder", "part", "planted", "check"),
     [
         (Pause, "_overlay_for", _without_members, check_history),
-        (Pause, "ends_attempt", lambda _: False, check_history),
+        (Pause, "ends_attempt", lambda *_: False, check_history),
+        (Pause, "_still_fit", lambda *_: True, lambda _: check_node_stops_fitting("the node is cordoned")),
         (Pause, "note_changes", lambda _: None, check_history),
         (SchedulingQueue, "open_group", _forgets_events, lambda _: check_missed_event()),
     ],
     ids=[
         "pods do not see the members",
         "a search outlives its members",
+        "a search outlives what its nodes were",
         "changes are not noticed",
         "events are lost",
     ],

@@ -6,16 +6,20 @@
 
 The members are on an overlay: nothing of the gang is in effect, and it may end without a placement. So a pod needs a
 node that takes it in both cases, as with nominated pods. The result is one that single decisions could have had, in the
-order: members placed before the pause, pods, later members.
+order: members placed before the pause, pods, later members. Where an event changes the node of a member or brings a pod
+there, the member must still fit: a gang is not bound to nodes that are known to refuse it.
 """
 
 from dataclasses import dataclass, field
 
 from policysched.cluster.devices.pod_claims import uses_devices
 from policysched.evaluate import OneNode, Overlay
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.nodes import Node
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.gangs.gang_preemption import gang_overlay
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult, wanted
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.preemption.nominations import nominated_overlay
@@ -44,12 +48,16 @@ class Pause:
     _version: object = None
     _nominations: object = None
 
+    _seen: dict[NodeName, tuple[Node, frozenset[PodUid]]] = field(default_factory=dict)
+    """The nodes of the members, with their pods, as they were when the members were known to fit there."""
+
     def __post_init__(self) -> None:
         self._version, self._nominations = self.core.evaluator.version, self._current_nominations()
+        self._seen = {success.node: self._look_at(success.node) for _, success in self.search.fits}
 
-    def ends_attempt(self) -> bool:
-        """Whether the search is of no use any more: the gang was requeued or needs something else, or a member or its node
-        is gone."""
+    def ends_attempt(self, now_ns: int) -> bool:
+        """Whether the search is of no use any more: the gang was requeued or needs something else, a member or its node is
+        gone, or the node does not take it any more."""
         core, gang = self.core, self.gang
         if gang.state is not QueueState.ATTEMPTING or self.search.wanted != wanted(gang):
             return True
@@ -61,7 +69,30 @@ class Pause:
                 if core.quotas.refusal(pod.pod, trial) is not None:
                     return True
                 trial.add(core.quotas.charge_of(pod.pod))
-        return False
+        return not self._still_fit(now_ns)
+
+    def _still_fit(self, now_ns: int) -> bool:
+        """Whether the members still get their nodes, where an event changed a node or brought pods to it."""
+        changed = set()
+        for name, (node, uids) in self._seen.items():
+            now_node, now_uids = self._look_at(name)
+            if now_node is not node or not now_uids <= uids:
+                changed.add(name)
+        if not changed:
+            return True
+        overlay = gang_overlay(self.core, self.gang)
+        for pod, success in self.search.fits:
+            if success.node in changed:
+                result = self.pod_attempts.evaluate(pod, overlay, now_ns, OneNode(success.node))
+                if not isinstance(result, AttemptSuccess):
+                    return False
+            overlay.add_pod(pod.pod, success.node)
+        self._seen |= {name: self._look_at(name) for name in changed}
+        return True
+
+    def _look_at(self, name: NodeName) -> tuple[Node, frozenset[PodUid]]:
+        cache = self.core.cache
+        return cache.nodes[name], frozenset(cache.ledger.usage(name).pods)
 
     def note_changes(self) -> None:
         """The cluster may have changed."""
@@ -106,6 +137,8 @@ class Pause:
             alone = attempts.evaluate(pod, None, now_ns, OneNode(beside.node))
             if isinstance(alone, AttemptSuccess):
                 attempts.assume(pod, beside, now_ns)
+                if beside.node in self._seen:
+                    self._seen[beside.node] = self._look_at(beside.node)
                 self.note_changes()
                 return
         elif not isinstance(attempts.evaluate(pod, None, now_ns), AttemptSuccess):
