@@ -2,7 +2,7 @@
 
 import json
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,13 @@ class Cluster:
         self.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
 
     def run_pod(
-        self, name: str, *, scheduler: str = "test", cpu: str = "100m", priority_class: str = ""
+        self,
+        name: str,
+        *,
+        scheduler: str = "test",
+        cpu: str = "100m",
+        priority_class: str = "",
+        labels: Mapping[str, str] = {},
     ) -> None:
         container = {"name": "c", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}
         spec: dict[str, Any] = {
@@ -77,7 +83,12 @@ class Cluster:
         }
         if priority_class:
             spec["priorityClassName"] = priority_class
-        manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": labels},
+            "spec": spec,
+        }
         self.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
 
     def node_of(self, pod: str) -> str:
