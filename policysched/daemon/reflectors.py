@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
-from policysched.kube.client.api import ApiClient
+from policysched.kube.client.api import ApiClient, ApiStatusError
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.watch.reflector import Reflector, ReflectorSettings
@@ -33,6 +34,7 @@ class ReflectorSet:
         self._connectivity = connectivity
         self._settings = settings
         self._pending_lists = 0
+        self._unserved: dict[str, ApiStatusError] = {}
         self.reflectors: list[Reflector[Any]] = []
         self.malformed: dict[str, int] = {}
 
@@ -59,6 +61,7 @@ class ReflectorSet:
             settings=self._settings,
             on_listed=on_listed,
             on_malformed=self._on_malformed,
+            on_unserved=partial(self._on_unserved, resource.kind),
         )
         self.reflectors.append(reflector)
         return reflector.run()
@@ -72,9 +75,22 @@ class ReflectorSet:
                 first = False
                 self._pending_lists -= 1
                 if self._pending_lists == 0:
+                    self._log_unserved()
                     self._post(Synced())
 
         return listed
+
+    def _on_unserved(self, kind: str, error: ApiStatusError) -> None:
+        self._unserved[kind] = error
+        if self._pending_lists == 0:
+            self._log_unserved()
+
+    def _log_unserved(self) -> None:
+        """One line for all optional kinds at the start, later one for each change."""
+        if self._unserved:
+            kinds = ", ".join(f"{kind} ({error.status})" for kind, error in sorted(self._unserved.items()))
+            log.info("the API server does not serve these optional kinds", extra={"kinds": kinds})
+            self._unserved.clear()
 
     def _on_malformed(self, malformed: MalformedObject) -> None:
         self.malformed[malformed.kind] = self.malformed.get(malformed.kind, 0) + 1

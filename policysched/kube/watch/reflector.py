@@ -77,8 +77,9 @@ class _ReflectedObject:
 
 
 class Reflector(Generic[Emitted]):
-    """`emit` receives every event, `on_listed` is called after each complete list, `on_malformed` for each version of a
-    malformed object. Runs until cancelled; no error of the API server ends it."""
+    """`emit` receives every event. `on_listed` is called after each complete list, `on_malformed` for each version of a
+    malformed object, `on_unserved` when the server turns out not to serve the kind. Runs until cancelled; no error of the
+    API server ends it."""
 
     def __init__(
         self,
@@ -91,6 +92,7 @@ class Reflector(Generic[Emitted]):
         settings: ReflectorSettings = ReflectorSettings(),
         on_listed: Callable[[], None] = lambda: None,
         on_malformed: Callable[[MalformedObject], None] | None = None,
+        on_unserved: Callable[[ApiStatusError], None] = lambda _error: None,
     ) -> None:
         self._api = api
         self._resource = resource
@@ -102,6 +104,7 @@ class Reflector(Generic[Emitted]):
         self._settings = settings
         self._on_listed = on_listed
         self._on_malformed = on_malformed or self._log_malformed
+        self._on_unserved = on_unserved
         self._backoff = Backoff(random, initial_s=0.2, max_s=15.0)
         self._objects: dict[str, _ReflectedObject] = {}
         self._tombstones: OrderedDict[str, int] = OrderedDict()
@@ -170,11 +173,8 @@ class Reflector(Generic[Emitted]):
     async def _wait_until_served(self, event: Emitted, error: ApiStatusError) -> None:
         """The kind is optional and the server does not serve it: report an empty list and retry later."""
         if self._served != "":
-            log.info(
-                "the API server does not serve this kind",
-                extra={"kind": self._resource.kind, "error": str(error)},
-            )
             self._served = ""
+            self._on_unserved(error)
             self._emit(event)
             self._on_listed()
         self._connectivity.record_success(self._activity)

@@ -1,0 +1,81 @@
+"""The reflectors of all kinds together."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+
+from policysched.daemon.reflectors import ReflectorSet
+from policysched.kube.client.api import ApiClient
+from policysched.kube.client.connectivity import Connectivity
+from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream
+from policysched.kube.watch.reflector import ReflectorSettings
+from policysched.kube.watch.resources import DEVICE_RESOURCES, POD_GROUP_RESOURCES
+from policysched.scheduler.events import Synced
+from tests.simulation.virtual_time import run_virtual
+
+EMPTY = orjson.dumps({"metadata": {"resourceVersion": "1"}, "items": []})
+
+
+class Server:
+    """Answers lists; a path with one of `missing` is not served, one with `forbidden` is forbidden."""
+
+    def __init__(self, missing: tuple[str, ...], forbidden: str) -> None:
+        self.missing, self.forbidden = missing, forbidden
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        await asyncio.sleep(0.01)
+        if self.forbidden in request.path:
+            return ApiResponse(403, b"{}")
+        return ApiResponse(404, b"{}") if request.path.endswith(self.missing) else ApiResponse(200, EMPTY)
+
+    def stream(self, request: ApiRequest) -> AbstractAsyncContextManager[ApiStream]:
+        @asynccontextmanager
+        async def watch() -> AsyncIterator[ApiStream]:
+            async def chunks() -> AsyncIterator[bytes]:
+                await asyncio.sleep(100.0)
+                yield b""
+
+            yield ApiStream(200, {}, chunks())
+
+        return watch()
+
+
+def test_kinds_that_the_server_does_not_serve_are_logged_in_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="policysched")
+    posted: list[Any] = []
+    server = Server(("podgroups", "workloads"), "devicetaintrules")
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        reflectors = ReflectorSet(
+            ApiClient(server),
+            posted.append,
+            random=lambda _name: Random(1),
+            connectivity=Connectivity(loop.time),
+            settings=ReflectorSettings(),
+        )
+        tasks = [
+            asyncio.ensure_future(task)
+            for task in reflectors.add_cluster_reflectors((*DEVICE_RESOURCES, *POD_GROUP_RESOURCES)).values()
+        ]
+        await asyncio.sleep(90.0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    run_virtual(scenario())
+
+    lines = [record for record in caplog.records if "optional kinds" in record.getMessage()]
+    assert [vars(record)["kinds"] for record in lines] == [
+        "DeviceTaintRule (403), PodGroup.scheduling.k8s.io (404), PodGroup.scheduling.volcano.sh (404), "
+        "PodGroup.scheduling.x-k8s.io (404), Workload (404)"
+    ]
+    assert posted.count(Synced()) == 1
