@@ -1,4 +1,4 @@
-"""What pending pods wait for, in a few words, and a log line about it while pods wait.
+"""The causes of pending pods in a few words, and a log line with them while pods are pending.
 
 A pod's cause is what keeps it from the nodes that fewest rules reject: with it gone the pod would have a node. A pod that
 is being tried again keeps the cause of its last attempt.
@@ -20,14 +20,14 @@ _MESSAGE_CHARS_MAX = 120
 
 @dataclass(frozen=True, slots=True)
 class PendingCause:
-    """`sole_rules`: the rules without any one of which the pod would have a node."""
+    """`sole_rules`: each of these rules alone keeps the pod from having a node."""
 
     text: str
     sole_rules: tuple[str, ...] = field(default=())
 
 
 def cause_of(core: SchedulerCore, pod: PendingPod) -> PendingCause:
-    """What the pod waits for."""
+    """Why the pod is pending."""
     gang = core.gangs.gang_of(pod.uid)
     entry: QueueEntry = gang if gang is not None and pod.uid in gang.unqueued_members else pod
     group = core.queue.group_of(entry)
@@ -47,7 +47,7 @@ def describe_cause(cause: RejectionCause) -> str:
 
 _DESCRIPTIONS: Mapping[QueueState, str] = {
     QueueState.ACTIVE: "not decided yet",
-    QueueState.BACKING_OFF: "being tried again",
+    QueueState.BACKING_OFF: "backing off",
     QueueState.GATED: "gated: scheduling gates, or a gang with too few members",
 }
 
@@ -57,7 +57,7 @@ def _cut(text: str) -> str:
 
 
 class PendingSummary:
-    """Logs a line for each interval in which a pod has waited for at least an interval."""
+    """Logs a line per interval while any pod has been pending for at least an interval."""
 
     def __init__(self, core: SchedulerCore) -> None:
         self._core = core

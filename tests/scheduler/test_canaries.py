@@ -89,7 +89,9 @@ def test_a_guard_that_stays_broken_rolls_back_and_places_the_pods() -> None:
 
     assert before == {} and rig.placements().keys() == {"a", "b"}
     assert [event.type for event in events(rig)] == ["Warning"]
-    assert "2 of its 2 pods are pending, its guard is pending < 20%, broken for 30s" in events(rig)[0].message
+    assert (
+        "2 of its 2 pods are pending, its guard `pending < 20%` was broken for 30s" in events(rig)[0].message
+    )
     record = json.loads(saved_states(rig)["test"])["canary"]
     assert record["rolled_back_ns"] is not None and (record["pending"], record["pods"]) == (2, 2)
 

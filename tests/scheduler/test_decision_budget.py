@@ -141,7 +141,7 @@ def test_domains_are_tried_until_the_budget_of_the_gang_is_used_up(monkeypatch: 
 
     gang.settle()
 
-    assert "(only 2 domains were tried yet; the next attempts try the others)" in str(
+    assert "(only 2 domains tried so far; the next attempts try the others)" in str(
         gang.pending_message("m0")
     )
 

@@ -99,7 +99,9 @@ def test_nobody_is_evicted_if_the_pod_would_find_no_node() -> None:
     rig.settle()
 
     assert victims(rig) == []
-    assert "not reclaimed, because the pod would still not fit" in (rig.pending_message("own") or "")
+    assert "nothing is reclaimed: the pod does not fit a node either way" in (
+        rig.pending_message("own") or ""
+    )
 
 
 def test_victims_are_taken_where_the_pod_fits() -> None:

@@ -77,8 +77,8 @@ def test_a_waiting_pod_says_which_quota_how_much_by_whom_and_what_frees_it() -> 
     rig.settle()
 
     assert rig.pending_message("a2") == (
-        'waits for quota team "a": 2 of 2 cpu used (no borrowing), 1 cpu asked; '
-        "used by a/a1 (1), a/a0 (1); runs after a release of 1 cpu"
+        'waits for quota team "a": 2 of 2 cpu used (no borrowing), 1 cpu requested; '
+        "used by a/a1 (1), a/a0 (1); 1 cpu must become free"
     )
     report = [command for command in rig.of(c.ReportPending) if command.name == "a2"][-1]
     assert report.reason == "PolicyPending"
@@ -147,14 +147,14 @@ def test_a_team_borrows_up_to_its_limit_what_its_organisation_leaves_idle() -> N
     rig.observe(*pods("vision", 12))
     rig.settle()
     assert bound_count(rig, "vision") == 8
-    assert "8 of 8 cpu used (6 of its own and 2 borrowed at most)" in (rig.pending_message("vision8") or "")
+    assert "8 of 8 cpu used (6 of its own, at most 2 borrowed)" in (rig.pending_message("vision8") or "")
 
     rig.observe(*pods("speech", 12))
     rig.settle()
     assert bound_count(rig, "speech") == 2
     assert (rig.pending_message("speech2") or "").startswith(
-        'waits for quota org "research": 10 of 10 cpu used (no borrowing), 1 cpu asked; '
-        'used by "vision" (8, 2 borrowed), "speech" (2); runs after a release of 1 cpu'
+        'waits for quota org "research": 10 of 10 cpu used (no borrowing), 1 cpu requested; '
+        'used by "vision" (8, 2 borrowed), "speech" (2); 1 cpu must become free'
     )
 
 
@@ -168,7 +168,7 @@ def test_an_organisation_borrows_only_what_the_others_leave_idle() -> None:
 
     assert bound_count(rig, "shop") == 12  # 10 + what research leaves of 20
     assert (rig.pending_message("shop9") or "").startswith(
-        'waits for quota org: 20 of 20 cpu used (all rows together), 1 cpu asked; used by "web" (12, 2 borrowed), "research" (8)'
+        'waits for quota org: 20 of 20 cpu used (all rows together), 1 cpu requested; used by "web" (12, 2 borrowed), "research" (8)'
     )
 
 

@@ -88,7 +88,7 @@ def gang_message(
     if search.domain is not None and search.domain.value is not None:
         domain = f" in {search.domain.name}"
     if search.domains_tried is not None:
-        domain += f" (only {search.domains_tried} domains were tried yet; the next attempts try the others)"
+        domain += f" (only {search.domains_tried} domains tried so far; the next attempts try the others)"
     if search.backtracks_exceeded:
         domain += " (not all placements were tried; settings: scheduling.gang_backtracks_max)"
     return (

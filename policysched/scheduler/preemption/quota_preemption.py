@@ -27,7 +27,7 @@ EvaluateOnOverlay = Callable[[PendingPod, Overlay], AttemptSuccess | AttemptFail
 
 
 class QuotaPreemption:
-    """Evicts pods that borrow, for pods that are entitled to what they borrowed."""
+    """Evicts pods that borrow quota, for pods whose entity owns it."""
 
     def __init__(self, core: SchedulerCore, preemption: DefaultPreemption) -> None:
         self._core = core
@@ -50,7 +50,7 @@ class QuotaPreemption:
             return failure
         core.records.counters.preemption_attempts += 1
         if not victims:
-            return replace(failure, message=f"{failure.message}; pods that used it are terminating")
+            return replace(failure, message=f"{failure.message}; pods that used the quota are terminating")
         overlay = nominated_overlay(core, pod.pod) or core.evaluator.overlay()
         for victim in victims:
             overlay.remove_pod(victim.uid)
@@ -65,7 +65,7 @@ class QuotaPreemption:
         core.withdraw_nomination(pod.uid, now_ns)
         return replace(
             failure,
-            message=f"{failure.message}; not reclaimed, because the pod would still not fit: {result.message}",
+            message=f"{failure.message}; nothing is reclaimed: the pod does not fit a node either way: {result.message}",
             requeue_events=failure.requeue_events | result.requeue_events,
             valid_until_ns=result.valid_until_ns,
         )
@@ -119,7 +119,7 @@ class QuotaPreemption:
         now_ns: int,
         gang: QueuedGang | None = None,
     ) -> ReclaimSearch | None:
-        """None: nobody may be evicted for the pod."""
+        """None: no pod may be evicted for this pod."""
         core, value = self._core, pod.pod
         plan = core.plan(pod.policy)
         if not refusal.block.claims or not plan.allows_preemption or value.preemption_policy == "Never":
@@ -149,7 +149,7 @@ class QuotaPreemption:
         """The least disruptive node where the pod fits without pods of borrowers, with more victims elsewhere if those
         are too few for the quotas."""
         core, search = self._core, self._search(pod, refusal, refusal.usage, now_ns)
-        assert search is not None, f"{pod} may evict nobody"
+        assert search is not None, f"{pod} may evict no pod"
         cluster = PreemptionInputs(
             lambda node: core.cache.ledger.usage(node).pods.values(),
             lambda uid: core.cache.pods[uid].started_ns,
@@ -183,6 +183,6 @@ class QuotaPreemption:
     ) -> AttemptFailure:
         self._preemption.evict(pod, candidate, now_ns)
         count = len(candidate.victims)
-        pods = "pod that borrows it is" if count == 1 else f"{count} pods that borrow it are"
-        message = f"{failure.message}; {'1 ' if count == 1 else ''}{pods} being evicted"
+        pods = "1 pod that borrows" if count == 1 else f"{count} pods that borrow"
+        message = f"{failure.message}; evicting {pods} from the quota"
         return replace(failure, message=message, requeue_events=failure.requeue_events | PLACED_POD_EVENTS)

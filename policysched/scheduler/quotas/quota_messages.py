@@ -36,20 +36,20 @@ def quota_message(account: QuotaAccount, usage: QuotaUsage, block: QuotaBlock) -
     """The message of a pod that is blocked, one line."""
     limits = account.limits
     text = format_amount(block.used, limits.types[block.resource])
-    asked = amount_text(limits, block.resource, block.asked)
+    requested = amount_text(limits, block.resource, block.asked)
     whole = amount_text(limits, block.resource, block.limit)
     missing = amount_text(limits, block.resource, block.used + block.asked - block.limit)
     if block.in_pool:
         where = f"quota {limits.specs[block.quota].name}"
         if len(block.node) > 2:
             where += f" in {_path_text(block.node[2:])}"
-        idle = "all rows together"
+        share = "all rows together"
     else:
-        where, idle = entity_text(limits, block.quota, block.node), _with_borrowed(limits, block)
+        where, share = entity_text(limits, block.quota, block.node), _with_borrowed(limits, block)
     users = _users_text(account, usage, block)
     return (
-        f"waits for {where}: {text} of {whole} used ({idle}), {asked} asked; "
-        f"used by {users}; runs after a release of {missing}"
+        f"waits for {where}: {text} of {whole} used ({share}), {requested} requested; "
+        f"used by {users}; {missing} must become free"
     )
 
 
@@ -59,7 +59,7 @@ def _with_borrowed(limits: QuotaLimits, block: QuotaBlock) -> str:
     if amount == block.limit:
         return "no borrowing"
     type_ = limits.types[block.resource]
-    return f"{format_amount(amount, type_)} of its own and {format_amount(block.limit - amount, type_)} borrowed at most"
+    return f"{format_amount(amount, type_)} of its own, at most {format_amount(block.limit - amount, type_)} borrowed"
 
 
 def _users_text(account: QuotaAccount, usage: QuotaUsage, block: QuotaBlock) -> str:
