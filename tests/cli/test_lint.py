@@ -91,7 +91,9 @@ def test_with_the_settings_at_hand_an_extender_that_they_lack_is_an_error_at_its
 
 
 def test_with_the_settings_a_name_that_they_do_not_allow_is_an_error_at_its_place(tmp_path: Path) -> None:
-    (tmp_path / "settings.yaml").write_text("policies: a/b\nauthority: {policies_allowed: [{name: ml-*}]}\n")
+    (tmp_path / "settings.yaml").write_text(
+        "policies: a/b\npolicy_permissions: {policies_allowed: [{name: ml-*}]}\n"
+    )
     (path,) = write(tmp_path, a_policy="policy test version 1\ninclude kube_default\n")
 
     without = run("lint", path)

@@ -587,8 +587,10 @@ def test_explain_and_simulate_keep_to_the_authority_of_the_settings(tmp_path: Pa
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump_all([*nodes, *pods]))
     (tmp_path / "samples.yaml").write_text("{}\n")
     narrow, closed = tmp_path / "narrow.yaml", tmp_path / "closed.yaml"
-    narrow.write_text("policies: a/b\nauthority: {victims_allowed: {namespaces: [other]}}\n")
-    closed.write_text("policies: a/b\nauthority: {policies_allowed: [{name: test, namespaces: [ml]}]}\n")
+    narrow.write_text("policies: a/b\npolicy_permissions: {victims_allowed: {namespaces: [other]}}\n")
+    closed.write_text(
+        "policies: a/b\npolicy_permissions: {policies_allowed: [{name: test, namespaces: [ml]}]}\n"
+    )
     wants = ("--output-format", "json")
 
     default = answer(run(tmp_path, "simulate", *wants), "simulate")

@@ -125,7 +125,7 @@ def test_all_errors_are_reported_in_one_run_with_their_positions(tmp_path: Path)
     environment = {
         "POLICYSCHED_BINDING__BINDER": "5",
         "POLICYSCHED_DEFAULT_SOURCE": "three",
-        "POLICYSCHED_LEADER_ELECTION__RETRY_S": "30",
+        "POLICYSCHED_LEADER_ELECTION__RETRY_PERIOD_S": "30",
     }
 
     with pytest.raises(BadSettings) as error:

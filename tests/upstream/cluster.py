@@ -26,7 +26,7 @@ FEATURES = Features(
 """Beta features that are off by default, and of which a test asks for the decisions of the scheduler."""
 
 POLICY = ROOT / "policies" / "kube-default.policy"
-ALLOWED = {"authority": {"policies_allowed": [{"name": "default-scheduler"}]}}
+ALLOWED = {"policy_permissions": {"policies_allowed": [{"name": "default-scheduler"}]}}
 
 
 def policy_text() -> str:
