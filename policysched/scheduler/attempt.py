@@ -31,6 +31,7 @@ from policysched.scheduler.attempt_result import (
     PLACED_POD_EVENTS,
     AttemptFailure,
     AttemptSuccess,
+    continue_device_search,
     reject_over_budget,
     reject_pod,
     rejected_early,
@@ -258,6 +259,8 @@ class PodAttempts:
             domain=domain,
             nominated_pods=() if overlay is not None else competing_nominations(core, pod.pod),
         )
+        if core.cache.devices.allocation_cache.is_cut_off:
+            return continue_device_search(now_ns)
         detail = verdict.detail() if core.records.recorded is not None else None
         if verdict.selected is not None:
             evaluated = verdict.node_count, verdict.feasible_count
@@ -269,10 +272,8 @@ class PodAttempts:
             core.records.counters.count_over_budget(pod.policy)
             return reject_over_budget(verdict.pod_rejection)
         if STALE_EXTENDED_CLAIM in verdict.reason_counts():
-            core.commands += [
-                DeleteExtendedClaim(key, pod.uid)
-                for key in sorted(core.cache.devices.extended_claims_of(pod.uid))
-            ]
+            claims = sorted(core.cache.devices.extended_claims_of(pod.uid))
+            core.commands += [DeleteExtendedClaim(claim, pod.uid) for claim in claims]
         if verdict.rejected_by is not None:
             return self._rejected_by_filter(pod, verdict)
         if verdict.pod_rejection is not None:

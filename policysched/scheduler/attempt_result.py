@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 
+from policysched.cluster.devices.allocator import SEARCH_GOES_ON
 from policysched.evaluate import PrebindRequirements
 from policysched.evaluate.verdict import DecisionDetail, RejectionCause
 from policysched.lang.ir.program import Extender
@@ -10,6 +11,7 @@ from policysched.lang.ir.verdict import ShadowEffect
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
 from policysched.scheduler.commands import PendingReason
+from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
@@ -62,6 +64,11 @@ def reject_over_budget(message: str) -> AttemptFailure:
     """The pod was not evaluated. A larger cluster makes it more expensive, a smaller one may not."""
     requeue_events = frozenset({ClusterEvent.NODE_DELETE, ClusterEvent.RESOURCE_CLAIM_ADD})
     return AttemptFailure("PolicyPending", message, 0, {}, requeue_events, None)
+
+
+def continue_device_search(now_ns: int) -> AttemptFailure:
+    """The search of devices was cut off. What it found is kept, and the next attempt goes on with the other nodes."""
+    return AttemptFailure("Unschedulable", SEARCH_GOES_ON, 0, {}, frozenset(), now_ns + SECOND_NS)
 
 
 def reject_for_quota(message: str) -> AttemptFailure:

@@ -6,8 +6,9 @@ popped ─► selectors of devices that are not evaluated? ──a slice of them
            └─► ends
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from policysched.cluster.devices.allocator import ATTEMPT_STEPS_MAX, SearchAllowance
 from policysched.cluster.devices.pod_claims import uses_devices
 from policysched.cluster.devices.pod_selectors import evaluate_selectors
 from policysched.model.pods import Pod
@@ -23,7 +24,8 @@ from policysched.scheduler.steps import OPERATIONS_PER_COST_UNIT, Steps
 
 @dataclass(slots=True)
 class _Attempt:
-    """`steps` are left; `prepares`: none, selectors of devices were evaluated. `cost`: of those before; `piece_cost`: of those since the last pause. `elapsed_ns`: see
+    """`steps` are left; `prepares`: none, selectors of devices were evaluated; `devices`: what the search of devices may
+    take. `cost`: of those before; `piece_cost`: of those since the last pause. `elapsed_ns`: see
     `account_time`; `attempts_before`: of the entry; `pod`: its representative, which may be placed at the end."""
 
     entry: QueueEntry
@@ -34,6 +36,7 @@ class _Attempt:
     piece_cost: int = 0
     elapsed_ns: int = 0
     prepares: bool = False
+    devices: SearchAllowance = field(default_factory=SearchAllowance)
 
 
 class AttemptRunner:
@@ -103,7 +106,11 @@ class AttemptRunner:
                 steps = self._gang_attempts.attempt_gang(entry, now_ns)
             case _:
                 raise AssertionError(f"{entry} is neither a pod nor a gang")
-        self._run(_Attempt(entry, steps, entry.attempts, entry.representative_pod), cost_max)
+        members = len(entry.pending_members) if isinstance(entry, QueuedGang) else 1
+        allowance = SearchAllowance(ATTEMPT_STEPS_MAX * max(1, members))
+        self._run(
+            _Attempt(entry, steps, entry.attempts, entry.representative_pod, devices=allowance), cost_max
+        )
 
     def advance_pause(self, cost_max: int, now_ns: int) -> None:
         """Decide about one pod beside the paused attempt, or continue it."""
@@ -157,6 +164,8 @@ class AttemptRunner:
         """Run the attempt until it ends, pauses, or has cost this much (None: until it ends)."""
         self._attempt, attempt.entry.state = None, QueueState.DETACHED
         self._last_run = attempt
+        devices = self._core.cache.devices.allocation_cache
+        devices.begin(attempt.devices)
         cost = 0
         for step_cost in attempt.steps:
             cost += step_cost
@@ -166,7 +175,8 @@ class AttemptRunner:
                 continue
             if self._pauses(attempt) or cost >= cost_max:
                 self._attempt, attempt.entry.state = attempt, QueueState.ATTEMPTING
-                return
+                break
+        devices.begin(None)
 
     def _pauses(self, attempt: _Attempt) -> bool:
         """Whether a piece of a gang's search is over, so that the attempt pauses. Not if it stands behind an entry that

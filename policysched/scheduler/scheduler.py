@@ -21,6 +21,7 @@ from operator import attrgetter
 from typing import assert_never
 
 from policysched.cluster.cache import ClusterCache
+from policysched.cluster.devices.allocator import SearchAllowance
 from policysched.cluster.metric_samples import Samples
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.ir.program import Program
@@ -406,12 +407,16 @@ class Scheduler:
         pod = core.pods.get(uid)
         if pod is None or pod.state is QueueState.BINDING:
             return None
-        return core.evaluator.explain(
+        devices = core.cache.devices.allocation_cache
+        devices.begin(SearchAllowance())
+        explanation = core.evaluator.explain(
             core.plan(pod.policy),
             pod.pod,
             **core.evaluation_inputs(pod, now_ns),
             nodes=node_names,
         )
+        devices.begin(None)
+        return explanation
 
     def check(self) -> list[str]:
         """One sentence for each inconsistency inside; empty when all is well."""

@@ -1,18 +1,20 @@
-"""Selectors of devices are evaluated before their pod is attempted, in slices, while others are decided."""
+"""Selectors of devices are evaluated before their pod is attempted, in slices, while others are decided, and the search of
+devices is cut off and goes on in the next attempt."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from policysched.cluster.devices import selector_results
+from policysched.cluster.devices import allocator, selector_results
 from policysched.cluster.devices.cel_selectors import DeviceSelectors
 from policysched.model.devices import Device
+from policysched.scheduler import attempt_runner
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
 from tests.builders import node, pod
-from tests.devices import asking, claim, claiming, device_class, device_slice, gpu
+from tests.devices import DRIVER, asking, claim, claiming, device_class, device_slice, gpu
 from tests.scheduler.rig import Rig
 
 TEN = "[1,2,3,4,5,6,7,8,9,10]"
@@ -184,3 +186,98 @@ def test_a_log_of_slices_that_is_rewritten_loses_no_slice(evaluated: list[str]) 
 
     assert len(evaluated) == NODES * DEVICES_PER_NODE + 298
     assert len(results._log) < 300
+
+
+# ── the search ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def combining(name: str = "c") -> Any:
+    """A claim of three devices whose last two must be one: all combinations of a node are tried."""
+    requests = [asking(f"r{number}") for number in range(3)]
+    same = {"requests": ["r1", "r2"], "matchAttribute": f"{DRIVER}/uuid"}
+    return claim(name, *requests, constraints=[same])
+
+
+def searching_rig(
+    monkeypatch: pytest.MonkeyPatch, *more: Any, steps_max: int = 2_000
+) -> tuple[Rig, list[int]]:
+    """The list has one item for each step of a search."""
+    steps: list[int] = []
+    count_step = allocator._DeviceSearch._count_step
+
+    def counting(self: allocator._DeviceSearch) -> None:
+        steps.append(1)
+        count_step(self)
+
+    monkeypatch.setattr(allocator._DeviceSearch, "_count_step", counting)
+    monkeypatch.setattr(attempt_runner, "ATTEMPT_STEPS_MAX", steps_max)
+    rig = rig_with(combining())
+    slices = [
+        device_slice(
+            f"n{number}",
+            *[gpu(f"g{at}", attributes={"uuid": f"{number}-{at}"}) for at in range(DEVICES_PER_NODE)],
+            version=2,
+            generation=2,
+        )
+        for number in range(NODES)
+    ]
+    rig.handle(*[e.DeviceObjectUpdated(item) for item in (*slices, *more)])
+    return rig, steps
+
+
+def test_an_attempt_searches_no_more_than_its_steps_and_the_next_one_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig, steps = searching_rig(monkeypatch)
+    rig.observe(user())
+
+    rounds = []
+    for _ in range(60):
+        before = len(steps)
+        rig.settle()
+        rounds.append(len(steps) - before)
+        if rig.pending_message("hostile") != allocator.SEARCH_GOES_ON:
+            break
+        rig.pass_time(1)
+
+    of_a_node = len(steps) // NODES
+    assert len(steps) == NODES * of_a_node, "no node is searched twice"
+    assert max(rounds) < 2_000 + of_a_node
+    assert len(rounds) > 3
+    assert rig.pending_message("hostile") == (
+        "0/40 nodes are available: 40 cannot allocate all claims. "
+        "preemption: 0/40 nodes are available: 40 Preemption is not helpful for scheduling."
+    )
+
+
+def test_a_pod_whose_search_was_cut_off_gets_the_node_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitting = device_slice(
+        f"n{NODES - 1}",
+        *[gpu(f"g{at}", attributes={"uuid": "same"}) for at in range(3)],
+        version=3,
+        generation=3,
+    )
+    rig, steps = searching_rig(monkeypatch, fitting)
+    rig.observe(user())
+
+    for _ in range(60):
+        rig.settle()
+        if rig.of(c.Prebind):
+            break
+        rig.pass_time(1)
+
+    (prebind,) = rig.of(c.Prebind)
+    assert prebind.node == f"n{NODES - 1}"
+    assert len(steps) > 4_000
+
+
+def test_a_search_within_its_steps_is_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, _ = searching_rig(monkeypatch, steps_max=allocator.ATTEMPT_STEPS_MAX)
+    rig.observe(user())
+
+    rig.settle()
+
+    message = rig.pending_message("hostile")
+    assert message is not None and message.startswith(
+        "0/40 nodes are available: 40 cannot allocate all claims."
+    )

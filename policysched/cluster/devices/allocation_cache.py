@@ -9,7 +9,13 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from policysched.cluster.devices.allocator import STEPS_EXCEEDED, DeviceSearchResult, search_devices
+from policysched.cluster.devices.allocator import (
+    SEARCH_GOES_ON,
+    STEPS_EXCEEDED,
+    DeviceSearchResult,
+    SearchAllowance,
+    search_devices,
+)
 from policysched.cluster.devices.cel_selectors import CelSelectorError
 from policysched.cluster.devices.change_stamps import DeviceChangeStamps
 from policysched.cluster.devices.device_requests import DeviceSearchFailed
@@ -84,7 +90,8 @@ class DeviceOverlay:
 
 
 class AllocationCache:
-    """Reads slices, classes and usage; changes none of them."""
+    """Reads slices, classes and usage; changes none of them.
+    `epoch` grows with each attempt after one that was cut off: what the searches rejected then is to be evaluated again."""
 
     def __init__(
         self,
@@ -100,6 +107,21 @@ class AllocationCache:
         self.selector_results = SelectorResults(slices.by_name)
         self._pools: dict[NodeName, tuple[Hashable, Mapping[str, str], tuple[DevicePool, ...]]] = {}
         self._outcomes = _OutcomeCache()
+        self._allowance: SearchAllowance | None = None
+        self._cut_off: SearchAllowance | None = None
+        self.epoch = 0
+
+    def begin(self, allowance: SearchAllowance | None) -> None:
+        """An attempt goes on with its allowance; None: none is running."""
+        if self._cut_off is not None and allowance is not None and allowance is not self._cut_off:
+            self.epoch += 1
+            self._cut_off = None
+        self._allowance = allowance
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the attempt that is running has left out nodes for lack of steps."""
+        return self._allowance is not None and self._allowance.is_cut_off
 
     def find(
         self, claims: Sequence[ResourceClaim], node: Node, overlay: DeviceOverlay | None
@@ -122,6 +144,9 @@ class AllocationCache:
             answers.stamp, answers.overruns = self._stamps.latest, 0
         if answers.overruns >= OVERRUNS_MAX:
             return DeviceSearchFailed(STEPS_EXCEEDED, rejects_node_only=True)
+        if self._allowance is not None and self._allowance.steps_left <= 0:
+            self._allowance.is_cut_off, self._cut_off = True, self._allowance
+            return DeviceSearchFailed(SEARCH_GOES_ON, rejects_node_only=True)
         outcome = self.search_uncached(claims, node, overlay)
         answers.by_node[node.name] = _CachedOutcome(stamp, node.labels, outcome)
         answers.overruns += isinstance(outcome, DeviceSearchFailed) and outcome.message == STEPS_EXCEEDED
@@ -136,7 +161,13 @@ class AllocationCache:
         )
         try:
             return search_devices(
-                claims, node, self._pools_of(node), allocated, self._classes, self.selector_results.matches
+                claims,
+                node,
+                self._pools_of(node),
+                allocated,
+                self._classes,
+                self.selector_results.matches,
+                self._allowance,
             )
         except DeviceSearchFailed as failed:
             # without the traceback, since it is cached

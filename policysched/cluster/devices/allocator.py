@@ -44,9 +44,20 @@ STEPS_MAX = 10_000
 """Devices considered for one pod on one node."""
 
 STEPS_EXCEEDED = f"the device search exceeded its limit of {STEPS_MAX} steps"
+ATTEMPT_STEPS_MAX = 100_000
+"""Devices considered on all nodes in one attempt of a pod, about a third of a second."""
+SEARCH_GOES_ON = f"the device search goes on in the next attempt, after {ATTEMPT_STEPS_MAX} steps in this one"
 
 _Position = tuple[int, int, int]
 _START: _Position = (0, 0, 0)
+
+
+@dataclass(slots=True)
+class SearchAllowance:
+    """Of one attempt. `is_cut_off`: nodes were left out for lack of steps."""
+
+    steps_left: int = ATTEMPT_STEPS_MAX
+    is_cut_off: bool = False
 
 
 class _TooManyDevices(Exception):
@@ -82,9 +93,15 @@ def search_devices(
     allocated: AllocatedDevices,
     classes: Mapping[str, DeviceClass],
     matches: SelectorMatches,
+    allowance: SearchAllowance | None = None,
 ) -> DeviceSearchResult | None:
     """None if the node cannot satisfy all claims. Raises DeviceSearchFailed."""
-    return _DeviceSearch(claims, node, pools, allocated, classes, matches).run()
+    search = _DeviceSearch(claims, node, pools, allocated, classes, matches)
+    try:
+        return search.run()
+    finally:
+        if allowance is not None:
+            allowance.steps_left -= search.steps
 
 
 @dataclass(slots=True)
@@ -113,7 +130,7 @@ class _DeviceSearch:
         self._allocated = allocated
         self._matcher = DeviceMatcher(node, matches)
         self._loader = RequestLoader(pools, allocated, classes, self._matcher, self._count_step)
-        self._steps = 0
+        self.steps = 0
         self._counters = SharedCounters(allocated)
         self._claims_of_device: dict[DeviceId, set[int]] = {}
         self._consumed: dict[DeviceId, Mapping[str, Fraction]] = {}
@@ -272,8 +289,8 @@ class _DeviceSearch:
         return done
 
     def _count_step(self) -> None:
-        self._steps += 1
-        if self._steps > STEPS_MAX:
+        self.steps += 1
+        if self.steps > STEPS_MAX:
             raise DeviceSearchFailed(STEPS_EXCEEDED, rejects_node_only=True)
 
     # ── one device ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -83,10 +83,11 @@ class AvailableDevices:
         devices did not change. Changed nodes are reported by `changed_nodes` and the overlay."""
         devices, overlay = self._devices, self._overlay
         claims = tuple([devices.stamps.of_claim(key) for key in keys])
+        shared = devices.shared_stamp, devices.allocation_cache.epoch
         if overlay is None:
-            return devices.shared_stamp, claims
+            return shared, claims
         return (
-            devices.shared_stamp,
+            shared,
             claims,
             overlay.shared_changes,
             tuple([key in overlay.allocations for key in keys]),

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from policysched.cluster.devices.allocator import STEPS_EXCEEDED
+from policysched.cluster.devices.allocator import SEARCH_GOES_ON, STEPS_EXCEEDED
 from policysched.evaluate.columns.column_kinds import Array
 from policysched.model.nodes import Node
 
@@ -95,7 +95,10 @@ class DeviceRejectionCache:
             column.codes[row] = 0 if node is None else column.code(check(node))
         cached.position = rows.log_end
         self._columns.move_to_end(spec)
-        if any(rejection is not None and rejection[0] == STEPS_EXCEEDED for rejection in column.rejections):
+        if any(
+            rejection is not None and rejection[0] in (STEPS_EXCEEDED, SEARCH_GOES_ON)
+            for rejection in column.rejections
+        ):
             del self._columns[spec]  # a search that was cut short says nothing about the next one
         elif len(self._columns) > _CACHED_COLUMNS_MAX:
             self._columns.popitem(last=False)
