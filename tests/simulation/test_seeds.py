@@ -1,4 +1,5 @@
-"""Sixty seeds of faults, played through the whole scheduler: no seed violates an invariant.
+"""Seeds of faults, played through the whole scheduler: no seed violates an invariant. Of sixty,
+`tests/recording/test_replay.py` plays those from 28 to 51, because it also repeats their decisions.
 
 `python -m tests.simulation` plays more seeds (`make simulate`: 10,000), and replays one.
 """
@@ -17,19 +18,19 @@ from tests.simulation.policy_texts import BAD, GOOD, SCHEDULERS
 from tests.simulation.team_texts import TEAM_TEXTS
 from tests.simulation.world import Report, compiled, run_seed
 
-SEEDS, SEEDS_PER_TEST, EVENTFUL_SEEDS = 60, 6, 24
+EVENTFUL_SEEDS, OTHER_SEEDS = range(24), (range(24, 28), range(52, 56), range(56, 60))
 
 
-@pytest.mark.parametrize("first", range(EVENTFUL_SEEDS, SEEDS, SEEDS_PER_TEST))
-def test_every_invariant_holds_under_faults_and_at_rest(first: int) -> None:
-    for seed in range(first, min(first + SEEDS_PER_TEST, SEEDS)):
+@pytest.mark.parametrize("seeds", OTHER_SEEDS, ids=str)
+def test_every_invariant_holds_under_faults_and_at_rest(seeds: range) -> None:
+    for seed in seeds:
         report = run_seed(seed)
 
         assert not report.problems, failure(report)
 
 
 def test_the_first_seeds_contain_every_kind_of_fault_and_hold_every_invariant() -> None:
-    reports = [_play(seed) for seed in range(EVENTFUL_SEEDS)]
+    reports = [_play(seed) for seed in EVENTFUL_SEEDS]
 
     for report in reports:
         assert not report.problems, failure(report)
@@ -87,7 +88,7 @@ def test_a_seed_has_the_same_trace_under_another_hash_seed_of_python() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=600,
     ).stdout
 
     assert other.strip() == str([_play(seed).digest for seed in (2, 22)])
