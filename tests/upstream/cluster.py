@@ -4,13 +4,15 @@ A hollow node is kubemark's: the kubelet's own code above a runtime that pretend
 reports phases and refuses what it has no room for; containers print nothing and never end.
 """
 
+import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from tests.controlplane.cluster import ControlPlane, Features
-from tests.controlplane.process import free_ports
+from tests.controlplane.process import Process, free_ports
 from tests.controlplane.programs import Programs
 from tests.controlplane.waiting import wait_for
 from tests.e2e.deployed import Deployed
@@ -24,6 +26,9 @@ FEATURES = Features(
     ("scheduling.k8s.io/v1beta1",),
 )
 """Beta features that are off by default, and of which a test asks for the decisions of the scheduler."""
+
+FOLDER_OF_PODS = re.compile(r"Using (\S+) as root dir for hollow-kubelet")
+"""In a kubelet's log: it is always in /tmp."""
 
 POLICY = ROOT / "policies" / "kube-default.policy"
 ALLOWED = {"policy_permissions": {"policies_allowed": [{"name": "default-scheduler"}]}}
@@ -40,21 +45,29 @@ def hollow_cluster(programs: Programs, upstream: Path) -> Iterator[ControlPlane]
     """The controllers and `NODES` ready nodes in `ZONES` zones, and no scheduler."""
     with ControlPlane(programs, features=FEATURES) as control_plane:
         control_plane.start_controller_manager()
-        for number in range(NODES):
+        kubelets = [
             start_hollow_node(control_plane, upstream, f"hollow-{number}", f"zone-{number % ZONES}")
-        wait_for(lambda: len(_ready(control_plane)) == NODES, "the hollow nodes to be ready")
-        yield control_plane
+            for number in range(NODES)
+        ]
+        try:
+            wait_for(lambda: len(_ready(control_plane)) == NODES, "the hollow nodes to be ready")
+            yield control_plane
+        finally:
+            for kubelet in kubelets:
+                kubelet.kill()
+                for folder in FOLDER_OF_PODS.findall(kubelet.log_path.read_text(errors="replace")):
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
-def start_hollow_node(control_plane: ControlPlane, upstream: Path, name: str, zone: str) -> None:
+def start_hollow_node(control_plane: ControlPlane, upstream: Path, name: str, zone: str) -> Process:
     port, read_only_port = free_ports(2)
-    control_plane.start_program(
+    return control_plane.start_program(
         f"kubelet-{name}",
         [
             *(
                 "env",
                 f"TMPDIR={control_plane.folder}",
-            ),  # the folder of its pods goes with the control plane's
+            ),
             *(str(upstream), "hollow-node", "--morph=kubelet", f"--name={name}"),
             f"--kubeconfig={control_plane.user_kubeconfig(f'system:node:{name}', 'system:nodes')}",
             f"--kubelet-port={port}",
