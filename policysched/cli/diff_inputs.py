@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -16,7 +15,7 @@ from policysched.comparison.runner import ComparedCluster
 from policysched.from_files.cluster_files import ClusterFiles, read_cluster_files
 from policysched.from_files.inputs import PresentInputs, load_present
 from policysched.from_files.live_cluster import read_live_cluster
-from policysched.from_files.simulate import RequestedScope, choose_scope
+from policysched.from_files.simulate import RequestedScope, choose_scope, with_placed_pods_pending
 from policysched.lang.ir.program import Program
 from policysched.offline.pod_explanation import missing_inputs_note
 from policysched.policy_files.source_set import UnusableFile
@@ -73,7 +72,7 @@ def read_cluster(
     files, notes = _read_cluster(paths, kubeconfig, context, progress)
     scope = choose_scope(files, old.name, pods_scope)
     if placed:
-        files, taken = _with_placed_pods_pending(files, None if scope == "all" else old.name)
+        files, taken = with_placed_pods_pending(files, None if scope == "all" else old.name)
         notes.append(f"{count_text(taken, 'placed pod')} placed again")
     nodes = files.node_names()
     now_ns = load_present(metrics_path, state_path, old, nodes, at_ns=at_ns, clock_ns=time.time_ns()).now_ns
@@ -107,23 +106,3 @@ def _read_cluster(
     if not files.nodes:
         raise UnusableFile("the cluster has no nodes, so that every pod is pending with both policies")
     return files, notes
-
-
-def _with_placed_pods_pending(files: ClusterFiles, scheduler: str | None) -> tuple[ClusterFiles, int]:
-    """The same cluster before the pods of this scheduler (None: of any) were placed, and how many these are."""
-    taken = {
-        observed.pod.uid
-        for observed in files.pods
-        if observed.node is not None
-        and not observed.finished
-        and not observed.deleting
-        and observed.pod.owner_kind not in ("DaemonSet", "Node")
-        and scheduler in (None, observed.pod.scheduler)
-    }
-    pods = [
-        replace(observed, node=None, phase="Pending", started_ns=None)
-        if observed.pod.uid in taken
-        else observed
-        for observed in files.pods
-    ]
-    return replace(files, pods=pods), len(taken)

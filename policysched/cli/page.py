@@ -39,11 +39,11 @@ def page(
     path = None if kubeconfig is None else Path(kubeconfig)
     channel = LiveChannel(LiveTarget(url, path, context, scheduler_namespace))
     try:
-        answer = channel.get("/page/overview", {})
+        answer = channel.ask("/page/overview", {})
         if answer.status != 200:
             text = " ".join(answer.body.decode(errors="replace").split())[:500]
             raise CommandError(f"the scheduler answered {answer.status}: {text}")
-        with PageProxy(port, lambda path, headers: channel.get(path, headers)) as proxy:
+        with PageProxy(port, channel.ask) as proxy:
             click.echo(f"The page: {proxy.url}\nStop it with Ctrl-C.")
             proxy.serve_forever()
     except LiveFailed as error:

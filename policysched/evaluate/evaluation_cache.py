@@ -136,6 +136,13 @@ class EvaluationCache:
         """An evaluation that is not cached. `context` gets the samples of the overlay, for messages
         that show values.
         """
+        rules, snapshot = self.rules_and_snapshot(plan, context, overlay)
+        return Evaluation(rules, plan.program.outage, snapshot, row_mask=row_mask), snapshot
+
+    def rules_and_snapshot(
+        self, plan: Plan, context: EvalContext, overlay: Overlay | None
+    ) -> tuple[SpecializedRules, Snapshot]:
+        """What `Evaluation` is made of. `context` as in `evaluate_uncached`."""
         variant = plan.variant(plan.active_layers(context))
         snapshot = self._snapshots.build(plan, variant, context, overlay)
         if overlay is not None and plan.assume.metrics:
@@ -146,7 +153,7 @@ class EvaluationCache:
             variant.machine.leaf_values(context),
             self._snapshots.cluster_context(plan, variant, context.pod),
         )
-        return Evaluation(rules, plan.program.outage, snapshot, row_mask=row_mask), snapshot
+        return rules, snapshot
 
     def _key(
         self,

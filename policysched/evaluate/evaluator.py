@@ -6,8 +6,6 @@
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.devices.pod_claims import uses_devices
 from policysched.cluster.devices.pod_selectors import too_many_selectors_message
@@ -15,7 +13,6 @@ from policysched.cluster.metric_samples import Samples
 from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import text_hash
 from policysched.evaluate.columns.overlay import Overlay
-from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.decision_cost import (
     DECISION_BUDGET_DEFAULT,
     LONG_DECISION,
@@ -33,22 +30,17 @@ from policysched.evaluate.node_subset import node_subset_result, row_mask
 from policysched.evaluate.nominated_rows import NO_NOMINATED_ROWS, NominatedPods, nominated_rows
 from policysched.evaluate.placement_explanation import explanation
 from policysched.evaluate.plan.columns_needed import columns_needed
-from policysched.evaluate.plan.lowering import Variant
 from policysched.evaluate.plan.plan import Plan
 from policysched.evaluate.plan.specialize import specialize_claim_rules
-from policysched.evaluate.scalar.eval_context import EvalContext
-from policysched.evaluate.scalar.next_change import crossing_ns, next_change_ns
 from policysched.evaluate.shadow_effects import MadeDecision, shadow_effects
 from policysched.evaluate.snapshots import SnapshotBuilder
 from policysched.evaluate.topology_domains import NodeSelection, candidate_domains, pod_capacity
+from policysched.evaluate.validity import valid_until_ns
 from policysched.evaluate.verdict import PrebindRequirements, UnschedulableDiagnosis, Verdict
 from policysched.lang.ir.verdict import NodeSubsetVerdict, PlacementExplanation
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod, QueuedPodInfo
-from policysched.model.quantity import INT64_MAX
-
-_SECOND_NS = 10**9
 
 _POD_EVENTS = frozenset({ClusterEvent.UNSCHEDULED_POD_UPDATE, ClusterEvent.NAMESPACE})
 
@@ -138,7 +130,7 @@ class Evaluator:
         prefilter = prefilter_rejection(evaluation, snapshot)
         if prefilter is not None:
             until_ns = (
-                self._valid_until_ns(plan, variant, evaluation, snapshot, context)
+                valid_until_ns(plan, variant, evaluation, snapshot, context)
                 if prefilter.awaits_metrics or prefilter.is_error
                 else None
             )
@@ -176,7 +168,7 @@ class Evaluator:
             node_count=self._columns.node_count,
             selected=None if row is None else self._columns.names[row],
             score=0 if row is None else int(evaluation.total[row]),
-            valid_until_ns=self._valid_until_ns(plan, variant, evaluation, snapshot, context),
+            valid_until_ns=valid_until_ns(plan, variant, evaluation, snapshot, context),
             diagnose=diagnosis,
             detail=lambda: decision_detail(evaluation, self._columns),
             shadows=shadow_effects(plan, self._evaluations, context, overlay, decision),
@@ -327,6 +319,19 @@ class Evaluator:
             evaluation = evaluation.excluding(nominated_rejections) if nominated_rejections else evaluation
         return node_subset_result(evaluation, snapshot, context, rows, nominated_rejections)
 
+    def rule_steps(
+        self, plan: Plan, pod: Pod, *, now_ns: int, facts: QueuedPodInfo, samples: Samples
+    ) -> Iterator[str]:
+        """Evaluates the pod anew on every node, and yields the name of each filter and score after it is evaluated, so that
+        the caller can take the time. Scores over the candidates are not evaluated. Nothing is kept. The cluster must not change
+        before the end."""
+        self._columns.refresh()
+        context = self._snapshots.eval_context(pod, facts, now_ns, samples, None)
+        rules, snapshot = self._evaluations.rules_and_snapshot(plan, context, None)
+        names = [*(rule.name for rule in rules.filters), *(rule.name for rule in rules.scores)]
+        steps = Evaluation.build_in_steps(rules, plan.program.outage, snapshot)
+        return (name for name, _ in zip(names, steps, strict=False))
+
     def active_layers(self, plan: Plan, pod: Pod, *, now_ns: int, facts: QueuedPodInfo) -> tuple[int, ...]:
         """Indexes of the layers that apply to the pod on the present cluster."""
         self._columns.refresh()
@@ -428,21 +433,3 @@ class Evaluator:
             over_budget=over_budget,
             is_error=by is not None and by.is_error,
         )
-
-    def _valid_until_ns(
-        self, plan: Plan, variant: Variant, evaluation: Evaluation, snapshot: Snapshot, context: EvalContext
-    ) -> int | None:
-        """When a sample goes stale or a value changes with the clock; None: the verdict does not expire."""
-        machine, clock = variant.machine, variant.clock_reads
-        times = [snapshot.metrics_known_until_ns(variant.metrics)]
-        times += [change(context) for change in machine.next_changes()]
-        times += evaluation.rules.activation.state_changes_ns()
-        times += [next_change_ns(layer.condition, context, plan.program) for layer in plan.program.layers]
-        if clock.has_other_reads:
-            times.append(context.now_ns + _SECOND_NS)
-        for left_step, right_step, slope in clock.comparisons:
-            frame = evaluation.rules.activation.frame(snapshot.view())
-            left, right = machine.run(frame, left_step), machine.run(frame, right_step)
-            gaps = np.unique(np.broadcast_to(left.values - right.values, (frame.view.count,)))
-            times += [crossing_ns(gap, slope, context.now_ns) for gap in gaps.tolist()]
-        return min((time for time in times if time is not None and time < INT64_MAX), default=None)

@@ -86,6 +86,30 @@ def choose_scope(files: ClusterFiles, policy: str, requested: RequestedScope) ->
     return "named" if is_named else "all"
 
 
+def with_placed_pods_pending(
+    files: ClusterFiles, scheduler: str | None, most: int | None = None
+) -> tuple[ClusterFiles, int]:
+    """The same cluster before the pods of this scheduler (None: of any) were placed, but those of DaemonSets, and how many
+    these are. `most`: only so many, the last ones."""
+    placed = [
+        observed.pod.uid
+        for observed in files.pods
+        if observed.node is not None
+        and not observed.finished
+        and not observed.deleting
+        and observed.pod.owner_kind not in ("DaemonSet", "Node")
+        and scheduler in (None, observed.pod.scheduler)
+    ]
+    taken = set(placed if most is None else placed[-most:])
+    pods = [
+        replace(observed, node=None, phase="Pending", started_ns=None)
+        if observed.pod.uid in taken
+        else observed
+        for observed in files.pods
+    ]
+    return replace(files, pods=pods), len(taken)
+
+
 def simulate(
     program: Program,
     files: ClusterFiles,

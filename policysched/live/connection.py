@@ -251,13 +251,13 @@ class LiveChannel:
         self._connection: http.client.HTTPConnection | None = None
         self._credentials = _Credentials()
 
-    def get(self, url: str, headers: Mapping[str, str]) -> ForwardedAnswer:
-        """Raises LiveFailed."""
+    def ask(self, url: str, headers: Mapping[str, str], body: bytes | None = None) -> ForwardedAnswer:
+        """GET, or POST with a `body`. Raises LiveFailed."""
         with self._lock:
             while True:
                 is_new = self._connection is None
                 try:
-                    return self._get(self._connection or self._open(), url, headers)
+                    return self._ask(self._connection or self._open(), url, headers, body)
                 except (OSError, http.client.HTTPException) as error:
                     self._close()
                     if is_new:
@@ -269,11 +269,12 @@ class LiveChannel:
         with self._lock:
             self._close()
 
-    def _get(
-        self, connection: http.client.HTTPConnection, url: str, headers: Mapping[str, str]
+    def _ask(
+        self, connection: http.client.HTTPConnection, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> ForwardedAnswer:
         own = {"Authorization": self._credentials.authorization} if self._credentials.authorization else {}
-        connection.request("GET", url, headers={**headers, **own, "User-Agent": f"policysched/{__version__}"})
+        method, agent = "GET" if body is None else "POST", f"policysched/{__version__}"
+        connection.request(method, url, body, {**headers, **own, "User-Agent": agent})
         answer = connection.getresponse()
         body = answer.read()
         if _NO_LEADER.encode() in body[:500]:

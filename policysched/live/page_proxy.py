@@ -14,11 +14,13 @@ from urllib.parse import parse_qs, urlsplit
 
 from policysched.live.connection import ForwardedAnswer, LiveFailed
 
-Get = Callable[[str, dict[str, str]], ForwardedAnswer]
+Ask = Callable[[str, dict[str, str], bytes | None], ForwardedAnswer]
 
 _COOKIE = "policysched-page"
 _LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
-_ASKED = ("Accept", "Accept-Encoding", "If-None-Match")
+_ASKED = ("Accept", "Accept-Encoding", "Content-Type", "If-None-Match")
+_TRY_PATH = "/page/try"
+_BODY_BYTES_MAX = 2**20
 _ANSWERED = (
     "Content-Type",
     "Content-Encoding",
@@ -35,12 +37,12 @@ _ANSWERED = (
 
 
 class PageProxy(ThreadingHTTPServer):
-    """Listens on 127.0.0.1 at once; serves in `serve_forever`. `get` asks the scheduler. Raises OSError."""
+    """Listens on 127.0.0.1 at once; serves in `serve_forever`. `ask` asks the scheduler. Raises OSError."""
 
     daemon_threads = True
 
-    def __init__(self, port: int, get: Get) -> None:
-        self.get = get
+    def __init__(self, port: int, ask: Ask) -> None:
+        self.ask = ask
         self.key = secrets.token_urlsafe(24)
         super().__init__(("127.0.0.1", port), _Handler)
 
@@ -69,12 +71,31 @@ class _Handler(BaseHTTPRequestHandler):
         elif parts.path != "/" and not parts.path.startswith("/page/"):
             self._say(404, "404: only the page is served here")
         else:
-            self._forward()
+            self._forward(None)
 
-    def _forward(self) -> None:
+    def do_POST(self) -> None:
+        """The playground. The cookie is not sent from other sites, and the type is not sent to them unasked."""
+        length = self.headers.get("Content-Length", "")
+        self.close_connection = True  # an error leaves the body unread
+        if self.headers.get("Host", "").rpartition(":")[0] not in _LOOPBACK_HOSTS:
+            self._say(403, "only the host names 127.0.0.1 and localhost are accepted")
+        elif not self._is_key(self._cookie()):
+            self._say(403, "open the URL that `policysched page` printed")
+        elif self.path != _TRY_PATH:
+            self._say(404, "404: nothing is posted here")
+        elif self.headers.get_content_type() != "application/json":
+            self._say(415, "send application/json")
+        elif not (length.isascii() and length.isdigit() and len(length) < 9):
+            self._say(411, "the length of the body is missing")
+        elif int(length) > _BODY_BYTES_MAX:
+            self._say(413, "the text is too long")
+        else:
+            self._forward(self.rfile.read(int(length)))
+
+    def _forward(self, body: bytes | None) -> None:
         asked = {name: value for name in _ASKED if (value := self.headers.get(name)) is not None}
         try:
-            answer = self.server.get(self.path, asked)
+            answer = self.server.ask(self.path, asked, body)
         except LiveFailed as error:
             self._say(502, str(error))
             return

@@ -21,6 +21,7 @@ from policysched.lang.types.units import format_value
 from policysched.model.identifiers import NodeName
 from policysched.runtime.live_endpoints import LiveEndpoints, chunks
 from policysched.runtime.policy_history import PolicyHistory
+from policysched.runtime.rule_times import RuleTimes
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.pending_status import pending_status
@@ -47,6 +48,7 @@ class PageDocuments:
 
     def __init__(self, app: SchedulerApp, live: LiveEndpoints, history: PolicyHistory) -> None:
         self._app, self._live, self._history = app, live, history
+        self._rule_times = RuleTimes()
 
     def by_path(self) -> dict[str, tuple[LiveEndpoint, float]]:
         """With the share of a core that each may cost: less than 3 % together. `/page/pod` may take more for a moment, so
@@ -251,6 +253,8 @@ class PageDocuments:
         records = []
         for name, program in sorted(scheduler.programs().items()):
             self._history.observe(name, program, self._live.now_ns())
+            self._rule_times.measure(scheduler.core, name, self._live.now_ns())
+            times_us = self._rule_times.of(name)
             rules = []
             for kind, of_kind in (("filter", program.rules.filters), ("score", program.rules.scores)):
                 for rule in of_kind:
@@ -265,6 +269,7 @@ class PageDocuments:
                             "include": include,
                             "blocked": 0 if count is None else count.blocked,
                             "blocked_alone": 0 if count is None else count.blocked_alone,
+                            "us": None if (us := times_us.get(rule.name)) is None else float(f"{us:.2g}"),
                         }
                     )
             records.append(

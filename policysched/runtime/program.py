@@ -42,6 +42,7 @@ from policysched.runtime.leadership import (
 from policysched.runtime.live_endpoints import LiveEndpoints
 from policysched.runtime.page_documents import PageDocuments
 from policysched.runtime.policy_history import PolicyHistory
+from policysched.runtime.policy_tries import WorkerTries
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.runtime.self_check import compare_with_server
 from policysched.runtime.telemetry import Telemetry
@@ -214,6 +215,7 @@ def _start_http(settings: Settings, process: DaemonProcess, app: SchedulerApp, t
         quotas=lambda: quotas_document(app.scheduler.quotas(), app.unavailable_reason),
         live_endpoints=live.by_path(),
         page_feeds=PageDocuments(app, live, PolicyHistory()).by_path(),
+        policy_tries=WorkerTries(app, settings.policy_cost_max, process.clock.now_ns),
     )
     start_http_server(settings.http, process.connection, health, pages, telemetry.registry, process.on_exit)
 

@@ -35,8 +35,10 @@ from policysched.serve.access import (
 from policysched.serve.connections import Connection, ConnectionAcceptor, ConnectionLimits
 from policysched.serve.health import Health, render_health
 from policysched.serve.http_counters import HttpCounters
-from policysched.serve.page_feed import PageFeed
+from policysched.serve.page_feed import MayListPods, PageFeed
 from policysched.serve.page_files import FILES_PATH, HEADERS, PageFiles, is_loopback_host
+from policysched.serve.policy_try import PATH as TRY_PATH
+from policysched.serve.policy_try import PolicyTries, PolicyTryHandler
 from policysched.serve.prometheus_text import CONTENT_TYPE
 from policysched.serve.request_rate import RETRY_AFTER_S, RateExceeded, RateLimits, RequestRate
 from policysched.serve.tls import RELOAD_INTERVAL_S, ServerTls
@@ -74,7 +76,7 @@ class StatusEndpoints:
     """Functions that run in the main loop. `decisions` takes a limit and a `namespace/name` or '', and returns a function
     that renders its snapshot as JSON in another thread. It and `quotas` are None if the program does not decide.
     `live_endpoints` by path. `page_feeds`: the data of the page at `/`, by path, with the share of a core that each may cost;
-    empty: there is no page."""
+    empty: there is no page. `policy_tries`: its playground."""
 
     metrics: Callable[[], str]
     policy: Callable[[], Json]
@@ -83,6 +85,7 @@ class StatusEndpoints:
     quotas: Callable[[], Json] | None = None
     live_endpoints: Mapping[str, LiveEndpoint] = field(default_factory=dict)
     page_feeds: Mapping[str, tuple[LiveEndpoint, float]] = field(default_factory=dict)
+    policy_tries: PolicyTries | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +226,11 @@ class HttpThread:
                     for path, (page, share) in self._endpoints.page_feeds.items()
                 ]
             )
+        if self._endpoints.policy_tries is not None:
+            tries = PolicyTryHandler(
+                self._endpoints.policy_tries, self._run_on_main_loop, self._may_list_pods_of
+            )
+            application.add_routes([web.post(TRY_PATH, tries.answer)])
         for route in self._options.routes:
             route.register(application.router)
         return application
@@ -329,16 +337,19 @@ class HttpThread:
         feed = PageFeed(lambda query: self._render_live(page, query), share)
 
         async def answer(request: web.Request) -> web.Response:
-            async def may_list_pods(namespace: str | None) -> bool:
-                return self._access is None or await self._access.may_list_pods(request[USER], namespace)
-
             try:
-                return await feed.response(request, may_list_pods)
+                return await feed.response(request, self._may_list_pods_of(request))
             except web.HTTPException as error:
                 error.headers.update(HEADERS)
                 raise
 
         return answer
+
+    def _may_list_pods_of(self, request: web.Request) -> MayListPods:
+        async def may_list_pods(namespace: str | None) -> bool:
+            return self._access is None or await self._access.may_list_pods(request[USER], namespace)
+
+        return may_list_pods
 
     async def _render_live(self, page: LiveEndpoint, query: Mapping[str, str]) -> tuple[Json, float]:
         """The page and the time of the main loop that it took."""

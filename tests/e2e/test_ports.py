@@ -31,7 +31,7 @@ def test_readers_need_a_permission_and_probes_do_not(control_plane: ControlPlane
     deployed = Deployed(control_plane, tmp_path)
     deployed.put_policies(main=PLAIN)
     reader = control_plane.service_account_token("default", "default")
-    (role,) = yaml.safe_load_all((DEPLOY / "metrics-reader.yaml").read_text())
+    role, _ = yaml.safe_load_all((DEPLOY / "metrics-reader.yaml").read_text())
 
     with deployed.running(secure=True) as scheduler:
         scheduler.wait_for_state("test", "active")  # with the certificate of an administrator

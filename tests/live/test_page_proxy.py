@@ -21,7 +21,7 @@ def proxied(tmp_path: Path, scenario: Callable[[PageProxy, Ask], None]) -> list[
 
     def run(target: Any) -> None:
         channel = LiveChannel(target)
-        with PageProxy(0, lambda url, headers: channel.get(url, headers)) as proxy:
+        with PageProxy(0, channel.ask) as proxy:
             threading.Thread(target=proxy.serve_forever, daemon=True).start()
             port = proxy.server_address[1]
 
@@ -80,4 +80,4 @@ def test_a_scheduler_that_is_gone_is_one_line() -> None:
     from policysched.live.connection import LiveTarget
 
     with pytest.raises(LiveFailed, match="refused"):
-        LiveChannel(LiveTarget(url="http://127.0.0.1:1")).get("/page/overview", {})
+        LiveChannel(LiveTarget(url="http://127.0.0.1:1")).ask("/page/overview", {})

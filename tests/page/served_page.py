@@ -11,6 +11,7 @@ from typing import Any
 from policysched.runtime.live_endpoints import LiveEndpoints
 from policysched.runtime.page_documents import PageDocuments
 from policysched.runtime.policy_history import PolicyHistory
+from policysched.serve.policy_try import PolicyTries
 from policysched.serve.server import HttpServerOptions, HttpThread, ListenAddress
 from tests.scheduler.rig import Rig
 from tests.serve.served import PAGES, WELL
@@ -41,7 +42,10 @@ def document(rig: Rig, path: str, query: Mapping[str, str] = {}) -> Json:
 
 @contextmanager
 def serving_documents(
-    by_path: Callable[[str, Mapping[str, str]], Json], paths: list[str], share: float = 0.5
+    by_path: Callable[[str, Mapping[str, str]], Json],
+    paths: list[str],
+    share: float = 0.5,
+    policy_tries: PolicyTries | None = None,
 ) -> Iterator[str]:
     """The URL of a page whose data `by_path` makes."""
     loop, started = asyncio.new_event_loop(), threading.Event()
@@ -60,7 +64,7 @@ def serving_documents(
     main = threading.Thread(target=run, daemon=True)
     main.start()
     started.wait()
-    endpoints = replace(PAGES, page_feeds={path: feed(path) for path in paths})
+    endpoints = replace(PAGES, page_feeds={path: feed(path) for path in paths}, policy_tries=policy_tries)
     server = HttpThread(ListenAddress("127.0.0.1", 0), WELL, endpoints, loop, HttpServerOptions())
     port = server.start()
     try:

@@ -1,11 +1,18 @@
 """The page in Chromium: hostile texts stay texts, 5,000 nodes are smooth, keys work, a lost server is said."""
 
+import asyncio
+import io
+import pickle
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from policysched.comparison.try_worker import tried
+from policysched.runtime.policy_tries import WorkerTries
 from tests.builders import node, pod
 from tests.page.fixtures import Tab
 from tests.page.served_page import Json, document, serving_documents
@@ -51,7 +58,7 @@ def test_the_pending_pod_and_its_story_are_a_click_apart(tab: Tab, url: str) -> 
 def test_every_view_is_reached_by_its_key_and_has_a_heading(tab: Tab, url: str) -> None:
     tab.open(url)
 
-    for key, title in enumerate(("Health", "Pending", "Queue", "Nodes", "Policy", "Pod"), start=1):
+    for key, title in enumerate(("Health", "Pending", "Queue", "Nodes", "Policy", "Pod", "Try"), start=1):
         tab.page.keyboard.press(str(key))
         tab.until(f"document.title.startsWith('{title}')")
         assert tab.page.locator("main h1").count() == 1
@@ -76,6 +83,76 @@ def test_a_policy_has_the_count_of_its_rule_in_the_margin(tab: Tab, url: str) ->
     margin = tab.page.locator(".row:has(.gutter b)")
     assert margin.count() == 1
     assert "alone" in margin.inner_text() and "fit" in margin.inner_text()
+    assert "µs" in margin.inner_text()
+
+
+class Tries:
+    """The worker's answers, from this process; `attack` is added to each of their texts."""
+
+    def __init__(self, attack: str = "") -> None:
+        self._attack = attack
+
+    def look(self, policy: str, *, simulates: bool) -> Any:
+        app: Any = SimpleNamespace(
+            scheduler=rig().scheduler, policy_feed=SimpleNamespace(texts={"main.policy": FIT})
+        )
+        return WorkerTries(app, 2**40, lambda: rig().now_ns).look(policy, simulates=simulates)
+
+    async def run(self, seen: Any, text: str, *, placed: bool) -> Json:
+        job = replace(seen.job, text=text, placed_max=500 if placed else 0)
+        parts = [pickle.dumps(part) for part in (*seen.cluster.items(), None)]
+        answer = await asyncio.to_thread(tried, job, io.BytesIO(b"".join(parts)))
+        if self._attack and answer["comparison"]:
+            for row in answer["comparison"]["pods"]:
+                row |= {name: f"{row[name]}{self._attack}" for name in row}
+        return answer
+
+
+CLOSED = 'filter none reject node.name != "c" says "closed"'
+
+
+@pytest.mark.parametrize("attack", ["", ATTACK])
+def test_a_changed_policy_is_checked_as_one_types_and_simulated(tab: Tab, attack: str) -> None:
+    with serving_documents(of_rig, PATHS, policy_tries=Tries(attack)) as url:
+        tab.open(f"{url}/#try")
+        tab.until("document.querySelector('textarea').value.includes('policy test')")
+        tab.page.focus("textarea")
+        tab.page.keyboard.press("Control+End")
+        tab.page.keyboard.type(CLOSED.replace("node.name", "node.nam"))
+        tab.page.wait_for_selector(".diagnostic.error")
+        tab.page.click(".diagnostic.error")
+
+        marked = tab.page.evaluate(
+            "getSelection().toString() || document.querySelector('textarea').value.slice(document.querySelector('textarea').selectionStart, document.querySelector('textarea').selectionEnd)"
+        )
+        assert "nam" in marked
+        assert tab.page.locator(".numbers .error").inner_text().startswith("✕")
+
+        tab.page.fill("textarea", FIT + CLOSED + "\n")
+        tab.page.check("#placed-again")
+        tab.page.focus("textarea")
+        tab.page.keyboard.press("Control+Enter")
+        tab.page.wait_for_selector("section table:not([hidden]) tbody tr")
+
+        row = tab.page.locator("section table tbody tr").inner_text()
+        assert "default/fine" in row and "become pending" in row and "filter none (line 4)" in row
+        assert tab.page.evaluate("window.attacked") is None
+        assert tab.page.locator("main img, main script").count() == 0
+
+
+def test_an_edit_survives_a_look_at_another_view(tab: Tab) -> None:
+    with serving_documents(of_rig, PATHS, policy_tries=Tries()) as url:
+        tab.open(f"{url}/#try")
+        tab.until("document.querySelector('textarea').value.includes('policy test')")
+        tab.page.fill("textarea", FIT + "# mine\n")
+        tab.page.evaluate("location.hash = 'health'")
+        tab.until("document.title.startsWith('Health')")
+        tab.page.evaluate("location.hash = 'try'")
+        tab.until("document.querySelector('textarea')?.value.includes('# mine')")
+
+        tab.page.click("text=Back to the running text")
+
+        assert "# mine" not in tab.page.input_value("textarea")
 
 
 def hostile(value: Any) -> Any:

@@ -1,7 +1,11 @@
 """The documents of the page agree with the scheduler's state."""
 
+import itertools
 import json
 
+import pytest
+
+from policysched.runtime import rule_times
 from policysched.runtime.policy_history import PolicyHistory
 from tests.builders import node, pod
 from tests.page.served_page import document
@@ -49,6 +53,36 @@ def test_a_rule_that_kept_pods_pending_is_counted_and_others_are_not() -> None:
     assert fit["blocked"] >= 1
     others = [rule["blocked"] for rule in policy["rules"] if rule is not fit]
     assert others and set(others) == {0}
+
+
+def test_each_rule_has_the_time_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock_ns = itertools.count(step=1000)
+    monkeypatch.setattr(rule_times, "perf_counter_ns", lambda: next(clock_ns))
+
+    (policy,) = document(settled(), "/page/policies")["policies"]
+
+    assert {rule["name"]: rule["us"] for rule in policy["rules"]} == {
+        "node_name": None,  # cannot reject a node for a pod without `nodeName`
+        "node_resources_fit": 1.0,
+    }
+
+
+def test_times_are_of_the_rules_of_the_text_that_runs_and_of_its_pods() -> None:
+    rig = settled()
+    core, times = rig.scheduler.core, rule_times.RuleTimes()
+
+    for _ in range(3):
+        times.measure(core, "test", rig.now_ns)
+
+    assert times.of("test").keys() == {"node_resources_fit"}
+    assert all(us > 0 for us in times.of("test").values())
+    assert rig.scheduler.check() == []
+
+
+def test_a_policy_without_a_pod_has_no_times() -> None:
+    (policy,) = document(Rig(FIT, node("a")), "/page/policies")["policies"]
+
+    assert {rule["us"] for rule in policy["rules"]} == {None}
 
 
 def test_every_row_about_a_pod_names_its_namespace() -> None:

@@ -8,7 +8,7 @@ deallocated.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 
 from policysched.cluster.devices.allocation_cache import AllocationCache
@@ -22,6 +22,7 @@ from policysched.model.devices import (
     DeviceAllocation,
     DeviceClass,
     DeviceKind,
+    DeviceObject,
     DeviceTaintRule,
     PoolId,
     ResourceClaim,
@@ -83,6 +84,13 @@ class DeviceCache:
         self.stamps.kinds_changed()
 
     # ── claims ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def objects(self) -> Iterator[DeviceObject]:
+        """All objects as the API server has them."""
+        yield from self.classes.values()
+        yield from self._published.values()
+        yield from self._taint_rules.values()
+        yield from self.claims.values()
 
     def put_claim(self, claim: ResourceClaim) -> frozenset[ClusterEvent]:
         known = self.claims.get(claim.key)

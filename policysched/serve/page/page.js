@@ -9,6 +9,7 @@ import { queueView } from "./views/queue.js";
 import { nodesView } from "./views/nodes.js";
 import { podView } from "./views/pod.js";
 import { policyView } from "./views/policy.js";
+import { tryView } from "./views/try.js";
 
 const VIEWS = [
   { id: "health", title: "Health", make: healthView },
@@ -17,6 +18,7 @@ const VIEWS = [
   { id: "nodes", title: "Nodes", make: nodesView },
   { id: "policy", title: "Policy", make: policyView },
   { id: "pod", title: "Pod", make: podView },
+  { id: "try", title: "Try", make: tryView },
 ];
 const INTERVAL_MS = 1000;
 

@@ -9,12 +9,14 @@ export function policyView(argument) {
   let name = argument;
   let shown = null;
   let gutters = new Map();
+  let times = new Map();
   const title = el("h1", {}, "Policy", el("small"));
   const tabs = el("div", { class: "tabs", role: "group", "aria-label": "Policies" });
   const code = el("div", { class: "code", role: "table", "aria-label": "Text with counts", tabindex: "0" });
   const past = el("div");
-  const legend = el("p", { class: "soft" }, "In the margin, since this process started: failed attempts whose nearest nodes the rule rejects, and those in which it alone does. Filters without a number have not kept a pod pending.");
-  const element = el("section", {}, title, tabs, legend, code, heading("History", "since this process started; formatted, with includes"), past);
+  const edit = el("a", { href: "#try" }, "Try a change of this text");
+  const legend = el("p", { class: "soft" }, "In the margin, since this process started: failed attempts whose nearest nodes the rule rejects, and those in which it alone does. Filters without a number have not kept a pod pending. Then the µs that each rule takes for one pod on all nodes if nothing is cached, measured now.");
+  const element = el("section", {}, title, tabs, legend, el("p", {}, edit), code, heading("History", "since this process started; formatted, with includes"), past);
 
   function choose(page) {
     const policies = page.policies;
@@ -36,7 +38,9 @@ export function policyView(argument) {
         return button;
       }));
       setText(title.lastChild, `${policy.name} ${hash(policy.sha256)}`);
+      edit.href = `#try/${encodeURIComponent(policy.name)}`;
       gutters = new Map();
+      times = new Map();
       code.replaceChildren(...policy.text.split("\n").map((line, index) => row(line, index + 1)));
       past.replaceChildren(...policy.history.flatMap(version));
     }
@@ -45,14 +49,25 @@ export function policyView(argument) {
 
   function row(line, number) {
     const gutter = el("span", { class: "gutter", role: "cell" });
+    const time = el("span", { class: "gutter", role: "cell" });
     gutters.set(number, gutter);
-    return el("div", { class: "row", role: "row" }, gutter, el("span", { class: "line", role: "rowheader" }, String(number)), el("span", { role: "cell" }, ...coloured(line)));
+    times.set(number, time);
+    return el("div", { class: "row", role: "row" }, gutter, time, el("span", { class: "line", role: "rowheader" }, String(number)), el("span", { role: "cell" }, ...coloured(line)));
   }
 
   function count_rules(rules) {
     const byLine = new Map();
+    const timed = new Map();
+    const add = (lines, rule) => lines.set(rule.line, [...(lines.get(rule.line) ?? []), rule]);
     for (const rule of rules) {
-      if (rule.line !== null && rule.kind === "filter") byLine.set(rule.line, [...(byLine.get(rule.line) ?? []), rule]);
+      if (rule.line === null) continue;
+      if (rule.kind === "filter") add(byLine, rule);
+      if (rule.us !== null) add(timed, rule);
+    }
+    for (const [line, cell] of times) {
+      const here = timed.get(line) ?? [];
+      setText(cell, here.length ? `${count(Math.round(here.reduce((total, rule) => total + rule.us, 0)))} µs` : "");
+      cell.title = here.map((rule) => `${rule.name}: ${rule.us} µs`).join("\n");
     }
     for (const [line, gutter] of gutters) {
       const here = byLine.get(line) ?? [];

@@ -1,0 +1,152 @@
+// The playground: a changed text of a policy, its diagnostics, and the pods that would move. Nothing is saved.
+
+import { el, heading, setText, table } from "../dom.js";
+import { NotShown, postDocument } from "../feed.js";
+import { podLink } from "../format.js";
+
+const CHECK_AFTER_MS = 700;
+const drafts = new Map();
+const MARKS = { error: "✕", warning: "△", info: "·", note: "·" };
+
+export function tryView(argument) {
+  let name = argument;
+  let running = null;
+  let typed = 0;
+  let timer = null;
+  let closed = false;
+  const title = el("h1", {}, "Try a change", el("small"));
+  const tabs = el("div", { class: "tabs", role: "group", "aria-label": "Policies" });
+  const numbers = el("div", { class: "numbers", "aria-hidden": "true" });
+  const text = el("textarea", { "aria-label": "Text of the policy", disabled: true, spellcheck: "false", wrap: "off", autocomplete: "off", autocapitalize: "off" });
+  const simulate = el("button", { type: "button", class: "primary" }, "Simulate");
+  const again = el("input", { type: "checkbox", id: "placed-again" });
+  const revert = el("button", { type: "button" }, "Back to the running text");
+  const status = el("span", { class: "soft", role: "status" });
+  const found = el("div", { class: "found", role: "list", "aria-label": "Diagnostics" });
+  const result = heading("Pods that would change");
+  const summary = el("p", { class: "soft" }, "Simulate to see them.");
+  const rows = table("Pods that would change", [
+    { head: "pod", class: "mono", cell: (row) => ({ text: row.pod, href: podLink(row.pod) }) },
+    { head: "", cell: (row) => row.change },
+    { head: "before", class: "mono", cell: (row) => row.before },
+    { head: "after", class: "mono", cell: (row) => row.after },
+    { head: "by", class: "mono", cell: (row) => row.cause },
+    { head: "why it waits", cell: (row) => row.message },
+  ], (row) => row.pod);
+  rows.hidden = true;
+  const controls = el("div", { class: "controls" }, simulate, el("label", {}, again, " also place the policy's last 500 placed pods again"), revert, status);
+  const element = el("section", {}, title, tabs, el("div", { class: "editor" }, numbers, text), controls, found, result, summary, rows);
+
+  function choose(page) {
+    const policy = page.policies.find((each) => each.name === name) ?? page.policies[0];
+    if (!policy) {
+      setText(summary, "No policy runs.");
+      return;
+    }
+    tabs.replaceChildren(...page.policies.map((each) => {
+      const button = el("button", { type: "button", "aria-pressed": String(each.name === policy.name) }, each.name);
+      button.addEventListener("click", () => {
+        name = each.name;
+        history.replaceState(null, "", `#try/${encodeURIComponent(name)}`);
+        choose(page);
+      });
+      return button;
+    }));
+    name = policy.name;
+    running = policy.text;
+    setText(title.lastChild, `${name}: nothing is saved`);
+    text.value = drafts.get(name) ?? running;
+    text.disabled = false;
+    edited();
+  }
+
+  function edited() {
+    drafts.set(name, text.value);
+    typed += 1;
+    number([]);
+    clearTimeout(timer);
+    timer = setTimeout(() => ask(false), CHECK_AFTER_MS);
+  }
+
+  function number(diagnostics) {
+    const marks = new Map();
+    for (const each of diagnostics) {
+      if (each.line && marks.get(each.line) !== "error") marks.set(each.line, each.severity);
+    }
+    const count = text.value.split("\n").length;
+    numbers.replaceChildren(...Array.from({ length: count }, (_, index) => {
+      const severity = marks.get(index + 1);
+      return el("div", { class: severity ?? "" }, severity ? `${MARKS[severity] ?? "·"} ${index + 1}` : String(index + 1));
+    }));
+    numbers.scrollTop = text.scrollTop;
+  }
+
+  async function ask(simulates) {
+    if (running === null) return;
+    const asked = typed;
+    const body = { policy: name, text: text.value, simulate: simulates, placed: again.checked };
+    setText(status, simulates ? "simulating…" : "checking…");
+    simulate.disabled = simulates;
+    try {
+      const answer = await postDocument("/page/try", body);
+      if (closed) return;
+      if (asked === typed) show(answer);
+      if (simulates) outcome(answer);
+      setText(status, "");
+    } catch (error) {
+      if (closed) return;
+      setText(status, error instanceof NotShown ? error.message : "no answer");
+    }
+    simulate.disabled = false;
+  }
+
+  function show({ diagnostics }) {
+    number(diagnostics);
+    found.replaceChildren(...diagnostics.map((each) => {
+      const place = each.line ? `line ${each.line}` : "";
+      const button = el("button", { type: "button", class: `diagnostic ${each.severity}`, role: "listitem" }, el("b", {}, `${MARKS[each.severity] ?? "·"} ${each.severity} ${each.code} ${place}`), ` ${each.message}`, each.help ? el("span", { class: "soft" }, ` ${each.help}`) : null);
+      button.addEventListener("click", () => {
+        if (!each.line) return;
+        text.focus();
+        text.setSelectionRange(each.start, each.end);
+      });
+      return button;
+    }));
+    if (!diagnostics.length) found.replaceChildren(el("p", { class: "ok" }, "✓ the text is valid"));
+  }
+
+  function outcome({ comparison, failure, hidden_rows: hidden }) {
+    rows.hidden = !comparison?.pods.length;
+    if (!comparison) {
+      setText(summary, failure ?? "The text has errors; the running policy is unchanged.");
+      return;
+    }
+    const parts = [comparison.headline, comparison.kinds];
+    if (comparison.placed_again) parts.push(`placed again: ${comparison.placed_again}`);
+    if (comparison.omitted) parts.push(`${comparison.omitted} more are not listed`);
+    if (hidden) parts.push(`${hidden} rows of namespaces whose pods you may not list are not shown`);
+    setText(summary, parts.filter(Boolean).join(" · "));
+    rows.show(comparison.pods);
+  }
+
+  text.addEventListener("input", edited);
+  text.addEventListener("scroll", () => { numbers.scrollTop = text.scrollTop; });
+  text.addEventListener("keydown", (event) => {
+    if ((event.ctrlKey || event.metaKey) && event.key === "Enter") ask(true);
+  });
+  simulate.addEventListener("click", () => ask(true));
+  revert.addEventListener("click", () => {
+    text.value = running ?? "";
+    edited();
+  });
+
+  return {
+    element,
+    path: () => (running === null ? "/page/policies" : null),
+    update: (_overview, page) => page && running === null && choose(page),
+    close: () => {
+      closed = true;
+      clearTimeout(timer);
+    },
+  };
+}

@@ -1,0 +1,100 @@
+"""The playground of the page: `POST /page/try` checks a changed policy, and says which pods would move.
+
+The access review is that of this path with the verb `post`: who may read the page may not do this by that. The work is done
+by a process of its own; one simulation at a time for all users.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+import orjson
+from aiohttp import web
+
+from policysched.serve.page_feed import MayListPods, visible_to
+from policysched.serve.page_files import HEADERS
+
+PATH = "/page/try"
+TEXT_CHARS_MAX = 2**19
+BUSY_RETRY_S = 5
+
+Answer = TypeVar("Answer")
+
+
+class TryFailed(Exception):
+    """The worker gave no answer: its limits, or no process. The message is one line for the user."""
+
+
+class PolicyTries(Protocol):
+    """`look` runs in the main loop and takes references alone; it raises LookupError with a message if there is nothing to
+    try. `run` does the rest, and raises TryFailed."""
+
+    def look(self, policy: str, *, simulates: bool) -> Any: ...
+
+    async def run(self, seen: Any, text: str, *, placed: bool) -> dict[str, Any]: ...
+
+
+class PolicyTryHandler:
+    def __init__(
+        self,
+        tries: PolicyTries,
+        on_main_loop: Callable[[Callable[[], Any]], Awaitable[Any]],
+        may_list_pods_of: Callable[[web.Request], MayListPods],
+    ) -> None:
+        self._tries, self._on_main_loop, self._may_list_pods_of = tries, on_main_loop, may_list_pods_of
+        self._simulating = asyncio.Lock()
+        self._checking = asyncio.Lock()
+
+    async def answer(self, request: web.Request) -> web.Response:
+        try:
+            asked = await _asked(request)
+            value = await self._run(asked)
+            may_list_pods = self._may_list_pods_of(request)
+            if not await may_list_pods(None):
+                value = await visible_to(value, may_list_pods)
+        except web.HTTPException as error:
+            error.headers.update(HEADERS)
+            raise
+        return web.Response(body=orjson.dumps(value), content_type="application/json", headers=HEADERS)
+
+    async def _run(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        simulates = asked["simulate"]
+        lock = self._simulating if simulates else self._checking
+        if simulates and lock.locked():
+            raise web.HTTPTooManyRequests(
+                text="another change is being simulated; retry in a few seconds\n",
+                headers={"Retry-After": str(BUSY_RETRY_S)},
+            )
+        async with lock:
+            try:
+                seen = await self._on_main_loop(
+                    lambda: self._tries.look(asked["policy"], simulates=simulates)
+                )
+                return await self._tries.run(seen, asked["text"], placed=asked["placed"])
+            except LookupError as error:
+                raise web.HTTPNotFound(text=f"{error.args[0]}\n") from None
+            except TryFailed as error:
+                raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
+
+
+async def _asked(request: web.Request) -> dict[str, Any]:
+    """The checked body. A browser sends this type to another origin only after it has asked, and it is never allowed."""
+    if request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType(text="415: send application/json\n")
+    try:
+        body = orjson.loads(await request.read())
+    except orjson.JSONDecodeError:
+        raise web.HTTPBadRequest(text="400: the body is not JSON\n") from None
+    asked = body if isinstance(body, dict) else {}
+    if not (isinstance(asked.get("policy"), str) and isinstance(asked.get("text"), str)):
+        raise web.HTTPBadRequest(text="400: `policy` and `text` must be strings\n")
+    if len(asked["text"]) > TEXT_CHARS_MAX:
+        raise web.HTTPRequestEntityTooLarge(
+            max_size=TEXT_CHARS_MAX, actual_size=len(asked["text"]), text="413: the text is too long\n"
+        )
+    return {
+        "policy": asked["policy"],
+        "text": asked["text"],
+        "simulate": asked.get("simulate") is True,
+        "placed": asked.get("placed") is True,
+    }

@@ -1,0 +1,69 @@
+"""The playground's worker gets the running cluster, and its limits hold."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from policysched.runtime import policy_tries
+from policysched.runtime.policy_tries import WorkerTries
+from policysched.serve.policy_try import TryFailed
+from tests.builders import node, pod
+from tests.scheduler.rig import FIT, Rig
+
+
+def tries(rig: Rig) -> WorkerTries:
+    app: Any = SimpleNamespace(
+        scheduler=rig.scheduler, policy_feed=SimpleNamespace(texts={"main.policy": FIT})
+    )
+    return WorkerTries(app, 2**40, lambda: rig.now_ns)
+
+
+def run(rig: Rig, text: str, *, simulates: bool = True, placed: bool = False) -> dict[str, Any]:
+    trial = tries(rig)
+    seen = trial.look("test", simulates=simulates)
+    return asyncio.run(trial.run(seen, text, placed=placed))
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker has a low priority, and the machine may be busy."""
+    monkeypatch.setattr(policy_tries, "WALL_MAX_S", 300.0)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    rig = Rig(FIT, node("a", cpu="4"), node("b", cpu="4"), pod("placed", cpu="1"), pod("huge", cpu="64"))
+    rig.settle()
+    rig.confirm_binds()
+    return rig
+
+
+def test_a_changed_line_moves_the_pods_of_the_running_cluster(rig: Rig) -> None:
+    answer = run(rig, FIT + 'filter none reject node.name != "c" says "closed"\n', placed=True)
+
+    assert "error" not in {found["severity"] for found in answer["diagnostics"]}
+    found = answer["comparison"]
+    assert found["placed_again"] == 1
+    assert [(row["pod"], row["after"]) for row in found["pods"]] == [("default/placed", "pending")]
+    assert "filter none (line 4)" in found["pods"][0]["cause"]
+
+
+def test_a_policy_that_does_not_run_is_not_tried(rig: Rig) -> None:
+    with pytest.raises(LookupError, match="no policy other runs"):
+        tries(rig).look("other", simulates=False)
+
+
+def test_a_worker_that_takes_too_long_is_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy_tries, "WALL_MAX_S", 0.01)
+
+    with pytest.raises(TryFailed, match="no answer within"):
+        run(rig, FIT, simulates=False)
+
+
+def test_a_worker_that_fails_says_why(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy_tries, "_WORKER", "policysched.no_such_module")
+
+    with pytest.raises(TryFailed, match=r"the worker exited with 1: .*no_such_module"):
+        run(rig, FIT, simulates=False)

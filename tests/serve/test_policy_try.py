@@ -1,0 +1,124 @@
+"""Who may try a changed policy, what is refused, and what is hidden from whom."""
+
+import asyncio
+import json
+import threading
+import urllib.error
+import urllib.request
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from policysched.serve.policy_try import TEXT_CHARS_MAX, TryFailed
+from policysched.serve.server import HttpServerOptions
+from tests.serve.served import PAGES, served
+from tests.serve.test_page_feed import SECURED
+
+ROWS = [{"namespace": "shop", "pod": "shop/web"}, {"namespace": "bank", "pod": "bank/db"}]
+JSON_TYPE = "application/json"
+
+
+class FakeTries:
+    """Answers with rows of two namespaces; `gate` holds a simulation until it is set."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Event()
+
+    def look(self, policy: str, *, simulates: bool) -> bool:
+        if policy == "gone":
+            raise LookupError("no policy gone runs")
+        return simulates
+
+    async def run(self, seen: bool, text: str, *, placed: bool) -> dict[str, Any]:
+        if text == "slow":
+            raise TryFailed("it takes more than 15 s of CPU")
+        self.entered.set()
+        await asyncio.to_thread(self.gate.wait)
+        return {"diagnostics": [], "comparison": {"pods": ROWS if seen else [], "placed": placed}}
+
+
+def post(port: int, body: Any, *, content_type: str = JSON_TYPE, token: str | None = None) -> tuple[int, str]:
+    headers = {"Content-Type": content_type} | ({} if token is None else {"Authorization": f"Bearer {token}"})
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/page/try", data, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        assert error.headers["Content-Security-Policy"] or error.code in (401, 403)
+        return error.code, error.read().decode()
+
+
+def trying(scenario: Any, tries: FakeTries | None = None, options: HttpServerOptions | None = None) -> None:
+    pages = replace(PAGES, policy_tries=tries or FakeTries())
+    served(scenario, options or HttpServerOptions(), pages=pages)
+
+
+ASKED = {"policy": "test", "text": "policy test version 1", "simulate": True}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "part"),
+    [
+        (b"{", 400, "not JSON"),
+        (b"[]", 400, "must be strings"),
+        ({"policy": "test"}, 400, "must be strings"),
+        (ASKED | {"policy": "gone"}, 404, "no policy gone runs"),
+        (ASKED | {"text": "slow"}, 503, "15 s of CPU"),
+        (ASKED | {"text": "x" * (TEXT_CHARS_MAX + 1)}, 413, "too long"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused_with_one_line(body: Any, status: int, part: str) -> None:
+    async def scenario(port: int) -> None:
+        found, text = await asyncio.to_thread(post, port, body)
+        assert (found, text.count("\n")) == (status, 1), text
+        assert part in text
+
+    trying(scenario)
+
+
+def test_a_form_of_another_site_is_refused() -> None:
+    """Browsers send `text/plain` to other origins unasked, and `application/json` never."""
+
+    async def scenario(port: int) -> None:
+        assert (await asyncio.to_thread(post, port, ASKED, content_type="text/plain"))[0] == 415
+
+    trying(scenario)
+
+
+def test_rows_of_namespaces_whose_pods_a_user_may_not_list_are_hidden() -> None:
+    async def scenario(port: int) -> None:
+        for token, pods, hidden in (("ada", ["shop/web", "bank/db"], None), ("tom", ["shop/web"], 1)):
+            status, text = await asyncio.to_thread(post, port, ASKED, token=token)
+            answer = json.loads(text)
+            assert status == 200
+            assert [row["pod"] for row in answer["comparison"]["pods"]] == pods
+            assert answer.get("hidden_rows") == hidden
+
+    trying(scenario, options=SECURED)
+
+
+def test_a_user_without_the_permission_for_the_path_is_refused() -> None:
+    async def scenario(port: int) -> None:
+        status, text = await asyncio.to_thread(post, port, ASKED, token="eve")
+        assert (status, 'cannot post path "/page/try"' in text) == (403, True)
+
+    trying(scenario, options=SECURED)
+
+
+def test_one_simulation_at_a_time() -> None:
+    tries = FakeTries()
+    tries.gate.clear()
+
+    async def scenario(port: int) -> None:
+        first = asyncio.create_task(asyncio.to_thread(post, port, ASKED))
+        await asyncio.to_thread(tries.entered.wait, 60)
+        second = await asyncio.to_thread(post, port, ASKED)
+        tries.gate.set()
+        assert second[0] == 429
+        assert (await first)[0] == 200
+
+    trying(scenario, tries)
