@@ -2,7 +2,8 @@
 
 Of the first entries of the policies, the one with the highest pod priority is popped first, then one whose policy has
 not taken more time than the others, then the one that waits longest. Entries of overdrawn namespaces
-(`DecisionTime`) come after all others that have their priority or a higher one.
+(`DecisionTime`) come after all others that have their priority or a higher one, and in their policy after those that the
+order puts ahead of them.
 """
 
 from collections.abc import Callable, Collection
@@ -30,12 +31,13 @@ class ActiveQueues(PolicyQueues):
         return any(self.has_entries(policy) for policy in self.policies if policy not in self._held_policies)
 
     def pop(self) -> QueueEntry | None:
-        first = self.first_of(self.heads().values())
+        heads = self.heads()
+        first = self.first_of(heads.values())
         behind = [
             head
             for policy in self.policies
             if policy not in self._held_policies
-            for head in self.overdrawn_heads(policy)
+            for head in self.overdrawn_heads(policy, heads.get(policy))
         ]
         if behind:
             next_behind = min(

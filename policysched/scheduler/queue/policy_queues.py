@@ -80,12 +80,14 @@ class PolicyQueues:
                 head = deferred.first()
         return head
 
-    def overdrawn_heads(self, policy: str) -> list[QueueEntry]:
-        """The first entries of the namespaces that stand behind `head_of`."""
+    def overdrawn_heads(self, policy: str, policy_head: QueueEntry | None) -> list[QueueEntry]:
+        """The first entries of overdrawn namespaces, without those that stand behind the `head_of` the policy anyway."""
         return [
             head
             for namespace, deferred in self._deferred.get(policy, {}).items()
-            if self._time.is_overdrawn(namespace) and (head := deferred.first()) is not None
+            if self._time.is_overdrawn(namespace)
+            and (policy_head is None or deferred.precedes(policy_head))
+            and (head := deferred.first()) is not None
         ]
 
     def is_ahead(self, head: QueueEntry, entry: QueueEntry) -> bool:
