@@ -24,11 +24,13 @@ from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Placement, Pod
 from policysched.scheduler.commands import Evict
+from policysched.scheduler.gangs.gang_search_result import GangSearchResult
 from policysched.scheduler.preemption.gang_placement import GangPlacement
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.scheduler import Scheduler
+from policysched.scheduler.steps import Steps
 from tests.reference import evaluate, gang_terms, order_key, select_node
 from tests.reference.quota import quotas_admit_in
 from tests.simulation.churn import PROTECTED_LABEL
@@ -64,6 +66,11 @@ class OracleChecker:
         core.queue.advance = self._on_advance  # type: ignore[method-assign]
         core.queue.pop = self._check_pop  # type: ignore[method-assign]
         self._nominated_placements: dict[PodUid, list[tuple[Pod, NodeName]]] = {}
+        gang_attempts = scheduler._attempts._gang_attempts
+        self._begin, self._backtrack = gang_attempts.begin, gang_attempts._with_backtracking
+        gang_attempts.begin = self._note_attempt  # type: ignore[method-assign]
+        gang_attempts._with_backtracking = self._note_backtracking  # type: ignore[method-assign]
+        self._backtracked: QueuedGang | None = None  # the gang of the attempt, if members gave back nodes
         self._victims: set[PodUid] = set()
         self.comparisons = 0
 
@@ -192,7 +199,8 @@ class OracleChecker:
         self.comparisons += 1
         if core.policies.running[pod.scheduler].program.extenders and node in explanation.feasible:
             return  # extenders take part in the selection
-        if (self._has_unequal_members(pod) or self.gangs_pause) and node in explanation.feasible:
+        backtracked = core.gangs.gang_of(pod.uid) is self._backtracked
+        if (backtracked or self.gangs_pause) and node in explanation.feasible:
             return  # backtracking may take a worse node, and before a pause the scores were others
         if self._prefers_neighbours(pod) and node in explanation.feasible:
             return  # see the topology checker
@@ -212,10 +220,15 @@ class OracleChecker:
         terms = gang_terms(core.policies.running[pod.scheduler].program, pod, core.namespace_of(pod))
         return terms is not None and any(not level.required for level in terms.levels)
 
-    def _has_unequal_members(self, pod: Pod) -> bool:
-        gang, pods = self._core.gangs.gang_of(pod.uid), self._core.cache.pods
-        assert gang is not None, f"{pod.full_name} is in no gang"
-        return any(_demand(pods[uid].pod) != _demand(pod) for uid in gang.terms)
+    def _note_attempt(self, now_ns: int) -> None:
+        self._backtracked = None
+        self._begin(now_ns)
+
+    def _note_backtracking(self, gang: QueuedGang, *search: Any) -> Steps[GangSearchResult | None]:
+        found = yield from self._backtrack(gang, *search)
+        if found is not None:
+            self._backtracked = gang
+        return found
 
     # ── preemption for gangs ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -431,18 +444,3 @@ def rejection_counts(explanation: PlacementExplanation) -> dict[str, int]:
         for group in refusals[0].event_reasons:
             counts[group] = counts.get(group, 0) + 1
     return counts
-
-
-def _demand(pod: Pod) -> object:
-    """What makes members of a gang unequal. Claims count by their number: which ones are allocated differs over time."""
-    return (
-        pod.requests,
-        pod.node_selector,
-        pod.affinity,
-        pod.tolerations,
-        pod.pod_affinity,
-        pod.spread,
-        pod.host_ports,
-        len(pod.claims),
-        len(pod.device_claims),
-    )
