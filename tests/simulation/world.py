@@ -22,6 +22,7 @@ from policysched.sandbox.faults import FaultInjector
 from policysched.sandbox.kubelet import Kubelet
 from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.commands import Bind, Prebind
+from policysched.scheduler.policies.policy_states import CLOCK_SKEW_MAX_NS
 from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.scheduler.scheduler import Scheduler
 from tests.simulation.churn import NAMESPACES, Churn
@@ -344,6 +345,7 @@ class World:
                     replica.freeze(random.uniform(0.5, 3 * self.profile.lease_duration_s))
                 case "set the wall clock":
                     replica.wall_offset_ns = round(random.choice((-3600, -20, -5, 0, 5, 20, 3600)) * 1e9)
+                    self._state_checker.runs_may_repeat |= replica.wall_offset_ns < -CLOCK_SKEW_MAX_NS
                     self.log(f"the clock of {replica.name} is {replica.wall_offset_ns / 1e9:g} s off")
                 case "break the webhook":
                     namespace, fault = random.choice(NAMESPACES), random.choice((*WEBHOOK_FAULTS, None))
