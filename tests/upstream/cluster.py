@@ -27,8 +27,8 @@ FEATURES = Features(
 )
 """Beta features that are off by default, and of which a test asks for the decisions of the scheduler."""
 
-FOLDER_OF_PODS = re.compile(r"Using (\S+) as root dir for hollow-kubelet")
-"""In a kubelet's log: it is always in /tmp."""
+LEFT_BEHIND = re.compile(r"Using (\S+) as root dir for hollow-kubelet|unix://(/tmp/kubelet_remote_\d+\.sock)")
+"""In a kubelet's log, the paths of its folder and of its runtime's socket. Both are always in /tmp."""
 
 POLICY = ROOT / "policies" / "kube-default.policy"
 ALLOWED = {"policy_permissions": {"policies_allowed": [{"name": "default-scheduler"}]}}
@@ -55,8 +55,16 @@ def hollow_cluster(programs: Programs, upstream: Path) -> Iterator[ControlPlane]
         finally:
             for kubelet in kubelets:
                 kubelet.kill()
-                for folder in FOLDER_OF_PODS.findall(kubelet.log_path.read_text(errors="replace")):
-                    shutil.rmtree(folder, ignore_errors=True)
+                remove_left_behind(kubelet.log_path.read_text(errors="replace"))
+
+
+def remove_left_behind(log: str) -> None:
+    """Remove what a killed kubelet leaves in /tmp."""
+    for folder, socket in set(LEFT_BEHIND.findall(log)):
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            Path(socket).unlink(missing_ok=True)
 
 
 def start_hollow_node(control_plane: ControlPlane, upstream: Path, name: str, zone: str) -> Process:
@@ -64,11 +72,8 @@ def start_hollow_node(control_plane: ControlPlane, upstream: Path, name: str, zo
     return control_plane.start_program(
         f"kubelet-{name}",
         [
-            *(
-                "env",
-                f"TMPDIR={control_plane.folder}",
-            ),
             *(str(upstream), "hollow-node", "--morph=kubelet", f"--name={name}"),
+            "--vmodule=remote_runtime=3",  # logs the path of its socket
             f"--kubeconfig={control_plane.user_kubeconfig(f'system:node:{name}', 'system:nodes')}",
             f"--kubelet-port={port}",
             f"--kubelet-read-only-port={read_only_port}",

@@ -5,6 +5,7 @@
 
 import json
 from pathlib import Path
+from random import SystemRandom
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.controlplane.certificates import openssl_missing
 from tests.controlplane.programs import PROGRAM_NAMES, Programs
 from tests.upstream import recorded
 from tests.upstream.__main__ import row_of
-from tests.upstream.cluster import FEATURES, hollow_cluster, policy_text, policysched
+from tests.upstream.cluster import FEATURES, hollow_cluster, policy_text, policysched, remove_left_behind
 from tests.upstream.e2e import (
     OUTCOMES,
     Outcome,
@@ -188,6 +189,21 @@ def test_the_table_counts_passes_and_names_the_rest() -> None:
     assert "| Preds: spreads | passed | failed | took \\| long |" in lines
     assert "| needs two zones (1) | Zones: spreads |" in lines
     assert "| needs containers (1) | DRA: runs |" in lines
+
+
+def test_what_a_killed_kubelet_leaves_in_the_systems_folder_is_removed(tmp_path: Path) -> None:
+    folder, other = tmp_path / "hollow-kubelet.1", tmp_path / "hollow-kubelet.2"
+    (folder / "pods").mkdir(parents=True)
+    other.mkdir()
+    socket = Path("/tmp") / f"kubelet_remote_{SystemRandom().randrange(10**12)}.sock"
+    socket.touch()
+
+    remove_left_behind(
+        f"I1126 hollow_kubelet.go:128] Using {folder} as root dir for hollow-kubelet\n"
+        f'I1126 remote_runtime.go:162] "Connecting to runtime service" endpoint="unix://{socket}"\n' * 2
+    )
+
+    assert [folder.exists(), other.exists(), socket.exists()] == [False, True, False]
 
 
 def test_recorded_outcomes_are_read_as_they_were_written(tmp_path: Path) -> None:
