@@ -20,6 +20,7 @@ from policysched.lang.check.scope import (
     declared_here,
     did_you_mean,
 )
+from policysched.lang.check.templates import check_message_length
 from policysched.lang.ir.attributes import ATTRIBUTES
 from policysched.lang.ir.declarations import Input
 from policysched.lang.ir.expr import Const
@@ -237,6 +238,7 @@ def _input(scope: Scope, node: s.InputDecl, type_: Type, source: _InputSource) -
         and isinstance(node.absent.value, s.StringLit)
     ):
         required = node.absent.value.value
+        check_message_length(scope, node.absent.value)
     optional = node.absent is not None and node.absent.kind == "optional"
     return Input(
         name=node.name.text,
@@ -287,6 +289,8 @@ def _check_absent(scope: Scope, node: s.InputDecl, *, can_be_absent: bool) -> No
 
 
 def _check_invalid(scope: Scope, node: s.InputDecl, type_: Type) -> None:
+    if node.invalid is not None and node.invalid.text is not None:
+        check_message_length(scope, node.invalid.text)
     if type_ == STRING and node.json_path is None:
         if node.invalid is not None:
             _report_no_effect(scope, node.invalid.span, "every value is a valid string")

@@ -11,6 +11,8 @@ from policysched.lang.syntax import tree as s
 from policysched.text import Span
 
 MESSAGE_VALUES_MAX = 100
+MESSAGE_CHARACTERS_MAX = 2_000
+"""Each pending pod has its own message, and each node can have another."""
 _PART = re.compile(r'\.([A-Za-z_][A-Za-z0-9_]*)|\["([^"\]]*)"\]|\[([A-Za-z_][A-Za-z0-9_]*)\]')
 _HEAD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -28,6 +30,8 @@ def check_template(scope: Scope, node: s.StringLit) -> MessageTemplate | None:
             help="a person reads it: show the values that decide",
         )
         return None
+    if not check_message_length(scope, node):
+        return None
     is_valid = True
     end = 0
     for match in _BRACES.finditer(node.value):
@@ -44,6 +48,19 @@ def check_template(scope: Scope, node: s.StringLit) -> MessageTemplate | None:
         )
         return None
     return MessageTemplate(node.value, tuple(part for part in parts if part != "")) if is_valid else None
+
+
+def check_message_length(scope: Scope, node: s.StringLit) -> bool:
+    """Whether the text for pods is short enough; reported if not."""
+    length = len(node.value)
+    if length > MESSAGE_CHARACTERS_MAX:
+        scope.report(
+            "PS126",
+            f"the message has {length:,} characters, the limit is {MESSAGE_CHARACTERS_MAX:,}",
+            node.span,
+            help="a person reads it: say what the pod needs",
+        )
+    return length <= MESSAGE_CHARACTERS_MAX
 
 
 def _check_placeholder(scope: Scope, node: s.StringLit, inner: str) -> Expr | None:

@@ -95,6 +95,24 @@ def test_errors_are_shown_before_warnings_and_warnings_left_out_reject_nothing()
     assert [d.code for d in broken.diagnostics if d.severity is Severity.ERROR] == ["PS229"] * 3
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'filter f require node.pods < 3 says "{long}"',
+        'input a: int = pod.labels["a"] optional invalid reject "{long}"',
+    ],
+)
+def test_a_message_of_thousands_of_characters_is_rejected(text: str) -> None:
+    """Every pending pod has a copy."""
+    longest, longer = (
+        check_text(HEADER + text.replace("{long}", "x" * count) + "\n") for count in (2_000, 2_001)
+    )
+
+    assert [error.code for error in longest.diagnostics if error.severity is Severity.ERROR] == []
+    (error,) = [error for error in longer.diagnostics if error.severity is Severity.ERROR]
+    assert (error.code, error.message) == ("PS126", "the message has 2,001 characters, the limit is 2,000")
+
+
 def test_a_message_with_thousands_of_values_is_rejected() -> None:
     text = HEADER + 'filter f require node.pods < 3 says "' + "{node.pods} " * 101 + '"\n'
 
