@@ -117,7 +117,7 @@ async def _soak(
                 loop = asyncio.get_running_loop()
                 ends_s = loop.time() + span_s
                 _extend(quiet, await _window("quiet", tenant, window_s, running))
-                while loop.time() < ends_s:
+                while not beside[SHARED] or loop.time() < ends_s:
                     with _attacking(target, chosen):
                         _extend(beside, await _window("hostile", tenant, window_s, running))
                     await attacks.clean_up(there)
