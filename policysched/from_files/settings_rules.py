@@ -6,7 +6,7 @@ from pathlib import Path
 from policysched.config.settings import Settings, read_settings
 from policysched.lang.ir.program import Program
 from policysched.policy_files.checking import NO_SETTINGS, LoadRules
-from policysched.scheduler.policies.allowed_names import disallowed_name
+from policysched.scheduler.policies.policy_names import disallowed_name
 from policysched.scheduler.policy_permissions import ANY_POLICY_NAME, PolicyPermissions
 from policysched.text import Diagnostic
 

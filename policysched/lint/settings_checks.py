@@ -26,8 +26,8 @@ from policysched.metric_sources.prometheus_transport import (
     PrometheusSettings,
 )
 from policysched.metric_sources.router import source_name_for
-from policysched.scheduler.policies.allowed_names import disallowed_name
 from policysched.scheduler.policies.extender_capabilities import unusable_extenders
+from policysched.scheduler.policies.policy_names import disallowed_name
 from policysched.text import Diagnostic
 
 _POLICY_FAULTS = frozenset({"query", "wrong_type"})

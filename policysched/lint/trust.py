@@ -92,7 +92,7 @@ def _finding(kind: str, use: str, field: str, key: str, span: Span, source: Sour
         span = Span(source, 0, 0)
     return make_diagnostic(
         "PS601",
-        f"{use} depends on the {field.removesuffix('s')} `{key}`, which whoever creates a pod writes",
+        f"{use} depends on the {field.removesuffix('s')} `{key}`, which the creator of a pod sets",
         span,
         label="written by tenants",
         help=f"list `{key}` as `{kind}` in deploy/admission/trusted-metadata: then only namespaces with the label "

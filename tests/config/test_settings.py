@@ -123,7 +123,7 @@ def test_all_errors_are_reported_in_one_run_with_their_positions(tmp_path: Path)
         "bindings: {}\n"
     )
     environment = {
-        "POLICYSCHED_BINDING__BINDER": "5",
+        "POLICYSCHED_BINDING__CONCURRENT_BIND_MAX": "5",
         "POLICYSCHED_DEFAULT_SOURCE": "three",
         "POLICYSCHED_LEADER_ELECTION__RETRY_PERIOD_S": "30",
     }
@@ -136,7 +136,7 @@ def test_all_errors_are_reported_in_one_run_with_their_positions(tmp_path: Path)
         f"{file}: line 3: binding.concurrent_binds_max: 0 is less than the minimum of 1",
         f"{file}: line 8: sources.one: 'url' is a required property",
         f"{file}: line 14: bindings: is unknown here; did you mean `binding`?",
-        "environment variable POLICYSCHED_BINDING__BINDER: binding.binder: is unknown here; did you mean `concurrent_binds_max`?",
+        "environment variable POLICYSCHED_BINDING__CONCURRENT_BIND_MAX: binding.concurrent_bind_max: is unknown here; did you mean `concurrent_binds_max`?",
         "flags: last_good: is `nowhere`, expected NAMESPACE/NAME",
         f"{file}: line 2: http: `:99999` is not an address: write HOST:PORT or :PORT",
         f"{file}: line 11: sources.two.time_zone: unknown time zone `Mars/Olympus`",
@@ -180,8 +180,8 @@ def test_an_unknown_home_directory_is_a_missing_file() -> None:
 
 
 def test_an_unknown_variable_is_rejected_by_name() -> None:
-    with pytest.raises(BadSettings, match="POLICYSCHED_BINDING__BINDER: "):
-        read_settings(None, {"POLICYSCHED_BINDING__BINDER": "5"}, {"policies": "a/b"})
+    with pytest.raises(BadSettings, match="POLICYSCHED_BINDING__CONCURRENT_BIND_MAX: "):
+        read_settings(None, {"POLICYSCHED_BINDING__CONCURRENT_BIND_MAX": "5"}, {"policies": "a/b"})
 
 
 @pytest.mark.parametrize(

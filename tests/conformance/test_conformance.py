@@ -33,7 +33,7 @@ def has_disagreements(name: str) -> bool:
     return any(compare([case]).disagreements for case in load(CASES / f"{name}.jsonl"))
 
 
-def test_cases_are_read_as_they_were_written_but_for_what_nobody_reads(tmp_path: Path) -> None:
+def test_cases_are_read_as_they_were_written_except_unused_fields(tmp_path: Path) -> None:
     case = small_case()
     path = tmp_path / "cases.jsonl.xz"
     with_more = {**case, "nodes": [{**node, "managedFields": [{"manager": "x"}]} for node in case["nodes"]]}

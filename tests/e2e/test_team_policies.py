@@ -56,7 +56,7 @@ class Team:
         kubectl(self._kubeconfig, *command, "-n", self._namespace)
 
 
-def test_a_team_edits_its_own_policy_and_nobody_else_s(control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_a_team_edits_its_own_policy_and_no_other(control_plane: ControlPlane, tmp_path: Path) -> None:
     deployed = Deployed(control_plane, tmp_path)
     for name in ("a", "b"):
         control_plane.add_node(ready_node(name))

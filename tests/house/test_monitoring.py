@@ -48,7 +48,7 @@ def test_every_metric_of_a_query_is_exported(source: Any) -> None:
     assert {title: unknown for title, expr in found.items() if (unknown := unknown_names(expr))} == {}
 
 
-def test_a_metric_that_nobody_exports_is_seen() -> None:
+def test_a_metric_that_is_not_exported_is_detected() -> None:
     assert unknown_names("rate(policysched_no_such_total[5m])") == {"policysched_no_such_total"}
 
 

@@ -31,10 +31,10 @@ ROLES = {
 """By section, the files and which of their roles: all, or the one of this name; empty: a file that is always applied."""
 
 OTHER_ROLES = {
-    "metrics-reader.yaml": "for whoever scrapes: the path /metrics",
+    "metrics-reader.yaml": "for the user that scrapes: the path /metrics",
     "page-reader.yaml": "for users of the page: its paths",
     "extender/client.yaml": "for callers of the extender: its paths",
-    "shadow/rbac.yaml": "for whoever runs `policysched shadow`: list and watch alone",
+    "shadow/rbac.yaml": "for the user of `policysched shadow`: list and watch alone",
     "break-glass/rbac.yaml": "of a kube-scheduler, beside the cluster's own roles",
     "admission/node-metrics/role.yaml": "for agents; docs/threat-model.md",
 }
@@ -194,7 +194,7 @@ def test_the_admission_component_lists_what_the_shipped_policies_trust() -> None
     for path in (ROOT / "policies").glob("*.policy"):
         for finding in lint(parse_sources(path.read_text(), path.name), select=OPT_IN_CODES):
             assert finding.code == "PS601"
-            keys.add(re.findall(r"`([^`]+)`, which whoever", finding.message)[0])
+            keys.add(re.findall(r"`([^`]+)`, which the creator", finding.message)[0])
 
     assert keys == trusted_keys()
 

@@ -392,7 +392,9 @@ def test_binary_data_of_a_configmap_is_decoded_and_invalid_base64_is_reported() 
     ("managers", "by_other"),
     [(("autoscaler",), True), (("policysched",), False), (("autoscaler", "policysched"), False), ((), False)],
 )
-def test_managed_fields_tell_who_nominated_a_pod(managers: tuple[str, ...], by_other: bool) -> None:
+def test_managed_fields_identify_the_component_that_nominated_a_pod(
+    managers: tuple[str, ...], by_other: bool
+) -> None:
     manifest = pod_manifest("p")
     fields = {"f:status": {"f:nominatedNodeName": {}}}
     manifest["metadata"]["managedFields"] = [

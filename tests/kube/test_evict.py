@@ -259,7 +259,7 @@ def test_over_a_faulty_transport_each_victim_is_evicted_once_and_no_other_pod() 
     on_virtual_time(scenario)
 
 
-def test_an_eviction_for_no_node_nominates_nobody_and_says_why() -> None:
+def test_an_eviction_without_a_node_nominates_no_pod_and_says_why() -> None:
     script = Script([OK, OK, OK])
     command = replace(evict(ONE), node=None, message="gang default/train is incomplete")
     bench = Bench(ApiClient(script))

@@ -78,7 +78,7 @@ def test_files_that_are_too_old_are_removed(tmp_path: Path) -> None:
     ]
 
 
-def test_a_full_disk_leaves_a_gap_that_is_told_and_the_recording_goes_on(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_a_reported_gap_and_the_recording_continues(tmp_path: Path) -> None:
     recorded = Recorded(tmp_path)
     recorded.place_pods(3)
     recorded.writer.write_queued()
@@ -152,7 +152,7 @@ def test_every_cut_of_a_file_is_read_up_to_the_cut(tmp_path: Path) -> None:
     assert len(seen) > 5 and any(problems for _, problems in seen)
 
 
-def test_a_changed_byte_is_told_and_loses_the_rest_of_its_file_alone(tmp_path: Path) -> None:
+def test_a_changed_byte_is_reported_and_loses_the_rest_of_its_file_alone(tmp_path: Path) -> None:
     recorded = Recorded(tmp_path)
     recorded.place_pods(4)
     recorded.recorder.wants_snapshot = True

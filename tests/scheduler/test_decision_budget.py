@@ -8,7 +8,7 @@ from policysched.evaluate import Evaluator, Overlay
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.attempt import PodAttempts
-from policysched.scheduler.gangs import gang_attempt, gang_decision_budget
+from policysched.scheduler.gangs import gang_attempt, gang_limits
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.entries import PendingPod
 from tests.builders import node, placed, pod
@@ -135,7 +135,7 @@ def test_a_step_of_a_gang_has_fewer_members_the_more_a_member_costs() -> None:
 
 
 def test_domains_are_tried_until_the_budget_of_the_gang_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gang_decision_budget, "GANG_EVALUATIONS_MAX", 10)
+    monkeypatch.setattr(gang_limits, "GANG_EVALUATIONS_MAX", 10)
     gang = gang_of(12, terms=1)
     gang.observe(*[node(f"n{index}", cpu="100m", labels={"zone": f"z{index}"}) for index in range(3)])
 
@@ -148,7 +148,7 @@ def test_domains_are_tried_until_the_budget_of_the_gang_is_used_up(monkeypatch: 
 
 def late_domain_gang(monkeypatch: pytest.MonkeyPatch, *, late_cpu: str = "8") -> Rig:
     """Nine domains, of which one attempt tries one. Only the last in the order has room for the gang, or none."""
-    monkeypatch.setattr(gang_decision_budget, "GANG_EVALUATIONS_MAX", 1)
+    monkeypatch.setattr(gang_limits, "GANG_EVALUATIONS_MAX", 1)
     policy = GANG.format(more=' topology = "zone"') + 'score late_last weight 1 prefer node.name != "late"\n'
     racks = [
         node(f"n{index}-{half}", cpu="3", labels={"zone": f"z{index}"})
@@ -235,7 +235,7 @@ def check_gang_budget(number: int) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PodAttempts, "evaluate", counted)
-        patch.setattr(gang_decision_budget, "GANG_EVALUATIONS_MAX", 10)
+        patch.setattr(gang_limits, "GANG_EVALUATIONS_MAX", 10)
         patch.setattr(gang_attempt, "most_demanding_first", lambda *_: None)
         scheduler.scheduler.decide(scheduler.now_ns)
         while scheduler.scheduler.attempt_in_progress:

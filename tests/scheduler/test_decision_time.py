@@ -85,7 +85,7 @@ def forty_that_were_tried(attempt_ms: int, **more: object) -> TimedRig:
 # ── namespaces ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_pod_waits_for_one_attempt_of_a_namespace_that_took_its_time_in_vain() -> None:
+def test_a_pod_waits_for_one_attempt_of_an_overdrawn_namespace() -> None:
     rig = forty_that_were_tried(attempt_ms=20)
 
     rig.observe(friend())
@@ -196,7 +196,7 @@ def test_a_namespace_does_not_wait_for_an_equal_pod_of_an_overdrawn_one() -> Non
     assert rig.attempts_until_bound("waiting", {"test": 20}) <= 2 + FAILED_ATTEMPT_CREDIT_NS // (20 * MS)
 
 
-def test_what_a_namespace_owes_is_paid_soon_after_its_last_attempt_in_vain() -> None:
+def test_the_debt_of_a_namespace_is_paid_soon_after_its_last_failed_attempt() -> None:
     time = DecisionTime(SchedulerLimits())
     for _ in range(1_000):
         time.charge_failed_attempt("tenant", 1_000 * MS)

@@ -389,7 +389,7 @@ def test_a_start_without_any_usable_text_has_no_policy_to_run_and_keeps_the_save
 def test_a_scheduler_that_activates_an_unusable_extender_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: nobody looks at extenders when a text is offered."""
     monkeypatch.setattr(
-        "policysched.scheduler.policies.allowed_names.unusable_extenders", lambda _program, _extenders: ()
+        "policysched.scheduler.policies.policy_names.unusable_extenders", lambda _program, _extenders: ()
     )
 
     with pytest.raises(KeyError, match="gpu"):

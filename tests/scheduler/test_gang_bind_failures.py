@@ -88,7 +88,7 @@ def test_the_policy_decides_about_bound_members_once_every_bind_is_answered(
     ]
 
 
-def test_a_gang_that_is_whole_without_the_member_loses_nobody() -> None:
+def test_a_gang_at_its_minimum_without_the_member_keeps_all_others() -> None:
     rig, (first, second, third) = attempted(EVICT, *members(3, least=2))
 
     refuse(rig, second)

@@ -315,7 +315,7 @@ def test_two_required_levels_are_one_domain_and_the_message_names_both() -> None
     assert ",rack=r" in message and "2 node(s) outside zone=z" in message
 
 
-def test_preferred_levels_alone_keep_nobody_waiting() -> None:
+def test_preferred_levels_alone_keep_no_pod_waiting() -> None:
     rig = levels_rig(4, '"rack" preferred', *grid(a="z1/r1", b="z2/r2"), *ranked(4))
 
     rig.settle()

@@ -269,7 +269,7 @@ def held_for_an_urgent_pod() -> Rig:
     return rig
 
 
-def test_a_first_hold_evicts_nobody() -> None:
+def test_a_first_hold_evicts_no_pod() -> None:
     rig = held_for_an_urgent_pod()
 
     rig.observe(job(2, priority=100))
@@ -281,7 +281,7 @@ def test_a_first_hold_evicts_nobody() -> None:
     assert rig.placements() == {"job-1": "a", "job-2": "a"}
 
 
-def test_a_first_hold_evicts_nobody_for_a_gang() -> None:
+def test_a_first_hold_evicts_no_pod_for_a_gang() -> None:
     policy = EVICTS.replace("filter", 'gang by pod.labels["group"] { min = 2 }\nfilter', 1)
     rig = held_for_an_urgent_pod()
     rig.apply_policies(policy)

@@ -59,7 +59,7 @@ def test_the_first_takes_the_node_although_only_the_other_is_active() -> None:
     assert rig.bind_order() == ["high"]
 
 
-def test_a_vain_attempt_of_the_first_lets_the_second_pass() -> None:
+def test_after_a_failed_attempt_of_the_first_pod_the_second_may_pass() -> None:
     rig = Rig(RANKED, node("a", cpu="4", unschedulable=True), limits=SchedulerLimits(backoff_initial_s=8.0))
     rig.observe(pod("high", cpu="30", labels={"rank": "500"}))
     rig.settle()

@@ -140,7 +140,7 @@ def test_a_removal_that_takes_the_pods_of_another_scheduler_is_caught(
 # ── namespaces ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_pod_of_a_namespace_that_the_policy_does_not_serve_is_told_so_and_never_placed() -> None:
+def test_a_pod_of_a_namespace_that_the_policy_does_not_serve_gets_a_message_and_no_node() -> None:
     rig = Rig(FIT, namespace("web"), namespace("ml-1"), node("a"), permissions=SERVES_ML)
 
     rig.observe(pod("refused", namespace="web"), pod("served", namespace="ml-1"))
@@ -209,7 +209,7 @@ def test_a_gate_that_is_open_for_every_namespace_is_caught(monkeypatch: pytest.M
     monkeypatch.setattr(NamespaceSelection, "selects", lambda *_: True)
 
     with pytest.raises(AssertionError):
-        test_a_pod_of_a_namespace_that_the_policy_does_not_serve_is_told_so_and_never_placed()
+        test_a_pod_of_a_namespace_that_the_policy_does_not_serve_gets_a_message_and_no_node()
 
 
 # ── victims ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,7 +15,7 @@ from tests.scheduler.quota_history import QuotaHistory
 SEEDS = range(25)
 
 
-def test_quotas_are_kept_and_nobody_who_is_entitled_starves() -> None:
+def test_quotas_hold_and_no_entitled_pod_starves() -> None:
     counts: Counter[str] = Counter()
     for seed in SEEDS:
         history = QuotaHistory(seed).run()

@@ -241,7 +241,7 @@ def test_a_gang_is_admitted_whole() -> None:
     assert bound_count(rig, "a") == 4
 
 
-def test_a_smaller_quota_evicts_nobody_and_admits_nobody() -> None:
+def test_a_smaller_quota_evicts_no_pod_and_admits_none() -> None:
     rig = Rig(BY_NAMESPACE, BIG)
     rig.observe(*pods("a", 2))
     rig.settle()

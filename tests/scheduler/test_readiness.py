@@ -81,7 +81,7 @@ def readiness_wakes_nobody_else() -> None:
     assert rig.scheduler.counters.attempts == before
 
 
-def test_readiness_wakes_no_pod_whose_rules_do_not_read_it() -> None:
+def test_readiness_requeues_no_pod_whose_rules_do_not_read_it() -> None:
     readiness_wakes_nobody_else()
 
 

@@ -25,13 +25,12 @@ from policysched.scheduler.attempt_result import (
 )
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
-from policysched.scheduler.gangs.gang_decision_budget import exceeds_budget, over_budget_message
 from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain, neighbour_domains
+from policysched.scheduler.gangs.gang_limits import exceeds_budget, over_budget_message, refused_by_quotas
 from policysched.scheduler.gangs.gang_preemption import (
     find_gang_placement,
     gang_overlay,
 )
-from policysched.scheduler.gangs.gang_quotas import refused_by_quotas
 from policysched.scheduler.gangs.gang_search_result import (
     GangSearchResult,
     domains_to_skip,

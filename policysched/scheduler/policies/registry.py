@@ -30,9 +30,12 @@ from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.ir.program import Program, removed_program
 from policysched.scheduler.commands import Command, Log, ReportPolicyEvent, SavePolicyTexts
 from policysched.scheduler.events import PoliciesUpdated
-from policysched.scheduler.policies.allowed_names import reject_by_settings, without_disallowed_removals
-from policysched.scheduler.policies.duplicate_names import reject_duplicate_names
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName
+from policysched.scheduler.policies.policy_names import (
+    reject_by_settings,
+    reject_duplicate_names,
+    without_disallowed_removals,
+)
 from policysched.scheduler.policies.policy_status import (
     PolicyPhase,
     PolicyStatus,
@@ -398,13 +401,9 @@ class PolicyRegistry:
             if source.program is not None:
                 programs[source.program.name] = source.program
             elif not source.is_library:
-                out.append(
-                    Log(
-                        "warning",
-                        "a last known good text is not valid in this version or with these settings; it is not used",
-                        {"key": source.key, "reason": rejection_message(source)},
-                    )
-                )
+                message = "a last known good text is not valid in this version or with these settings; it is not used"
+                fields = {"key": source.key, "reason": rejection_message(source)}
+                out.append(Log("warning", message, fields))
         return programs
 
     def _save(self) -> list[Command]:

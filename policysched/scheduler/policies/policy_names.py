@@ -1,6 +1,6 @@
-"""Policies that the settings do not allow, by name or by extender: the diagnostics, and removals of such names."""
+"""Which policies may have their name: names that the settings allow, and one key for each name."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
@@ -9,6 +9,8 @@ from policysched.lang.ir.program import Program
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName, unusable_extenders
 from policysched.scheduler.policy_permissions import DEFAULT_SCHEDULER, PolicyPermissions
 from policysched.text import Diagnostic
+
+_DUPLICATE_POLICY_CODE = "PS233"
 
 
 def disallowed_name(program: Program, permissions: PolicyPermissions) -> tuple[Diagnostic, ...]:
@@ -66,3 +68,37 @@ def without_disallowed_removals(
     }
     others = {key: source for key, source in offered.items() if key not in removals}
     return others, frozenset(removals.values())
+
+
+def reject_duplicate_names(
+    checked: Mapping[str, CheckedSource], owns_name: Callable[[str, CheckedSource], bool]
+) -> Mapping[str, CheckedSource]:
+    """Reject the first of two keys with one policy name too, if the name is active from the other key.
+
+    The check rejects all keys of a name but the first, in order of the keys. If the name is active
+    from another key that still exists, the first key is the new one, and the active text stays.
+    `owns_name` says whether the key is the source of the active text.
+    """
+    sources = dict(checked)
+    for source in checked.values():
+        for duplicate in source.diagnostics:
+            if duplicate.code != _DUPLICATE_POLICY_CODE or duplicate.span is None:
+                continue
+            name = duplicate.span.text
+            first = next(
+                (other for other in checked.values() if other.program and other.program.name == name),
+                None,
+            )
+            if first is None or owns_name(name, first):
+                continue
+            name_span = duplicate.related[0].span
+            finding = make_diagnostic(
+                _DUPLICATE_POLICY_CODE,
+                f"duplicate policy name `{name}`, in use by the key {source.key}",
+                name_span,
+                label="second policy of this name",
+                help="pods select a policy by its name: rename one of the two",
+            )
+            diagnostics = (finding, *first.diagnostics)
+            sources[first.key] = replace(first, program=None, diagnostics=diagnostics)
+    return sources
