@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from policysched.lang.check import check_sources, check_text, include
 from policysched.lang.check.include import _Expander
 from policysched.lang.check.limits import TextLimitExceeded
-from policysched.text import Severity, Source, suggestions
+from policysched.lang.diagnostics import ignore_comments
+from policysched.lang.diagnostics.catalogue import make_diagnostic
+from policysched.text import Severity, Source, Span, suggestions
 
 HEADER = "policy test version 1\ninclude kube_default\n"
 
@@ -212,3 +215,50 @@ def test_suggestions_without_a_limit_are_caught(monkeypatch: pytest.MonkeyPatch)
 
     with pytest.raises(AssertionError):
         check_suggestions(monkeypatch)
+
+
+# ── ignore comments ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def calls_to_ignore(lines: int) -> int:
+    """Calls of Python functions while so many diagnostics are silenced by so many comments."""
+    rules = [f"filter f{index} require node.pods < {index + 2}" for index in range(lines)]
+    text = HEADER + "".join(f"{rule}  # policysched: ignore[PS307] measured\n" for rule in rules)
+    source, calls = Source("test.policy", text), 0
+    positions = [text.index(f"filter f{index} ") for index in range(lines)]
+    diagnostics = [
+        make_diagnostic("PS307", "some warning", Span(source, start, start + 6)) for start in positions
+    ]
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        kept = ignore_comments.apply_ignore_comments(source, diagnostics)
+    finally:
+        sys.setprofile(None)
+    assert kept == ()
+    return calls
+
+
+def test_ignore_comments_cost_in_proportion_to_their_number() -> None:
+    assert calls_to_ignore(400) < 3 * calls_to_ignore(200)
+
+
+def test_a_search_through_all_diagnostics_for_each_comment_is_detected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    silence = ignore_comments._DiagnosticSites.silence
+
+    def searching(self: ignore_comments._DiagnosticSites, code: str, line: int) -> bool:
+        for diagnostic in self._diagnostics:
+            assert diagnostic.span is not None
+            diagnostic.span.source.position(diagnostic.span.start)
+        return silence(self, code, line)
+
+    monkeypatch.setattr(ignore_comments._DiagnosticSites, "silence", searching)
+
+    with pytest.raises(AssertionError):
+        test_ignore_comments_cost_in_proportion_to_their_number()
