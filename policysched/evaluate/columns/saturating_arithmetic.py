@@ -33,13 +33,13 @@ def saturating_add(left: Array, right: Array) -> Array:
     total = left + right
     # Overflow: both operands have one sign and the sum has the other.
     wrapped = ((left ^ total) & (right ^ total)) < 0
-    return np.where(wrapped, np.where(left < 0, INT64_MIN, INT64_MAX), total) if np.any(wrapped) else total
+    return np.where(wrapped, np.where(left < 0, INT64_MIN, INT64_MAX), total) if wrapped.any() else total
 
 
 def saturating_subtract(left: Array, right: Array) -> Array:
     difference = left - right
     wrapped = ((left ^ right) & (left ^ difference)) < 0
-    if np.any(wrapped):
+    if wrapped.any():
         return np.where(wrapped, np.where(left < 0, INT64_MIN, INT64_MAX), difference)
     return difference
 
@@ -53,7 +53,7 @@ def saturating_multiply(left: Array, right: Array) -> Array:
     product = np.asarray(left * right)
     magnitude = np.abs(estimate)
     near = magnitude > 2.0**62
-    if not np.any(near):
+    if not near.any():
         return product
     wrapped = (magnitude > 1.5 * 2.0**63) | (near & ((product < 0) != (estimate < 0)))
     return np.where(wrapped, np.where(estimate < 0, INT64_MIN, INT64_MAX), product)

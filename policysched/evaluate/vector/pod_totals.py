@@ -7,6 +7,7 @@ within a domain.
 """
 
 from collections.abc import Hashable, Iterator
+from functools import lru_cache
 
 import numpy as np
 
@@ -32,14 +33,12 @@ from policysched.lang.ir.expr_analysis import children
 def pod_total(machine: VectorMachine, expr: e.PodTotal) -> VectorStep:
     assert expr.topology_key is not None, f"`{expr.span.text}` is a leaf"
     spec, key, floating = PodTotalSpec.of(expr, machine.program), expr.topology_key, expr.floating
+    column = DomainColumn(key)
 
     def run(frame: EvalFrame) -> ValueVector:
-        table = (
-            frame.view.pod_totals(spec).totals(frame.context).table(_domains(frame, key), floating=floating)
-        )
-        known = np.ones(len(table), np.bool_)
-        known[0] = False  # of nodes without the label
-        return ValueVector(table, known)
+        domains = _domains(frame, column)
+        table = frame.view.pod_totals(spec).totals(frame.context).table(domains, floating=floating)
+        return ValueVector(table, _has_label(len(table)))
 
     return _gathered(run, key)
 
@@ -57,15 +56,25 @@ def by_domain(build: StepBuilder) -> StepBuilder:
 def _gathered(step: VectorStep, key: str) -> VectorStep:
     """Run the step over domains, and give each row the value of its domain."""
 
+    column = DomainColumn(key)
+
     def run(frame: EvalFrame) -> ValueVector:
         if frame.topology_key is not None:
             return step(frame)
         if frame.outer is not None:
             return repeat_per_element(run(frame.outer), frame)
-        codes, vector = frame.view.column(DomainColumn(key)), step(_over_domains(frame, key))
+        codes, vector = frame.view.column(column), step(_over_domains(frame, key))
         return ValueVector(_by_row(vector.values, codes), _by_row(vector.known, codes))
 
     return run
+
+
+@lru_cache(maxsize=64)
+def _has_label(size: int) -> Array:
+    """bool by domain: all but the first, which are the nodes without the label."""
+    mask: Array = np.arange(size) != 0
+    mask.flags.writeable = False
+    return mask
 
 
 def _by_row(values: KnownMask, codes: Array) -> Array:
@@ -84,9 +93,9 @@ def _over_domains(frame: EvalFrame, key: str) -> EvalFrame:
     return domains
 
 
-def _domains(frame: EvalFrame, key: str) -> Interner[str]:
-    frame.view.column(DomainColumn(key))  # its codes are those of the domains
-    return frame.view.codes.domains.get(key) or Interner[str]()  # no node has the label
+def _domains(frame: EvalFrame, column: DomainColumn) -> Interner[str]:
+    frame.view.column(column)  # its codes are those of the domains
+    return frame.view.codes.domains.get(column.key) or Interner[str]()  # no node has the label
 
 
 # ── fingerprints ─────────────────────────────────────────────────────────────────────────────────────────────────────
