@@ -53,10 +53,12 @@ class ComparedRecording:
         for program in programs:
             yield None if program is None else next(results)
 
-    def observe(self, program: Program, observe: Observe, progress: Progress) -> None:
+    def observe(
+        self, program: Program, observe: Observe, progress: Progress, is_done: Callable[[], bool]
+    ) -> None:
         total = self.recording.bytes_total(self.since_ns)
         self._observed = rerun = Rerun(program, since_ns=self.since_ns, observe=observe)
-        self._read([rerun], lambda done: progress("finding the decisive rules", done, total))
+        self._read([rerun], lambda done: progress("finding the decisive rules", done, total), is_done)
 
     def present(self, program: Program) -> tuple[Samples, int]:
         assert self._observed is not None, "nothing is observed"
@@ -86,12 +88,16 @@ class ComparedRecording:
         notes = self._read(reruns, show)
         return [result_of(rerun, program) for rerun, program in zip(reruns, programs, strict=True)], notes
 
-    def _read(self, reruns: Sequence[Rerun], show: Show) -> list[str]:
-        """Run the policies over the recording, and say what is missing in it."""
+    def _read(
+        self, reruns: Sequence[Rerun], show: Show, is_done: Callable[[], bool] = lambda: False
+    ) -> list[str]:
+        """Run the policies over the recording, up to its end or until `is_done`, and say what is missing in it."""
         recording, notes = self.recording, list[str]()
         for count, item in enumerate(recording.items(self.since_ns, self.until_ns)):
             if count % _ITEMS_PER_PROGRESS == 0:
                 show(recording.bytes_read)
+            if is_done():
+                return notes
             if isinstance(item, RecordingGap):
                 notes.append(f"{item.lines} calls are missing in the recording: {item.reason}")
             try:

@@ -122,7 +122,7 @@ def compare(
     decisive: Mapping[str, DecisiveRule] = {}
     if wanted:
         observer = DecisiveRules(old, new, wanted, name, partial(compared.present, old))
-        compared.observe(renamed, observer.observe, progress)
+        compared.observe(renamed, observer.observe, progress, lambda: observer.is_done)
         decisive = observer.by_pod
         simulated += 1
     decided = {

@@ -69,6 +69,11 @@ class DecisiveRules:
         self._old_plan = compile_plan(replace(old, extenders=()))
         self._old_locations, self._new_locations = rule_locations(old), rule_locations(new)
 
+    @property
+    def is_done(self) -> bool:
+        """Whether every wanted pod is explained."""
+        return len(self.by_pod) == len(self._wanted)
+
     def observe(self, scheduler: Scheduler, command: c.Command) -> None:
         if not isinstance(command, c.Bind | c.ReportPending):
             return

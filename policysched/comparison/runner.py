@@ -46,8 +46,10 @@ class Compared(Protocol):
     ) -> Iterator[Outcomes | None]:
         """The outcomes with each policy, in their order; None for None."""
 
-    def observe(self, program: Program, observe: Observe, progress: Progress) -> None:
-        """Run a policy once more, and show each of its binds and reports."""
+    def observe(
+        self, program: Program, observe: Observe, progress: Progress, is_done: Callable[[], bool]
+    ) -> None:
+        """Run a policy once more, and show each of its binds and reports. It may stop when `is_done`."""
 
     def present(self, program: Program) -> tuple[Samples, int]:
         """While `observe` shows something: the samples of this policy's metrics, and the time (ns)."""
@@ -107,7 +109,10 @@ class ComparedCluster:
     def _outcomes(self, program: Program, show: Show) -> Outcomes:
         return outcomes(self.run(program, show))
 
-    def observe(self, program: Program, observe: Observe, progress: Progress) -> None:
+    def observe(
+        self, program: Program, observe: Observe, progress: Progress, is_done: Callable[[], bool]
+    ) -> None:
+        del is_done  # a simulation is short, and its clock stands still
         total = self._pending
         self.run(program, lambda done: progress("finding the decisive rules", done, total), observe)
 

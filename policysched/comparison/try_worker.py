@@ -1,8 +1,8 @@
 """The worker process behind the page's playground: checks a changed policy and says which pods would move.
 
 Reads pickles from stdin: a `PolicyTry`, then objects of the cluster as (field of `ClusterFiles`, objects), and None at the end.
-Writes one JSON document to stdout. The limits of `from_files.policy_try` hold for this process alone, and it runs at a
-low priority, so that decisions come first.
+Writes one JSON document to stdout. The limits of `from_files.policy_try` hold for this process alone, and it simulates
+at a lower priority, so that decisions come first.
 """
 
 import contextlib
@@ -24,20 +24,22 @@ from policysched.text import Diagnostic
 SIMULATIONS_MAX = 16
 """By which the causes are found."""
 ROWS_MAX = 500
-_NICE = 10
+_NICE = 5
+"""While it simulates. A check is short, and somebody waits for it."""
 
 
 def main() -> None:
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_MAX_S, CPU_MAX_S + 1))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX_BYTES, MEMORY_MAX_BYTES))
-    os.nice(_NICE)
     stream = sys.stdin.buffer
     try:
         job = pickle.load(stream)  # of the scheduler, over a private pipe
     except EOFError:
         return
     assert isinstance(job, PolicyTry), f"the job is {type(job)}"
+    if job.simulates:
+        os.nice(_NICE)
     sys.stdout.buffer.write(orjson.dumps(tried(job, stream)))
 
 
