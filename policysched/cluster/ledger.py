@@ -19,7 +19,7 @@ class PlacementState(Enum):
 
 
 class PlacementListener(Protocol):
-    """Called in the step that changes a placement, whoever placed the pod."""
+    """Called in the step that changes a placement, by any scheduler."""
 
     def pod_placed(self, pod: Pod) -> None: ...
     def pod_removed(self, pod: Pod) -> None: ...

@@ -2,7 +2,7 @@
 of all nodes.
 
 Running totals, since fair-share queues read the shares at every decision and every placement
-changes one. A change log tells an ordered queue which namespaces to reposition.
+changes one. An ordered queue reads from a change log which namespaces to reposition.
 """
 
 from collections.abc import Hashable, Iterable, Mapping

@@ -47,7 +47,7 @@ Outcomes = Mapping[str, PodOutcome]
 """By `namespace/name`, for the pods that were decided or evicted. A pod that is not in it keeps its node."""
 
 KEPT = PodOutcome("placed")
-"""A placed pod that nobody evicted."""
+"""A placed pod that was not evicted."""
 
 
 @dataclass(frozen=True, slots=True)

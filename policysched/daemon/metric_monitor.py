@@ -85,7 +85,7 @@ class MetricMonitor:
             yield from ((status.source, kind, count) for kind, count in status.polls_by_outcome.items())
 
     async def _report_missing_samples(self) -> None:
-        """Reports unserved metrics as events, and tells the core about metrics that failed or are unserved."""
+        """Reports unserved metrics as events, and reports failed and unserved metrics to the core."""
         reported: dict[MetricKey, str] = {}
         delivered: set[MetricKey] = set()
         while True:

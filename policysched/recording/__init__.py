@@ -1,4 +1,4 @@
-"""Recordings: what the scheduler was told and when, and what it decided, in files that `policysched replay` reproduces.
+"""Recordings: the inputs of the scheduler with their times, and its decisions, in files that `policysched replay` reproduces.
 
     RecordedScheduler ──calls──► Recorder ──a bounded queue──► RecordingWriter (a thread) ──► DIR/*.jsonl.gz
     DIR/*.jsonl.gz ──► recording_files ──► reader.Recording ──► replay, or any other analysis

@@ -1,4 +1,4 @@
-"""A scheduler that attempts what it is told to, instead of what stands first in its queue.
+"""A scheduler that attempts the given pods and gangs, not the first of its queue.
 
 For a recording that is read from a snapshot: the snapshot has the cluster, but not the history of the queue. What was
 attempted when is in the recording, so each decision can be made again on the cluster of that time. Not in a snapshot,

@@ -39,7 +39,7 @@ class EventCall:
 
 @dataclass(frozen=True, slots=True)
 class DecideCall:
-    """`duration_ns`: of the attempt that ended, 0 where none did. `elapsed_ns`: what `Scheduler.account_time` was told of
+    """`duration_ns`: of the attempt that ended, 0 where none did. `elapsed_ns`: the argument of `Scheduler.account_time` for
     this call; None: it was not called."""
 
     at_ns: int

@@ -375,7 +375,7 @@ def _pod_row(core: SchedulerCore, pod: PendingPod) -> Json:
 
 
 def _story(namespace: str, page: Json) -> Json:
-    """`/explain` without the nodes that nobody compares: there may be 5,000. A proposal to move a pod names one of any
+    """`/explain` without the nodes that are not compared: there may be 5,000. A proposal to move a pod names one of any
     namespace, so it is only for users who may list all pods."""
     totals, placed_on = page["totals"], page["placed_on"]
     best = sorted(totals, key=lambda node: (node != (placed_on or page["selected"]), -totals[node], node))

@@ -38,7 +38,7 @@ class AttemptFailure:
     def without_preemption(
         self, message: str, valid_until_ns: int | None, requeue_events: frozenset[ClusterEvent]
     ) -> "AttemptFailure":
-        """The failure after a preemption that found nobody to evict, and may until then or after these events."""
+        """The failure after a preemption without victims; there may be some from then on, or after these events."""
         return replace(
             self,
             message=message,

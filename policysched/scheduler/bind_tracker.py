@@ -107,7 +107,7 @@ class BindTracker:
         self._enqueuer.enqueue_after_bind_failure(pod, now_ns)
         if gang is not None and core.gangs.gang_of(uid) is not gang:
             self._enqueuer.refresh_gang(gang, now_ns, "ScheduleAttemptFailure")
-        if not pod.admission_rejected:  # else it waits for something else now, and has been told
+        if not pod.admission_rejected:  # else its pending message already has another reason
             core.report_pending(pod, "SchedulerError", message, now_ns)
 
     def on_lost(self, uid: PodUid, reason: str, now_ns: int) -> None:

@@ -1,4 +1,4 @@
-"""Commands: the values with which the scheduler tells its runtime what to do.
+"""Commands: the values that the scheduler returns for its runtime to execute.
 
 The union `Command` lists them in order of importance.
 """

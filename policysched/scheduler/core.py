@@ -172,7 +172,7 @@ class SchedulerCore:
             self.groups_due_ns.setdefault(key, now_ns + GROUP_STATUS_DELAY_NS)
 
     def clear_nomination(self, uid: PodUid, now_ns: int) -> None:
-        """Free the room that is kept for the pod on its nominated node, if it is nominated, whoever did that."""
+        """Free the capacity reserved for the pod on its nominated node, if any scheduler nominated it."""
         nominated = self.cache.nominated.get(uid)
         if nominated is None:
             return

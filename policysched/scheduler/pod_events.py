@@ -101,7 +101,7 @@ class PodEvents:
     def _track_kubelet_rejections(
         self, observed: ObservedPod, before: Placement | None, now_ns: int, *, synced: bool
     ) -> None:
-        """A pod that its kubelet rejected, or that another scheduler placed, tells how much room the node really has."""
+        """A pod that its kubelet rejected, or that another scheduler placed, shows the actual free capacity of the node."""
         core = self._core
         after = core.cache.ledger.placement(observed.pod.uid)
         if observed.rejection is not None and before is not None and after is None:

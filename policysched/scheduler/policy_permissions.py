@@ -16,7 +16,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 """Pods that name no scheduler have this one, so a policy of this name takes every such pod."""
 
 MIRROR_POD_ANNOTATION = "kubernetes.io/config.mirror"
-"""Set by kubelets on the mirror pods of their static pods; the API server lets nobody add it to a pod without a node."""
+"""Set by kubelets on the mirror pods of their static pods; the API server rejects it on a pod without a node."""
 
 ProtectedClass = Literal["kube-system", "static-pods", "daemonset-pods"]
 ALL_PROTECTED: frozenset[ProtectedClass] = frozenset(get_args(ProtectedClass))
@@ -65,7 +65,7 @@ class AllowedPolicy:
 @dataclass(frozen=True, slots=True)
 class VictimCeiling:
     """The pods that any policy may evict, whatever its `preemption` clause says. `priority_max` None: any priority;
-    `protected`: classes of pods that nobody evicts.
+    `protected`: classes of pods that are never evicted.
     """
 
     namespaces: NamespaceSelection = EVERY_NAMESPACE
@@ -84,7 +84,7 @@ class VictimCeiling:
 
 
 def _is_of_daemon_set(pod: Pod) -> bool:
-    """By its controller reference, which whoever creates the pod writes. The garbage collector deletes pods whose DaemonSet
+    """By its controller reference, which the creator of the pod sets. The garbage collector deletes pods whose DaemonSet
     does not exist; it cannot look up one of an invented API group."""
     return pod.owner_kind == "DaemonSet" and pod.owner_api.startswith("apps/")
 

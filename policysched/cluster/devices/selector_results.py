@@ -47,7 +47,7 @@ class _Selector:
 
 class SelectorResults:
     """One byte for each device and selector; the least recently used selectors are dropped. `slices` are the present ones;
-    changes of them are told by `slice_added` and `forget_slice`."""
+    `slice_added` and `forget_slice` report their changes."""
 
     def __init__(self, slices: Mapping[str, ResourceSlice]) -> None:
         self._slices = slices

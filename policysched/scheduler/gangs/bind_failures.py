@@ -86,7 +86,7 @@ class GangBindFailures:
         )
 
     def _obstacle(self, gang: QueuedGang, members: tuple[Pod, ...], now_ns: int) -> str | None:
-        """Why nobody is evicted: the members go together or not at all."""
+        """Why no member is evicted: they are evicted together or not at all."""
         core, preemption = self._core, self._preemption
         for pod in members:
             if core.permissions.protects(gang.policy, pod, core.namespace_of(pod)):

@@ -1,4 +1,4 @@
-"""The result of a search of nodes for a gang, and what its pending members are told."""
+"""The result of a search of nodes for a gang, and the message of its pending members."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field

@@ -71,7 +71,7 @@ def missing_message(program: Program, event: PoliciesUpdated, owner: str | None)
 
 
 def no_text_message(policy: str, location: str) -> str:
-    """What pods of a removed policy are told once the key of its removal is deleted."""
+    """The message of pods of a removed policy once the key of its removal is deleted."""
     return f"policy {policy} is removed, and {location} has no text of it; add one, or give the pod another schedulerName"
 
 

@@ -303,7 +303,7 @@ class DefaultPreemption:
         core.commands.append(Log("info", "evicting victims for a pod", fields))
 
     def _clear_lower_nominations(self, pod: PendingPod, node: NodeName, now_ns: int) -> None:
-        """Clear nominations of lower priority to the node, whoever made them; for a gang, those of all its members."""
+        """Clear nominations of lower priority to the node, of any scheduler; for a gang, those of all its members."""
         gangs = self._core.gangs
         own = gangs.gang_of(pod.uid)
         for observed in list(self._core.cache.nominated.values()):

@@ -1,6 +1,6 @@
 """Preemption for a pod or gang that its quotas refuse although its entity stays within its amount.
 
-`quota_reclaim` finds the victims; here they are evicted where the pod then fits on a node, or nobody is.
+`quota_reclaim` finds the victims; here they are evicted if the pod then fits on a node; otherwise no pod is evicted.
 """
 
 from collections.abc import Callable, Sequence

@@ -22,7 +22,7 @@ class ChargedPod:
 
 
 class QuotaAccount:
-    """Counts every pod of the policy that is assumed, prebound or bound, whoever placed it. Pods of other policies and
+    """Counts every pod of the policy that is assumed, prebound or bound, by any scheduler. Pods of other policies and
     schedulers do not count."""
 
     def __init__(self, plan: Plan) -> None:
