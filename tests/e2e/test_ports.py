@@ -31,7 +31,7 @@ def test_readers_need_a_permission_and_probes_do_not(control_plane: ControlPlane
     deployed = Deployed(control_plane, tmp_path)
     deployed.put_policies(main=PLAIN)
     reader = control_plane.service_account_token("default", "default")
-    role, _ = yaml.safe_load_all((DEPLOY / "metrics-reader.yaml").read_text())
+    (role,) = yaml.safe_load_all((DEPLOY / "metrics-reader.yaml").read_text())
 
     with deployed.running(secure=True) as scheduler:
         scheduler.wait_for_state("test", "active")  # with the certificate of an administrator
@@ -54,7 +54,7 @@ def test_the_page_shows_a_tenant_only_pods_of_their_own_namespace(
 ) -> None:
     deployed = Deployed(control_plane, tmp_path)
     deployed.put_policies(main=PLAIN)
-    (role,) = yaml.safe_load_all((DEPLOY / "page-reader.yaml").read_text())
+    role, _ = yaml.safe_load_all((DEPLOY / "page-reader.yaml").read_text())
     deployed.api.post(f"{RBAC}/clusterroles", role)
     for namespace in ("red", "blue"):
         deployed.api.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
