@@ -95,10 +95,14 @@ class Running:
         """The status of a request over HTTPS without a client certificate."""
         return self.answer_with_token(path, token)[0]
 
-    def answer_with_token(self, path: str, token: str | None) -> tuple[int, str]:
-        """Status and body of the same."""
+    def answer_with_token(
+        self, path: str, token: str | None, posted: object | None = None
+    ) -> tuple[int, str]:
+        """Status and body of the same. `posted` is sent as JSON; None: GET."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}", headers=headers)
+        data = None if posted is None else json.dumps(posted).encode()
+        headers |= {} if data is None else {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}", data, headers)
         unverified = ssl._create_unverified_context()
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE_S, context=unverified) as answer:

@@ -54,8 +54,9 @@ def test_the_page_shows_a_tenant_only_pods_of_their_own_namespace(
 ) -> None:
     deployed = Deployed(control_plane, tmp_path)
     deployed.put_policies(main=PLAIN)
-    role, _ = yaml.safe_load_all((DEPLOY / "page-reader.yaml").read_text())
-    deployed.api.post(f"{RBAC}/clusterroles", role)
+    role, author = yaml.safe_load_all((DEPLOY / "page-reader.yaml").read_text())
+    for made in (role, author):
+        deployed.api.post(f"{RBAC}/clusterroles", made)
     for namespace in ("red", "blue"):
         deployed.api.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
         viewer = {
@@ -88,4 +89,13 @@ def test_the_page_shows_a_tenant_only_pods_of_their_own_namespace(
         wait_for(
             lambda: all(f"secret-of-{name}" in scheduler.get("/page/pending") for name in tokens),
             "the administrator to see both",
+        )
+
+        tried = {"policy": "test", "text": "policy test version 1\nfilter f require nonsense\n"}
+        assert scheduler.answer_with_token("/page/try", tokens["red"], tried)[0] == 403
+        bindings = f"{RBAC}/clusterrolebindings"
+        bind_role(deployed, bindings, "ClusterRole", author["metadata"]["name"], "blue")
+        wait_for(
+            lambda: "nonsense" in scheduler.answer_with_token("/page/try", tokens["blue"], tried)[1],
+            "the author to get the diagnostics",
         )
