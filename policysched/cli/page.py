@@ -21,7 +21,7 @@ def page(
 ) -> None:
     """Serve the page of a running scheduler on this machine, until Ctrl-C.
 
-    The page is read-only. It uses the credentials of your kubeconfig, and hides the pods of namespaces
+    The page changes nothing in the cluster. It uses the credentials of your kubeconfig, and hides the pods of namespaces
     in which you may not list pods. The printed URL contains a key, without which other users of this
     machine cannot use the port.
 
