@@ -18,7 +18,9 @@ from policysched.daemon import check_worker
 from policysched.daemon.policy_checker import WorkerChecker
 
 REAP_INTERVAL_S = 0.005
-_OWN_DESCRIPTORS = 3
+_OWN_DESCRIPTORS, _DESCRIPTORS_MAX = 3, 2**16
+_FORKED_EARLY = 2
+_forked: list["ForkedWorker"] = []
 
 
 class ForkedWorker:
@@ -74,7 +76,7 @@ def _work(descriptor: int) -> None:
             signal.signal(number, signal.SIG_DFL)
         for standard in (0, 1):
             os.dup2(descriptor, standard)
-        os.closerange(_OWN_DESCRIPTORS, os.sysconf("SC_OPEN_MAX"))
+        os.closerange(_OWN_DESCRIPTORS, _DESCRIPTORS_MAX)
         sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
         check_worker.MEMORY_MAX_BYTES = resource.RLIM_INFINITY  # the program's memory counts
         check_worker.main()
@@ -87,9 +89,10 @@ def _work(descriptor: int) -> None:
 
 
 async def _start(_checker: WorkerChecker) -> ForkedWorker:
-    return ForkedWorker()
+    return _forked.pop() if _forked else ForkedWorker()
 
 
 def fork_workers() -> None:
-    """From now on, in this process."""
+    """From now on, in this process. Those of a start are forked before the program has threads."""
+    _forked.extend(ForkedWorker() for _ in range(_FORKED_EARLY))
     WorkerChecker._start = _start  # type: ignore[assignment,method-assign]
