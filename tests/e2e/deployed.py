@@ -201,16 +201,19 @@ class Deployed:
 
 
 def put_policies(api: Api, namespace: str, name: str, texts: Mapping[str, str]) -> None:
-    """Create or replace a ConfigMap of policies. Not by kubectl, which takes longer than the scheduler to start."""
+    """Create a ConfigMap of policies, or replace its texts: as with `kubectl apply`, keys of others stay. Not by kubectl,
+    which takes longer than the scheduler to start."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     data = {f"{key}.policy": text for key, text in texts.items()}
-    manifest = {"metadata": {"namespace": namespace, "name": name}, "data": data}
     try:
-        api.put(f"{path}/{name}", manifest)
+        before = api.get(f"{path}/{name}").get("data") or {}
     except ApiError as error:
         if error.status != 404:
             raise
-        api.post(path, manifest)
+        api.post(path, {"metadata": {"namespace": namespace, "name": name}, "data": data})
+    else:
+        gone = {key: None for key in before if key.endswith(".policy")}
+        api.patch(f"{path}/{name}", {"data": {**gone, **data}})
 
 
 def refused(deed: Callable[[], object]) -> ApiError | None:
