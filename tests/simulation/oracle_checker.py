@@ -35,6 +35,7 @@ from tests.reference import evaluate, gang_terms, order_key, select_node
 from tests.reference.quota import quotas_admit_in
 from tests.simulation.churn import PROTECTED_LABEL
 from tests.simulation.decided_beside import DecidedBeside
+from tests.simulation.hypothetical import without_listeners
 
 
 class OracleChecker:
@@ -181,21 +182,22 @@ class OracleChecker:
             for other, place in self._nominated_placements.pop(pod.uid, [])
             if core.cache.ledger.placement(other.uid) is None
         ]
-        for other, place in kept:
-            core.cache.ledger.assume(other, place)
-            core.samples.assumed_load.pod_placed(other, core.namespace_of(other), place, self._now_ns)
-        with self._beside.left_out_for(pod, node):
-            explanation = evaluate(
-                core.policies.running[pod.scheduler].program,
-                pod,
-                core.cache,
-                now_ns=self._now_ns,
-                facts=core.pods[pod.uid].facts,
-                samples=core.samples.of_policy(pod.scheduler),
-            )
-        for other, _ in kept:
-            core.cache.ledger.withdraw(other.uid)
-            core.samples.assumed_load.pod_removed(other.uid)
+        with without_listeners(core.cache.ledger):
+            for other, place in kept:
+                core.cache.ledger.assume(other, place)
+                core.samples.assumed_load.pod_placed(other, core.namespace_of(other), place, self._now_ns)
+            with self._beside.left_out_for(pod, node):
+                explanation = evaluate(
+                    core.policies.running[pod.scheduler].program,
+                    pod,
+                    core.cache,
+                    now_ns=self._now_ns,
+                    facts=core.pods[pod.uid].facts,
+                    samples=core.samples.of_policy(pod.scheduler),
+                )
+            for other, _ in kept:
+                core.cache.ledger.withdraw(other.uid)
+                core.samples.assumed_load.pod_removed(other.uid)
         self.comparisons += 1
         if core.policies.running[pod.scheduler].program.extenders and node in explanation.feasible:
             return  # extenders take part in the selection
@@ -245,14 +247,13 @@ class OracleChecker:
         }
         if len(domains) > 1:
             self._fail(f"gang {gang.name} has topology {gang.required_keys} and gets {domains}")
-        self._check_gang_placements(gang, placement)
+        with without_listeners(self._core.cache.ledger):
+            self._check_gang_placements(gang, placement)
         self._evict_for_gang(gang, placement, now_ns)
 
     def _check_gang_placements(self, gang: QueuedGang, gang_placement: GangPlacement) -> None:
-        """Place the members in order without their victims, evaluate each, and restore the ledger. Its listeners are not
-        told: a release of quota that never happened would requeue who waits for one."""
+        """Place the members in order without their victims, evaluate each, and restore the ledger."""
         ledger = self._core.cache.ledger
-        listeners, ledger.listeners = ledger.listeners, []
         assumed: list[PodUid] = []
         removed: list[tuple[Placement, PlacementState]] = []
         for other, node in competing_nominations(
@@ -289,7 +290,6 @@ class OracleChecker:
             ledger.withdraw(uid)
         for placement, state in removed:
             ledger._put_placement(placement, state)
-        ledger.listeners = listeners
 
     def _has_quotas(self, policy: str) -> bool:
         """Whether the policy takes back quota, from pods of any priority; see the quota checker."""

@@ -13,6 +13,7 @@ from policysched.scheduler.commands import Bind
 from policysched.scheduler.gangs.neighbours import rank_of
 from policysched.scheduler.scheduler import Scheduler
 from tests.reference import evaluate, gang_terms
+from tests.simulation.hypothetical import without_listeners
 
 Member = tuple[int, Pod, NodeName]
 
@@ -39,7 +40,8 @@ class TopologyChecker:
             gangs.setdefault(terms.key, (terms.levels, []))[1].append((rank, pod, bind.node))
         for levels, members in gangs.values():
             if len({rank for rank, _, _ in members}) == len(members) > 1:
-                self._check_gang(levels, sorted(members, key=lambda member: member[0]))
+                with without_listeners(core.cache.ledger):
+                    self._check_gang(levels, sorted(members, key=lambda member: member[0]))
 
     def _check_gang(self, levels: tuple[TopologyLevel, ...], members: list[Member]) -> None:
         core = self._core
