@@ -414,7 +414,7 @@ class SchedulingQueue:
             return
         group.representatives.pop(entry, None)
         if not group.blocked and not group.representatives:
-            self._send_representative(group, now_ns, "KinScheduled")
+            self._send_representative(group, now_ns, "RepresentativeScheduled")
         else:
             self._groups.drop_if_empty(group)
 
