@@ -18,8 +18,9 @@ from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.policies.extender_capabilities import ExtenderCapabilities
 from policysched.scheduler.policy_permissions import PolicyPermissions
 
-FORMAT_VERSION = 1
-"""A reader reads its own version alone. It grows when a line changes its meaning, not when a field is added."""
+FORMAT_VERSION = 2
+"""A reader reads only its own version. It grows when a line changes its meaning or a field its name, not when a field is
+added: a missing field has its default. Version 2: fields of `settings` have the names of the settings."""
 
 FILE_SUFFIX = ".jsonl.gz"
 _FILE_NAME = re.compile(r"(?P<run>\d{8}T\d{6}Z-[a-z0-9.-]{1,80})\.(?P<number>\d{6})\.jsonl\.gz")

@@ -3,7 +3,7 @@
 A finding has the path of the value (`lease.lease_duration_s`) and, for YAML, the line.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, cached_property
 from importlib.resources import files
@@ -64,8 +64,35 @@ def _violations_of(error: jsonschema.ValidationError) -> Iterator[tuple[list[Any
     assert isinstance(given, dict), given
     for name in given:
         if name not in known:
-            near = get_close_matches(str(name), known, n=1)
-            yield [*path, name], f"is unknown here{f'; did you mean `{near[0]}`?' if near else ''}"
+            yield [*path, name], f"is unknown here{_suggestion(str(name), known)}"
+
+
+_NEW_NAMES = {
+    "answer_bytes_max": "response_bytes_max",
+    "at_once": "concurrent_calls_max",
+    "authority": "policy_permissions",
+    "binders": "concurrent_binds_max",
+    "compile_timeout_s": "check_timeout_s",
+    "decisions_kept": "decision_records_max",
+    "duration_s": "lease_duration_s",
+    "events_waiting_max": "queued_events_max",
+    "held_back_above": "queued_binds_max",
+    "policy_timeout_s": "policy_check_timeout_s",
+    "retry_s": "retry_period_s",
+    "series_every_s": "series_update_interval_s",
+    "stop_wait_s": "shutdown_timeout_s",
+    "vain_attempts_share": "failed_attempts_share",
+    "whole_nodes": "send_node_objects",
+    "writers": "concurrent_writes_max",
+}
+"""The renamed settings of CHANGELOG.md, by their old names."""
+
+
+def _suggestion(name: str, known: Mapping[str, Any]) -> str:
+    if (new_name := _NEW_NAMES.get(name)) in known:
+        return f"; its new name is `{new_name}`"
+    near = get_close_matches(name, known, n=1)
+    return f"; did you mean `{near[0]}`?" if near else ""
 
 
 def violation_message(error: jsonschema.ValidationError) -> str:

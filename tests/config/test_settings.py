@@ -81,6 +81,15 @@ def test_variables_are_parsed_as_numbers_and_booleans() -> None:
             "line 3: binding.concurrent_binds_max: 0 is less than the minimum of 1",
         ),
         ("policies: a/b\nbindings: {}\n", "line 2: bindings: is unknown here; did you mean `binding`?"),
+        (
+            "policies: a/b\nauthority: {policies: []}\n",
+            "line 2: authority: is unknown here; its new name is `policy_permissions`",
+        ),
+        (
+            "policies: a/b\nextenders:\n  gpu: {url: 'https://gpu', at_once: 2}\n",
+            "line 3: extenders.gpu.at_once: is unknown here; its new name is `concurrent_calls_max`",
+        ),
+        ("policies: a/b\nat_once: 2\n", "line 2: at_once: is unknown here"),
         ("policies: here\n", "line 1: policies: is `here`, expected NAMESPACE/NAME"),
         ("policies: [\n", "not YAML"),
         (f"policies: {'9' * 5000}\n", "not YAML: Exceeds the limit"),

@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
+from policysched import __version__
 from policysched.recording.format import parse_file_name
 from policysched.recording.reader import RecordingGap, RunEnded, UnusableRecording, open_recording
 from policysched.recording.replay import replay
@@ -175,7 +176,11 @@ def test_a_changed_byte_is_reported_and_loses_the_rest_of_its_file_alone(tmp_pat
     [
         (
             {"format": 99, "policysched": "9.0"},
-            "format 99, written by policysched 9.0; this version reads format 1",
+            "format 99, written by policysched 9.0; this version reads format 2",
+        ),
+        (
+            {"format": 1, "settings": {"authority": {"policies": []}}},
+            f"format 1, written by policysched {__version__}; this version reads format 2",
         ),
         ({"kind": "event"}, "the first line is not a header"),
         ({"run": None}, None),
