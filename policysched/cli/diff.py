@@ -59,7 +59,7 @@ class _FailOn(click.ParamType[FailCondition]):
     "--recording",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Run what `policysched run --record DIR` recorded again, with each of the policies.",
+    help="Replay the recording of `policysched run --record DIR` with each of the policies.",
 )
 @recorded_time_options
 @pods_option
@@ -110,8 +110,8 @@ def diff(
     order, and which changed lines of the policy cause it.
 
     Each policy places the pending pods on the same cluster, as `simulate` does. The cluster is read from --cluster or
-    through the kubeconfig; nothing is written to it. With --recording, the policies decide again what happened in the
-    recording: nodes, samples and pods come and go as they did then.
+    through the kubeconfig; nothing is written to it. With --recording, each policy schedules the recorded
+    pods again: nodes, samples and pods come and go as they did then.
 
     Examples:
 

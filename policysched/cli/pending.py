@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @live_options
 @output_format_option
 def pending(output_format: str, **target: Any) -> None:
-    """Show what the pending pods of a running scheduler wait for, the cause of most pods first.
+    """Show what the pending pods of a running scheduler wait for, the most frequent cause first.
 
     A pod's cause is the rejection on the nodes that the fewest rules reject. The last list shows, for
     each rule, how many pods would fit a node without it; each pod is checked alone.

@@ -56,7 +56,7 @@ def recorded_time_options(command: Command) -> Command:
             "last_ns",
             type=Duration(),
             metavar="DURATION",
-            help="Replay only this much of the end of the recording.",
+            help="Replay only the end of the recording, such as the last 24h.",
         ),
         click.option("--to", "to_ns", type=_Time(), metavar="TIME", help="Skip decisions after this time."),
         click.option(

@@ -39,7 +39,7 @@ NODES_MAX = 20_000
 @click.option(
     "--real",
     is_flag=True,
-    help="Run etcd and kube-apiserver, from KUBEBUILDER_ASSETS or PATH, in the place of the simulated server.",
+    help="Run etcd and kube-apiserver, from KUBEBUILDER_ASSETS or PATH, instead of the simulated server.",
 )
 def sandbox(nodes: str, port: int, kubeconfig: str, real: bool) -> None:
     """Run a simulated cluster: an API server, nodes, a kubelet and workload controllers.

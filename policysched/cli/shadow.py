@@ -58,7 +58,7 @@ _REFRESHES_PER_S = 4
     "--record",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Record what is seen, for `policysched diff OLD NEW --recording DIR`.",
+    help="Record the nodes, pods and samples of the cluster, for `policysched diff OLD NEW --recording DIR`.",
 )
 @output_format_option
 def shadow(

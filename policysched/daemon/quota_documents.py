@@ -48,7 +48,7 @@ def quota_families(entities: Iterable[QuotaEntityStatus]) -> Iterator[MetricFami
     ]
     yield gauge_family(
         "policysched_quota_used",
-        "What the placed pods of an entity with a row request, in cores, bytes, bits per second or pieces.",
+        "What the placed pods of an entity with a row request, in cores, bytes, bits per second or units.",
         {labels: _base_unit(resource.used, resource.type) for labels, _, resource in rows},
     )
     yield gauge_family(

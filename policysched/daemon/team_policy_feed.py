@@ -215,8 +215,8 @@ class TeamPolicyFeed:
 
     def _removal(self, namespace: str, program: Program) -> str:
         return (
-            f"policy {program.name} is removed: it has no text, and namespace {namespace} has had "
-            f"{self._settings.texts_max} policies since; add its text, or give the pod another schedulerName"
+            f"policy {program.name} is removed: it has no text, and namespace {namespace} has since had {self._settings.texts_max} "
+            f"other policies, which is the limit; add its text, or give the pod another schedulerName"
         )
 
     def _suspension(self, source: CheckedSource) -> str:

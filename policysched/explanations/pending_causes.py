@@ -51,7 +51,7 @@ class PendingCauses:
         self._freed.update(cause.sole_rules)
 
     def record(self, now_ns: int) -> dict[str, Any]:
-        """The JSON of `/pending`, the cause of most pods first. Schema: `schemas/pending.json`."""
+        """The JSON of `/pending`, the most frequent cause first. Schema: `schemas/pending.json`."""
         groups = sorted(self._groups.items(), key=lambda item: (-item[1].pods, item[0]))
         return {
             "format_version": 1,

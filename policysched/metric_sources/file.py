@@ -212,7 +212,7 @@ class FileSampleSource:
         except BadSamplesFile as error:
             if self._broken is None or stamp != self._last.stamp:
                 log.warning(
-                    "cannot use the samples file; its last samples are used until they are stale",
+                    "cannot use the samples file; using its last samples until they are stale",
                     extra={"error": str(error)},
                 )
             self._broken = error

@@ -83,7 +83,7 @@ class SourcePollStatus:
             self._logged_warnings[query] = warnings
             if warnings:
                 log.warning(
-                    "the metric source warns that its response may be incomplete",
+                    "the metric source returned warnings; its response may be incomplete",
                     extra={"source": self.source, "query": what, "warnings": "; ".join(warnings)},
                 )
 
@@ -92,7 +92,7 @@ class SourcePollStatus:
         if self._logged_failures.get(query) != error.kind:
             self._logged_failures[query] = error.kind
             log.warning(
-                "polling failed; the last samples are used until they are stale",
+                "polling failed; using the last samples until they are stale",
                 extra={"source": self.source, "query": what, "kind": error.kind, "error": str(error)},
             )
 

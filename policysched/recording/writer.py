@@ -277,7 +277,9 @@ class RecordingWriter:
         except OSError as error:
             reason = f"{error.strerror or error}: {error.filename or self._settings.folder}"
             if not self.counts.failure:
-                log.error("cannot record; decisions go on and are not recorded", extra={"error": reason})
+                log.error(
+                    "cannot write the recording; scheduling continues unrecorded", extra={"error": reason}
+                )
             self.counts.failure, self._failed_s = reason, monotonic()
             lines, self._lines, self._lines_bytes = len(self._lines), [], 0
             self.counts.dropped += lines

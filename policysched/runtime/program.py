@@ -100,7 +100,7 @@ def _make_recording(settings: RecordingSettings | None, process: DaemonProcess) 
     writer = RecordingWriter(Recorder(), settings, process.runtime.identity, process.clock.now_ns)
     writer.start()
     process.on_exit.callback(writer.close)
-    log.info("recording", extra={"folder": str(settings.folder), "bytes_max": settings.bytes_max})
+    log.info("recording decisions", extra={"folder": str(settings.folder), "bytes_max": settings.bytes_max})
     return writer
 
 

@@ -207,7 +207,7 @@ def _scheduling_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
     )
     yield gauge_family(
         "policysched_oldest_pending_timestamp_seconds",
-        "Since when the pod, and the member of a gang, wait that have waited longest; absent while none waits.",
+        "When the longest pending pod, and the longest pending member of a gang, became pending; absent while none is pending.",
         _oldest_pending(scheduler),
     )
     yield counter_family(
@@ -366,7 +366,7 @@ def _write_families(app: ObservedApp) -> Iterator[MetricFamily]:
     )
     yield gauge_family(
         "policysched_binds_waiting_for_retry",
-        "Binds whose last request failed; they wait for their next one.",
+        "Binds whose last request failed and whose next request is not sent yet.",
         {(): app.binder.retrying},
     )
     yield gauge_family(

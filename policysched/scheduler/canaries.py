@@ -148,7 +148,9 @@ class Canaries:
                 if saved is not None:
                     self.records[policy] = _parse_record(saved)
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-                problems.append(f"saved canary of policy {policy} is unreadable and is armed again: {error}")
+                problems.append(
+                    f"cannot read the saved canary of policy {policy}; it is armed again: {error}"
+                )
         return problems
 
     def saved_with(self, states: Mapping[str, str]) -> dict[str, str]:

@@ -85,7 +85,7 @@ class CanaryGuards:
         limit, duration = format_value(spec.pending_max, RATIO), format_value(spec.broken_for_ns, DURATION)
         message = (
             f"canary `{spec.name}` of policy `{policy}` is rolled back: {pending} of its {pods} pods are pending, "
-            f"its guard `pending < {limit}` was broken for {duration}; its rules apply to no pod until its text changes"
+            f"and its guard `pending < {limit}` was broken for {duration}; its rules apply to no pod until its text changes"
         )
         core.commands += [
             Log("warning", message, {}),

@@ -112,7 +112,7 @@ class ShadowCounters:
             self.decisions[key] = self.decisions.get(key, 0) + 1
             if effect.error and rule not in self.errors:
                 messages.append(
-                    f"shadow {effect.kind} {effect.rule} of policy `{policy}` failed, which changes no decision: {effect.error}"
+                    f"shadow {effect.kind} {effect.rule} of policy `{policy}` failed; decisions are not affected: {effect.error}"
                 )
             if effect.error:
                 self.errors[rule] = effect.error

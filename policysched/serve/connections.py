@@ -193,7 +193,7 @@ class ConnectionAcceptor:
                 continue
             if without_descriptors_since_s is not None:
                 lasted_s = time.monotonic() - without_descriptors_since_s
-                log.info("connections are accepted again", extra={"after_s": round(lasted_s, 1)})
+                log.info("accepting connections again", extra={"after_s": round(lasted_s, 1)})
                 without_descriptors_since_s = None
             if len(self._connections) >= self._limits.connections_max and not self._close_idle():
                 self._counters.closed["limit"] += 1

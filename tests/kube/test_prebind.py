@@ -133,6 +133,6 @@ def test_a_release_that_is_repeated_keeps_what_a_later_prebind_reserves() -> Non
     on_virtual_time(scenario)
     first, second = outcomes
     assert isinstance(first, PrebindRefused)
-    assert first.reason == "its claims are released from an earlier attempt"
+    assert first.reason == "the claims of an earlier attempt are being released"
     assert isinstance(second, PrebindWritten)
     assert reserved == [[{"resource": "pods", "name": "web", "uid": "uid-web"}]]

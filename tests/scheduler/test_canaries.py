@@ -90,7 +90,8 @@ def test_a_guard_that_stays_broken_rolls_back_and_places_the_pods() -> None:
     assert before == {} and rig.placements().keys() == {"a", "b"}
     assert [event.type for event in events(rig)] == ["Warning"]
     assert (
-        "2 of its 2 pods are pending, its guard `pending < 20%` was broken for 30s" in events(rig)[0].message
+        "2 of its 2 pods are pending, and its guard `pending < 20%` was broken for 30s"
+        in events(rig)[0].message
     )
     record = json.loads(saved_states(rig)["test"])["canary"]
     assert record["rolled_back_ns"] is not None and (record["pending"], record["pods"]) == (2, 2)
@@ -172,7 +173,7 @@ def test_a_record_that_cannot_be_read_is_said_and_arms_the_canary(text: str) -> 
     rig.observe(owned("a"))
     rig.settle()
 
-    assert any("saved canary of policy test is unreadable" in log.message for log in rig.of(c.Log))
+    assert any("cannot read the saved canary of policy test" in log.message for log in rig.of(c.Log))
     assert rig.placements() == {}
 
 

@@ -101,7 +101,7 @@ def test_a_pod_is_reserved_again_while_its_reservation_may_still_be_removed() ->
     rig.handle(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["default-web"]))))
     rig.handle(e.BindRefused(WEB, "no"))
     rig.pass_time(20)
-    rig.handle(e.PrebindRefused(WEB, "its claims are released from an earlier attempt", {}))
+    rig.handle(e.PrebindRefused(WEB, "the claims of an earlier attempt are being released", {}))
     rig.pass_time(20)
     rig.handle(e.PrebindWritten(WEB, {C: 6}))
 

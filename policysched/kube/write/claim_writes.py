@@ -227,7 +227,9 @@ class PrebindWriter:
         for unreserving in sent:
             await unreserving.ended.wait()
         if sent:  # the decision counted on what may be released now
-            return PrebindRefused(command.uid, "its claims are released from an earlier attempt", versions)
+            return PrebindRefused(
+                command.uid, "the claims of an earlier attempt are being released", versions
+            )
         if command.nominate:
             await self._nominate(command, is_current)
         try:

@@ -401,7 +401,7 @@ class PolicyRegistry:
             if source.program is not None:
                 programs[source.program.name] = source.program
             elif not source.is_library:
-                message = "a last known good text is not valid in this version or with these settings; it is not used"
+                message = "ignoring a last known good text that this version or these settings reject"
                 fields = {"key": source.key, "reason": rejection_message(source)}
                 out.append(Log("warning", message, fields))
         return programs

@@ -408,7 +408,7 @@ class DefaultPreemption:
         self._forbidden_until_ns = now_ns + round(limits.eviction_forbidden_retry_s * SECOND_NS)
         if message != self._forbidden_message:
             self._forbidden_message = message
-            effect = f"evictions are tried again every {limits.eviction_forbidden_retry_s:g} s"
+            effect = f"evictions are retried every {limits.eviction_forbidden_retry_s:g} s"
             self._core.commands.append(
                 ReportPolicyEvent("Warning", "PreemptionForbidden", f"preemption is {message}; {effect}")
             )

@@ -20,7 +20,9 @@ from policysched.scheduler.queue.entries import PendingPod
 PREEMPTION_NEVER = "not eligible due to preemptionPolicy=Never."
 PREEMPTION_TOO_EXPENSIVE = "not attempted: the evaluation of this pod exceeds the decision budget."
 
-WAITS_FOR_HELD_CAPACITY = "not tried, because there is room once the capacity is released that is held back after a kubelet rejected a pod."
+WAITS_FOR_HELD_CAPACITY = (
+    "not tried: there is enough capacity once the hold after a kubelet's rejection ends."
+)
 VICTIMS_TERMINATING = "not eligible due to a terminating pod on the nominated node."
 
 

@@ -1,4 +1,4 @@
-// What the pending pods wait for, the cause of most pods first.
+// What the pending pods wait for, the most frequent cause first.
 
 import { el, heading, setText, table, track } from "../dom.js";
 import { count, duration, podLink } from "../format.js";
