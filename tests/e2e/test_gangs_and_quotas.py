@@ -206,7 +206,7 @@ def test_a_team_borrows_what_the_other_leaves_idle_and_gives_it_back(deployed: D
 
     assert why_red["reason"] == "PolicyPending"
     assert why_red["message"].startswith(
-        'waits for quota team "red": 4 of 4 cpu used (2 of its own and 2 borrowed at most), 1 cpu asked'
+        'waits for quota team "red": 4 of 4 cpu used (2 of its own, at most 2 borrowed), 1 cpu requested'
     )
     assert why_blue["reason"] == "PolicyPending"
     assert len(evicted) == 2 and all(name.startswith("red-") for name in evicted)

@@ -1,7 +1,6 @@
 """No undefined at run time: where a checked rule says nothing of `missing`, its condition always has a value."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -30,15 +29,15 @@ def undefined(program: Program, scene: Scene) -> list[str]:
         if space is None:
             continue
         alone = ExpressionContext(
-            program, pod, space, scene.now_ns, scene.facts, scene.samples, cache=scene.cache
+            program, pod, space, scene.now_ns, scene.facts, scene.samples, {}, cache=scene.cache
         )
         nodes = {
-            name: replace(alone, node=node, usage=scene.cache.ledger.usage(name), cluster_facts=around)
+            name: alone._replace(node=node, usage=scene.cache.ledger.usage(name), cluster_facts=around)
             for name, node in scene.cache.nodes.items()
         }
         among = CandidateNodes(nodes)
         for at in nodes.values():
-            context = replace(at, candidates=among)
+            context = at._replace(candidates=among)
             for rule in (*program.rules.filters, *program.rules.scores):
                 if rule.when is not None and value(rule.when, context) is MISSING:
                     problems.append(f"{rule.name} when")
