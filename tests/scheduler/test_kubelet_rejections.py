@@ -276,7 +276,7 @@ def test_a_first_hold_evicts_no_pod() -> None:
     rig.settle()
 
     assert rig.of(c.Evict) == []
-    assert "held back after a kubelet rejected a pod" in str(rig.pending_message("job-2"))
+    assert "once the hold after a kubelet's rejection ends" in str(rig.pending_message("job-2"))
     rig.pass_time(HOLD_S)
     assert rig.placements() == {"job-1": "a", "job-2": "a"}
 
