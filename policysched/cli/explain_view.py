@@ -119,14 +119,24 @@ def _gap_text(rejection: Record) -> str:
 def _print_would_fit(console: "Console", record: Record) -> None:
     if record["selected"] is not None:
         return
+    gang = record["gang"]
+    is_blocked = gang is not None and gang["blocked"]
+    if is_blocked and "waiting" in record:
+        return  # the running scheduler tries no change of a gang
     console.print()
     if not record["would_fit"]:
-        console.print("No single change that was tried makes it fit.", style="bold")
+        helped = "the gang start" if is_blocked else "it fit"
+        console.print(f"No single change that was tried makes {helped}.", style="bold")
         return
-    console.print("It would fit after any one of these:", style="bold")
+    subject = "The gang would start" if is_blocked else "It would fit"
+    console.print(f"{subject} after any one of these:", style="bold")
     for proposal in record["would_fit"]:
         text = proposal["text"]
         where = f" (goes to {proposal['node']})" if proposal["kind"] not in ("node", "uncordon") else ""
+        if proposal["node"] is None:
+            where = " (this member stays pending)"
+        elif is_blocked:
+            where = f" (this member goes to {proposal['node']})"
         _print_paragraph(console, f"- {text}{where}", indent=2)
 
 

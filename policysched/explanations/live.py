@@ -1,6 +1,7 @@
 """Explains a pod of a running scheduler on the state that decides about it: assumed pods, samples, states, queue."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from policysched.evaluate import Overlay
 from policysched.explanations.proposals import Situation, proposals
@@ -11,7 +12,7 @@ from policysched.explanations.record import (
     decision_message,
     outage_note,
 )
-from policysched.lang.ir.program import rules_for
+from policysched.lang.ir.program import GangMode, rules_for
 from policysched.model.identifiers import NodeName
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
@@ -61,6 +62,13 @@ def explain_running(core: SchedulerCore, full_name: str, now_ns: int) -> Iterato
     refusal = core.quotas.refusal(pod) if placed_on is None else None
     if refusal is not None:
         notes.append(refusal.message)
+    gang = _gang(core, pod)
+    would_say = decision_message(pod, explanation, node_count=len(core.cache.nodes))
+    if gang is not None and gang.blocked and explanation.selected is not None:
+        would_say = f"gang {gang.name} waits for its attempt"  # alone no member goes anywhere
+    message = _message(core, observed, would_say, placed_on)
+    if gang is not None and gang.blocked and placed_on is None:
+        explanation = replace(explanation, selected=None, pod_rejection=message)
     result = ExplainResult(
         program,
         pod,
@@ -70,12 +78,10 @@ def explain_running(core: SchedulerCore, full_name: str, now_ns: int) -> Iterato
         samples,
         plan.peer_keys(pod, core.namespace_of(pod)),
         now_ns,
-        _message(
-            core, observed, decision_message(pod, explanation, node_count=len(core.cache.nodes)), placed_on
-        ),
+        message,
         tuple(notes),
         placed_on=placed_on,
-        gang=_gang(core, pod),
+        gang=gang,
     )
     yield None
     usable_proposals = []
@@ -116,4 +122,6 @@ def _gang(core: SchedulerCore, pod: Pod) -> ExplainedGang | None:
     gang = core.gangs.gang_of(pod.uid)
     if gang is None:
         return None
-    return ExplainedGang(gang.name, gang.minimum, len(gang.placed_members), len(gang.pending_members))
+    placed, pending = len(gang.placed_members), len(gang.pending_members)
+    blocked = gang.mode is GangMode.WHOLE and gang.needed_count > 0
+    return ExplainedGang(gang.name, gang.minimum, placed, pending, blocked)

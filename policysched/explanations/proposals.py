@@ -25,7 +25,7 @@ from policysched.model.nodes import Node
 from policysched.model.pods import Pod, QueuedPodInfo, Toleration
 from policysched.scheduler.policy_permissions import MIRROR_POD_ANNOTATION
 
-ProposalKind = Literal["request", "toleration", "uncordon", "node selector", "move", "node"]
+ProposalKind = Literal["minimum", "request", "toleration", "uncordon", "node selector", "move", "node"]
 
 _NODES_TRIED_MAX = 8
 _PODS_TRIED_MAX = 8
@@ -38,18 +38,18 @@ _NODE_OWN_LABELS = frozenset({"kubernetes.io/hostname", "topology.kubernetes.io/
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """One change and the node that the pod would then go to. `pod` is the changed pod, or None where the pod stays as it
-    is: then `moved` is the pod that has to leave `node` and the node that takes it, or `like` the node of which another
-    one is needed."""
+    """One change and the node that the pod would then go to; None where its gang then starts without it. `pod` is the
+    changed pod, or None where the pod stays as it is: then `moved` is the pod that has to leave `node` and the node that
+    takes it, or `like` the node of which another one is needed."""
 
     kind: ProposalKind
     text: str
-    node: NodeName
+    node: NodeName | None
     pod: Pod | None = None
     moved: tuple[Pod, NodeName] | None = None
     like: NodeName | None = None
 
-    def record(self) -> dict[str, str]:
+    def record(self) -> dict[str, str | None]:
         return {"kind": self.kind, "text": self.text, "node": self.node}
 
 

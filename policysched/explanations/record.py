@@ -45,12 +45,14 @@ class ExplainedFilter:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedGang:
-    """The gang of the pod: `placed` and `pending` members that exist, of at least `minimum`."""
+    """The gang of the pod: `placed` and `pending` members that exist, of at least `minimum`. `blocked`: fewer than
+    the minimum have a node, and nobody gets one before as many have."""
 
     name: str
     minimum: int
     placed: int
     pending: int
+    blocked: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import cache as cache_result
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.metric_samples import MetricSamples
@@ -18,11 +19,12 @@ from policysched.explanations.record import (
 )
 from policysched.from_files.cluster_files import ClusterFiles
 from policysched.from_files.inputs import queued_at_creation
-from policysched.from_files.simulate import simulate
+from policysched.from_files.simulate import SimulationResult, simulate
 from policysched.from_files.state_values import state_tables
 from policysched.lang.ir.program import GangMode, Program, rules_for
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
+from policysched.offline.gang_proposals import GangSituation, gang_proposals
 from policysched.policy_files.source_set import UnusableFile
 from policysched.scheduler.policy_permissions import ANY_POLICY_NAME, PolicyPermissions
 from policysched.scheduler.quotas.quota_accounts import QuotaAccounts
@@ -79,22 +81,35 @@ def explain_pod(
         and not program.extenders
     )
     is_placed_whole = gang is not None and gang.mode is GangMode.WHOLE and not program.extenders
-    if unserved is None and (tries_preemption or is_placed_whole or refusal is not None):
-        message, evicted = _explain_preemption(
-            program,
-            files,
-            observed,
+
+    @cache_result
+    def gang_alone() -> ClusterFiles:
+        return _with_only_its_gang_pending(program, files, observed)
+
+    def simulated(by: Program, pod: Pod) -> SimulationResult:
+        pods = [
+            replace(each, pod=replace(pod, scheduler=by.name)) if each.pod.uid == pod.uid else each
+            for each in gang_alone().pods
+        ]
+        return simulate(
+            by,
+            replace(gang_alone(), pods=pods),
             samples=samples,
             saved_states=saved_states,
             permissions=permissions,
+            scope="named",
             now_ns=now_ns,
-        ) or (
-            message,
-            "",
         )
+
+    starts = False
+    if unserved is None and (tries_preemption or is_placed_whole or refusal is not None):
+        result = simulated(program, observed.pod)
+        message, evicted = _explain_preemption(program, files, observed, result) or (message, "")
+        starts = bool(result.placements) and not result.preempted
         notes += [evicted] if evicted else []
         if is_placed_whole and explanation.selected is not None and message.startswith("gang "):
             explanation = replace(explanation, selected=None, pod_rejection=message)
+    explained_gang = None if gang is None else _explained_gang(program, files, observed, gang, starts=starts)
     usable_proposals = []
     if explanation.selected is None and unserved is None:
         situation = Situation(
@@ -109,6 +124,9 @@ def explain_pod(
             plan_of=lambda other: (plan, known) if other.scheduler == program.name else None,
         )
         usable_proposals = [proposal for proposal in proposals(situation) if proposal is not None]
+        if explained_gang is not None and is_placed_whole:
+            gang_situation = GangSituation(program, observed.pod, explained_gang, simulated)
+            usable_proposals = list(gang_proposals(gang_situation, usable_proposals))
     return ExplainResult(
         program,
         observed.pod,
@@ -121,17 +139,24 @@ def explain_pod(
         message,
         tuple(notes),
         placed_on=observed.node,
-        gang=None if gang is None else _explained_gang(program, files, observed, gang),
+        gang=explained_gang,
         proposals=tuple(usable_proposals),
     )
 
 
 def _explained_gang(
-    program: Program, files: ClusterFiles, observed: ObservedPod, terms: GangTerms
+    program: Program, files: ClusterFiles, observed: ObservedPod, terms: GangTerms, *, starts: bool
 ) -> ExplainedGang:
-    members = _gang_members(program, files, observed)
+    """`starts`: with the present minimum, at once."""
+    plan, cache = compile_plan(program), files.build_cache()
+    members = [cache.pod_groups.attach(member) for member in _gang_members(program, files, observed)]
+    terms_of_members = [
+        plan.gang(member.pod, cache.namespaces.get(member.pod.namespace)) for member in members
+    ]
+    minimum = max(each.minimum for each in (terms, *terms_of_members) if each is not None)
     placed = sum(member.node is not None for member in members)
-    return ExplainedGang("/".join(terms.key), terms.minimum, placed, len(members) - placed)
+    blocked = terms.mode is GangMode.WHOLE and not program.extenders and placed < minimum and not starts
+    return ExplainedGang("/".join(terms.key), minimum, placed, len(members) - placed, blocked)
 
 
 def _quota_refusal(plan: Plan, cache: ClusterCache, pod: Pod, now_ns: int) -> str | None:
@@ -143,17 +168,26 @@ def _quota_refusal(plan: Plan, cache: ClusterCache, pod: Pod, now_ns: int) -> st
 
 
 def _explain_preemption(
-    program: Program,
-    files: ClusterFiles,
-    observed: ObservedPod,
-    *,
-    samples: Mapping[str, MetricSamples],
-    saved_states: str | None,
-    permissions: PolicyPermissions,
-    now_ns: int,
+    program: Program, files: ClusterFiles, observed: ObservedPod, result: SimulationResult
 ) -> tuple[str, str] | None:
     """The scheduler's message for the pod when only it is pending, or its gang, and a note about the pods it would evict.
     None if there is no message."""
+    message = dict(result.first_messages).get(observed.pod.full_name)
+    gang = compile_plan(program).gang(
+        observed.pod, files.build_cache().namespaces.get(observed.pod.namespace)
+    )
+    if message is None and gang is not None and observed.pod.full_name in dict(result.pending):
+        message = f"gang {gang.key[0]}/{gang.key[1]}: too few of its members exist"
+    if message is None:
+        return None
+    if not result.preempted:
+        return message, ""
+    node = next((placement.node for placement in result.placements), None)
+    return message, f"would be nominated to {node}, evicting {', '.join(result.preempted)}"
+
+
+def _with_only_its_gang_pending(program: Program, files: ClusterFiles, observed: ObservedPod) -> ClusterFiles:
+    """The placed pods, and of the pending ones the pod and its gang."""
     waiting = [
         replace(
             pending,
@@ -167,28 +201,7 @@ def _explain_preemption(
     others = [
         placed for placed in files.pods if placed.node is not None and placed.pod.uid != observed.pod.uid
     ]
-    only_these_pods = replace(files, pods=[*others, *waiting])
-    result = simulate(
-        program,
-        only_these_pods,
-        samples=samples,
-        saved_states=saved_states,
-        permissions=permissions,
-        scope="named",
-        now_ns=now_ns,
-    )
-    message = dict(result.first_messages).get(observed.pod.full_name)
-    gang = compile_plan(program).gang(
-        observed.pod, files.build_cache().namespaces.get(observed.pod.namespace)
-    )
-    if message is None and gang is not None and observed.pod.full_name in dict(result.pending):
-        message = f"gang {gang.key[0]}/{gang.key[1]}: too few of its members exist"
-    if message is None:
-        return None
-    if not result.preempted:
-        return message, ""
-    node = next((placement.node for placement in result.placements), None)
-    return message, f"would be nominated to {node}, evicting {', '.join(result.preempted)}"
+    return replace(files, pods=[*others, *waiting])
 
 
 def _pending_gang_members(program: Program, files: ClusterFiles, observed: ObservedPod) -> list[ObservedPod]:

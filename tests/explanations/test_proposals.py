@@ -122,6 +122,7 @@ class Scene:
         """The pod and the cluster after somebody did what the proposal says."""
         cache, asked = self.cache(), self.pod
         if proposal.kind == "uncordon":
+            assert proposal.node is not None
             old = cache.nodes[proposal.node]
             taints = tuple(taint for taint in old.taints if taint.key != "node.kubernetes.io/unschedulable")
             cache.put_node(replace(old, unschedulable=False, taints=taints))

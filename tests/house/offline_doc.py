@@ -17,7 +17,9 @@ _FILES = "--policy quiet.policy --cluster cluster.yaml --metrics samples.yaml"
 
 
 def explain() -> str:
-    return "\n\n".join(_run(f"explain {pod} {_FILES}") for pod in ("shop/train-1", "shop/web-1"))
+    of_pods = [_run(f"explain {pod} {_FILES}") for pod in ("shop/train-1", "shop/web-1")]
+    of_gang = _run("explain lab/mpi-0 --policy gang.policy --cluster gang.yaml")
+    return "\n\n".join((*of_pods, of_gang))
 
 
 def simulate() -> str:

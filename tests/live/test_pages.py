@@ -63,6 +63,44 @@ def test_a_pod_that_is_not_there_is_reported(rig: Rig, name: str, words: str) ->
         last(pages(rig).explain({"pod": name}))
 
 
+GANG = """\
+policy test version 1
+input group: string = pod.labels["group"] optional
+gang by group { min = 3 }
+filter node_resources_fit
+preemption never
+"""
+
+
+@pytest.mark.parametrize("large", ["1", "9"])
+def test_no_member_of_a_gang_that_does_not_start_is_said_to_go_anywhere(large: str) -> None:
+    cpus = {"w0": "1", "w1": "1", "w2": large}
+    members = [pod(name, cpu=cpu, labels={"group": "g"}) for name, cpu in cpus.items()]
+    rig = Rig(GANG, node("a", cpu="2"), *members)
+    rig.settle()
+
+    for name in cpus:
+        page = last(pages(rig).explain({"pod": name}))
+        jsonschema.validate(page, schema("explain"))
+        assert page["message"] == rig.pending_message(name)
+        assert page["message"].startswith("gang default/g: ")
+        assert page["gang"]["blocked"]
+        assert page["selected"] is None and page["would_fit"] == []
+
+
+def test_a_member_of_a_running_gang_is_explained_by_itself() -> None:
+    members = [pod(f"w{index}", cpu="1", labels={"group": "g"}) for index in range(4)]
+    rig = Rig(GANG, node("a", cpu="3"), *members)
+    rig.settle()
+    rig.confirm_binds()
+    (name,) = {member.name for member in members} - set(rig.placements())
+
+    page = last(pages(rig).explain({"pod": name}))
+
+    assert not page["gang"]["blocked"]
+    assert page["closest"]["node"] == "a"
+
+
 def test_explaining_changes_nothing(rig: Rig) -> None:
     before = rig.scheduler.core.cache.ledger.check(), len(rig.scheduler.decisions), rig.counts()
 
