@@ -565,7 +565,7 @@ class ShadowDecl:
 
 @dataclass(frozen=True, slots=True)
 class AmendStatement:
-    """`amend NAME CLAUSE...`: replaces these clauses only. With `kind` of the filter or score of that name."""
+    """`amend [filter|score] NAME CLAUSE...`: replaces only these clauses. `kind` is the word before the name."""
 
     kind: Identifier | None
     name: Identifier
