@@ -117,8 +117,8 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "deleted pods still count": (
         "counts",
-        "policysched.evaluate.columns.pod_totals.PodTotals.adjust",
-        lambda right: lambda self, pod, node, by: right(self, pod, node, by) if by > 0 else None,
+        "policysched.evaluate.columns.pod_totals.PodTotals._change",
+        lambda right: lambda self, keys, pod, node, by: right(self, keys, pod, node, max(by, 0)),
     ),
     "new pods are not indexed": (
         "counts",

@@ -12,12 +12,11 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.pod_index import PodIndex
 from policysched.evaluate.columns.columns import Columns
 from policysched.evaluate.columns.overlay import Overlay
-from policysched.evaluate.columns.pod_totals import PodTotals, PodTotalSpec
+from policysched.evaluate.columns.pod_totals import CountedKeys, PodTotals, PodTotalSpec
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue, ExprDeclarations
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.arithmetic import Number, rounded_total
 from policysched.model.identifiers import PodUid
-from policysched.model.pods import Pod
 
 _INDEXES_MAX = 64
 _SPECS_MAX = 1_000
@@ -125,11 +124,12 @@ class _Specs:
 
 @dataclass(slots=True)
 class _FollowedPods:
-    """Totals over the pods of an index, as far as its changes were applied."""
+    """Totals over the pods of an index, as far as its changes were applied. Each pod is remembered by where it
+    counts: the pods themselves would stay in memory after they changed, until somebody reads the totals."""
 
     totals: PodTotals
     _version: int = -1
-    _pods: dict[PodUid, Pod] = field(default_factory=dict)
+    _keys: dict[PodUid, CountedKeys] = field(default_factory=dict)
 
     def is_outdated(self, index: PodIndex) -> bool:
         return self._version != index.version and index.changed_since(self._version) is None
@@ -138,13 +138,11 @@ class _FollowedPods:
         if self._version == index.version:
             return
         changed = index.changed_since(self._version)
-        for uid in self._pods.keys() | index.pods.keys() if changed is None else changed:
-            before, after = self._pods.get(uid), index.pods.get(uid)
-            if before is after:
-                continue
+        for uid in self._keys.keys() | index.pods.keys() if changed is None else changed:
+            before, pod = self._keys.pop(uid, None), index.pods.get(uid)
             if before is not None:
-                self.totals.adjust(self._pods.pop(uid), None, -1)
-            if after is not None:
-                self.totals.adjust(after, None, 1)
-                self._pods[uid] = after
+                self.totals.remove(before)
+            keys = None if pod is None else self.totals.adjust(pod, None, 1)
+            if keys is not None:
+                self._keys[uid] = keys
         self._version = index.version

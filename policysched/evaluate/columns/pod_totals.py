@@ -48,6 +48,7 @@ _REVISIONS = count(1)
 Array = NDArray[Any]
 GroupKey = tuple[Hashable, ...]
 ClassKey = tuple[Hashable, ...]
+CountedKeys = tuple[GroupKey, ClassKey]
 Domain = str | None
 """The value of the topology label; None: no topology key, or the node lacks the label."""
 
@@ -221,11 +222,11 @@ class _PodClass:
 
 @dataclass(slots=True)
 class _Group:
-    """`changes`: the pods that came (1) or left (-1), each with its class, node and domain; `results`: by what is read of
+    """`changes`: the pods that came (1) or left (-1), each as its class and domain; `results`: by what is read of
     the pod being scheduled, the totals and how many changes they include."""
 
     classes: dict[ClassKey, _PodClass] = field(default_factory=dict)
-    changes: list[tuple[ClassKey, Pod, Node | None, Domain, int]] = field(default_factory=list)
+    changes: list[tuple[ClassKey, _PodClass, Domain, int]] = field(default_factory=list)
     results: dict[tuple[Hashable, ...], tuple[int, DomainTotals]] = field(default_factory=dict)
 
     def copy(self) -> "_Group":
@@ -247,24 +248,34 @@ class PodTotals:
     def overlay(self) -> "PodTotals":
         return PodTotals(self._spec, self)
 
-    def adjust(self, pod: Pod, node: Node | None, by: int) -> None:
-        """Add (1) or remove (-1) a pod that is on the node."""
+    def adjust(self, pod: Pod, node: Node | None, by: int) -> CountedKeys | None:
+        """Add (1) or remove (-1) a pod that is on the node, and return where it counts; None: nowhere."""
         other = _other_pod_context(pod, node)
-        key = self.query.group_key(other)
-        if key is None:
-            return
+        group_key = self.query.group_key(other)
+        if group_key is None:
+            return None
+        keys = group_key, self.query.class_key(other)
+        self._change(keys, pod, node, by)
+        return keys
+
+    def remove(self, keys: CountedKeys) -> None:
+        """Remove a pod that was added without a node."""
+        group_key, class_key = keys
+        self._change(keys, self._groups[group_key].classes[class_key].pod, None, -1)
+
+    def _change(self, keys: CountedKeys, pod: Pod, node: Node | None, by: int) -> None:
+        key, class_key = keys
         group = self._groups.get(key)
         if group is None:
             shared = None if self._base is None else self._base._groups.get(key)
             group = self._groups[key] = _Group() if shared is None else shared.copy()
-        class_key = self.query.class_key(other)
         pod_class = group.classes.get(class_key)
         if pod_class is None:
             pod_class = group.classes[class_key] = _PodClass(pod, node, Counter())
         domain = None if node is None or self._topology_key is None else node.labels.get(self._topology_key)
         total = pod_class.counts[domain] + by
         assert total >= 0, f"{total} pods like {pod.full_name} in {domain}"
-        group.changes.append((class_key, pod, node, domain, by))
+        group.changes.append((class_key, pod_class, domain, by))
         if len(group.changes) > _CHANGES_MAX:
             group.changes.clear()
             group.results.clear()
@@ -305,8 +316,8 @@ class PodTotals:
             return known[1]
         else:
             totals = known[1]
-            for class_key, pod, node, domain, by in group.changes[known[0] :]:
-                amount = self._amount(class_key, pod, node, pod_values, context)
+            for class_key, pod_class, domain, by in group.changes[known[0] :]:
+                amount = self._amount(class_key, pod_class.pod, pod_class.node, pod_values, context)
                 if amount:
                     totals.add(domain, amount * by)
         group.results[pod_values] = len(group.changes), totals
