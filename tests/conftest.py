@@ -5,11 +5,14 @@ control plane, processes or minutes (`SLOW_TIERS` in the Makefile) and the modul
 random searches, planted bugs and commands as processes.
 """
 
+import os
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from policysched.gc_tuning import freeze_live_objects, raise_gc_thresholds
+from tests.order import in_order_for_workers
 
 pytest_plugins = [
     "tests.controlplane.fixtures",
@@ -23,10 +26,14 @@ pytest_plugins = [
 SEARCHES = {
     "cli/test_closed_pipe.py",
     "cli/test_demo.py",
+    "cli/test_diff_recording.py",
     "cli/test_grammar_cache.py",
     "cli/test_kubectl.py",
+    "cli/test_kubectl_clients.py",
     "cli/test_moving_over.py",
+    "cli/test_tutorial.py",
     "comparison/test_causes.py",
+    "comparison/test_recordings.py",
     "daemon/test_policy_checker.py",
     "evaluate/test_builtins_property.py",
     "evaluate/test_devices_property.py",
@@ -36,6 +43,7 @@ SEARCHES = {
     "evaluate/test_refresh.py",
     "evaluate/test_volumes_property.py",
     "evaluate/test_volumes_property_bugs.py",
+    "explanations/test_gang_proposals.py",
     "house/test_packaging.py",
     "kube/test_pod_resources_property.py",
     "kube/test_shapes.py",
@@ -62,8 +70,20 @@ raise_gc_thresholds()  # as a command does; with Python's thresholds a test run 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(HERE) and item.path.relative_to(HERE).as_posix() in SEARCHES:
+        if _module_of(item) in SEARCHES:
             item.add_marker(pytest.mark.search)
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers > 1:
+        items[:] = in_order_for_workers(items, _module_of, workers)
+
+
+def _module_of(item: pytest.Item) -> str:
+    return _below_tests(item.path)
+
+
+@cache
+def _below_tests(path: Path) -> str:
+    return path.relative_to(HERE).as_posix() if path.is_relative_to(HERE) else path.as_posix()
 
 
 def pytest_collection_finish() -> None:
