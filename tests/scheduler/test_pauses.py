@@ -168,7 +168,9 @@ def test_a_search_that_lost_a_member_or_its_node_starts_again(gone: str) -> None
 
 def check_node_stops_fitting(change: str) -> None:
     policies = {"gangs.policy": ALONE + "filter node_unschedulable\n"}
-    scheduler = rig(*[node(name, cpu="4") for name in ("n0", "n1", "n2")], *gang(4), policies=policies)
+    names = ("n0", "n1", "n2")
+    small = [placed(pod(f"small-{name}", cpu="500m", scheduler="other"), name) for name in names]
+    scheduler = rig(*[node(name, cpu="4") for name in names], *small, *gang(4), policies=policies)
     decide_until_pause(scheduler, 3)
     pause = scheduler.scheduler._attempts._pause
     assert pause is not None
@@ -176,6 +178,8 @@ def check_node_stops_fitting(change: str) -> None:
 
     if change == "the node is cordoned":
         scheduler.handle(e.NodeUpdated(node(success.node, cpu="4", unschedulable=True)))
+    elif change == "a pod there grows":
+        scheduler.observe(placed(pod(f"small-{success.node}", cpu="3500m", scheduler="other"), success.node))
     else:
         scheduler.observe(placed(pod("x", cpu="4", scheduler="other"), success.node))
     scheduler.settle()
@@ -185,7 +189,9 @@ def check_node_stops_fitting(change: str) -> None:
     assert success.node not in scheduler.placements().values()
 
 
-@pytest.mark.parametrize("change", ["the node is cordoned", "another scheduler fills the node"])
+@pytest.mark.parametrize(
+    "change", ["the node is cordoned", "another scheduler fills the node", "a pod there grows"]
+)
 def test_a_member_is_not_placed_on_a_node_that_stops_fitting_in_a_pause(change: str) -> None:
     check_node_stops_fitting(change)
 

@@ -6,8 +6,8 @@
 
 The members are on an overlay: nothing of the gang is in effect, and it may end without a placement. So a pod needs a
 node that takes it in both cases, as with nominated pods. The result is one that single decisions could have had, in the
-order: members placed before the pause, pods, later members. Where an event changes the node of a member or brings a pod
-there, the member must still fit: a gang is not bound to nodes that are known to refuse it.
+order: members placed before the pause, pods, later members. Where an event changes the node of a member or a pod there,
+or brings a pod there, the member must still fit: a gang is not bound to nodes that are known to refuse it.
 """
 
 from dataclasses import dataclass, field
@@ -16,6 +16,7 @@ from policysched.cluster.devices.pod_claims import uses_devices
 from policysched.evaluate import OneNode, Overlay
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.nodes import Node
+from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
@@ -48,7 +49,7 @@ class Pause:
     _version: object = None
     _nominations: object = None
 
-    _seen: dict[NodeName, tuple[Node, frozenset[PodUid]]] = field(default_factory=dict)
+    _seen: dict[NodeName, tuple[Node, dict[PodUid, Pod]]] = field(default_factory=dict)
     """The nodes of the members, with their pods, as they were when the members were known to fit there."""
 
     def __post_init__(self) -> None:
@@ -72,11 +73,11 @@ class Pause:
         return not self._still_fit(now_ns)
 
     def _still_fit(self, now_ns: int) -> bool:
-        """Whether the members still get their nodes, where an event changed a node or brought pods to it."""
+        """Whether the members still get their nodes, where an event changed a node or its pods, or brought pods to it."""
         changed = set()
-        for name, (node, uids) in self._seen.items():
-            now_node, now_uids = self._look_at(name)
-            if now_node is not node or not now_uids <= uids:
+        for name, (node, pods) in self._seen.items():
+            now_node, now_pods = self._look_at(name)
+            if now_node is not node or any(pods.get(uid) is not pod for uid, pod in now_pods.items()):
                 changed.add(name)
         if not changed:
             return True
@@ -90,9 +91,9 @@ class Pause:
         self._seen |= {name: self._look_at(name) for name in changed}
         return True
 
-    def _look_at(self, name: NodeName) -> tuple[Node, frozenset[PodUid]]:
+    def _look_at(self, name: NodeName) -> tuple[Node, dict[PodUid, Pod]]:
         cache = self.core.cache
-        return cache.nodes[name], frozenset(cache.ledger.usage(name).pods)
+        return cache.nodes[name], dict(cache.ledger.usage(name).pods)
 
     def note_changes(self) -> None:
         """The cluster may have changed."""
