@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 
+from policysched.cluster.devices.allocator import SearchAllowance
+from policysched.cluster.devices.pod_selectors import evaluate_selectors
 from policysched.evaluate import Overlay
-from policysched.explanations.proposals import Situation, proposals
+from policysched.explanations.proposals import Proposal, Situation, proposals
 from policysched.explanations.record import (
     ExplainedGang,
     ExplainResult,
@@ -18,18 +21,28 @@ from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.pending_status import not_pending_reason, pending_status
+from policysched.scheduler.steps import OPERATIONS_PER_COST_UNIT
+
+_SELECTOR_SLICES_MAX = 200
+"""About a second of the main loop."""
 
 
 class NotExplainable(Exception):
-    """The pod does not exist, or no policy here decides about it. The message is one line."""
+    """The pod does not exist, no policy here decides about it, or its explanation takes too long. The message is one line."""
 
 
 def explain_running(core: SchedulerCore, full_name: str, now_ns: int) -> Iterator[ExplainResult | None]:
     """Yields None between steps of a few milliseconds, in which the cluster may change, and at last the explanation.
     Raises NotExplainable."""
-    observed = next((pod for pod in core.cache.pods.values() if pod.pod.full_name == full_name), None)
-    if observed is None or observed.pod.scheduler not in core.policies.running:
-        raise NotExplainable(not_pending_reason(core, full_name))
+    for _ in range(_SELECTOR_SLICES_MAX):
+        observed = _find(core, full_name)
+        operations_max = core.limits.attempt_step_cost_max * OPERATIONS_PER_COST_UNIT
+        if evaluate_selectors([observed.pod], core.cache.devices, operations_max):
+            break
+        yield None
+    else:
+        raise NotExplainable(f"the device selectors of pod {full_name} are being evaluated; ask again")
+    devices, allowance = core.cache.devices.allocation_cache, SearchAllowance()
     pod, policy = observed.pod, observed.pod.scheduler
     placement = core.cache.ledger.placement(pod.uid)
     placed_on = None if placement is None else placement.node
@@ -44,14 +57,15 @@ def explain_running(core: SchedulerCore, full_name: str, now_ns: int) -> Iterato
         return overlay
 
     base = without_the_pod if placed_on is not None else None
-    explanation = core.evaluator.explain(
-        plan,
-        pod,
-        now_ns=now_ns,
-        facts=facts,
-        samples=samples,
-        overlay=None if base is None else base(),
-    )
+    with devices.limited(allowance):
+        explanation = core.evaluator.explain(
+            plan,
+            pod,
+            now_ns=now_ns,
+            facts=facts,
+            samples=samples,
+            overlay=None if base is None else base(),
+        )
     active = core.evaluator.active_layers(plan, pod, now_ns=now_ns, facts=facts)
     notes = [outage_note(explanation)] if explanation.metrics_in_outage else []
     if (absent := absent_resources_note(pod, core.cache.nodes.values())) is not None:
@@ -101,11 +115,23 @@ def explain_running(core: SchedulerCore, full_name: str, now_ns: int) -> Iterato
                 else None
             ),
         )
-        for proposal in proposals(situation):
-            if proposal is not None:
-                usable_proposals.append(proposal)
+        steps = proposals(situation)
+        while True:
+            with devices.limited(allowance):
+                step: Proposal | Literal["end"] | None = next(steps, "end")
+            if step == "end":
+                break
+            if step is not None:
+                usable_proposals.append(step)
             yield None
     yield result.with_proposals(tuple(usable_proposals))
+
+
+def _find(core: SchedulerCore, full_name: str) -> ObservedPod:
+    observed = next((pod for pod in core.cache.pods.values() if pod.pod.full_name == full_name), None)
+    if observed is None or observed.pod.scheduler not in core.policies.running:
+        raise NotExplainable(not_pending_reason(core, full_name))
+    return observed
 
 
 def _message(core: SchedulerCore, observed: ObservedPod, would_say: str, placed_on: NodeName | None) -> str:

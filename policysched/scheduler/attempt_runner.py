@@ -164,19 +164,17 @@ class AttemptRunner:
         """Run the attempt until it ends, pauses, or has cost this much (None: until it ends)."""
         self._attempt, attempt.entry.state = None, QueueState.DETACHED
         self._last_run = attempt
-        devices = self._core.cache.devices.allocation_cache
-        devices.begin(attempt.devices)
         cost = 0
-        for step_cost in attempt.steps:
-            cost += step_cost
-            attempt.cost += step_cost
-            attempt.piece_cost += step_cost
-            if cost_max is None:
-                continue
-            if self._pauses(attempt) or cost >= cost_max:
-                self._attempt, attempt.entry.state = attempt, QueueState.ATTEMPTING
-                break
-        devices.begin(None)
+        with self._core.cache.devices.allocation_cache.limited(attempt.devices):
+            for step_cost in attempt.steps:
+                cost += step_cost
+                attempt.cost += step_cost
+                attempt.piece_cost += step_cost
+                if cost_max is None:
+                    continue
+                if self._pauses(attempt) or cost >= cost_max:
+                    self._attempt, attempt.entry.state = attempt, QueueState.ATTEMPTING
+                    return
 
     def _pauses(self, attempt: _Attempt) -> bool:
         """Whether a piece of a gang's search is over, so that the attempt pauses. Not if it stands behind an entry that

@@ -407,16 +407,13 @@ class Scheduler:
         pod = core.pods.get(uid)
         if pod is None or pod.state is QueueState.BINDING:
             return None
-        devices = core.cache.devices.allocation_cache
-        devices.begin(SearchAllowance())
-        explanation = core.evaluator.explain(
-            core.plan(pod.policy),
-            pod.pod,
-            **core.evaluation_inputs(pod, now_ns),
-            nodes=node_names,
-        )
-        devices.begin(None)
-        return explanation
+        with core.cache.devices.allocation_cache.limited(SearchAllowance()):
+            return core.evaluator.explain(
+                core.plan(pod.policy),
+                pod.pod,
+                **core.evaluation_inputs(pod, now_ns),
+                nodes=node_names,
+            )
 
     def check(self) -> list[str]:
         """One sentence for each inconsistency inside; empty when all is well."""

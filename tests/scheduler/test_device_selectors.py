@@ -8,6 +8,8 @@ import pytest
 
 from policysched.cluster.devices import allocator, selector_results
 from policysched.cluster.devices.cel_selectors import DeviceSelectors
+from policysched.explanations import live
+from policysched.explanations.live import NotExplainable, explain_running
 from policysched.model.devices import Device
 from policysched.scheduler import attempt_runner
 from policysched.scheduler import commands as c
@@ -281,3 +283,40 @@ def test_a_search_within_its_steps_is_made_at_once(monkeypatch: pytest.MonkeyPat
     assert message is not None and message.startswith(
         "0/40 nodes are available: 40 cannot allocate all claims."
     )
+
+
+# ── explanations of a running scheduler ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_explanation_evaluates_selectors_in_slices_and_gives_up(
+    evaluated: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = rig_with(claim("c", asking("r", slow())))
+    rig.observe(user())
+
+    slices = []
+    for _ in explain_running(rig.scheduler.core, "default/hostile", rig.now_ns):
+        slices.append(len(evaluated) - sum(slices))
+    assert len(evaluated) == NODES * DEVICES_PER_NODE
+    assert max(slices) <= 2
+
+    monkeypatch.setattr(live, "_SELECTOR_SLICES_MAX", 3)
+    rig.handle(e.DeviceObjectUpdated(claim("d", asking("r", slow(1)))))
+    rig.observe(user("later", "d"))
+    with pytest.raises(NotExplainable, match="ask again"):
+        list(explain_running(rig.scheduler.core, "default/later", rig.now_ns))
+
+
+def test_an_explanation_searches_no_more_than_the_steps_of_an_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig, steps = searching_rig(monkeypatch)
+    monkeypatch.setattr(live, "SearchAllowance", lambda: allocator.SearchAllowance(2_000))
+    rig.observe(user())
+
+    *_, result = explain_running(rig.scheduler.core, "default/hostile", rig.now_ns)
+
+    of_a_node = 2_000
+    assert result is not None
+    assert 2_000 <= len(steps) < 2_000 + of_a_node
+    assert not rig.scheduler.cache.devices.allocation_cache.is_cut_off

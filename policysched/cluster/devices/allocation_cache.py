@@ -6,7 +6,8 @@ node, and results of selectors by slice (`selector_results`).
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from policysched.cluster.devices.allocator import (
@@ -111,12 +112,17 @@ class AllocationCache:
         self._cut_off: SearchAllowance | None = None
         self.epoch = 0
 
-    def begin(self, allowance: SearchAllowance | None) -> None:
-        """An attempt goes on with its allowance; None: none is running."""
-        if self._cut_off is not None and allowance is not None and allowance is not self._cut_off:
+    @contextmanager
+    def limited(self, allowance: SearchAllowance) -> Iterator[None]:
+        """An attempt goes on with its allowance."""
+        if self._cut_off is not None and allowance is not self._cut_off:
             self.epoch += 1
             self._cut_off = None
         self._allowance = allowance
+        try:
+            yield
+        finally:
+            self._allowance = None
 
     @property
     def is_cut_off(self) -> bool:
