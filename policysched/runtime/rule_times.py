@@ -50,12 +50,17 @@ class RuleTimes:
 
 
 def _pod_of(core: SchedulerCore, policy: str) -> Pod | None:
-    """A pending pod, or the one that was decided last."""
+    """A pending pod, or the one that was decided last. None for which devices are searched: only attempts limit that."""
     for pending in core.pods.values():
-        if pending.policy == policy:
+        if pending.policy == policy and not _needs_devices(core, pending.pod):
             return pending.pod
     for decision in reversed(core.records.decisions):
         observed = core.cache.pods.get(decision.uid) if decision.policy == policy else None
-        if observed is not None:
+        if observed is not None and not _needs_devices(core, observed.pod):
             return observed.pod
     return None
+
+
+def _needs_devices(core: SchedulerCore, pod: Pod) -> bool:
+    class_of = core.cache.devices.class_of_resource
+    return bool(pod.device_claims) or any(class_of(request.resource) for request in pod.extended)

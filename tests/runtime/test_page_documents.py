@@ -7,7 +7,9 @@ import pytest
 
 from policysched.runtime import rule_times
 from policysched.runtime.policy_history import PolicyHistory
+from policysched.scheduler import events as e
 from tests.builders import node, pod
+from tests.devices import asking, claim, device_class, device_slice, gpu, user
 from tests.page.served_page import document
 from tests.scheduler.rig import FIT, Rig
 
@@ -77,6 +79,22 @@ def test_times_are_of_the_rules_of_the_text_that_runs_and_of_its_pods() -> None:
     assert times.of("test").keys() == {"node_resources_fit"}
     assert all(us > 0 for us in times.of("test").values())
     assert rig.scheduler.check() == []
+
+
+def test_no_devices_are_searched_to_take_times() -> None:
+    """The search is limited and sliced in attempts alone."""
+    rig = Rig(FIT, node("a"))
+    things = device_class(), device_slice("a", gpu("g")), claim("c", asking())
+    rig.handle(*[e.DeviceObjectUpdated(thing) for thing in things])
+    rig.observe(user("u", "c"))
+    times = rule_times.RuleTimes()
+
+    times.measure(rig.scheduler.core, "test", rig.now_ns)
+    assert times.of("test") == {}
+
+    rig.observe(pod("plain"))
+    times.measure(rig.scheduler.core, "test", rig.now_ns)
+    assert times.of("test")
 
 
 def test_a_policy_without_a_pod_has_no_times() -> None:
