@@ -11,6 +11,7 @@ import pickle
 import resource
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
@@ -26,12 +27,14 @@ SIMULATIONS_MAX = 16
 ROWS_MAX = 500
 _NICE = 5
 """While it simulates. A check is short, and somebody waits for it."""
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 def main() -> None:
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_MAX_S, CPU_MAX_S + 1))
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX_BYTES, MEMORY_MAX_BYTES))
+        memory_max = memory_max_bytes()
+        resource.setrlimit(resource.RLIMIT_AS, (memory_max, memory_max))
     stream = sys.stdin.buffer
     try:
         job = pickle.load(stream)  # of the scheduler, over a private pipe
@@ -41,6 +44,18 @@ def main() -> None:
     if job.simulates:
         os.nice(_NICE)
     sys.stdout.buffer.write(orjson.dumps(tried(job, stream)))
+
+
+def memory_max_bytes() -> int:
+    """At most what the container has left: beyond that the kernel kills the scheduler as well."""
+    try:
+        used = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+        cached = int(used["active_file"]) + int(used["inactive_file"])
+        needed = int((_CGROUP / "memory.current").read_text()) - cached
+        left = int((_CGROUP / "memory.max").read_text()) - needed
+    except (OSError, KeyError, ValueError):  # no container with cgroup v2, or one without a limit
+        return MEMORY_MAX_BYTES
+    return max(0, min(MEMORY_MAX_BYTES, left))
 
 
 def tried(job: PolicyTry, stream: BinaryIO) -> dict[str, Any]:

@@ -7,6 +7,7 @@ with rests in between, since the interpreter's lock is held meanwhile.
 import asyncio
 import contextlib
 import pickle
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -64,7 +65,12 @@ class WorkerTries:
             self._cost_max,
             simulates,
             self._now_ns(),
-            samples=core.samples.of_policy(policy),
+            samples={
+                name: replace(
+                    samples, assumed=dict(samples.assumed), state_rows=dict(samples.state_rows)
+                )  # which change
+                for name, samples in core.samples.of_policy(policy).items()
+            },
             states=core.state_texts().get(policy),
             permissions=core.permissions,
         )
@@ -82,39 +88,40 @@ class WorkerTries:
             )
         except OSError as error:
             raise TryFailed(f"no process can be started: {error.strerror or error}") from None
+        assert worker.stdout is not None and worker.stderr is not None, "pipes"
         try:
-            async with asyncio.timeout(WALL_MAX_S):
-                output, errors = await asyncio.gather(
-                    _talk(worker, _pieces(job, seen.cluster)),
-                    worker.stderr.read() if worker.stderr else _none(),
-                )
-                code = await worker.wait()
+            async with asyncio.timeout(WALL_MAX_S), asyncio.TaskGroup() as group:
+                group.create_task(_send(worker, _pieces(job, seen.cluster)))
+                output, errors = [
+                    group.create_task(stream.read()) for stream in (worker.stdout, worker.stderr)
+                ]
+            code = await worker.wait()
         except TimeoutError:
             raise TryFailed(f"no answer within {WALL_MAX_S:g} s; {_ADVICE}") from None
         finally:
             if worker.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     worker.kill()
-                await worker.wait()
-        if code < 0:
+                await worker.communicate()  # `wait` alone does not return while its output is not read
+        if code == -signal.SIGXCPU:
             raise TryFailed(f"it takes more than {CPU_MAX_S} s of CPU; {_ADVICE}")
-        if code or not output:
-            last = errors.decode(errors="replace").strip().splitlines()[-1:]
+        if code < 0:
+            raise TryFailed(
+                f"the worker was killed by signal {-code}, probably for lack of memory; {_ADVICE}"
+            )
+        if code or not output.result():
+            last = errors.result().decode(errors="replace").strip().splitlines()[-1:]
             raise TryFailed(f"the worker exited with {code}: {''.join(last)}")
-        answer: dict[str, Any] = orjson.loads(output)
+        answer: dict[str, Any] = orjson.loads(output.result())
         return answer
 
 
 _ADVICE = "`policysched diff` on a machine of your own has no such limit"
 
 
-async def _none() -> bytes:
-    return b""
-
-
-async def _talk(worker: asyncio.subprocess.Process, pieces: Iterator[bytes]) -> bytes:
-    """Writes the pieces while nothing is read, then reads the answer. A worker that needs no cluster answers at once."""
-    assert worker.stdin is not None and worker.stdout is not None, "pipes"
+async def _send(worker: asyncio.subprocess.Process, pieces: Iterator[bytes]) -> None:
+    """A worker that needs no cluster answers before it has read all."""
+    assert worker.stdin is not None, "a pipe"
     began_s = time.thread_time()
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         for piece in pieces:
@@ -124,7 +131,6 @@ async def _talk(worker: asyncio.subprocess.Process, pieces: Iterator[bytes]) -> 
             await asyncio.sleep(_REST_FACTOR * took_s)
             began_s = time.thread_time()
         worker.stdin.close()
-    return await worker.stdout.read()
 
 
 def _pieces(job: PolicyTry, cluster: ClusterParts) -> Iterator[bytes]:

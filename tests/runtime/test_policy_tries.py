@@ -1,11 +1,14 @@
 """The playground's worker gets the running cluster, and its limits hold."""
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from policysched.cluster.metric_samples import MetricSamples, StateRow
+from policysched.model.identifiers import NodeName
 from policysched.runtime import policy_tries
 from policysched.runtime.policy_tries import WorkerTries
 from policysched.serve.policy_try import TryFailed
@@ -50,6 +53,34 @@ def test_a_changed_line_moves_the_pods_of_the_running_cluster(rig: Rig) -> None:
     assert "filter none (line 4)" in found["pods"][0]["cause"]
 
 
+def test_the_samples_of_a_try_do_not_change_while_they_are_sent(rig: Rig) -> None:
+    """They are pickled on the HTTP thread."""
+    assumed: dict[NodeName, int | float] = {NodeName("a"): 1}
+    rows = {"key": StateRow({})}
+    by_metric = rig.scheduler.core.samples.by_policy.setdefault("test", {})
+    by_metric["load"] = MetricSamples({}, 0, assumed=assumed, state_rows=rows)
+
+    samples = tries(rig).look("test", simulates=True).job.samples
+    assumed[NodeName("b")] = 2
+    rows["other"] = StateRow({})
+    by_metric["later"] = MetricSamples({}, 0)
+
+    assert list(samples) == ["load"]
+    assert dict(samples["load"].assumed) == {NodeName("a"): 1}
+    assert list(samples["load"].state_rows) == ["key"]
+
+
+def test_a_worker_that_answers_at_length_before_it_reads_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy_tries, "WALL_MAX_S", 120.0)
+    rig = Rig(FIT, *[node(f"n{number}", labels={f"l{number}": "v" * 400}) for number in range(1500)])
+    wrong = "".join(f"filter f{number} reject node.{'x' * 420}{number} > 1\n" for number in range(520))
+
+    answer = run(rig, FIT + wrong)
+
+    assert answer["comparison"] is None
+    assert len(answer["diagnostics"]) > 400
+
+
 def test_a_policy_that_does_not_run_is_not_tried(rig: Rig) -> None:
     with pytest.raises(LookupError, match="no policy other runs"):
         tries(rig).look("other", simulates=False)
@@ -66,4 +97,16 @@ def test_a_worker_that_fails_says_why(rig: Rig, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(policy_tries, "_WORKER", "policysched.no_such_module")
 
     with pytest.raises(TryFailed, match=r"the worker exited with 1: .*no_such_module"):
+        run(rig, FIT, simulates=False)
+
+
+def test_a_worker_that_the_kernel_kills_is_not_said_to_take_long(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "killed"
+    program.write_text("#!/bin/sh\nkill -9 $$\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(policy_tries, "sys", SimpleNamespace(executable=str(program)))
+
+    with pytest.raises(TryFailed, match="killed by signal 9, probably for lack of memory"):
         run(rig, FIT, simulates=False)
