@@ -108,6 +108,17 @@ class Tries:
         return answer
 
 
+EDITOR_TEXT = "document.querySelector('.editor')?.shadowRoot.querySelector('.cm-content').innerText ?? ''"
+
+
+def type_policy(tab: Tab, text: str) -> None:
+    """In place of the text in the editor."""
+    tab.page.click(".cm-content")
+    tab.page.keyboard.press("Control+a")
+    tab.page.keyboard.press("Delete")
+    tab.page.keyboard.insert_text(text)
+
+
 CLOSED = 'filter none reject node.name != "c" says "closed"'
 
 
@@ -115,22 +126,25 @@ CLOSED = 'filter none reject node.name != "c" says "closed"'
 def test_a_changed_policy_is_checked_as_one_types_and_simulated(tab: Tab, attack: str) -> None:
     with serving_documents(of_rig, PATHS, policy_tries=Tries(attack)) as url:
         tab.open(f"{url}/#try")
-        tab.until("document.querySelector('textarea').value.includes('policy test')")
-        tab.page.focus("textarea")
+        tab.until(f"({EDITOR_TEXT}).includes('policy test')")
+        assert tab.page.locator(".cm-line", has_text="policy test").locator("span").count() > 0, "no colours"
+        tab.page.click(".cm-content")
         tab.page.keyboard.press("Control+End")
-        tab.page.keyboard.type(CLOSED.replace("node.name", "node.nam"))
+        tab.page.keyboard.type(f"# \N{GRINNING FACE}\n{CLOSED.replace('node.name', 'node.nam')} # 1/2")
         tab.page.wait_for_selector(".diagnostic.error")
         tab.page.click(".diagnostic.error")
 
-        marked = tab.page.evaluate(
-            "getSelection().toString() || document.querySelector('textarea').value.slice(document.querySelector('textarea').selectionStart, document.querySelector('textarea').selectionEnd)"
+        assert (
+            tab.page.evaluate("document.querySelector('.editor').shadowRoot.getSelection().toString()")
+            == "nam"
         )
-        assert "nam" in marked
-        assert tab.page.locator(".numbers .error").inner_text().startswith("✕")
+        assert tab.page.locator(".cm-lintRange-error").inner_text() == "nam"
+        tab.page.hover(".cm-lint-marker-error")
+        assert "nam" in tab.page.locator(".cm-tooltip .cm-diagnostic-error").inner_text()
 
-        tab.page.fill("textarea", FIT + CLOSED + "\n")
+        type_policy(tab, FIT + CLOSED + "\n")
         tab.page.check("#placed-again")
-        tab.page.focus("textarea")
+        tab.page.focus(".cm-content")
         tab.page.keyboard.press("Control+Enter")
         tab.page.wait_for_selector("section table:not([hidden]) tbody tr")
 
@@ -143,16 +157,16 @@ def test_a_changed_policy_is_checked_as_one_types_and_simulated(tab: Tab, attack
 def test_an_edit_survives_a_look_at_another_view(tab: Tab) -> None:
     with serving_documents(of_rig, PATHS, policy_tries=Tries()) as url:
         tab.open(f"{url}/#try")
-        tab.until("document.querySelector('textarea').value.includes('policy test')")
-        tab.page.fill("textarea", FIT + "# mine\n")
+        tab.until(f"({EDITOR_TEXT}).includes('policy test')")
+        type_policy(tab, FIT + "# mine\n")
         tab.page.evaluate("location.hash = 'health'")
         tab.until("document.title.startsWith('Health')")
         tab.page.evaluate("location.hash = 'try'")
-        tab.until("document.querySelector('textarea')?.value.includes('# mine')")
+        tab.until(f"({EDITOR_TEXT}).includes('# mine')")
 
         tab.page.click("text=Back to the running text")
 
-        assert "# mine" not in tab.page.input_value("textarea")
+        assert "# mine" not in tab.page.evaluate(EDITOR_TEXT)
 
 
 def hostile(value: Any) -> Any:

@@ -119,8 +119,9 @@ document.getElementById("find").addEventListener("submit", (event) => {
 });
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName)) {
-    if (event.key === "Escape") event.target.blur();
+  const [target] = event.composedPath(); // `event.target` is outside the editor's shadow root
+  if (["INPUT", "SELECT", "TEXTAREA"].includes(target.tagName) || target.isContentEditable) {
+    if (event.key === "Escape") target.blur();
     return;
   }
   const chosen = VIEWS[Number(event.key) - 1];

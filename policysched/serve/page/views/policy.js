@@ -2,8 +2,7 @@
 
 import { el, heading, setText } from "../dom.js";
 import { count, hash, time } from "../format.js";
-
-const WORDS = /^(\s*)(policy|let|input|metric|state|queue|gang|include|replace|drop|filter|score|prefer|reject|quota|preemption|outage|resource|extender|when|layer|param)\b/;
+import { tokenAt } from "../policy_syntax.js";
 
 export function policyView(argument) {
   let name = argument;
@@ -84,10 +83,14 @@ export function policyView(argument) {
 }
 
 function coloured(line) {
-  const comment = line.trimStart().startsWith("#");
-  if (comment) return [el("span", { class: "comment" }, line)];
-  const found = WORDS.exec(line);
-  return found ? [found[1], el("span", { class: "word" }, found[2]), line.slice(found[0].length)] : [line || " "];
+  const parts = [];
+  for (let start = 0; start < line.length;) {
+    const { end, kind } = tokenAt(line, start);
+    const text = line.slice(start, end);
+    parts.push(kind ? el("span", { class: kind }, text) : text);
+    start = end;
+  }
+  return parts.length ? parts : [" "];
 }
 
 function version(each) {

@@ -1,6 +1,7 @@
 // The playground: a changed text of a policy, its diagnostics, and the pods that would move. Nothing is saved.
 
 import { el, heading, setText, table } from "../dom.js";
+import { policyEditor } from "../editor.js";
 import { NotShown, postDocument } from "../feed.js";
 import { podLink } from "../format.js";
 
@@ -16,13 +17,12 @@ export function tryView(argument) {
   let closed = false;
   const title = el("h1", {}, "Try a change", el("small"));
   const tabs = el("div", { class: "tabs", role: "group", "aria-label": "Policies" });
-  const numbers = el("div", { class: "numbers", "aria-hidden": "true" });
-  const text = el("textarea", { "aria-label": "Text of the policy", disabled: true, spellcheck: "false", wrap: "off", autocomplete: "off", autocapitalize: "off" });
+  const editor = policyEditor("Text of the policy", { changed: edited, submitted: () => ask(true) });
   const simulate = el("button", { type: "button", class: "primary" }, "Simulate");
   const again = el("input", { type: "checkbox", id: "placed-again" });
   const revert = el("button", { type: "button" }, "Back to the running text");
   const status = el("span", { class: "soft", role: "status" });
-  const found = el("div", { class: "found", role: "list", "aria-label": "Diagnostics" });
+  const list = el("div", { class: "diagnostics", role: "list", "aria-label": "Diagnostics" });
   const result = heading("Pods that would change");
   const summary = el("p", { class: "soft" }, "Simulate to see them.");
   const rows = table("Pods that would change", [
@@ -35,7 +35,7 @@ export function tryView(argument) {
   ], (row) => row.pod);
   rows.hidden = true;
   const controls = el("div", { class: "controls" }, simulate, el("label", {}, again, " also place the policy's last 500 placed pods again"), revert, status);
-  const element = el("section", {}, title, tabs, el("div", { class: "editor" }, numbers, text), controls, found, result, summary, rows);
+  const element = el("section", {}, title, tabs, editor.element, controls, list, result, summary, rows);
 
   function choose(page) {
     const policy = page.policies.find((each) => each.name === name) ?? page.policies[0];
@@ -55,36 +55,22 @@ export function tryView(argument) {
     name = policy.name;
     running = policy.text;
     setText(title.lastChild, `${name}: nothing is saved`);
-    text.value = drafts.get(name) ?? running;
-    text.disabled = false;
+    editor.load(drafts.get(name) ?? running);
     edited();
   }
 
   function edited() {
-    drafts.set(name, text.value);
+    if (running === null) return;
+    drafts.set(name, editor.text());
     typed += 1;
-    number([]);
     clearTimeout(timer);
     timer = setTimeout(() => ask(false), CHECK_AFTER_MS);
-  }
-
-  function number(diagnostics) {
-    const marks = new Map();
-    for (const each of diagnostics) {
-      if (each.line && marks.get(each.line) !== "error") marks.set(each.line, each.severity);
-    }
-    const count = text.value.split("\n").length;
-    numbers.replaceChildren(...Array.from({ length: count }, (_, index) => {
-      const severity = marks.get(index + 1);
-      return el("div", { class: severity ?? "" }, severity ? `${MARKS[severity] ?? "·"} ${index + 1}` : String(index + 1));
-    }));
-    numbers.scrollTop = text.scrollTop;
   }
 
   async function ask(simulates) {
     if (running === null) return;
     const asked = typed;
-    const body = { policy: name, text: text.value, simulate: simulates, placed: again.checked };
+    const body = { policy: name, text: editor.text(), simulate: simulates, placed: again.checked };
     setText(status, simulates ? "simulating…" : "checking…");
     simulate.disabled = simulates;
     try {
@@ -101,18 +87,16 @@ export function tryView(argument) {
   }
 
   function show({ diagnostics }) {
-    number(diagnostics);
-    found.replaceChildren(...diagnostics.map((each) => {
-      const place = each.line ? `line ${each.line}` : "";
-      const button = el("button", { type: "button", class: `diagnostic ${each.severity}`, role: "listitem" }, el("b", {}, `${MARKS[each.severity] ?? "·"} ${each.severity} ${each.code} ${place}`), ` ${each.message}`, each.help ? el("span", { class: "soft" }, ` ${each.help}`) : null);
+    editor.mark(diagnostics);
+    list.replaceChildren(...diagnostics.map((each) => {
+      const line = each.line ? `line ${each.line}` : "";
+      const button = el("button", { type: "button", class: `diagnostic ${each.severity}`, role: "listitem" }, el("b", {}, `${MARKS[each.severity] ?? "·"} ${each.severity} ${each.code} ${line}`), ` ${each.message}`, each.help ? el("span", { class: "soft" }, ` ${each.help}`) : null);
       button.addEventListener("click", () => {
-        if (!each.line) return;
-        text.focus();
-        text.setSelectionRange(each.start, each.end);
+        if (each.line) editor.select(each.start, each.end);
       });
       return button;
     }));
-    if (!diagnostics.length) found.replaceChildren(el("p", { class: "ok" }, "✓ the text is valid"));
+    if (!diagnostics.length) list.replaceChildren(el("p", { class: "ok" }, "✓ the text is valid"));
   }
 
   function outcome({ comparison, failure, hidden_rows: hidden }) {
@@ -129,16 +113,8 @@ export function tryView(argument) {
     rows.show(comparison.pods);
   }
 
-  text.addEventListener("input", edited);
-  text.addEventListener("scroll", () => { numbers.scrollTop = text.scrollTop; });
-  text.addEventListener("keydown", (event) => {
-    if ((event.ctrlKey || event.metaKey) && event.key === "Enter") ask(true);
-  });
   simulate.addEventListener("click", () => ask(true));
-  revert.addEventListener("click", () => {
-    text.value = running ?? "";
-    edited();
-  });
+  revert.addEventListener("click", () => editor.replace(running ?? ""));
 
   return {
     element,
@@ -147,6 +123,7 @@ export function tryView(argument) {
     close: () => {
       closed = true;
       clearTimeout(timer);
+      editor.close();
     },
   };
 }
