@@ -36,7 +36,7 @@ UNSUPPORTED_FEATURES: tuple[UnsupportedFeature, ...] = (
     ),
     UnsupportedFeature(
         "DynamicResources",
-        "CEL selectors of devices on platforms other than Linux on x86-64",
+        "CEL selectors of devices on a platform for which cel-expr-python has no wheel, such as musl",
         "the pod stays pending; the reason names the missing package",
     ),
     UnsupportedFeature(

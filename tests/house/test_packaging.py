@@ -15,6 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from deploy.image.layers import PLATFORMS
 from policysched import __version__, data_files
 from policysched.cli import OFFLINE_PACKAGES
 from policysched.data_files import data_file
@@ -162,6 +163,16 @@ def test_the_core_is_small() -> None:
     assert {"lark", "click"} <= core
     assert {"numpy", "aiohttp", "kubernetes", "cryptography", "cel-expr-python"}.isdisjoint(core)
     assert {"numpy", "aiohttp", "kubernetes", "rich"} <= set(not_in_the_core())
+
+
+@pytest.mark.parametrize("machine", [platform.machine for platform in PLATFORMS.values()])
+def test_the_image_evaluates_device_selectors_on_each_processor(machine: str) -> None:
+    offline = map(Requirement, PROJECT["project"]["optional-dependencies"]["offline"])
+    (cel,) = (requirement for requirement in offline if requirement.name == "cel-expr-python")
+
+    assert cel.marker is not None
+    assert cel.marker.evaluate({"platform_machine": machine})
+    assert not cel.marker.evaluate({"platform_machine": "riscv64"}), "there is no wheel for it"
 
 
 @pytest.mark.parametrize(
