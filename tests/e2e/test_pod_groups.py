@@ -1,6 +1,7 @@
 """PodGroups on a real control plane: Kubernetes' own in the version of the release, and custom resources of others."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,8 +40,8 @@ def groups_path(version: str, api: str = "scheduling.k8s.io") -> str:
     return f"/apis/{api}/{version}/namespaces/default/podgroups"
 
 
-def create_group(deployed: Deployed, version: str, name: str, least: int) -> None:
-    spec = {"schedulingPolicy": {"gang": {"minCount": least}}}
+def create_group(deployed: Deployed, version: str, name: str, least: int, **more: Any) -> None:
+    spec = {"schedulingPolicy": {"gang": {"minCount": least}}, **more}
     manifest = {
         "apiVersion": f"scheduling.k8s.io/{version}",
         "kind": "PodGroup",
@@ -134,6 +135,55 @@ def test_a_group_that_is_deleted_keeps_its_pods_pending(deployed: Deployed) -> N
         said = program.said("pods wait for their PodGroup")
 
     assert [line["reason"].endswith(missing) for line in said] == [True]
+
+
+def test_pods_wait_while_the_server_does_not_serve_the_api(deployed: Deployed) -> None:
+    version = serve_pod_groups(deployed)
+    served = Features(GATES, (f"scheduling.k8s.io/{version}",))
+    deployed.put_policies(main=POLICY)
+
+    with deployed.running() as program:
+        create_group(deployed, version, "train", 2)
+        for name in ("w0", "w1"):
+            deployed.create(name, cpu="1", schedulingGroup={"podGroupName": "train"})
+        wait_for(lambda: outcome(deployed, version, "train") == "False", "the group to wait")
+        deployed.control_plane.restart_apiserver(features=Features())
+        program.heard("pods wait for their PodGroup")
+        deployed.control_plane.add_node(ready_node("a", cpu="4"))
+        message = "the API server does not serve them"
+        wait_for(lambda: message in deployed.condition("w0")["message"], "the reason")
+        placed_halves = [member for member in deployed.pods() if member["spec"].get("nodeName")]
+        deployed.control_plane.restart_apiserver(features=served)
+        deployed.all_bound(2)
+
+    assert placed_halves == []
+
+
+def test_a_group_of_a_composite_pod_group_waits_and_says_so(deployed: Deployed) -> None:
+    version = version_of(deployed)
+    if version == "v1alpha2":
+        pytest.skip("CompositePodGroups exist since Kubernetes 1.37")
+    gates = {**GATES, "TopologyAwareWorkloadScheduling": True, "CompositePodGroup": True}
+    served = (f"scheduling.k8s.io/{version}", "scheduling.k8s.io/v1alpha3")
+    deployed.control_plane.restart_apiserver(features=Features(gates, served))
+    deployed.control_plane.add_node(ready_node("a", cpu="4"))
+    deployed.put_policies(main=POLICY)
+
+    with deployed.running() as program:
+        reference = {"workloadName": "job", "templateName": "workers"}
+        create_group(deployed, version, "train", 1, parentCompositePodGroupName="tree", workloadRef=reference)
+        deployed.create("w0", cpu="1", schedulingGroup={"podGroupName": "train"})
+        said = "belongs to CompositePodGroup tree; CompositePodGroups are not supported"
+        wait_for(lambda: said in deployed.condition("w0")["message"], "the reason")
+        deployed.event("w0", "FailedScheduling")
+        logged = program.said("pods wait for their PodGroup")
+        wait_for(lambda: outcome(deployed, version, "train") == "False", "the group to say so")
+        condition = scheduled(deployed, version, "train")
+        nodes = [deployed.node_of("w0")]
+
+    assert [said in line["reason"] for line in logged] == [True]
+    assert condition is not None and said in condition["message"]
+    assert nodes == [""]
 
 
 @pytest.mark.parametrize(
