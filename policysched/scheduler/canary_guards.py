@@ -28,6 +28,8 @@ class CanaryGuards:
         self._reload = reload
 
     def next_time_ns(self) -> int | None:
+        if not self._core.canaries.armed:
+            return None
         measured = (armed.measured_ns for armed in self._core.canaries.armed.values())
         return min((measured_ns + _PERIOD_NS for measured_ns in measured), default=None)
 

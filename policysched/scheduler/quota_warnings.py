@@ -26,6 +26,8 @@ class QuotaWarnings:
         self._reported: dict[tuple[str, str], str] = {}
 
     def next_time_ns(self) -> int | None:
+        if not self._core.quotas.accounts:
+            return None
         return min(
             (self._due_ns(name, account) for name, account in self._core.quotas.accounts.items()),
             default=None,

@@ -32,6 +32,8 @@ class GangBindFailures:
 
     def next_time_ns(self) -> int | None:
         """When an answer arrived that was not looked at."""
+        if not self._core.binds.gang_failures:
+            return None
         due = [failure.due_ns for failure in self._core.binds.gang_failures.values()]
         return min((due_ns for due_ns in due if due_ns is not None), default=None)
 

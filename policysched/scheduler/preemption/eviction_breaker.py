@@ -63,6 +63,8 @@ class EvictionBreaker:
 
     def next_time_ns(self) -> int | None:
         """When eviction of the next suspended owner's pods resumes."""
+        if not self._histories:
+            return None
         times = [
             history.repeat_evictions_ns[-self._repeat_evictions_max] + self._window_ns
             for history in self._histories.values()
