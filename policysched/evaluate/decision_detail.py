@@ -4,9 +4,8 @@ import numpy as np
 
 from policysched.evaluate.columns.columns import Columns
 from policysched.evaluate.evaluation import Evaluation
+from policysched.evaluate.evaluation_rows import REJECTED_TOTAL
 from policysched.evaluate.verdict import DecisionDetail, NodeTotal
-
-BEST_TOTALS = 2
 
 
 def decision_detail(evaluation: Evaluation, columns: Columns) -> DecisionDetail:
@@ -23,16 +22,20 @@ def decision_detail(evaluation: Evaluation, columns: Columns) -> DecisionDetail:
             count = int(np.count_nonzero(mask[:size] if valid is None else mask[:size] & valid))
             if count:
                 rejections[rule.name] = rejections.get(rule.name, 0) + count
-    best: list[NodeTotal] = []
+    return DecisionDetail(rejections, _best_totals(evaluation, columns) if evaluation.feasible_count else ())
+
+
+def _best_totals(evaluation: Evaluation, columns: Columns) -> tuple[NodeTotal, ...]:
+    """The two best totals: each is one pass over the nodes for its value and one for how many have it."""
     totals = evaluation.total[: columns.size]
-    while evaluation.feasible_count:
-        score = int(np.maximum.reduce(totals))
-        if score < 0:
-            break
-        tied = totals == score
-        equals = int(np.count_nonzero(tied))
-        best.append(NodeTotal(score, columns.names[int(np.argmax(tied))] if equals == 1 else None, equals))
-        if len(best) == BEST_TOTALS:
-            break
-        totals = np.where(tied, -1, totals)
-    return DecisionDetail(rejections, tuple(best))
+    row = int(totals.argmax())
+    score = int(totals[row])
+    tied = totals == score
+    equals = int(np.count_nonzero(tied))
+    best = NodeTotal(score, columns.names[row] if equals == 1 else None, equals)
+    second = int(np.maximum.reduce(totals, where=~tied, initial=REJECTED_TOTAL))
+    if second == REJECTED_TOTAL:
+        return (best,)
+    tied = totals == second
+    equals = int(np.count_nonzero(tied))
+    return best, NodeTotal(second, columns.names[int(tied.argmax())] if equals == 1 else None, equals)

@@ -9,7 +9,7 @@ references alone, so that it costs the decisions a millisecond for ten thousand 
 """
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter_ns
 
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
@@ -30,14 +30,14 @@ QUEUE_MAX = 200_000
 """Calls that wait to be written. The first lists of 5,000 nodes and 50,000 pods are fewer."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EventCall:
     at_ns: int
     event: Event
     decisions: list[Decision] | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DecideCall:
     """`duration_ns`: of the attempt that ended, 0 where none did. `elapsed_ns`: the argument of `Scheduler.account_time` for
     this call; None: it was not called."""
@@ -49,7 +49,7 @@ class DecideCall:
     elapsed_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RequeueCall:
     at_ns: int
 
@@ -212,7 +212,7 @@ class RecordedScheduler(Scheduler):
     def account_time(self, elapsed_ns: int) -> None:
         super().account_time(elapsed_ns)
         if self._decide_call is not None:
-            self._decide_call = replace(self._decide_call, elapsed_ns=elapsed_ns)
+            self._decide_call.elapsed_ns = elapsed_ns
             self._put_decide()
 
     def requeue_current_attempt(self, now_ns: int) -> list[Command]:
