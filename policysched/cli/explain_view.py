@@ -117,12 +117,10 @@ def _gap_text(rejection: Record) -> str:
 
 
 def _print_would_fit(console: "Console", record: Record) -> None:
-    if record["selected"] is not None:
+    if record["selected"] is not None or record["would_fit"] is None:
         return
     gang = record["gang"]
     is_blocked = gang is not None and gang["blocked"]
-    if is_blocked and "waiting" in record:
-        return  # the running scheduler tries no change of a gang
     console.print()
     if not record["would_fit"]:
         helped = "the gang start" if is_blocked else "it fit"
@@ -135,7 +133,7 @@ def _print_would_fit(console: "Console", record: Record) -> None:
         where = f" (goes to {proposal['node']})" if proposal["kind"] not in ("node", "uncordon") else ""
         if proposal["node"] is None:
             where = " (this member stays pending)"
-        elif is_blocked:
+        elif is_blocked and proposal["kind"] != "node":
             where = f" (this member goes to {proposal['node']})"
         _print_paragraph(console, f"- {text}{where}", indent=2)
 

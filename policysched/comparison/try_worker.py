@@ -1,23 +1,14 @@
 """The worker process behind the page's playground: checks a changed policy and says which pods would move.
 
-Reads pickles from stdin: a `PolicyTry`, then objects of the cluster as (field of `ClusterFiles`, objects), and None at the end.
-Writes one JSON document to stdout. The limits of `from_files.policy_try` hold for this process alone, and it simulates
-at a lower priority, so that decisions come first.
+It simulates at a lower priority. A check is short, and somebody waits for it.
 """
 
-import contextlib
-import os
-import pickle
-import resource
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, BinaryIO
 
-import orjson
-
 from policysched.daemon.policy_checker import check_texts
-from policysched.from_files.policy_try import CPU_MAX_S, MEMORY_MAX_BYTES, PolicyTry
+from policysched.from_files.policy_try import PolicyTry
+from policysched.from_files.worker import read_cluster, serve
 from policysched.lang.check.bundle import CheckedSource
 from policysched.lang.ir.program import Program
 from policysched.text import Diagnostic
@@ -25,37 +16,6 @@ from policysched.text import Diagnostic
 SIMULATIONS_MAX = 16
 """By which the causes are found."""
 ROWS_MAX = 500
-_NICE = 5
-"""While it simulates. A check is short, and somebody waits for it."""
-_CGROUP = Path("/sys/fs/cgroup")
-
-
-def main() -> None:
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_MAX_S, CPU_MAX_S + 1))
-        memory_max = memory_max_bytes()
-        resource.setrlimit(resource.RLIMIT_AS, (memory_max, memory_max))
-    stream = sys.stdin.buffer
-    try:
-        job = pickle.load(stream)  # of the scheduler, over a private pipe
-    except EOFError:
-        return
-    assert isinstance(job, PolicyTry), f"the job is {type(job)}"
-    if job.simulates:
-        os.nice(_NICE)
-    sys.stdout.buffer.write(orjson.dumps(tried(job, stream)))
-
-
-def memory_max_bytes() -> int:
-    """At most what the container has left: beyond that the kernel kills the scheduler as well."""
-    try:
-        used = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
-        cached = int(used["active_file"]) + int(used["inactive_file"])
-        needed = int((_CGROUP / "memory.current").read_text()) - cached
-        left = int((_CGROUP / "memory.max").read_text()) - needed
-    except (OSError, KeyError, ValueError):  # no container with cgroup v2, or one without a limit
-        return MEMORY_MAX_BYTES
-    return max(0, min(MEMORY_MAX_BYTES, left))
 
 
 def tried(job: PolicyTry, stream: BinaryIO) -> dict[str, Any]:
@@ -100,15 +60,10 @@ def _compared(job: PolicyTry, old: Program, new: Program, stream: BinaryIO) -> d
         kinds_text,
     )
     from policysched.comparison.runner import ComparedCluster
-    from policysched.from_files.cluster_files import ClusterFiles
     from policysched.from_files.inputs import PresentInputs
     from policysched.from_files.simulate import with_placed_pods_pending
 
-    files = ClusterFiles()
-    while (part := pickle.load(stream)) is not None:
-        name, objects = part
-        getattr(files, name).extend(objects)
-    again = 0
+    files, again = read_cluster(stream), 0
     if job.placed_max:
         files, again = with_placed_pods_pending(files, job.policy, job.placed_max)
 
@@ -142,4 +97,4 @@ def _compared(job: PolicyTry, old: Program, new: Program, stream: BinaryIO) -> d
 
 
 if __name__ == "__main__":
-    main()
+    serve(PolicyTry, tried, is_long=lambda job: job.simulates)

@@ -4,7 +4,7 @@ Each proposal is evaluated before it is returned: with the change, and nothing e
 request is lowered only as far as needed: one step more and no node fits. Extenders and quotas are not part of it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -31,7 +31,7 @@ _NODES_TRIED_MAX = 8
 _PODS_TRIED_MAX = 8
 _STEPS = {"memory": 2**20, "ephemeral-storage": 2**20}
 """Requests are lowered in steps that people write: 1Mi, and 1 (of cpu: 1m) of everything else."""
-_UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
+UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
 _NODE_KIND_LABELS = ("node.kubernetes.io/instance-type", "kubernetes.io/arch", "kubernetes.io/os")
 _NODE_OWN_LABELS = frozenset({"kubernetes.io/hostname", "topology.kubernetes.io/zone"})
 
@@ -39,8 +39,8 @@ _NODE_OWN_LABELS = frozenset({"kubernetes.io/hostname", "topology.kubernetes.io/
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """One change and the node that the pod would then go to; None where its gang then starts without it. `pod` is the
-    changed pod, or None where the pod stays as it is: then `moved` is the pod that has to leave `node` and the node that
-    takes it, or `like` the node of which another one is needed."""
+    changed pod, or None where the pod stays as it is: then `moved` is the pod that has to leave its node and the node that
+    takes it, `like` the node of which `count` more are needed, or `uncordoned` a node (of a gang alone)."""
 
     kind: ProposalKind
     text: str
@@ -48,6 +48,8 @@ class Proposal:
     pod: Pod | None = None
     moved: tuple[Pod, NodeName] | None = None
     like: NodeName | None = None
+    count: int = 1
+    uncordoned: NodeName | None = None
 
     def record(self) -> dict[str, str | None]:
         return {"kind": self.kind, "text": self.text, "node": self.node}
@@ -100,7 +102,7 @@ def proposals(situation: Situation) -> Iterator[Proposal | None]:
     take long can pause there; the cluster may change in a pause."""
     if situation.explanation.pod_rejection is not None:
         return
-    for find in (_lower_request, _tolerate, _drop_node_selector, _move_a_pod, _add_a_node):
+    for find in (_lower_request, _tolerate, _drop_node_selector, move_a_pod, _add_a_node):
         yield find(situation)
 
 
@@ -228,14 +230,14 @@ def _tolerate(situation: Situation) -> Proposal | None:
             for taint in node.taints
             if taint.effect != "PreferNoSchedule" and not tolerated.tolerates(taint)
         ]
-        is_cordoned = node.unschedulable or any(taint.key == _UNSCHEDULABLE_TAINT for taint in taints)
-        own = [taint for taint in taints if taint.key != _UNSCHEDULABLE_TAINT]
+        is_cordoned = node.unschedulable or any(taint.key == UNSCHEDULABLE_TAINT for taint in taints)
+        own = [taint for taint in taints if taint.key != UNSCHEDULABLE_TAINT]
         if not (is_cordoned and own):  # one kind of change at a time
             candidates.append((len(own), name, own))
     for _, _, taints in sorted(candidates, key=lambda candidate: candidate[:2])[:_NODES_TRIED_MAX]:
         added = [Toleration(taint.key, "Equal", taint.value, taint.effect) for taint in taints]
         if not taints:
-            added = [Toleration(_UNSCHEDULABLE_TAINT, "Exists", "", "NoSchedule")]
+            added = [Toleration(UNSCHEDULABLE_TAINT, "Exists", "", "NoSchedule")]
         changed = replace(situation.pod, tolerations=(*situation.pod.tolerations, *added))
         selected = situation.selected(changed)
         if selected is None:
@@ -264,7 +266,7 @@ def _drop_node_selector(situation: Situation) -> Proposal | None:
 # ── changes of the cluster ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _move_a_pod(situation: Situation) -> Proposal | None:
+def move_a_pod(situation: Situation) -> Proposal | None:
     """One pod of a policy that runs here leaves the node for another one that its own policy selects."""
     nodes = [
         (max((rejection.gap.ratio if rejection.gap else 1.0) for rejection in rejections), node)
@@ -346,22 +348,25 @@ def _add_a_node(situation: Situation) -> Proposal | None:
     """
     if not _looks_at_one_node(situation):
         return None
-    kinds: dict[object, Node] = {}
-    for name in sorted(situation.cache.nodes):
-        node = situation.cache.nodes[name]
-        if not node.unschedulable and node.ready:
-            kinds.setdefault(_kind_of(node), node)
-    by_size = sorted(kinds.values(), key=lambda node: (_node_size(node), node.name))
-    for node in by_size[:_NODES_TRIED_MAX]:
+    for node in node_kinds(situation.cache.nodes.values())[:_NODES_TRIED_MAX]:
         overlay = situation.new_overlay()
         for pod in list(situation.cache.ledger.usage(node.name).pods.values()):
             if pod.owner_kind != "DaemonSet" and pod.uid != situation.pod.uid:
                 overlay.remove_pod(pod.uid)
         if situation.fits_on(node.name, overlay):
             return Proposal(
-                "node", f"add a node like {node.name} ({_describe(node)})", node.name, like=node.name
+                "node", f"add a node like {node.name} ({describe_node(node)})", node.name, like=node.name
             )
     return None
+
+
+def node_kinds(nodes: Iterable[Node]) -> list[Node]:
+    """A node of each kind that is ready and not cordoned, the smallest first."""
+    kinds: dict[object, Node] = {}
+    for node in sorted(nodes, key=lambda node: node.name):
+        if not node.unschedulable and node.ready:
+            kinds.setdefault(_kind_of(node), node)
+    return sorted(kinds.values(), key=lambda node: (_node_size(node), node.name))
 
 
 def _looks_at_one_node(situation: Situation) -> bool:
@@ -396,7 +401,7 @@ def _node_size(node: Node) -> tuple[int, int]:
     return node.allocatable.get("cpu", 0), node.allocatable.get("memory", 0)
 
 
-def _describe(node: Node) -> str:
+def describe_node(node: Node) -> str:
     amounts = [
         f"{format_value(node.allocatable[resource], resource_type(resource))} {_resource_name(resource)}"
         for resource in ("cpu", "memory", *sorted(name for name in node.allocatable if "/" in name))

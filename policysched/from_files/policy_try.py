@@ -6,11 +6,6 @@ from dataclasses import dataclass, field
 from policysched.cluster.metric_samples import MetricSamples
 from policysched.scheduler.policy_permissions import ANY_POLICY_NAME, PolicyPermissions
 
-CPU_MAX_S = 15
-"""Of the worker's process, which is killed after it."""
-
-MEMORY_MAX_BYTES = 2**31
-
 
 @dataclass(frozen=True, slots=True)
 class PolicyTry:

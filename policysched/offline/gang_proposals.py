@@ -1,69 +1,101 @@
-"""What would make a gang start: a lower minimum, and changes of one member with which the whole gang starts.
+"""What would make a gang start: a lower minimum, changes of one member, and changes of other pods and of nodes.
 
-Each proposal is decided by the scheduler core, as in `simulate`: the members are placed at once, and nobody is evicted.
+Each proposal is decided by the scheduler core, as in `simulate`, with the change applied to the cluster: the members are
+placed at once, and nobody is evicted.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from policysched.explanations.proposals import Proposal
+from policysched.explanations.proposals import (
+    UNSCHEDULABLE_TAINT,
+    Proposal,
+    Situation,
+    describe_node,
+    move_a_pod,
+    node_kinds,
+)
 from policysched.explanations.record import ExplainedGang
+from policysched.from_files.cluster_files import ClusterFiles
 from policysched.from_files.simulate import SimulationResult
 from policysched.lang.ir.expr import Const
 from policysched.lang.ir.program import Program
 from policysched.lang.types.kinds import INT
 from policysched.model.identifiers import NodeName
+from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 
 _MEMBER_KINDS = ("request", "toleration", "node selector")
+_NODES_TRIED_MAX = 8
+_HOSTNAME = "kubernetes.io/hostname"
 
 
 @dataclass(frozen=True, slots=True)
 class GangSituation:
-    """A gang and a member that stays pending. `simulated` decides the gang alone, by this program and with this pod in
-    place of the member."""
+    """A gang and a member that stays pending. `files` have the placed pods and this gang. `simulated` decides the gang by a
+    policy on such files; `looked_at` evaluates a pod alone on them."""
 
     program: Program
     pod: Pod
     gang: ExplainedGang
-    simulated: Callable[[Program, Pod], SimulationResult]
+    files: ClusterFiles
+    simulated: Callable[[Program, ClusterFiles], SimulationResult]
+    looked_at: Callable[[ClusterFiles, Pod], Situation]
 
-    def started(self, program: Program, pod: Pod) -> SimulationResult | None:
+    def started(self, program: Program, files: ClusterFiles) -> SimulationResult | None:
         """None if the gang does not start, or only after evictions."""
-        result = self.simulated(program, pod)
+        result = self.simulated(program, files)
         return result if result.placements and not result.preempted else None
+
+    def with_member(self, pod: Pod) -> ClusterFiles:
+        """The files with this pod in place of the member."""
+        changed = replace(pod, scheduler=self.program.name)
+        pods = [
+            replace(observed, pod=changed) if observed.pod.uid == pod.uid else observed
+            for observed in self.files.pods
+        ]
+        return replace(self.files, pods=pods)
 
 
 def gang_proposals(situation: GangSituation, of_member: Sequence[Proposal]) -> Iterator[Proposal]:
-    """A lower minimum if the gang is blocked, and of the proposals for the member alone those with which the gang starts
-    and takes the member along. Changes of other pods and of nodes are left out: they are evaluated for one member."""
-    lowered = _lower_minimum(situation) if situation.gang.blocked else None
-    if lowered is not None:
-        yield lowered
+    """A lower minimum if the gang is blocked; of the proposals for the member alone those with which the gang starts
+    and takes the member along; and one change of each kind of another pod and of the nodes."""
+    gang, started = situation.gang, None
+    lowest = gang.placed
+    if gang.blocked:
+        lowest, started = _largest_minimum(situation)
+        if started is not None:
+            text = f"min {lowest} instead of {gang.minimum}"
+            yield Proposal("minimum", text, _node_of(situation.pod, started))
     for proposal in of_member:
         if proposal.kind not in _MEMBER_KINDS or proposal.pod is None:
             continue
-        result = situation.started(situation.program, proposal.pod)
+        result = situation.started(situation.program, situation.with_member(proposal.pod))
         node = None if result is None else _node_of(situation.pod, result)
         if node is not None:
             yield replace(proposal, node=node)
+    if gang.blocked and gang.placed + gang.pending >= gang.minimum:
+        yield from _uncordon(situation)
+        yield from _move(situation, started)
+        yield from _add_nodes(situation, gang.minimum - max(lowest, gang.placed))
 
 
-def _lower_minimum(situation: GangSituation) -> Proposal | None:
-    """The largest minimum with which the gang starts, by bisection: with one more it does not."""
+# ── the minimum ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _largest_minimum(situation: GangSituation) -> tuple[int, SimulationResult | None]:
+    """The largest minimum with which the gang starts, by bisection: with one more it does not. None: it starts with none."""
     low, high, best = 0, situation.gang.minimum - 1, None
     while low < high:
         middle = (low + high + 1) // 2
-        result = situation.started(with_minimum(situation.program, middle), situation.pod)
+        result = situation.started(
+            with_minimum(situation.program, middle), situation.with_member(situation.pod)
+        )
         if result is None:
             high = middle - 1
         else:
             low, best = middle, result
-    if best is None:
-        return None
-    return Proposal(
-        "minimum", f"min {low} instead of {situation.gang.minimum}", _node_of(situation.pod, best)
-    )
+    return low, best
 
 
 def with_minimum(program: Program, minimum: int) -> Program:
@@ -71,6 +103,93 @@ def with_minimum(program: Program, minimum: int) -> Program:
     gang = program.gang
     assert gang is not None, "only a policy with gangs has a minimum"
     return replace(program, gang=replace(gang, minimum=Const(minimum, INT, gang.minimum.span)))
+
+
+# ── the cluster ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _uncordon(situation: GangSituation) -> Iterator[Proposal]:
+    cordoned = sorted(
+        (node for node in situation.files.nodes if is_cordoned(node)), key=lambda node: node.name
+    )
+    for node in cordoned[:_NODES_TRIED_MAX]:
+        result = situation.started(situation.program, with_node(situation.files, uncordoned(node)))
+        if result is not None:
+            seat = _node_of(situation.pod, result)
+            yield Proposal("uncordon", f"uncordon {node.name}", seat, uncordoned=node.name)
+            return
+
+
+def _move(situation: GangSituation, started: SimulationResult | None) -> Iterator[Proposal]:
+    """A pod that leaves its node for the first member without one, where those that fit now have theirs."""
+    seats = {} if started is None else {seat.pod: NodeName(seat.node) for seat in started.placements}
+    files = with_placed(situation.files, seats)
+    members = [observed.pod for observed in files.pods if observed.node is None]
+    left = sorted(members, key=lambda pod: (pod.uid != situation.pod.uid, pod.full_name))
+    if not left:
+        return
+    proposal = move_a_pod(situation.looked_at(files, left[0]))
+    if proposal is None or proposal.moved is None:
+        return
+    moved, target = proposal.moved
+    result = situation.started(situation.program, with_placed(situation.files, {moved.full_name: target}))
+    if result is not None:
+        yield replace(proposal, node=_node_of(situation.pod, result))
+
+
+def _add_nodes(situation: GangSituation, missing: int) -> Iterator[Proposal]:
+    """The fewest further nodes of one kind with which the gang starts; the smallest kind that helps. They have the labels
+    of the node that they are like, but for its name."""
+
+    def started(like: Node, count: int) -> SimulationResult | None:
+        return situation.started(situation.program, with_added_nodes(situation.files, like, count))
+
+    for like in node_kinds(situation.files.nodes)[:_NODES_TRIED_MAX]:
+        best = started(like, missing)
+        if best is None:
+            continue
+        low, high = 1, missing
+        while low < high:
+            middle = (low + high) // 2
+            result = started(like, middle)
+            low, high, best = (low, middle, result) if result is not None else (middle + 1, high, best)
+        what = "a node" if high == 1 else f"{high} nodes"
+        text = f"add {what} like {like.name} ({describe_node(like)})"
+        seat = _node_of(situation.pod, best)
+        is_added = seat is not None and all(seat != node.name for node in situation.files.nodes)
+        yield Proposal("node", text, like.name if is_added else seat, like=like.name, count=high)
+        return
+
+
+def is_cordoned(node: Node) -> bool:
+    return node.unschedulable or any(taint.key == UNSCHEDULABLE_TAINT for taint in node.taints)
+
+
+def uncordoned(node: Node) -> Node:
+    taints = tuple(taint for taint in node.taints if taint.key != UNSCHEDULABLE_TAINT)
+    return replace(node, unschedulable=False, taints=taints)
+
+
+def with_node(files: ClusterFiles, node: Node) -> ClusterFiles:
+    """The files with this node in place of the one with its name."""
+    return replace(files, nodes=[node if each.name == node.name else each for each in files.nodes])
+
+
+def with_added_nodes(files: ClusterFiles, like: Node, count: int) -> ClusterFiles:
+    """The files with further nodes of this kind."""
+    added = []
+    for number in range(1, count + 1):
+        name = f"{like.name}-added-{number}"
+        added.append(replace(like, name=NodeName(name), uid=name, labels={**like.labels, _HOSTNAME: name}))
+    return replace(files, nodes=[*files.nodes, *added])
+
+
+def with_placed(files: ClusterFiles, nodes: Mapping[str, NodeName]) -> ClusterFiles:
+    """The files with these pods (`namespace/name`) on these nodes."""
+    pods = [
+        replace(observed, node=nodes.get(observed.pod.full_name, observed.node)) for observed in files.pods
+    ]
+    return replace(files, pods=pods)
 
 
 def _node_of(pod: Pod, result: SimulationResult) -> NodeName | None:

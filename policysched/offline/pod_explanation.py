@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache as cache_result
+from functools import partial
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.metric_samples import MetricSamples
@@ -86,14 +87,10 @@ def explain_pod(
     def gang_alone() -> ClusterFiles:
         return _with_only_its_gang_pending(program, files, observed)
 
-    def simulated(by: Program, pod: Pod) -> SimulationResult:
-        pods = [
-            replace(each, pod=replace(pod, scheduler=by.name)) if each.pod.uid == pod.uid else each
-            for each in gang_alone().pods
-        ]
+    def simulated(by: Program, gang_files: ClusterFiles) -> SimulationResult:
         return simulate(
             by,
-            replace(gang_alone(), pods=pods),
+            gang_files,
             samples=samples,
             saved_states=saved_states,
             permissions=permissions,
@@ -103,7 +100,7 @@ def explain_pod(
 
     starts = False
     if unserved is None and (tries_preemption or is_placed_whole or refusal is not None):
-        result = simulated(program, observed.pod)
+        result = simulated(program, gang_alone())
         message, evicted = _explain_preemption(program, files, observed, result) or (message, "")
         starts = bool(result.placements) and not result.preempted
         notes += [evicted] if evicted else []
@@ -125,7 +122,14 @@ def explain_pod(
         )
         usable_proposals = [proposal for proposal in proposals(situation) if proposal is not None]
         if explained_gang is not None and is_placed_whole:
-            gang_situation = GangSituation(program, observed.pod, explained_gang, simulated)
+            gang_situation = GangSituation(
+                program,
+                observed.pod,
+                explained_gang,
+                gang_alone(),
+                simulated,
+                partial(_looked_at, situation, gang_alone()),
+            )
             usable_proposals = list(gang_proposals(gang_situation, usable_proposals))
     return ExplainResult(
         program,
@@ -141,6 +145,25 @@ def explain_pod(
         placed_on=observed.node,
         gang=explained_gang,
         proposals=tuple(usable_proposals),
+    )
+
+
+def _looked_at(situation: Situation, gang_alone: ClusterFiles, files: ClusterFiles, pod: Pod) -> Situation:
+    """A pod alone on other files than those of the situation. The gang's own pods are not to be moved for it."""
+    cache, facts = files.build_cache(), QueuedPodInfo(queued_at_creation(pod, situation.now_ns), 0)
+    cache.drop_pod(pod.uid)
+    evaluator = Evaluator(cache)
+    members = {observed.pod.uid for observed in gang_alone.pods if observed.node is None}
+    return replace(
+        situation,
+        cache=cache,
+        evaluator=evaluator,
+        pod=pod,
+        facts=facts,
+        explanation=evaluator.explain(
+            situation.plan, pod, now_ns=situation.now_ns, facts=facts, samples=situation.samples
+        ),
+        plan_of=lambda other: None if other.uid in members else situation.plan_of(other),
     )
 
 
@@ -176,8 +199,8 @@ def _explain_preemption(
     gang = compile_plan(program).gang(
         observed.pod, files.build_cache().namespaces.get(observed.pod.namespace)
     )
-    if message is None and gang is not None and observed.pod.full_name in dict(result.pending):
-        message = f"gang {gang.key[0]}/{gang.key[1]}: too few of its members exist"
+    if message is None and gang is not None:
+        message = dict(result.pending).get(observed.pod.full_name)
     if message is None:
         return None
     if not result.preempted:

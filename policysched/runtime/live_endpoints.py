@@ -13,12 +13,13 @@ from policysched.explanations.live import NotExplainable, explain_running
 from policysched.explanations.pending_causes import PendingCauses
 from policysched.metric_sources.samples_export import export_samples, samples_document
 from policysched.model.identifiers import NodeName
+from policysched.runtime.gang_questions import GangQuestions
 from policysched.scheduler.pending_status import pending_status
 from policysched.scheduler.scheduler import Scheduler
-from policysched.serve.server import LiveEndpoint, NoSuchEndpoint
+from policysched.serve.server import LiveEndpoint, LiveStep, NoSuchEndpoint
 
 Json = dict[str, Any]
-Steps = Iterator[Json | None]
+Steps = Iterator[LiveStep]
 Query = Mapping[str, str]
 
 _PODS_PER_STEP = 500
@@ -33,6 +34,7 @@ class LiveEndpoints:
         self, scheduler: Scheduler, unavailable_reason: Callable[[], str | None], now_ns: Callable[[], int]
     ) -> None:
         self._scheduler, self._unavailable_reason, self.now_ns = scheduler, unavailable_reason, now_ns
+        self._gang_questions = GangQuestions()
 
     def by_path(self) -> dict[str, LiveEndpoint]:
         return {
@@ -55,9 +57,11 @@ class LiveEndpoints:
         try:
             for result in explain_running(self._scheduler.core, names[0], self.now_ns()):
                 if result is not None:
-                    record = result.record()
                     waiting = None if status is None else pending_pod_record(status)
-                    yield {**record, "waiting": waiting}
+                    record = {**result.record(), "waiting": waiting}
+                    if result.gang is not None and result.gang.blocked and result.placed_on is None:
+                        yield self._gang_questions.ask(self._scheduler.core, result, record)
+                    yield record
                     return
                 yield None
         except NotExplainable as error:

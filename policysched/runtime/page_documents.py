@@ -27,10 +27,10 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.pending_status import pending_status
 from policysched.scheduler.pending_summary import PendingCause, cause_of
 from policysched.scheduler.queue.entries import PendingPod, QueueState
-from policysched.serve.server import LiveEndpoint, NoSuchEndpoint
+from policysched.serve.server import LiveEndpoint, LiveStep, NoSuchEndpoint
 
 Json = dict[str, Any]
-Steps = Iterator[Json | None]
+Steps = Iterator[LiveStep]
 Query = Mapping[str, str]
 
 _PODS_PER_STEP = 1000
@@ -296,8 +296,8 @@ class PageDocuments:
                 ]
             }
             return
-        for page in self._live.explain({"pod": name}):
-            yield None if page is None else {"explained": [_story(namespace, page)]}
+        for step in self._live.explain({"pod": name}):
+            yield {"explained": [_story(namespace, step)]} if isinstance(step, Mapping) else step
 
 
 class _Causes:
@@ -374,7 +374,7 @@ def _pod_row(core: SchedulerCore, pod: PendingPod) -> Json:
     }
 
 
-def _story(namespace: str, page: Json) -> Json:
+def _story(namespace: str, page: Mapping[str, Any]) -> Json:
     """`/explain` without the nodes that are not compared: there may be 5,000. A proposal to move a pod names one of any
     namespace, so it is only for users who may list all pods."""
     totals, placed_on = page["totals"], page["placed_on"]
@@ -403,7 +403,9 @@ def _story(namespace: str, page: Json) -> Json:
         "best": best,
         "scores": scores,
         "totals": {node: totals[node] for node in best},
-        "would_fit": [
+        "would_fit": None
+        if page["would_fit"] is None
+        else [
             {**proposal, "namespaces": ["*"]} if proposal["kind"] == "move" else proposal
             for proposal in page["would_fit"]
         ],

@@ -52,6 +52,8 @@ def pending_status(core: SchedulerCore, uid: PodUid) -> PendingPodStatus | None:
     entry = gang if gang is not None and uid in gang.unqueued_members else pod
     group = core.queue.group_of(entry)
     message = pod.pending_message if group is None else group.message
+    if not message and gang is not None and not gang.has_quorum:
+        message = gang.incomplete_message  # it is reported to users only after a while
     if entry.state is QueueState.ACTIVE and pod.policy in core.samples.first_samples.held_policies:
         message = f"policy {pod.policy} {core.samples.first_samples.message(pod.policy)}"
     return PendingPodStatus(

@@ -58,9 +58,10 @@ Answer = TypeVar("Answer")
 RenderDecisions = Callable[[], bytes]
 
 
-LiveEndpoint = Callable[[Mapping[str, str]], Iterator["Json | None"]]
+LiveStep = Json | Callable[[], Awaitable[None]] | None
+LiveEndpoint = Callable[[Mapping[str, str]], Iterator[LiveStep]]
 """From the parameters of the query to the page, in steps of the main loop of a few milliseconds: None until the page is
-there. Raises NoSuchEndpoint."""
+there, or what is to be awaited on the HTTP thread before the next step. Raises NoSuchEndpoint."""
 
 
 class NoSuchEndpoint(Exception):
@@ -356,7 +357,7 @@ class HttpThread:
         steps = page(dict(query))
         took_s = 0.0
 
-        def step() -> Json | None:
+        def step() -> LiveStep:
             nonlocal took_s
             began_s = time.monotonic()
             try:
@@ -365,8 +366,9 @@ class HttpThread:
                 took_s += time.monotonic() - began_s
 
         try:
-            while (value := await self._run_on_main_loop(step)) is None:
-                pass
+            while not isinstance(value := await self._run_on_main_loop(step), Mapping):
+                if value is not None:
+                    await value()
         except NoSuchEndpoint as error:
             raise web.HTTPNotFound(text=f"{error}\n") from None
         return value, took_s

@@ -2,17 +2,13 @@
 
 import io
 import pickle
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from policysched.comparison import try_worker
 from policysched.comparison.comparison import compare
-from policysched.comparison.try_worker import memory_max_bytes, tried
+from policysched.comparison.try_worker import tried
 from policysched.from_files.cluster_files import ClusterFiles
 from policysched.from_files.cluster_snapshot import cluster_parts
-from policysched.from_files.policy_try import MEMORY_MAX_BYTES, PolicyTry
+from policysched.from_files.policy_try import PolicyTry
 from tests.comparison.clusters import EDITS, NOW_NS, POLICY, compared, edited, policy, random_files
 
 LOCATION = "ConfigMap ns/policies"
@@ -84,19 +80,3 @@ def test_libraries_of_the_config_map_are_included() -> None:
 
     assert [found["severity"] for found in without["diagnostics"]].count("error") == 1
     assert not [found for found in answer["diagnostics"] if found["severity"] == "error"]
-
-
-def test_the_memory_is_at_most_what_the_container_has_left(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """With the caches of files, which the kernel gives up first."""
-    monkeypatch.setattr(try_worker, "_CGROUP", tmp_path)
-    assert memory_max_bytes() == MEMORY_MAX_BYTES
-
-    (tmp_path / "memory.stat").write_text("anon 600\nactive_file 100\ninactive_file 200\n")
-    (tmp_path / "memory.current").write_text("900\n")
-    (tmp_path / "memory.max").write_text("2000\n")
-    assert memory_max_bytes() == 1400
-
-    (tmp_path / "memory.max").write_text("max\n")
-    assert memory_max_bytes() == MEMORY_MAX_BYTES

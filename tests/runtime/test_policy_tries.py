@@ -9,7 +9,7 @@ import pytest
 
 from policysched.cluster.metric_samples import MetricSamples, StateRow
 from policysched.model.identifiers import NodeName
-from policysched.runtime import policy_tries
+from policysched.runtime import policy_tries, worker_process
 from policysched.runtime.policy_tries import WorkerTries
 from policysched.serve.policy_try import TryFailed
 from tests.builders import node, pod
@@ -106,7 +106,7 @@ def test_a_worker_that_the_kernel_kills_is_not_said_to_take_long(
     program = tmp_path / "killed"
     program.write_text("#!/bin/sh\nkill -9 $$\n")
     program.chmod(0o700)
-    monkeypatch.setattr(policy_tries, "sys", SimpleNamespace(executable=str(program)))
+    monkeypatch.setattr(worker_process, "sys", SimpleNamespace(executable=str(program)))
 
     with pytest.raises(TryFailed, match="killed by signal 9, probably for lack of memory"):
         run(rig, FIT, simulates=False)

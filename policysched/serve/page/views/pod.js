@@ -33,6 +33,11 @@ export function podView(pod) {
   };
 }
 
+function goesTo(node, kind) {
+  if (node === null) return "  (this member stays pending)";
+  return kind === "node" ? "" : `  (goes to ${node})`;
+}
+
 function matches(pods) {
   if (!pods.length) return el("p", { class: "story" }, "No pod has this name.");
   if (pods.length === 1) location.replace(podLink(pods[0].pod));
@@ -46,9 +51,10 @@ function parts(story, now) {
   if (story.gang) facts.push(`gang ${story.gang.name}: ${story.gang.placed}/${story.gang.minimum} placed, ${story.gang.pending} pending`);
   const found = [el("p", { class: "story" }, story.message), el("p", { class: "soft" }, facts.join("  ·  "))];
   for (const note of story.notes) found.push(el("p", { class: "warn" }, `▲ ${note}`));
-  if (story.would_fit.length) {
-    found.push(heading("What would make it fit", "each proposal was evaluated"),
-      el("ul", { class: "fits" }, ...story.would_fit.map(({ text }) => el("li", {}, text))));
+  if (story.would_fit?.length) {
+    const title = story.gang?.blocked ? "What would make the gang start" : "What would make it fit";
+    found.push(heading(title, "any one of these; each was evaluated"),
+      el("ul", { class: "fits" }, ...story.would_fit.map(({ text, node, kind }) => el("li", {}, text, el("span", { class: "soft" }, goesTo(node, kind))))));
   }
   if (story.closest) {
     found.push(heading("Closest node", story.closest.node),

@@ -1,0 +1,77 @@
+"""What would make a gang of the running scheduler start: asked of a worker process, which tries it on the present cluster.
+
+The answers are those of `explain` with the files of this cluster: the same program makes them. One process at a time;
+an answer is kept for as long as the gang waits for the same reason, for half a minute.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from policysched.explanations.record import ExplainResult
+from policysched.from_files.cluster_snapshot import cluster_parts
+from policysched.from_files.worker import PodQuestion
+from policysched.runtime.worker_process import WorkerProcessFailed, run_worker, sent_samples
+from policysched.scheduler.core import SchedulerCore
+
+WALL_MAX_S = 10.0
+"""Less than the patience of the page."""
+_KEPT_S = 30.0
+_ANSWERS_MAX = 16
+_WORKER = "policysched.offline.explain_worker"
+
+Json = dict[str, Any]
+
+
+class GangQuestions:
+    def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic_s = monotonic_s
+        self._answers: OrderedDict[tuple[str, str], tuple[float, Json]] = OrderedDict()
+        self._is_asking = False
+
+    def ask(self, core: SchedulerCore, result: ExplainResult, record: Json) -> Callable[[], Awaitable[None]]:
+        """Runs in the main loop and takes references alone. What it returns is awaited elsewhere, and sets `would_fit` of the
+        record: None, with a note, if there is no answer."""
+        key = result.pod.full_name, result.message
+        kept = self._answers.get(key)
+        policy = result.program.name
+        question = PodQuestion(
+            policy,
+            result.program.text,
+            result.pod.full_name,
+            result.now_ns,
+            sent_samples(core.samples.of_policy(policy)),
+            core.state_texts().get(policy),
+            core.permissions,
+        )
+        is_kept = kept is not None and self._monotonic_s() < kept[0]
+        cluster = {} if is_kept else cluster_parts(core.cache)
+
+        async def answer() -> None:
+            if kept is not None and is_kept:
+                record.update(kept[1])
+                return
+            record["would_fit"] = None
+            if self._is_asking:
+                record["notes"].append(
+                    "what would make the gang start is not tried: another gang is; ask again"
+                )
+                return
+            self._is_asking = True
+            try:
+                found = await run_worker(_WORKER, question, cluster, wall_max_s=WALL_MAX_S)
+            except WorkerProcessFailed as error:
+                record["notes"].append(
+                    f"what would make the gang start is not known: {error}; "
+                    "`policysched explain --policy FILE --cluster FILE` has no such limit"
+                )
+                return
+            finally:
+                self._is_asking = False
+            record.update(found)
+            self._answers[key] = self._monotonic_s() + _KEPT_S, found
+            while len(self._answers) > _ANSWERS_MAX:
+                self._answers.popitem(last=False)
+
+        return answer
