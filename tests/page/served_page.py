@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +12,7 @@ from policysched.runtime.live_endpoints import LiveEndpoints
 from policysched.runtime.page_documents import PageDocuments
 from policysched.runtime.policy_history import PolicyHistory
 from policysched.serve.policy_try import PolicyTries
-from policysched.serve.server import HttpServerOptions, HttpThread, ListenAddress
+from policysched.serve.server import HttpServerOptions, HttpThread, ListenAddress, LiveEndpoint
 from tests.scheduler.rig import Rig
 from tests.serve.served import PAGES, WELL
 
@@ -35,9 +35,44 @@ def documents(rig: Rig) -> PageDocuments:
 
 def document(rig: Rig, path: str, query: Mapping[str, str] = {}) -> Json:
     page, _ = documents(rig).by_path()[path]
-    found = [step for step in page(query) if step is not None]
+    found = [step for step in page(query) if isinstance(step, Mapping)]
     assert len(found) == 1
     return dict(found[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The URL of a page, and the thread and loop that make its data."""
+
+    url: str
+    main: threading.Thread
+    loop: asyncio.AbstractEventLoop
+
+
+@contextmanager
+def serving_feeds(
+    feeds: Mapping[str, tuple[LiveEndpoint, float]], policy_tries: PolicyTries | None = None
+) -> Iterator[Served]:
+    loop, started = asyncio.new_event_loop(), threading.Event()
+
+    def run() -> None:
+        asyncio.set_event_loop(loop)
+        loop.call_soon(started.set)
+        loop.run_forever()
+
+    main = threading.Thread(target=run, daemon=True)
+    main.start()
+    started.wait()
+    endpoints = replace(PAGES, page_feeds=feeds, policy_tries=policy_tries)
+    server = HttpThread(ListenAddress("127.0.0.1", 0), WELL, endpoints, loop, HttpServerOptions())
+    port = server.start()
+    try:
+        yield Served(f"http://127.0.0.1:{port}", main, loop)
+    finally:
+        server.stop()
+        loop.call_soon_threadsafe(loop.stop)
+        main.join(timeout=10)
+        loop.close()
 
 
 @contextmanager
@@ -48,12 +83,6 @@ def serving_documents(
     policy_tries: PolicyTries | None = None,
 ) -> Iterator[str]:
     """The URL of a page whose data `by_path` makes."""
-    loop, started = asyncio.new_event_loop(), threading.Event()
-
-    def run() -> None:
-        asyncio.set_event_loop(loop)
-        loop.call_soon(started.set)
-        loop.run_forever()
 
     def feed(path: str) -> Any:
         def page(query: Mapping[str, str]) -> Iterator[Json]:
@@ -61,16 +90,5 @@ def serving_documents(
 
         return page, share
 
-    main = threading.Thread(target=run, daemon=True)
-    main.start()
-    started.wait()
-    endpoints = replace(PAGES, page_feeds={path: feed(path) for path in paths}, policy_tries=policy_tries)
-    server = HttpThread(ListenAddress("127.0.0.1", 0), WELL, endpoints, loop, HttpServerOptions())
-    port = server.start()
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.stop()
-        loop.call_soon_threadsafe(loop.stop)
-        main.join(timeout=10)
-        loop.close()
+    with serving_feeds({path: feed(path) for path in paths}, policy_tries) as served:
+        yield served.url

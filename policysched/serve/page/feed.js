@@ -1,7 +1,8 @@
 // Documents of the server. The browser's cache sends the ETag, so an unchanged document is a 304 without a body.
 
 let clockOffsetMs = 0;
-const texts = new Map();
+const texts = new Map(); // the last text of each path, so that what did not change is not parsed and drawn again
+const TEXTS_MAX = 4;
 
 export const serverNow = () => Date.now() + clockOffsetMs;
 
@@ -17,8 +18,9 @@ export async function fetchDocument(path) {
   const before = texts.get(path);
   if (before && before.text === text) return { value: before.value, changed: false };
   const value = JSON.parse(text);
-  texts.clear();
+  texts.delete(path);
   texts.set(path, { text, value });
+  if (texts.size > TEXTS_MAX) texts.delete(texts.keys().next().value);
   return { value, changed: true };
 }
 
