@@ -31,7 +31,14 @@ from tests.e2e.deployed import PLAIN, Deployed
     help="All of them unless said, but those beside hostile pods and those of PodGroups, which need a feature gate.",
 )
 @click.option("--turns", type=int, default=3, show_default=True, help="Of each scheduler.")
-@click.option("--only", type=click.Choice(list(SCHEDULERS)), help="Just one of them.")
+@click.option(
+    "--only",
+    multiple=True,
+    type=click.Choice(list(SCHEDULERS)),
+    default=("policysched", "kube-scheduler"),
+    show_default=True,
+    help="Just these; `recorded` is policysched with a recording.",
+)
 @click.option("--profile", type=click.Path(path_type=Path), help="Write a cProfile of policysched there.")
 @click.option(
     "--raw", type=click.Path(path_type=Path), help="Keep every turn there as JSON; those in it count too."
@@ -45,7 +52,7 @@ def main(
     pods: int,
     workload: tuple[str, ...],
     turns: int,
-    only: str | None,
+    only: tuple[str, ...],
     profile: Path | None,
     raw: Path | None,
     docs: Path | None,
@@ -90,7 +97,7 @@ async def _measure(
     pods: int,
     workloads: tuple[str, ...],
     turns: int,
-    only: str | None,
+    only: tuple[str, ...],
     profile: Path | None,
 ) -> list[Turn]:
     taken = []
@@ -102,7 +109,7 @@ async def _measure(
         deployed.put_policies(main=PLAIN + ("include pod_groups\n" if _has_gangs(workloads) else ""))
         async with world(control_plane) as measured:
             await measured.add_nodes(nodes)
-            for workload, number, name in product(workloads, range(turns), (only,) if only else SCHEDULERS):
+            for workload, number, name in product(workloads, range(turns), only):
                 turn = await take_turn(
                     name, deployed, measured, workload=workload, nodes=nodes, pods=pods, profile=profile
                 )

@@ -11,7 +11,7 @@ from rich.table import Table
 from tests.bench.beside.rounds import Turn
 from tests.bench.beside.workloads import WORKLOADS
 
-COLOURS = {"policysched": "#1b7f79", "kube-scheduler": "#c2571a"}
+COLOURS = {"policysched": "#1b7f79", "kube-scheduler": "#c2571a", "recorded": "#4b5fa6"}
 PANEL_WIDTH, PANEL_HEIGHT, MARGIN, PANELS_A_ROW = 420, 260, 56, 2
 
 
@@ -93,25 +93,32 @@ def cells(row: Row) -> tuple[str, ...]:
         f"{row.pods_per_s:,.0f}",
         f"{row.last_event_s:.1f}",
         f"{row.events:,.0f}",
-        f"{row.cpu_s:.1f}",
+        f"{row.cpu_s:.2f}",
         f"{row.peak_mib:,.0f}",
     )
 
 
 def ratios(results: Sequence[Row]) -> list[str]:
-    """One sentence for each size at which both schedulers had turns."""
-    pairs = [
-        (own, upstream)
-        for own in results
-        for upstream in results
-        if (own.scheduler, upstream.scheduler) == ("policysched", "kube-scheduler")
-        and (own.workload, own.nodes, own.pods) == (upstream.workload, upstream.nodes, upstream.pods)
-    ]
+    """One sentence for each size at which both schedulers had turns, or policysched with and without a recording."""
+
+    def pairs(first: str, second: str) -> list[tuple[Row, Row]]:
+        return [
+            (row, other)
+            for row in results
+            for other in results
+            if (row.scheduler, other.scheduler) == (first, second)
+            and (row.workload, row.nodes, row.pods) == (other.workload, other.nodes, other.pods)
+        ]
+
     return [
+        f"{recorded.workload}, {recorded.nodes:,} nodes, recorded: {recorded.pods_per_s / own.pods_per_s:.2f} of the pods per "
+        f"second, {recorded.cpu_s / own.cpu_s:.3f} of the CPU."
+        for recorded, own in pairs("recorded", "policysched")
+    ] + [
         f"{own.workload}, {own.nodes:,} nodes: {own.pods_per_s / upstream.pods_per_s:.1f} times the pods per second, "
         f"the last event after {own.last_event_s / upstream.last_event_s:.2f} of the time, "
         f"{own.cpu_s / upstream.cpu_s:.2f} of the CPU, {own.peak_mib / upstream.peak_mib:.2f} of the memory."
-        for own, upstream in pairs
+        for own, upstream in pairs("policysched", "kube-scheduler")
     ]
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.util import Finalize
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.bench.beside.watching import Effort, Seen, sample, watch_all
 from tests.bench.beside.world import World
@@ -57,6 +58,18 @@ def policysched(deployed: Deployed, profile: Path | None) -> Iterator[int]:
         yield running.process.pid
 
 
+@contextmanager
+def recorded(deployed: Deployed, profile: Path | None) -> Iterator[int]:
+    """policysched with a recording."""
+    plant = no_change if profile is None else partial(profile_into, str(profile))
+    with (
+        TemporaryDirectory() as folder,
+        deployed.running("--record", folder, plant=plant) as running,
+    ):
+        yield running.process.pid
+        assert running.metric("policysched_recording_dropped_total") == 0
+
+
 def profile_into(path: str) -> None:
     """Profile this process from here to its end. It is one of `multiprocessing`, which has its own exit handlers."""
     profiler = cProfile.Profile()
@@ -74,7 +87,7 @@ def kube_scheduler(deployed: Deployed, profile: Path | None) -> Iterator[int]:
         process.kill()
 
 
-SCHEDULERS = {"policysched": policysched, "kube-scheduler": kube_scheduler}
+SCHEDULERS = {"policysched": policysched, "kube-scheduler": kube_scheduler, "recorded": recorded}
 
 
 async def take_turn(
