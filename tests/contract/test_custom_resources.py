@@ -3,6 +3,8 @@
 import itertools
 from typing import Any
 
+import pytest
+
 from tests.contract.transports import JSON_PATCH, STRATEGIC, Answer, Api, Json
 from tests.controlplane.waiting import wait_for
 
@@ -266,6 +268,29 @@ def test_a_wrong_definition_is_refused(api: Api) -> None:
     assert causes(answers[0]) == [("metadata.name", "FieldValueInvalid")]
     assert "must have exactly one version marked as storage version" in answers[1].json["message"]
     assert causes(answers[2]) == [("spec.versions[0].schema.openAPIV3Schema", "FieldValueRequired")]
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        {"additionalPrinterColumns": [{"name": "size", "jsonPath": ".spec.size"}]},
+        {"additionalPrinterColumns": ["size"]},
+        {"subresources": {"scale": {}}},
+        {"subresources": "status"},
+        {"selectableFields": [{}]},
+        {"schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": "object"}}}},
+        {"schema": "object"},
+    ],
+    ids=lambda version: str(version)[:40],
+)
+def test_a_malformed_definition_is_refused_and_the_next_one_is_served(
+    memory_api: Api, version: dict[str, Any]
+) -> None:
+    """A real server names the field; here the answer says at least that it is refused."""
+    refused = memory_api.post(DEFINITIONS, definition(next(GROUPS), **version))
+
+    assert refused.status == 422, refused
+    assert memory_api.get(defined(memory_api)).names == []
 
 
 def test_a_deleted_definition_takes_its_objects_along(api: Api) -> None:

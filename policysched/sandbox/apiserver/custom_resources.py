@@ -85,8 +85,9 @@ def _custom_version(version: Json) -> CustomVersion:
             )
             for column in version.get("additionalPrinterColumns") or ()
         ),
-        scale
-        and ScalePaths(
+        None
+        if scale is None
+        else ScalePaths(
             scale["specReplicasPath"], scale["statusReplicasPath"], scale.get("labelSelectorPath", "")
         ),
     )
@@ -160,7 +161,15 @@ def definition_causes(obj: Json) -> list[Cause]:
         causes.append(bad_value("metadata.name", obj["metadata"]["name"], reason))
     if name in _BUILT_IN:
         causes.append(forbidden_field("metadata.name", "the sandbox serves this resource itself"))
-    return causes + _version_causes(spec)
+    try:
+        causes += _version_causes(spec)
+        if not causes:
+            custom_kinds([obj])
+    except KeyError as error:
+        causes.append(required("spec.versions", f"Required value: {error.args[0]}"))
+    except (AttributeError, TypeError, ValueError) as error:
+        causes.append(("FieldValueInvalid", "spec.versions", f"Invalid value: {error}"))
+    return causes
 
 
 def _version_causes(spec: Json) -> list[Cause]:
