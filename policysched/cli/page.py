@@ -37,13 +37,14 @@ def page(
     from policysched.live.page_proxy import PageProxy
 
     path = None if kubeconfig is None else Path(kubeconfig)
-    channel = LiveChannel(LiveTarget(url, path, context, scheduler_namespace))
+    target = LiveTarget(url, path, context, scheduler_namespace)
+    channel, tries = LiveChannel(target), LiveChannel(target)
     try:
         answer = channel.ask("/page/overview", {})
         if answer.status != 200:
             text = " ".join(answer.body.decode(errors="replace").split())[:500]
             raise CommandError(f"the scheduler answered {answer.status}: {text}")
-        with PageProxy(port, channel.ask) as proxy:
+        with PageProxy(port, channel.ask, tries.ask) as proxy:
             click.echo(f"The page: {proxy.url}\nStop it with Ctrl-C.")
             proxy.serve_forever()
     except LiveFailed as error:
@@ -54,3 +55,4 @@ def page(
         return
     finally:
         channel.close()
+        tries.close()

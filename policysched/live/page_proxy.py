@@ -37,12 +37,13 @@ _ANSWERED = (
 
 
 class PageProxy(ThreadingHTTPServer):
-    """Listens on 127.0.0.1 at once; serves in `serve_forever`. `ask` asks the scheduler. Raises OSError."""
+    """Listens on 127.0.0.1 at once; serves in `serve_forever`. `ask` asks the scheduler; `ask_to_try` does so for the
+    playground, whose answers take up to half a minute. Raises OSError."""
 
     daemon_threads = True
 
-    def __init__(self, port: int, ask: Ask) -> None:
-        self.ask = ask
+    def __init__(self, port: int, ask: Ask, ask_to_try: Ask) -> None:
+        self.ask, self.ask_to_try = ask, ask_to_try
         self.key = secrets.token_urlsafe(24)
         super().__init__(("127.0.0.1", port), _Handler)
 
@@ -95,7 +96,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _forward(self, body: bytes | None) -> None:
         asked = {name: value for name in _ASKED if (value := self.headers.get(name)) is not None}
         try:
-            answer = self.server.ask(self.path, asked, body)
+            ask = self.server.ask if body is None else self.server.ask_to_try
+            answer = ask(self.path, asked, body)
         except LiveFailed as error:
             self._say(502, str(error))
             return

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from policysched.live.connection import LiveChannel, LiveFailed
+from policysched.live.connection import ForwardedAnswer, LiveChannel, LiveFailed
 from policysched.live.page_proxy import PageProxy
 from tests.live.test_connection import cluster
 
@@ -21,7 +21,7 @@ def proxied(tmp_path: Path, scenario: Callable[[PageProxy, Ask], None]) -> list[
 
     def run(target: Any) -> None:
         channel = LiveChannel(target)
-        with PageProxy(0, channel.ask) as proxy:
+        with PageProxy(0, channel.ask, channel.ask) as proxy:
             threading.Thread(target=proxy.serve_forever, daemon=True).start()
             port = proxy.server_address[1]
 
@@ -81,3 +81,29 @@ def test_a_scheduler_that_is_gone_is_one_line() -> None:
 
     with pytest.raises(LiveFailed, match="refused"):
         LiveChannel(LiveTarget(url="http://127.0.0.1:1")).ask("/page/overview", {})
+
+
+def test_the_page_is_served_while_a_change_is_simulated() -> None:
+    asked, answered = threading.Event(), threading.Event()
+
+    def try_(_path: str, _headers: Mapping[str, str], _body: bytes | None) -> ForwardedAnswer:
+        asked.set()
+        assert answered.wait(60)
+        return ForwardedAnswer(200, {}, b"tried")
+
+    with PageProxy(0, lambda *_: ForwardedAnswer(200, {}, b"page"), try_) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        host, cookie = f"127.0.0.1:{proxy.server_address[1]}", f"policysched-page={proxy.key}"
+        connections = [http.client.HTTPConnection(host, timeout=60) for _ in range(2)]
+        headers = {"Cookie": cookie, "Content-Type": "application/json"}
+        connections[0].request("POST", "/page/try", b"{}", headers)
+        assert asked.wait(60)
+
+        connections[1].request("GET", "/page/overview", headers={"Cookie": cookie})
+        assert connections[1].getresponse().read() == b"page"
+
+        answered.set()
+        assert connections[0].getresponse().read() == b"tried"
+        for connection in connections:
+            connection.close()
+        proxy.shutdown()
