@@ -25,6 +25,7 @@ def write_kubeconfig(path: Path, url: str, credentials: Credentials | None = Non
     """Write a kubeconfig with mode 0600: kubectl warns about others. Raises OSError with the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(mode=0o600)
+    path.chmod(0o600)  # it may have been there
     try:
         path.write_text(_kubeconfig(url, credentials), encoding="utf-8")
     except OSError as error:  # the error of a full disk has no path
