@@ -49,7 +49,7 @@ class ComparedRecording:
         self, programs: Sequence[Program | None], what: str, progress: Progress
     ) -> Iterator[Outcomes | None]:
         wanted = [program for program in programs if program is not None]
-        results = iter(self._run_each(wanted, _outcomes, what, progress))
+        results = iter(self._run_each(wanted, _outcomes, what, progress) if wanted else ())
         for program in programs:
             yield None if program is None else next(results)
 
@@ -71,7 +71,7 @@ class ComparedRecording:
         what: str,
         progress: Progress,
     ) -> list[Result]:
-        workers = max(1, min(self.workers, len(programs)))
+        workers = min(self.workers, len(programs))
         shares = [programs[number::workers] for number in range(workers)]
         jobs = [partial(self._run_share, share, result_of) for share in shares]
         total = workers * self.recording.bytes_total(self.since_ns)

@@ -9,6 +9,7 @@ import pytest
 
 from policysched.comparison.compared_recording import ComparedRecording, compared_recording
 from policysched.comparison.comparison import Comparison, compare
+from policysched.comparison.forked import no_progress
 from policysched.comparison.outcomes import Outcomes
 from policysched.comparison.rerun import Rerun
 from policysched.lang.ir.program import Program
@@ -142,6 +143,16 @@ def first_programs(recording: Recording) -> list[Program]:
             if any(programs):
                 return [program for program in programs if program is not None]
     return []
+
+
+def test_mixtures_that_are_no_policies_cost_no_run_of_the_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Recorded(tmp_path).writer.write_all()
+    recording = compared(tmp_path)
+    monkeypatch.setattr(Recording, "items", lambda *_: pytest.fail("the recording is read"))
+
+    assert list(recording.run_each([None, None], "", no_progress)) == [None, None]
 
 
 def test_a_policy_of_another_name_takes_the_place_of_the_only_one(tmp_path: Path) -> None:
