@@ -348,10 +348,10 @@ class Observer:
 
 def _subsets(before: int, after: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """The last binds before and the first after it, and each alone; the smallest first."""
-    comparison = {
+    subsets = {
         (tuple(range(later)), tuple(range(earlier)))
         for later in range(before + 1)
         for earlier in range(after + 1)
     }
-    comparison |= {((number,), ()) for number in range(before)} | {((), (number,)) for number in range(after)}
-    return sorted(comparison, key=lambda pair: (len(pair[0] + pair[1]), pair))
+    subsets |= {((number,), ()) for number in range(before)} | {((), (number,)) for number in range(after)}
+    return sorted(subsets, key=lambda pair: (len(pair[0] + pair[1]), pair))
