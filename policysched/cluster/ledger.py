@@ -23,6 +23,7 @@ class PlacementListener(Protocol):
 
     def pod_placed(self, pod: Pod) -> None: ...
     def pod_removed(self, pod: Pod) -> None: ...
+    def readiness_changed(self, pod: Pod) -> None: ...
 
 
 class Ledger:
@@ -69,6 +70,8 @@ class Ledger:
         if known is not None and known.node == node and differ_in_readiness_alone(known.pod, pod):
             self._usage[node].pods[pod.uid] = pod  # no total depends on it
             self._placements[pod.uid], self._states[pod.uid] = placement, PlacementState.BOUND
+            for listener in self.listeners:
+                listener.readiness_changed(pod)
             return
         if known is not None:
             self._remove_placement(pod.uid)

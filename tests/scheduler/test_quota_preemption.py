@@ -1,6 +1,7 @@
 """Borrowed quota is given back: victims are pods of borrowers, gangs go whole, and the owner runs."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
@@ -179,6 +180,18 @@ def test_a_condition_on_victims_holds_for_borrowers_too() -> None:
     rig = Rig(TEAMS + condition, node("n", cpu="100"))
     running(rig, pods("a", 6, labels={"keep": "yes"}), pods("b", 6))
 
+    rig.observe(pod("own", namespace="c", cpu="2"))
+    rig.settle()
+
+    assert sorted(name[0] for name in victims(rig)) == ["b", "b"]
+
+
+def test_a_borrower_that_became_ready_is_judged_by_its_readiness() -> None:
+    rig = Rig(TEAMS + "preemption { victims = not victim.ready }\n", node("n", cpu="100"))
+    first, second = pods("a", 6), pods("b", 6)
+    running(rig, first, second)
+
+    rig.observe(*[placed(replace(value, ready=True), "n") for value in first])
     rig.observe(pod("own", namespace="c", cpu="2"))
     rig.settle()
 

@@ -85,11 +85,9 @@ class ReclaimSearch:
         self.lent.add(charged.charge, sign)
 
     def _discount_leaving_pods(self) -> None:
-        for uid in self.account.charged_uids:
+        for uid, charged in self.account.charged_pods.items():
             observed = self.core.cache.pods.get(uid)
             if observed is not None and (observed.deleting or self.is_leaving(uid)):
-                charged = self.account.charged(uid)
-                assert charged is not None, f"{uid} is charged and unknown"
                 self._count(charged, -1)
 
     def _take_victims(self, block: QuotaBlock, charge: QuotaCharge) -> bool:

@@ -1,6 +1,6 @@
 """The quotas of one policy: its placed pods and what they use."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from policysched.cluster.change_log import ChangeLog
@@ -58,6 +58,13 @@ class QuotaAccount:
             self._changes.record(entity)
         self.release(charged.charge)
         self.usage.add(charged.charge, -1)
+
+    def replace(self, pod: Pod) -> None:
+        """The pod changed, and not what it is charged with."""
+        charged = ChargedPod(pod, self._charged[pod.uid].charge)
+        self._charged[pod.uid] = charged
+        for entity in charged.charge.entities:
+            self._pods[entity][pod.uid] = charged
 
     def release(self, charge: QuotaCharge) -> None:
         """Who waits at the entities of the charge may run now."""
@@ -121,8 +128,8 @@ class QuotaAccount:
         ]
 
     @property
-    def charged_uids(self) -> Iterable[PodUid]:
-        return self._charged.keys()
+    def charged_pods(self) -> Mapping[PodUid, ChargedPod]:
+        return self._charged
 
 
 NO_AMOUNT_SHARE = 1e9

@@ -107,6 +107,12 @@ class QuotaAccounts:
             if account is not None and account.charged(pod.uid) is not None:
                 account.remove(pod.uid)
 
+    def readiness_changed(self, pod: Pod) -> None:
+        for accounts in (self.accounts, self._prepared):
+            account = accounts.get(pod.scheduler)
+            if account is not None and account.charged(pod.uid) is not None:
+                account.replace(pod)
+
     def namespace_changed(self, name: str) -> None:
         for account in (*self.accounts.values(), *self._prepared.values()):
             account.recharge(self._cache.namespaces.get(name), name)
@@ -219,12 +225,14 @@ class QuotaAccounts:
         for policy, account in self.accounts.items():
             problems += account.check()
             placed = {
-                placement.pod.uid
+                placement.pod.uid: placement.pod
                 for placement in self._cache.ledger.placements
                 if placement.pod.scheduler == policy
             }
-            if placed != set(account.charged_uids):
-                problems.append(f"policy {policy}: quotas count {placed ^ set(account.charged_uids)} wrongly")
+            counted = {uid: charged.pod for uid, charged in account.charged_pods.items()}
+            wrong = {uid for uid in {*placed, *counted} if placed.get(uid) != counted.get(uid)}
+            if wrong:
+                problems.append(f"policy {policy}: quotas count {wrong} wrongly")
         return problems
 
 
