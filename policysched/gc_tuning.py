@@ -19,12 +19,6 @@ def raise_gc_thresholds() -> None:
     gc.set_threshold(GEN0_THRESHOLD, GEN1_THRESHOLD, GEN2_THRESHOLD)
 
 
-def freeze_live_objects() -> None:
-    """Excludes all current objects from future collections. Reference counting still frees them."""
-    gc.collect()
-    gc.freeze()
-
-
 def keep_collections_short() -> None:
     """From now on a full collection visits what was allocated since the last one, instead of the whole cluster. Called after
     the initial lists are read, without a collection, since pods wait by then. Cycles that live longer are freed by

@@ -5,13 +5,14 @@ control plane, processes or minutes (`SLOW_TIERS` in the Makefile) and the modul
 random searches, planted bugs and commands as processes.
 """
 
+import gc
 import os
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from policysched.gc_tuning import freeze_live_objects, raise_gc_thresholds
+from policysched.gc_tuning import raise_gc_thresholds
 from tests.order import in_order_for_workers
 
 pytest_plugins = [
@@ -87,4 +88,6 @@ def _below_tests(path: Path) -> str:
 
 
 def pytest_collection_finish() -> None:
-    freeze_live_objects()  # thousands of tests and their modules, which every full collection would visit
+    # Thousands of tests and their modules, which every full collection would visit.
+    gc.collect()
+    gc.freeze()

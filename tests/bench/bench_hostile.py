@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from time import process_time
 
-from policysched.gc_tuning import freeze_live_objects, raise_gc_thresholds
+from policysched.gc_tuning import keep_collections_short, raise_gc_thresholds
 from policysched.model.identifiers import NodeName
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
@@ -62,7 +62,7 @@ def _scheduler(node_count: int) -> Scheduler:
 def _plain_latencies(scheduler: Scheduler, count: int = _PLAIN_PODS) -> list[float]:
     """Seconds from `PodUpdated` to the answer of the bind, for each plain pod."""
     latencies = []
-    freeze_live_objects()  # as the program does after its first lists
+    keep_collections_short()  # as the program does after its first lists
     for index in range(count):
         plain = pod(f"web-{index}", cpu=f"{100 + index}m", labels={"app": f"web-{index % 10}"})
         started = process_time()
