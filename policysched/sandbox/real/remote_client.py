@@ -36,7 +36,7 @@ _TIMEOUT_S = 30.0
 
 
 class RemoteClient(ClusterClient):
-    """`host` is `HOST:PORT`. `start_task` runs the watches; `listed` waits until those of all built-in kinds have begun."""
+    """`host` is `HOST:PORT`. `start_task` runs the watches; `is_listed`: those of all built-in kinds have begun."""
 
     def __init__(
         self,
@@ -61,9 +61,8 @@ class RemoteClient(ClusterClient):
         for kind in KINDS:
             self._watch(kind)
 
-    async def listed(self) -> None:
-        for begun in tuple(self._begun.values()):
-            await begun.wait()
+    async def is_listed(self) -> bool:
+        return all(begun.is_set() for begun in self._begun.values())
 
     @property
     def kinds(self) -> Sequence[ResourceKind]:

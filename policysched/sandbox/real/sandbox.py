@@ -99,7 +99,7 @@ class RealSandbox:
             api,
             lambda work: run_in_background(self._stack, work),
         )
-        await client.listed()
+        await _until(client.is_listed, control_plane)
         create_objects(client, self._nodes, self._objects)
         self._parts = [
             run_in_background(self._stack, part.run()) for part in (Kubelet(client), Controllers(client))
