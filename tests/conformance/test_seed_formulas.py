@@ -500,7 +500,7 @@ def test_a_reward_moves_a_value_by_a_tenth_of_the_distance(rewards: list[float],
         ("safe", "sqrt(cpu_deviation)", "cpu_deviation", test_safe_is_the_risk_of_a_beta_distribution),
         ("congestion", "+ 0.5)", "+ 0.1)", test_congestion_scores_tenths_of_the_maximum),
         ("pigeon", "else 1 - sqrt(mean of", "else 1 - (mean of", test_pigeon_scores_nodes_with_the_pod_added),
-        ("yoda", "+ 2 * really_free", "+ really_free", test_yoda_sums_up_cards),
+        ("yoda", "+ 2 * free_percent", "+ free_percent", test_yoda_sums_up_cards),
         ("kube-rl", "keep = 90%", "keep = 80%", test_a_reward_moves_a_value_by_a_tenth_of_the_distance),
     ],
 )

@@ -115,13 +115,13 @@ def test_a_pod_is_placed_by_the_policy_state_and_waits_if_it_is_bad_everywhere()
 FAILING = """\
 policy test version 1
 filter node_resources_fit
-let fared: float =
+let reward_value: float =
   if container.pod_failed then 0.0 else if not has container.down or container.down > 10m then 1.0 else 0.5
 state reward: float {
   key = pod.labels["app"] else pod.name
   on = any
   when = container.terminated and (container.name == "" or not container.pod_failed)
-  value = fared
+  value = reward_value
   keep = 50%
   start = 0.0
 }
@@ -129,7 +129,7 @@ state anywhere: float {
   key = pod.labels["app"] else pod.name
   per = cluster
   on = failed
-  value = fared
+  value = reward_value
   keep = 50%
   start = 1.0
 }
@@ -169,7 +169,7 @@ def test_the_downtime_of_a_container_is_remembered_until_its_run_ends() -> None:
     before = values(rig)
     rig.observe(shown("p", "a", ended("run-2", at_s=9)))
 
-    assert before == {("web", "a"): 0.5}, "nothing was down before the first run, and a start tells nothing"
+    assert before == {("web", "a"): 0.5}, "nothing was down before the first run, and a start gives no reward"
     assert values(rig) == {("web", "a"): 0.5}, "half of it stays, and half of the half that is fed is added"
 
 

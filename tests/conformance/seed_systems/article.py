@@ -164,7 +164,7 @@ def _resource_scores(rows: Sequence[Json]) -> Json:
         # Nodes over their capacity are not candidates, but the formulas are evaluated for them.
         plain = without_filters(program)
         explained = play(plain, world(plain, nodes=[node], pods=[holder, asked])).explanations["asked"]
-        halves = ("node_resources_fit", "least_requested_without")  # one of them does not apply to the node
+        halves = ("node_resources_fit", "least_requested_partial")  # one of them does not apply to the node
         by_plugin["LeastRequested"].append(sum(scores(explained, name).get("n", 0) for name in halves))
         by_plugin["BalancedResourceAllocation"].append(scores(explained, "balanced_resource_allocation")["n"])
     return by_plugin

@@ -58,7 +58,7 @@ def _scores(given: Json) -> Json:
         program,
         nodes=given["nodes"],
         pods=[given["pod"]],
-        state={"reward": rewards, "known": {type_: dict.fromkeys(of, 1) for type_, of in rewards.items()}},
+        state={"reward": rewards, "rewarded": {type_: dict.fromkeys(of, 1) for type_, of in rewards.items()}},
         scheduler=_SCHEDULER,
     )
     return raw(play(program, scenario).explanations[given["pod"]["metadata"]["name"]], "rl_priority")
@@ -167,7 +167,7 @@ def _of_one_end(given: Json) -> Json:
 
 
 _FED = """
-state fed: float { key = pod_type  on = any  when = tells  value = fared  keep = 50%  start = 10.0 }
+state fed: float { key = pod_type  on = any  when = is_rewarded  value = reward_value  keep = 50%  start = 10.0 }
 """
 
 
