@@ -16,7 +16,7 @@ from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
-from policysched.model.workloads import PodSet, PodSetKind
+from policysched.model.workloads import SelectorOwner, SelectorOwnerKind
 
 
 def pod_manifest(
@@ -138,16 +138,16 @@ def namespace(name: str = "default", **labels: str) -> Namespace:
     return Namespace(name, labels, {})
 
 
-def service(name: str = "web", *, namespace: str = "default", **selector: str) -> PodSet:
-    return pod_set("Service", name, selector, namespace=namespace)
+def service(name: str = "web", *, namespace: str = "default", **selector: str) -> SelectorOwner:
+    return selector_owner("Service", name, selector, namespace=namespace)
 
 
-def pod_set(
-    kind: PodSetKind, name: str, selector: Mapping[str, Any] | None, *, namespace: str = "default"
-) -> PodSet:
+def selector_owner(
+    kind: SelectorOwnerKind, name: str, selector: Mapping[str, Any] | None, *, namespace: str = "default"
+) -> SelectorOwner:
     """A Service or controller; `selector` in the form of its kind."""
     metadata = {"name": name, "namespace": namespace}
-    return wire.decode_pod_set({"metadata": metadata, "spec": {"selector": selector}}, kind)
+    return wire.decode_selector_owner({"metadata": metadata, "spec": {"selector": selector}}, kind)
 
 
 def pending(value: Pod) -> ObservedPod:
@@ -177,7 +177,7 @@ def world(
     nodes: Iterable[Node] = (),
     pods: Iterable[ObservedPod] = (),
     namespaces: Iterable[Namespace] = (Namespace("default", {}, {}),),
-    pod_sets: Iterable[PodSet] = (),
+    selector_owners: Iterable[SelectorOwner] = (),
 ) -> ClusterCache:
     """A cache with these objects."""
     cache = ClusterCache()
@@ -185,8 +185,8 @@ def world(
         cache.put_namespace(space)
     for item in nodes:
         cache.put_node(item)
-    for group in pod_sets:
-        cache.put_pod_set(group)
+    for group in selector_owners:
+        cache.put_selector_owner(group)
     for observed in pods:
         cache.put_pod(observed)
     return cache

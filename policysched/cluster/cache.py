@@ -16,7 +16,7 @@ from policysched.cluster.node_storage import NodeStorage
 from policysched.cluster.nominations import Nominations
 from policysched.cluster.pod_groups import PodGroups
 from policysched.cluster.pod_index import PodIndex, compact_ended_pod
-from policysched.cluster.pod_sets import PodSets
+from policysched.cluster.selector_owners import SelectorOwners
 from policysched.cluster.volumes.volume_cache import VolumeCache
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.devices import (
@@ -43,7 +43,7 @@ from policysched.model.storage import (
     StorageObject,
     VolumeAttachment,
 )
-from policysched.model.workloads import DisruptionBudget, PodSet, PodSetKind
+from policysched.model.workloads import DisruptionBudget, SelectorOwner, SelectorOwnerKind
 
 Events = frozenset[ClusterEvent]
 _NO_EVENTS: Events = frozenset()
@@ -64,7 +64,7 @@ class ClusterCache:
         self.namespaces_version = 0  # grows with each change of a namespace
         self.pods: dict[PodUid, ObservedPod] = {}
         self.budgets = DisruptionBudgets()
-        self.pod_sets = PodSets()
+        self.selector_owners = SelectorOwners()
         self.pod_groups = PodGroups()
         self._nominations = Nominations()
         # Nodes as observed, and by how much their allocatable is reduced.
@@ -335,14 +335,18 @@ class ClusterCache:
 
     # ── Services and controllers ───────────────────────────────────────────────────────────────────────────────────
 
-    def put_pod_set(self, pod_set: PodSet) -> Events:
+    def put_selector_owner(self, selector_owner: SelectorOwner) -> Events:
         """The default topology spread of pods without constraints may change."""
-        return frozenset({ClusterEvent.POD_SELECTOR_UPDATE}) if self.pod_sets.put(pod_set) else _NO_EVENTS
-
-    def drop_pod_set(self, kind: PodSetKind, namespace: str, name: str) -> Events:
         return (
-            frozenset({ClusterEvent.POD_SELECTOR_UPDATE})
-            if self.pod_sets.drop(kind, namespace, name)
+            frozenset({ClusterEvent.SELECTOR_OWNER_UPDATE})
+            if self.selector_owners.put(selector_owner)
+            else _NO_EVENTS
+        )
+
+    def drop_selector_owner(self, kind: SelectorOwnerKind, namespace: str, name: str) -> Events:
+        return (
+            frozenset({ClusterEvent.SELECTOR_OWNER_UPDATE})
+            if self.selector_owners.drop(kind, namespace, name)
             else _NO_EVENTS
         )
 

@@ -345,7 +345,7 @@ class Evaluator:
         labels = self._columns.selected_label_values(pod)
         if pod.spread or not plan.filters_by_selector_group:
             return labels
-        return labels, self._cache.pod_sets.default_selector(pod)
+        return labels, self._cache.selector_owners.default_selector(pod)
 
     def is_short_decision(self, pod: Pod) -> bool:
         """Whether the decision is within every limit, as nearly all are. Asked several times for each attempt."""

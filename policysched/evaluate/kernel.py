@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from policysched.cluster.pod_sets import DefaultSelector
+from policysched.cluster.selector_owners import DefaultSelector
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.verdict import PrebindRequirements

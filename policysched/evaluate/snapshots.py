@@ -59,7 +59,7 @@ class SnapshotBuilder:
     def cluster_context(self, plan: Plan, variant: Variant, pod: Pod) -> ClusterContext:
         selector_group = None
         if not pod.spread and plan.read_set(variant.active).reads_selector_group:
-            selector_group = self._cache.pod_sets.default_selector(pod)
+            selector_group = self._cache.selector_owners.default_selector(pod)
         if pod.extended and plan.covers_extended_resources:
             left_over = AvailableDevices(self._cache.devices).has_extended_claim(pod.uid)
             return ClusterContext(selector_group, allocates_devices=True, has_stale_claim=left_over)

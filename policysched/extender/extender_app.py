@@ -19,7 +19,7 @@ from policysched.config.settings import NamespacedName
 from policysched.daemon.app import DaemonApp, Runtime, Tasks
 from policysched.daemon.metric_monitor import FIRST_SAMPLES_TIMEOUT_S
 from policysched.extender.settings import ExtenderSettings
-from policysched.kube.watch.resources import NAMESPACES, NODES, POD_SETS, PODS, STORAGE_RESOURCES
+from policysched.kube.watch.resources import NAMESPACES, NODES, PODS, SELECTOR_OWNERS, STORAGE_RESOURCES
 from policysched.kube.write.bind import Binder
 from policysched.kube.write.report_content import EventContent, EventObject
 from policysched.scheduler import commands as c
@@ -66,7 +66,7 @@ class ExtenderApp(DaemonApp):
 
     def _background_tasks(self) -> Tasks:
         parts = self._reflector_set.add_cluster_reflectors(
-            (NAMESPACES, NODES, PODS, *POD_SETS, *STORAGE_RESOURCES)
+            (NAMESPACES, NODES, PODS, *SELECTOR_OWNERS, *STORAGE_RESOURCES)
         )
         return parts | self._policy_tasks() | self._report_tasks() | {"core": self._process_events()}
 

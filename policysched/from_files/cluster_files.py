@@ -28,7 +28,7 @@ from policysched.model.nodes import Node
 from policysched.model.pod_groups import PodGroup, PodGroupApi
 from policysched.model.pod_status import ObservedPod
 from policysched.model.storage import CsiNode, StorageObject
-from policysched.model.workloads import DisruptionBudget, PodSet
+from policysched.model.workloads import DisruptionBudget, SelectorOwner
 from policysched.policy_files.source_set import UnusableFile
 from policysched.scheduler.events import (
     NodeObjectUpdated,
@@ -50,7 +50,7 @@ class ClusterFiles:
     pods: list[ObservedPod] = field(default_factory=list)
     namespaces: list[Namespace] = field(default_factory=list)
     budgets: list[DisruptionBudget] = field(default_factory=list)
-    pod_sets: list[PodSet] = field(default_factory=list)
+    selector_owners: list[SelectorOwner] = field(default_factory=list)
     node_objects: list[NodeObjectUpdated] = field(default_factory=list)
     storage: list[StorageObject | CsiNode] = field(default_factory=list)
     devices: list[DeviceObject] = field(default_factory=list)
@@ -77,7 +77,7 @@ class ClusterFiles:
                 case "PodDisruptionBudget":
                     self.budgets.append(wire.decode_disruption_budget(obj))
                 case "Service" | "ReplicationController" | "ReplicaSet" | "StatefulSet" as kind:
-                    self.pod_sets.append(wire.decode_pod_set(obj, kind))
+                    self.selector_owners.append(wire.decode_selector_owner(obj, kind))
                 case "ResourceClaim" | "ResourceSlice" | "DeviceClass" | "DeviceTaintRule" as kind:
                     self.devices.append(_DEVICES[kind](obj))
                 case "PodGroup" if (api := _pod_group_api(obj)) is not None:
@@ -123,8 +123,8 @@ class ClusterFiles:
             cache.put_node_object(event.kind, event.name, event.text)
         for budget in self.budgets:
             cache.put_budget(budget)
-        for pod_set in self.pod_sets:
-            cache.put_pod_set(pod_set)
+        for selector_owner in self.selector_owners:
+            cache.put_selector_owner(selector_owner)
         for stored in self.storage:
             cache.put_storage(stored)
         for offered in self.devices:

@@ -24,7 +24,7 @@ def cluster_parts(cache: ClusterCache) -> ClusterParts:
         "nodes": list(cache.nodes.values()),
         "namespaces": list(cache.namespaces.values()),
         "budgets": list(cache.budgets),
-        "pod_sets": list(cache.pod_sets.by_key.values()),
+        "selector_owners": list(cache.selector_owners.by_key.values()),
         "storage": [
             *volumes.classes.values(),
             *volumes.drivers.values(),

@@ -15,8 +15,8 @@ from policysched.kube.watch.resources import (
     NAMESPACES,
     NODES,
     POD_GROUP_RESOURCES,
-    POD_SETS,
     PODS,
+    SELECTOR_OWNERS,
     STORAGE_RESOURCES,
     WatchedResource,
 )
@@ -27,7 +27,7 @@ _RESOURCES: tuple[WatchedResource[Any], ...] = (
     NODES,
     NAMESPACES,
     PODS,
-    *POD_SETS,
+    *SELECTOR_OWNERS,
     DISRUPTION_BUDGETS,
     *STORAGE_RESOURCES,
     *DEVICE_RESOURCES,

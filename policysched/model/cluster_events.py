@@ -31,7 +31,7 @@ class ClusterEvent(Enum):
     POD_COUNT = "PodCountChange"  # the set of pods, placed or not; ours only
     FINISHED_POD = "EndedPodChange"  # a pod finished, is terminating, or was deleted after that; ours only
     NAMESPACE = "NamespaceUpdate"
-    POD_SELECTOR_UPDATE = "PodSetUpdate"  # a Service or controller that selects pods; ours only
+    SELECTOR_OWNER_UPDATE = "SelectorOwnerUpdate"  # a Service or controller that selects pods; ours only
     VOLUME_ADD = "PersistentVolumeAdd"
     VOLUME_UPDATE = "PersistentVolumeUpdate"  # also a reservation that was released
     CLAIM_ADD = "PersistentVolumeClaimAdd"  # CLAIM_*: requeues only the pods that use the claim

@@ -18,15 +18,15 @@ class DisruptionBudget:
     disrupted_pods: frozenset[str]
 
 
-PodSetKind = Literal["Service", "ReplicationController", "ReplicaSet", "StatefulSet"]
+SelectorOwnerKind = Literal["Service", "ReplicationController", "ReplicaSet", "StatefulSet"]
 
 
 @dataclass(frozen=True, slots=True)
-class PodSet:
+class SelectorOwner:
     """A Service or controller and the selector of its pods in its namespace; `selector` None selects nothing. The
     selectors of Services and ReplicationControllers are In requirements of one value, sorted by key."""
 
-    kind: PodSetKind
+    kind: SelectorOwnerKind
     namespace: str
     name: str
     selector: LabelSelector | None

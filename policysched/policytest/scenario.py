@@ -367,7 +367,7 @@ def _cluster_events(files: ClusterFiles) -> tuple[Event, ...]:
     return (
         *files.node_objects,
         *(e.DisruptionBudgetUpdated(budget) for budget in files.budgets),
-        *(e.PodSetUpdated(pod_set) for pod_set in files.pod_sets),
+        *(e.SelectorOwnerUpdated(selector_owner) for selector_owner in files.selector_owners),
         *(e.StorageObjectUpdated(storage_object) for storage_object in files.storage),
         *(e.DeviceObjectUpdated(device_object) for device_object in files.devices),
         *files.pod_group_events(),

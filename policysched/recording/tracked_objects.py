@@ -40,7 +40,11 @@ _KEYS: dict[type, Any] = {
     e.NodeObjectUpdated: lambda event: ("node object", event.kind, event.name),
     e.NamespaceUpdated: lambda event: ("Namespace", event.namespace.name),
     e.DisruptionBudgetUpdated: lambda event: ("PDB", event.budget.namespace, event.budget.name),
-    e.PodSetUpdated: lambda event: (event.pod_set.kind, event.pod_set.namespace, event.pod_set.name),
+    e.SelectorOwnerUpdated: lambda event: (
+        event.selector_owner.kind,
+        event.selector_owner.namespace,
+        event.selector_owner.name,
+    ),
     e.StorageObjectUpdated: lambda event: _qualified(
         _STORAGE_KINDS[type(event.storage_object)], event.storage_object
     ),
@@ -63,7 +67,7 @@ _DELETED_KEYS: dict[type, Any] = {
     e.NodeObjectDeleted: lambda event: ("node object", event.kind, event.name),
     e.NamespaceDeleted: lambda event: ("Namespace", event.name),
     e.DisruptionBudgetDeleted: lambda event: ("PDB", event.namespace, event.name),
-    e.PodSetDeleted: lambda event: (event.kind, event.namespace, event.name),
+    e.SelectorOwnerDeleted: lambda event: (event.kind, event.namespace, event.name),
     e.StorageObjectDeleted: lambda event: (event.kind, event.namespace, event.name),
     e.DeviceObjectDeleted: lambda event: (event.kind, event.namespace, event.name),
     e.PodGroupDeleted: lambda event: ("PodGroup", event.key),

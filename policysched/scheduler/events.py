@@ -14,7 +14,7 @@ from policysched.model.nodes import Node
 from policysched.model.pod_groups import PodGroup, PodGroupApi, PodGroupKey
 from policysched.model.pod_status import ObservedPod
 from policysched.model.storage import CsiNode, StorageKind, StorageObject
-from policysched.model.workloads import DisruptionBudget, PodSet, PodSetKind
+from policysched.model.workloads import DisruptionBudget, SelectorOwner, SelectorOwnerKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +81,15 @@ class DisruptionBudgetDeleted:
 
 
 @dataclass(frozen=True, slots=True)
-class PodSetUpdated:
+class SelectorOwnerUpdated:
     """A Service, ReplicationController, ReplicaSet or StatefulSet was added or changed."""
 
-    pod_set: PodSet
+    selector_owner: SelectorOwner
 
 
 @dataclass(frozen=True, slots=True)
-class PodSetDeleted:
-    kind: PodSetKind
+class SelectorOwnerDeleted:
+    kind: SelectorOwnerKind
     namespace: str
     name: str
 
@@ -326,8 +326,8 @@ Event = (
     | NamespaceDeleted
     | DisruptionBudgetUpdated
     | DisruptionBudgetDeleted
-    | PodSetUpdated
-    | PodSetDeleted
+    | SelectorOwnerUpdated
+    | SelectorOwnerDeleted
     | StorageObjectUpdated
     | StorageObjectDeleted
     | DeviceObjectUpdated

@@ -52,7 +52,7 @@ class PodEnqueuer:
         self._place_in_queue(pod, now_ns, "PodAdd")
 
     def enqueue_again(self, pod: PendingPod, observed: ObservedPod, now_ns: int, event: str) -> None:
-        """Something changed that the pod's place in the queue depends on."""
+        """Something changed that the pod's position in the queue depends on."""
         self._core.queue.remove(pod, now_ns)
         gang = self._core.gangs.remove(pod.uid)
         pod.observed, pod.priority = observed, observed.pod.priority

@@ -174,10 +174,12 @@ class Scheduler:
                 self._core.cache.put_budget(budget)
             case e.DisruptionBudgetDeleted(namespace_name, name):
                 self._core.cache.drop_budget(namespace_name, name)
-            case e.PodSetUpdated(pod_set):
-                self._core.queue.requeue(self._core.cache.put_pod_set(pod_set), now_ns)
-            case e.PodSetDeleted(kind, namespace_name, name):
-                self._core.queue.requeue(self._core.cache.drop_pod_set(kind, namespace_name, name), now_ns)
+            case e.SelectorOwnerUpdated(selector_owner):
+                self._core.queue.requeue(self._core.cache.put_selector_owner(selector_owner), now_ns)
+            case e.SelectorOwnerDeleted(kind, namespace_name, name):
+                self._core.queue.requeue(
+                    self._core.cache.drop_selector_owner(kind, namespace_name, name), now_ns
+                )
             case e.StorageObjectUpdated(storage_object):
                 self._storage_events.storage_updated(storage_object, now_ns)
             case e.StorageObjectDeleted(kind, namespace_name, name):

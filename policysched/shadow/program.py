@@ -31,8 +31,8 @@ from policysched.kube.watch.resources import (
     NAMESPACES,
     NODES,
     POD_GROUP_RESOURCES,
-    POD_SETS,
     PODS,
+    SELECTOR_OWNERS,
     STORAGE_RESOURCES,
     node_objects,
 )
@@ -155,7 +155,7 @@ class _Shadow:
                     NODES,
                     PODS,
                     DISRUPTION_BUDGETS,
-                    *POD_SETS,
+                    *SELECTOR_OWNERS,
                     *STORAGE_RESOURCES,
                     *DEVICE_RESOURCES,
                     *POD_GROUP_RESOURCES,

@@ -5,7 +5,7 @@ from typing import Any
 
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
-from policysched.model.workloads import PodSet
+from policysched.model.workloads import SelectorOwner
 from tests.bench.clusters import DEFAULT, FACTS, NOW_NS, cluster, program
 from tests.bench.measuring import Row, median_s, shown
 from tests.builders import pod, service
@@ -57,10 +57,10 @@ def measure() -> Iterable[Row]:
     )
 
 
-def _decision_s(spec: dict[str, Any], services: Iterable[PodSet]) -> float:
+def _decision_s(spec: dict[str, Any], services: Iterable[SelectorOwner]) -> float:
     cache = cluster(pods=_BOUND)
     for owner in services:
-        cache.put_pod_set(owner)
+        cache.put_selector_owner(owner)
     plan, evaluator = compile_program(program(DEFAULT)), Evaluator(cache)
     evaluator.build_columns(plan)
     alike = [

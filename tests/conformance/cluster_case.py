@@ -21,7 +21,7 @@ from policysched.model.identifiers import NodeName
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 from policysched.model.storage import ClaimRef
-from policysched.model.workloads import PodSetKind
+from policysched.model.workloads import SelectorOwnerKind
 from tests.builders import pending, placed
 
 Json = dict[str, Any]
@@ -129,8 +129,8 @@ def replay(case: Json) -> Iterator[Decision]:
     for obj in objects:
         if obj["kind"] == "Namespace":
             cache.put_namespace(core_objects.decode_namespace(obj))
-        elif obj["kind"] in get_args(PodSetKind):
-            cache.put_pod_set(core_objects.decode_pod_set(obj, obj["kind"]))
+        elif obj["kind"] in get_args(SelectorOwnerKind):
+            cache.put_selector_owner(core_objects.decode_selector_owner(obj, obj["kind"]))
         elif obj["kind"] in storage.STORAGE_DECODERS:
             cache.put_storage(storage.STORAGE_DECODERS[obj["kind"]](obj))
         elif obj["kind"] in devices.DEVICE_DECODERS:

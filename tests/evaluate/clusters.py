@@ -33,8 +33,8 @@ from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.model.quantity import INT64_MAX
-from policysched.model.workloads import PodSet, PodSetKind
-from tests.builders import pending, placed, pod_set, world
+from policysched.model.workloads import SelectorOwner, SelectorOwnerKind
+from tests.builders import pending, placed, selector_owner, world
 
 Json = dict[str, Any]
 Item = TypeVar("Item")
@@ -113,7 +113,7 @@ def _scene(
 ) -> Scene:
     spaces = [Namespace(name, dice.labels(), dice.labels()) for name in NAMESPACES if not dice.one_in(4)]
     on_them = [placed(replace(pod, ready=index % 2 == 0), name) for index, (pod, name) in enumerate(on_nodes)]
-    cache = world(nodes, [*on_them, *_waiting(pods)], spaces, random_pod_sets(dice))
+    cache = world(nodes, [*on_them, *_waiting(pods)], spaces, random_selector_owners(dice))
     for node in nodes:
         for text in cards(f"object {node.name} {dict(node.allocatable)}").values():
             cache.put_node_object("cards", node.name, text)
@@ -347,30 +347,30 @@ def _requirement(dice: Dice) -> Json:
 
 # ── pods that select other pods ────────────────────────────────────────────────────────────────────────────────────
 
-OWNERS: tuple[tuple[str, PodSetKind], ...] = (
+OWNERS: tuple[tuple[str, SelectorOwnerKind], ...] = (
     ("v1", "ReplicationController"),
     ("apps/v1", "ReplicaSet"),
     ("apps/v1", "StatefulSet"),
 )
 
 
-def random_pod_sets(dice: Dice) -> list[PodSet]:
+def random_selector_owners(dice: Dice) -> list[SelectorOwner]:
     """Services and controllers that pods may name as their owner, some without a selector, some that
     do not select their pods."""
     return [random_service(dice, index) for index in range(dice.randrange(4))] + [
-        pod_set(kind, f"{kind.lower()}-1", random_selector(dice, kind), namespace=space)
+        selector_owner(kind, f"{kind.lower()}-1", random_selector(dice, kind), namespace=space)
         for space in NAMESPACES
         for _, kind in OWNERS
         if dice.one_in(2)
     ]
 
 
-def random_service(dice: Dice, index: int) -> PodSet:
+def random_service(dice: Dice, index: int) -> SelectorOwner:
     selector = dict(dice.some(tuple(dice.labels().items()), 2))
-    return pod_set("Service", f"service-{index}", selector, namespace=dice.choice(NAMESPACES))
+    return selector_owner("Service", f"service-{index}", selector, namespace=dice.choice(NAMESPACES))
 
 
-def random_selector(dice: Dice, kind: PodSetKind) -> Json | None:
+def random_selector(dice: Dice, kind: SelectorOwnerKind) -> Json | None:
     if kind == "ReplicationController":
         return dice.choice((None, dice.labels()))
     return _label_selector(dice)

@@ -27,8 +27,8 @@ def twin(cache: ClusterCache) -> ClusterCache:
     other = ClusterCache()
     for namespace in cache.namespaces.values():
         other.put_namespace(namespace)
-    for pod_set in cache.pod_sets.by_key.values():
-        other.put_pod_set(pod_set)
+    for selector_owner in cache.selector_owners.by_key.values():
+        other.put_selector_owner(selector_owner)
     for node in cache.nodes.values():
         other.put_node(node)
     for pod in cache.pods.values():
@@ -66,12 +66,12 @@ def _delete_pod(cache: ClusterCache, dice: Dice, number: int) -> None:
 
 
 def _put_service(cache: ClusterCache, dice: Dice, number: int) -> None:
-    cache.put_pod_set(random_service(dice, dice.randrange(4)))
+    cache.put_selector_owner(random_service(dice, dice.randrange(4)))
 
 
-def _delete_pod_set(cache: ClusterCache, dice: Dice, number: int) -> None:
-    if cache.pod_sets.by_key:
-        cache.drop_pod_set(*dice.choice(sorted(cache.pod_sets.by_key)))
+def _delete_selector_owner(cache: ClusterCache, dice: Dice, number: int) -> None:
+    if cache.selector_owners.by_key:
+        cache.drop_selector_owner(*dice.choice(sorted(cache.selector_owners.by_key)))
 
 
 def _add_pending_pod(cache: ClusterCache, dice: Dice, number: int) -> None:
@@ -106,5 +106,5 @@ _CHANGES: tuple[Callable[[ClusterCache, Dice, int], None], ...] = (
     _terminate_pod,
     _change_readiness,
     _put_service,
-    _delete_pod_set,
+    _delete_selector_owner,
 )

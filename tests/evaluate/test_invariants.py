@@ -82,8 +82,8 @@ def _reordered(cache: ClusterCache) -> Evaluator:
     evaluator = Evaluator(reordered)
     for namespace in cache.namespaces.values():
         reordered.put_namespace(namespace)
-    for pod_set in cache.pod_sets.by_key.values():
-        reordered.put_pod_set(pod_set)
+    for selector_owner in cache.selector_owners.by_key.values():
+        reordered.put_selector_owner(selector_owner)
     for name in sorted(cache.nodes, reverse=True):
         reordered.put_node(cache.nodes[name])
         evaluator.overlay()  # refreshes the columns

@@ -161,11 +161,13 @@ def test_a_namespace_selector_follows_label_changes() -> None:
 
 
 def test_pods_of_a_service_spread_by_default() -> None:
-    cache = world(three_zones(), [placed(pod("w0", labels=WEB), "n0")], pod_sets=[service("web", app="web")])
+    cache = world(
+        three_zones(), [placed(pod("w0", labels=WEB), "n0")], selector_owners=[service("web", app="web")]
+    )
     harness = Harness(cache)
 
     with_service = {harness.selected(f"a{index}", labels=WEB) for index in range(24)}
-    cache.drop_pod_set("Service", "default", "web")
+    cache.drop_selector_owner("Service", "default", "web")
     without = {harness.selected(f"b{index}", labels=WEB) for index in range(24)}
 
     assert with_service == {"n1", "n2", "n4", "n5"}
@@ -175,7 +177,7 @@ def test_pods_of_a_service_spread_by_default() -> None:
 def test_pods_of_different_selector_groups_do_not_share_an_evaluation() -> None:
     on_nodes = [placed(pod("w0", labels=WEB), "a"), placed(pod("d0", labels={"app": "db"}), "b")]
     sets = [service("web", app="web"), service("db", app="db")]
-    harness = Harness(world([node("a"), node("b")], on_nodes, pod_sets=sets))
+    harness = Harness(world([node("a"), node("b")], on_nodes, selector_owners=sets))
 
     nodes = [harness.selected(f"p{index}", labels={"app": app}) for index, app in enumerate(("web", "db"))]
 
@@ -198,19 +200,19 @@ def test_ignoring_selector_groups_in_the_cache_key_is_caught(monkeypatch: pytest
 
 def test_hard_default_constraints_refuse_until_the_service_is_deleted() -> None:
     on_node = placed(pod("w0", labels=WEB), "a")
-    cache = world([node("a"), node("b", cpu="0")], [on_node], pod_sets=[service("web", app="web")])
+    cache = world([node("a"), node("b", cpu="0")], [on_node], selector_owners=[service("web", app="web")])
     constraints = f'{{ default_constraints = {{"{HOST}" = 1}} }}'
     harness = Harness(cache, f"replace filter pod_topology_spread {constraints}")
 
     refused = harness.verdict("w1", labels=WEB, cpu="1")
-    cache.drop_pod_set("Service", "default", "web")
+    cache.drop_selector_owner("Service", "default", "web")
     node_name = harness.selected("w1", labels=WEB, cpu="1")
 
     assert refused.reason_counts() == {
         "Insufficient cpu": 1,
         "node(s) didn't match pod topology spread constraints": 1,
     }
-    assert ClusterEvent.POD_SELECTOR_UPDATE in refused.requeue_events()
+    assert ClusterEvent.SELECTOR_OWNER_UPDATE in refused.requeue_events()
     assert node_name == "a"
 
 

@@ -286,7 +286,10 @@ def change(cache: ClusterCache, pod: Pod, dice: Dice) -> None:
 
 def copied(cache: ClusterCache) -> ClusterCache:
     return world(
-        cache.nodes.values(), cache.pods.values(), cache.namespaces.values(), cache.pod_sets.by_key.values()
+        cache.nodes.values(),
+        cache.pods.values(),
+        cache.namespaces.values(),
+        cache.selector_owners.by_key.values(),
     )
 
 

@@ -11,7 +11,7 @@ from policysched.model.identifiers import NodeName, VolumeClaimKey
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
-from policysched.model.workloads import PodSet
+from policysched.model.workloads import SelectorOwner
 
 MAX_SCORE = 100
 
@@ -44,7 +44,7 @@ class FilterReasons:
 class ClusterFacts:
     """What built-ins read of the whole cluster, candidates or not.
 
-    `pods_with_affinity`: placed pods with pod affinity terms, and their nodes. `pod_sets`: all
+    `pods_with_affinity`: placed pods with pod affinity terms, and their nodes. `selector_owners`: all
     Services and controllers. `used_claims`: volume claims of placed pods. `allocates_devices`: the
     policy has `filter dynamic_resources`, with `extended_resources`.
     """
@@ -57,7 +57,7 @@ class ClusterFacts:
     volumes: AvailableVolumes
     devices: AvailableDevices
     used_claims: frozenset[VolumeClaimKey]
-    pod_sets: Collection[PodSet] = ()
+    selector_owners: Collection[SelectorOwner] = ()
     allocates_devices: bool = False
     now_ns: int = 0
 

@@ -213,7 +213,7 @@ def cluster_facts(cache: ClusterCache) -> ClusterFacts:
             for pod in cache.ledger.usage(name).pods.values()
             for use in pod.claims
         ),
-        pod_sets=cache.pod_sets.by_key.values(),
+        selector_owners=cache.selector_owners.by_key.values(),
     )
 
 

@@ -221,7 +221,7 @@ def test_pods_of_a_service_are_spread_by_default_in_extender_queries() -> None:
         return {str(name): score for name, score in by_node.items()}
 
     before = scores()
-    server.handle(e.PodSetUpdated(service("web", app="web")))
+    server.handle(e.SelectorOwnerUpdated(service("web", app="web")))
 
     assert before["a"] == before["b"]
     assert scores()["a"] < scores()["b"]

@@ -593,12 +593,12 @@ def test_a_pod_rejected_by_default_constraints_is_retried_when_its_service_is_de
     policy = f"policy test version 1\nfilter node_resources_fit\nfilter pod_topology_spread {constraints}\n"
     labels = {"app": "web"}
     rig = Rig(policy, node("a"), node("b", cpu="0"), placed(pod("w0", labels=labels), "a"))
-    rig.handle(e.PodSetUpdated(service("web", app="web")))
+    rig.handle(e.SelectorOwnerUpdated(service("web", app="web")))
     rig.observe(pod("w1", labels=labels, cpu="1"))
     rig.settle()
     before = rig.placements()
 
-    rig.handle(e.PodSetDeleted("Service", "default", "web"))
+    rig.handle(e.SelectorOwnerDeleted("Service", "default", "web"))
     rig.pass_time(30)
 
     assert before == {}

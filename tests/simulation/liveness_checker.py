@@ -21,7 +21,7 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_groups import PodGroupApi
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
-from policysched.model.workloads import PodSetKind
+from policysched.model.workloads import SelectorOwnerKind
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.scheduler import Scheduler
@@ -40,7 +40,7 @@ from tests.simulation.safety_checker import GANG_FAILED_MESSAGE, GangKey, schedu
 
 Json = dict[str, Any]
 
-_POD_SETS: tuple[tuple[str, PodSetKind], ...] = (
+_SELECTOR_OWNERS: tuple[tuple[str, SelectorOwnerKind], ...] = (
     ("services", "Service"),
     ("replicationcontrollers", "ReplicationController"),
     ("replicasets", "ReplicaSet"),
@@ -353,9 +353,10 @@ class LivenessChecker:
             (ClusterCache.put_namespace, core_objects.decode_namespace(obj)) for obj in listed("namespaces")
         ]
         puts += [(ClusterCache.put_node, core_objects.decode_node(obj)) for obj in listed("nodes")]
-        for plural, kind in _POD_SETS:
+        for plural, kind in _SELECTOR_OWNERS:
             puts += [
-                (ClusterCache.put_pod_set, core_objects.decode_pod_set(obj, kind)) for obj in listed(plural)
+                (ClusterCache.put_selector_owner, core_objects.decode_selector_owner(obj, kind))
+                for obj in listed(plural)
             ]
         for plural, stored in _STORAGE.items():
             decode = storage.STORAGE_DECODERS[stored]

@@ -30,7 +30,7 @@ DECLARATION = BuiltinDeclaration(
             low=1,
             high=2**31 - 1,
             doc="the same with DoNotSchedule",
-            requeue_events=frozenset({ClusterEvent.POD_SELECTOR_UPDATE}),
+            requeue_events=frozenset({ClusterEvent.SELECTOR_OWNER_UPDATE}),
         ),
     ),
     pod_reads=("namespace", "spread", "node_selector", "affinity", "tolerations", "siblings"),

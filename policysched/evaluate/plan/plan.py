@@ -179,7 +179,7 @@ class Plan:
     @cached_property
     def filters_by_selector_group(self) -> bool:
         """Whether any filter, with or without layers, reads the pod's selector group."""
-        return ClusterEvent.POD_SELECTOR_UPDATE in program_reads(self.program).requeue_events
+        return ClusterEvent.SELECTOR_OWNER_UPDATE in program_reads(self.program).requeue_events
 
     @property
     def allows_preemption(self) -> bool:

@@ -1,4 +1,4 @@
-"""Decodes pods, nodes, namespaces, disruption budgets and pod sets.
+"""Decodes pods, nodes, namespaces, disruption budgets and selector owners.
 
 JSON from the API server or a file is checked here once. Only fields that scheduling uses are read. Fields that no built-in
 covers yet are listed in `Pod.uncovered`: such a pod stays pending with a message instead of being bound wrongly.
@@ -34,14 +34,14 @@ from policysched.model.pod_status import (
 )
 from policysched.model.pods import HostPort, Pod, Toleration
 from policysched.model.selectors import LabelSelector, SelectorRequirement
-from policysched.model.workloads import DisruptionBudget, PodSet, PodSetKind
+from policysched.model.workloads import DisruptionBudget, SelectorOwner, SelectorOwnerKind
 
 __all__ = [
     "decode_disruption_budget",
     "decode_namespace",
     "decode_node",
     "decode_pod",
-    "decode_pod_set",
+    "decode_selector_owner",
     "normalized_image_name",
     "object_name",
 ]
@@ -72,9 +72,9 @@ def decode_disruption_budget(obj: Json) -> DisruptionBudget:
     return decode_object("PodDisruptionBudget", obj, _disruption_budget)
 
 
-def decode_pod_set(obj: Json, kind: PodSetKind) -> PodSet:
+def decode_selector_owner(obj: Json, kind: SelectorOwnerKind) -> SelectorOwner:
     """A v1 Service or ReplicationController, an apps/v1 ReplicaSet or StatefulSet. Raises MalformedObject."""
-    return decode_object(kind, obj, lambda read: _pod_set(read, kind))
+    return decode_object(kind, obj, lambda read: _selector_owner(read, kind))
 
 
 def required_name(obj: Json) -> str:
@@ -314,7 +314,7 @@ def _disruption_budget(obj: Json) -> DisruptionBudget:
     )
 
 
-def _pod_set(obj: Json, kind: PodSetKind) -> PodSet:
+def _selector_owner(obj: Json, kind: SelectorOwnerKind) -> SelectorOwner:
     meta, selector = obj["metadata"], (obj.get("spec") or {}).get("selector")
     if kind in ("Service", "ReplicationController"):
         labels = string_map(selector, "spec.selector")
@@ -322,7 +322,7 @@ def _pod_set(obj: Json, kind: PodSetKind) -> PodSet:
         read = LabelSelector(requirements) if requirements else None  # an empty selector is not stored
     else:
         read = decode_label_selector(selector)
-    return PodSet(kind, text(meta.get("namespace") or "default"), text(meta["name"]), read)
+    return SelectorOwner(kind, text(meta.get("namespace") or "default"), text(meta["name"]), read)
 
 
 def _uncovered(spec: Json) -> tuple[str, ...]:

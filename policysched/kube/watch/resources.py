@@ -13,7 +13,7 @@ from policysched.model.devices import DeviceKind, ResourceClaim
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_groups import PodGroupApi, PodGroupKey
 from policysched.model.storage import StorageKind
-from policysched.model.workloads import PodSetKind
+from policysched.model.workloads import SelectorOwnerKind
 from policysched.scheduler.events import (
     DeviceKindServed,
     DeviceObjectDeleted,
@@ -31,9 +31,9 @@ from policysched.scheduler.events import (
     PodGroupChange,
     PodGroupDeleted,
     PodGroupUpdated,
-    PodSetDeleted,
-    PodSetUpdated,
     PodUpdated,
+    SelectorOwnerDeleted,
+    SelectorOwnerUpdated,
     StorageObjectDeleted,
     StorageObjectUpdated,
     WorkloadDeleted,
@@ -132,16 +132,18 @@ DISRUPTION_BUDGETS: WatchedResource[DisruptionBudgetUpdated | DisruptionBudgetDe
 )
 
 
-def _pod_set_resource(kind: PodSetKind, path: str) -> WatchedResource[PodSetUpdated | PodSetDeleted]:
-    def gone(key: str) -> PodSetDeleted:
+def _selector_owner_resource(
+    kind: SelectorOwnerKind, path: str
+) -> WatchedResource[SelectorOwnerUpdated | SelectorOwnerDeleted]:
+    def gone(key: str) -> SelectorOwnerDeleted:
         namespace, _, name = key.partition("/")
-        return PodSetDeleted(kind, namespace, name)
+        return SelectorOwnerDeleted(kind, namespace, name)
 
     return WatchedResource(
         kind=kind,
         path=path,
         key=_namespaced_name,
-        updated_event=lambda obj: PodSetUpdated(core_objects.decode_pod_set(obj, kind)),
+        updated_event=lambda obj: SelectorOwnerUpdated(core_objects.decode_selector_owner(obj, kind)),
         deleted_event=gone,
         keep_when_malformed=_never_keep,
     )
@@ -163,11 +165,11 @@ def node_objects(
     )
 
 
-POD_SETS: tuple[WatchedResource[PodSetUpdated | PodSetDeleted], ...] = (
-    _pod_set_resource("Service", "/api/v1/services"),
-    _pod_set_resource("ReplicationController", "/api/v1/replicationcontrollers"),
-    _pod_set_resource("ReplicaSet", "/apis/apps/v1/replicasets"),
-    _pod_set_resource("StatefulSet", "/apis/apps/v1/statefulsets"),
+SELECTOR_OWNERS: tuple[WatchedResource[SelectorOwnerUpdated | SelectorOwnerDeleted], ...] = (
+    _selector_owner_resource("Service", "/api/v1/services"),
+    _selector_owner_resource("ReplicationController", "/api/v1/replicationcontrollers"),
+    _selector_owner_resource("ReplicaSet", "/apis/apps/v1/replicasets"),
+    _selector_owner_resource("StatefulSet", "/apis/apps/v1/statefulsets"),
 )
 """Pods without spread constraints are spread over the pod sets that select them."""
 

@@ -124,10 +124,10 @@ class ExtenderServer:
                 cache.put_namespace(namespace)
             case e.NamespaceDeleted(name):
                 cache.drop_namespace(name)
-            case e.PodSetUpdated(pod_set):
-                cache.put_pod_set(pod_set)
-            case e.PodSetDeleted(kind, namespace_name, name):
-                cache.drop_pod_set(kind, namespace_name, name)
+            case e.SelectorOwnerUpdated(selector_owner):
+                cache.put_selector_owner(selector_owner)
+            case e.SelectorOwnerDeleted(kind, namespace_name, name):
+                cache.drop_selector_owner(kind, namespace_name, name)
             case e.StorageObjectUpdated(storage_object):
                 cache.put_storage(storage_object)
             case e.StorageObjectDeleted(storage_kind, namespace_name, name):

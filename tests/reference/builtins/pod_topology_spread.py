@@ -102,26 +102,29 @@ def constraints(
 
 def default_selector(pod: Pod, facts: ClusterFacts) -> LabelSelector:
     """The default selector of the pod, without requirements if no Service or controller selects it."""
-    pod_sets = [
-        pod_set
-        for pod_set in facts.pod_sets
-        if pod_set.namespace == pod.namespace and pod_set.selector is not None
+    selector_owners = [
+        selector_owner
+        for selector_owner in facts.selector_owners
+        if selector_owner.namespace == pod.namespace and selector_owner.selector is not None
     ]
     labels: dict[str, str] = {}
     requirements: list[SelectorRequirement] = []
-    for pod_set in pod_sets:
+    for selector_owner in selector_owners:
         if (
-            pod_set.kind == "Service"
-            and pod_set.selector is not None
-            and pod_set.selector.selects(pod.labels)
+            selector_owner.kind == "Service"
+            and selector_owner.selector is not None
+            and selector_owner.selector.selects(pod.labels)
         ):
-            labels |= {each.key: each.values[0] for each in pod_set.selector.requirements}
-    for pod_set in pod_sets if (pod.owner_api, pod.owner_kind) in _CONTROLLERS else ():
-        if (pod_set.kind, pod_set.name) == (pod.owner_kind, pod.owner_name) and pod_set.selector is not None:
-            if pod_set.kind == "ReplicationController":
-                labels |= {each.key: each.values[0] for each in pod_set.selector.requirements}
+            labels |= {each.key: each.values[0] for each in selector_owner.selector.requirements}
+    for selector_owner in selector_owners if (pod.owner_api, pod.owner_kind) in _CONTROLLERS else ():
+        if (selector_owner.kind, selector_owner.name) == (
+            pod.owner_kind,
+            pod.owner_name,
+        ) and selector_owner.selector is not None:
+            if selector_owner.kind == "ReplicationController":
+                labels |= {each.key: each.values[0] for each in selector_owner.selector.requirements}
             else:
-                requirements += pod_set.selector.requirements
+                requirements += selector_owner.selector.requirements
     by_labels = [SelectorRequirement(key, "In", (value,)) for key, value in sorted(labels.items())]
     return LabelSelector((*by_labels, *requirements))
 

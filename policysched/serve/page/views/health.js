@@ -107,8 +107,8 @@ function age(m, now) {
 const clock = (at) => (at === null || at === undefined ? "" : new Date(at * 1000).toLocaleTimeString("en-GB"));
 
 function chart(title, lines, columns) {
-  const place = el("div");
-  const element = el("div", { class: "chart" }, el("h2", {}, title), place);
+  const plotArea = el("div");
+  const element = el("div", { class: "chart" }, el("h2", {}, title), plotArea);
   let plot = null;
   const style = getComputedStyle(document.documentElement);
   const colour = (name) => style.getPropertyValue(name).trim();
@@ -117,16 +117,16 @@ function chart(title, lines, columns) {
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, 'DejaVu Sans'", size: 30 };
     plot?.destroy();
     plot = new uPlot({
-      width: Math.max(300, place.clientWidth),
+      width: Math.max(300, plotArea.clientWidth),
       height: 180,
       cursor: { y: false, drag: { x: false, y: false } },
       scales: { x: { range: (_u, min, max) => [Math.min(min, max - 120), max] }, y: { range: (_u, _min, max) => [0, Math.max(1, max * 1.1)] } },
       axes: [{ ...axis, space: 90, values: (_u, ticks) => ticks.map(clock) }, { ...axis, size: 46, values: (_u, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? count(tick) : String(tick))) }],
       series: [{ label: "", value: (_u, at, _s, index) => clock(at ?? (index === null ? series.at.at(-1) : null)) },
         ...lines.map(([label, name], index) => ({ label, stroke: colour(name), width: 1.5, dash: [[], [6, 3], [2, 2]][index], points: { show: false }, value: (_u, v) => rate(v ?? latest(columns[index])) }))],
-    }, data(), place);
+    }, data(), plotArea);
   }
-  const resized = new ResizeObserver(() => plot && plot.setSize({ width: Math.max(300, place.clientWidth), height: 180 }));
+  const resized = new ResizeObserver(() => plot && plot.setSize({ width: Math.max(300, plotArea.clientWidth), height: 180 }));
   const dark = matchMedia("(prefers-color-scheme: dark)");
   resized.observe(element);
   dark.addEventListener("change", make);

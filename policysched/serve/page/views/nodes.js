@@ -69,8 +69,8 @@ export function nodesView(argument, refresh) {
   function at(x, y) {
     if (!layout) return -1;
     const column = Math.floor(x / layout.size);
-    const place = Math.floor(y / layout.size) * layout.columns + column;
-    return column < layout.columns && place < page.names.length ? place : -1;
+    const cell = Math.floor(y / layout.size) * layout.columns + column;
+    return column < layout.columns && cell < page.names.length ? cell : -1;
   }
 
   function shares() {
@@ -111,26 +111,26 @@ export function nodesView(argument, refresh) {
     paint.setTransform(ratio, 0, 0, ratio, 0, 0);
     paint.clearRect(0, 0, width, height);
     const gap = size > 10 ? 2 : 1;
-    order.forEach((node, place) => {
-      const x = (place % columns) * size;
-      const y = Math.floor(place / columns) * size;
+    order.forEach((node, cell) => {
+      const x = (cell % columns) * size;
+      const y = Math.floor(cell / columns) * size;
       const flags = page.flags[node];
       paint.fillStyle = share[node] === null ? empty : RAMP[Math.round(Math.max(0, Math.min(1, share[node])) * 100)];
       paint.fillRect(x, y, size - gap, size - gap);
       if (share[node] === null || flags & STALE) hatch(paint, x, y, size - gap, share[node] === null ? soft : "#fff");
       if (flags & CORDONED) frame(paint, x + 0.75, y + 0.75, size - gap - 1.5, "#e69f00");
-      if (place === chosen) frame(paint, x, y, size - gap, ink);
+      if (cell === chosen) frame(paint, x, y, size - gap, ink);
     });
   }
 
-  function choose(place) {
-    if (place === chosen) return;
-    chosen = place;
-    tell();
+  function choose(cell) {
+    if (cell === chosen) return;
+    chosen = cell;
+    showDetail();
     draw();
   }
 
-  function tell() {
+  function showDetail() {
     if (!page || !layout || chosen < 0) {
       setText(detail, "Point at a node, or press arrow keys in the map.");
       return;
@@ -179,7 +179,7 @@ export function nodesView(argument, refresh) {
         order.sort((a, b) => layout.share[b] - layout.share[a] || a - b);
         fullest.show(order.slice(0, 20).map(described));
       }
-      tell();
+      showDetail();
     },
   };
 }

@@ -21,7 +21,7 @@ export function queueView() {
     { head: "used of its amount", class: "", cell: (q) => Object.entries(q.resources).map(([name, r]) => `${name} ${r.used}/${r.amount}${r.borrowed !== "0" && r.borrowed !== 0 ? ` (${r.borrowed} borrowed)` : ""}`).join(", ") },
   ], (q) => `${q.policy} ${q.quota} ${q.entity.join("/")}`);
   const pods = table("Queue", [
-    { head: "#", class: "tight num", cell: (p) => String(p.place) },
+    { head: "#", class: "tight num", cell: (p) => String(p.position) },
     { head: "pod", class: "tight mono", cell: (p) => ({ text: p.pod, href: podLink(p.pod) }) },
     { head: "state", class: "tight", cell: (p) => p.state },
     { head: "attempts", class: "tight num", cell: (p) => count(p.attempts) },
@@ -45,7 +45,7 @@ export function queueView() {
       quotaHead.hidden = quotas.hidden = page.quotas.length === 0;
       gangs.show(page.gangs);
       quotas.show(page.quotas);
-      pods.show(page.pods.map((pod, index) => ({ ...pod, place: index + 1 })));
+      pods.show(page.pods.map((pod, index) => ({ ...pod, position: index + 1 })));
       podHead.hidden = pods.hidden = page.pods.length === 0;
       none.hidden = !pods.hidden;
       podHead.note(page.omitted ? `the first ${count(page.pods.length)} of ${count(page.pods.length + page.omitted)}` : "in which each policy tries its pods");

@@ -3,7 +3,7 @@ constraints.
 
 The default selector of a pod combines the selectors of its Services and its controller
 (ReplicationController, ReplicaSet or StatefulSet). Services are indexed by one of their labels;
-selectors are cached until a set changes. Source: `DefaultSelector` in kubernetes'
+selectors are cached until one of these objects changes. Source: `DefaultSelector` in kubernetes'
 `pkg/scheduler/framework/plugins/helper`.
 """
 
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from policysched.model.pods import Pod
 from policysched.model.selectors import LabelSelector, SelectorRequirement
-from policysched.model.workloads import PodSet, PodSetKind
+from policysched.model.workloads import SelectorOwner, SelectorOwnerKind
 
-PodSetKey = tuple[PodSetKind, str, str]
+SelectorOwnerKey = tuple[SelectorOwnerKind, str, str]
 """Kind, namespace and name."""
 
 _SELECTORS_CACHED_MAX = 16384
 
-CONTROLLER_KINDS: Mapping[tuple[str, str], PodSetKind] = {
+CONTROLLER_KINDS: Mapping[tuple[str, str], SelectorOwnerKind] = {
     ("v1", "ReplicationController"): "ReplicationController",
     ("apps/v1", "ReplicaSet"): "ReplicaSet",
     ("apps/v1", "StatefulSet"): "StatefulSet",
@@ -36,29 +36,31 @@ class DefaultSelector:
     selects_itself: bool
 
 
-class PodSets:
-    """All sets by key. `version` grows with each change."""
+class SelectorOwners:
+    """All Services and controllers by key. `version` grows with each change."""
 
     def __init__(self) -> None:
-        self.by_key: dict[PodSetKey, PodSet] = {}
+        self.by_key: dict[SelectorOwnerKey, SelectorOwner] = {}
         self.version = 0
-        self._services: dict[tuple[str, str, str], dict[str, PodSet]] = {}  # by namespace and one label
+        self._services: dict[
+            tuple[str, str, str], dict[str, SelectorOwner]
+        ] = {}  # by namespace and one label
         self._default_selectors: dict[Hashable, DefaultSelector | None] = {}
 
-    def put(self, pod_set: PodSet) -> bool:
+    def put(self, selector_owner: SelectorOwner) -> bool:
         """Returns whether that changed anything."""
-        key = (pod_set.kind, pod_set.namespace, pod_set.name)
+        key = (selector_owner.kind, selector_owner.namespace, selector_owner.name)
         before = self.by_key.get(key)
-        if before == pod_set:
+        if before == selector_owner:
             return False
         self._unindex(before)
-        self.by_key[key] = pod_set
-        if (index_key := _index_key(pod_set)) is not None:
-            self._services.setdefault(index_key, {})[pod_set.name] = pod_set
+        self.by_key[key] = selector_owner
+        if (index_key := _index_key(selector_owner)) is not None:
+            self._services.setdefault(index_key, {})[selector_owner.name] = selector_owner
         self._changed()
         return True
 
-    def drop(self, kind: PodSetKind, namespace: str, name: str) -> bool:
+    def drop(self, kind: SelectorOwnerKind, namespace: str, name: str) -> bool:
         before = self.by_key.pop((kind, namespace, name), None)
         if before is None:
             return False
@@ -98,14 +100,14 @@ class PodSets:
         selector = LabelSelector(requirements)
         return DefaultSelector(selector, selector.selects(pod.labels))
 
-    def _services_of(self, pod: Pod) -> Iterator[PodSet]:
+    def _services_of(self, pod: Pod) -> Iterator[SelectorOwner]:
         for key, value in pod.labels.items():
             for service in self._services.get((pod.namespace, key, value), {}).values():
                 assert service.selector is not None, f"{service} is indexed without a selector"
                 if service.selector.selects(pod.labels):
                     yield service
 
-    def _unindex(self, before: PodSet | None) -> None:
+    def _unindex(self, before: SelectorOwner | None) -> None:
         if before is not None and (index_key := _index_key(before)) is not None:
             del self._services[index_key][before.name]
             if not self._services[index_key]:
@@ -116,18 +118,22 @@ class PodSets:
         self._default_selectors.clear()
 
 
-def _index_key(pod_set: PodSet) -> tuple[str, str, str] | None:
+def _index_key(selector_owner: SelectorOwner) -> tuple[str, str, str] | None:
     """Namespace and first label of a Service's selector. None: no Service, or it selects nothing."""
-    if pod_set.kind != "Service" or pod_set.selector is None or not pod_set.selector.requirements:
+    if (
+        selector_owner.kind != "Service"
+        or selector_owner.selector is None
+        or not selector_owner.selector.requirements
+    ):
         return None
-    first = pod_set.selector.requirements[0]
-    return pod_set.namespace, first.key, first.values[0]
+    first = selector_owner.selector.requirements[0]
+    return selector_owner.namespace, first.key, first.values[0]
 
 
-def _selected_labels(pod_set: PodSet) -> Mapping[str, str]:
+def _selected_labels(selector_owner: SelectorOwner) -> Mapping[str, str]:
     """The labels that a Service or ReplicationController selects; these select by equality only."""
     return (
         {}
-        if pod_set.selector is None
-        else {each.key: each.values[0] for each in pod_set.selector.requirements}
+        if selector_owner.selector is None
+        else {each.key: each.values[0] for each in selector_owner.selector.requirements}
     )

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from policysched.cluster import pod_sets
-from policysched.cluster.pod_sets import DefaultSelector, PodSets
+from policysched.cluster import selector_owners
+from policysched.cluster.selector_owners import DefaultSelector, SelectorOwners
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.selectors import LabelSelector, SelectorRequirement
-from tests.builders import pod, pod_set, service, world
+from tests.builders import pod, selector_owner, service, world
 
 WEB = {"app": "web", "tier": "front"}
 
@@ -17,11 +17,11 @@ def labels(**pairs: str) -> tuple[SelectorRequirement, ...]:
     return tuple(SelectorRequirement(key, "In", (value,)) for key, value in pairs.items())
 
 
-def known(*sets: object) -> PodSets:
-    pod_sets = PodSets()
+def known(*sets: object) -> SelectorOwners:
+    selector_owners = SelectorOwners()
     for item in sets:
-        pod_sets.put(item)
-    return pod_sets
+        selector_owners.put(item)
+    return selector_owners
 
 
 def test_the_default_selector_combines_all_services_of_the_pod() -> None:
@@ -40,7 +40,9 @@ def test_the_default_selector_combines_all_services_of_the_pod() -> None:
 
 @pytest.mark.parametrize("api", ["apps/v1", "apps.kruise.io/v1beta1"])
 def test_a_native_controller_adds_its_selector(api: str) -> None:
-    sets = known(service("web", app="web"), pod_set("StatefulSet", "db", {"matchLabels": {"tier": "front"}}))
+    sets = known(
+        service("web", app="web"), selector_owner("StatefulSet", "db", {"matchLabels": {"tier": "front"}})
+    )
 
     selector = sets.default_selector(pod(labels=WEB, owner=(api, "StatefulSet", "db")))
 
@@ -49,7 +51,7 @@ def test_a_native_controller_adds_its_selector(api: str) -> None:
 
 
 def test_a_replication_controllers_labels_replace_those_of_services() -> None:
-    sets = known(service("web", app="web"), pod_set("ReplicationController", "rc", {"app": "batch"}))
+    sets = known(service("web", app="web"), selector_owner("ReplicationController", "rc", {"app": "batch"}))
 
     selector = sets.default_selector(pod(labels=WEB, owner=("v1", "ReplicationController", "rc")))
 
@@ -59,10 +61,10 @@ def test_a_replication_controllers_labels_replace_those_of_services() -> None:
 def test_a_pod_without_services_and_controller_has_no_default_selector() -> None:
     lonely = pod(labels=WEB, owner=("apps/v1", "ReplicaSet", "gone"))
 
-    assert PodSets().default_selector(lonely) is None
+    assert SelectorOwners().default_selector(lonely) is None
     assert known(service("web", app="other")).default_selector(lonely) is None
-    assert known(pod_set("ReplicaSet", "gone", None)).default_selector(lonely) is None
-    assert known(pod_set("ReplicaSet", "gone", {})).default_selector(lonely) is None
+    assert known(selector_owner("ReplicaSet", "gone", None)).default_selector(lonely) is None
+    assert known(selector_owner("ReplicaSet", "gone", {})).default_selector(lonely) is None
 
 
 def test_changing_or_deleting_a_service_changes_the_default_selector() -> None:
@@ -85,12 +87,12 @@ def test_changing_or_deleting_a_service_changes_the_default_selector() -> None:
 
 
 def test_only_changes_of_selectors_cause_an_event() -> None:
-    cache = world(pod_sets=[service("web", app="web")])
+    cache = world(selector_owners=[service("web", app="web")])
 
-    assert cache.put_pod_set(service("web", app="web")) == frozenset()
-    assert cache.put_pod_set(service("web", app="db")) == {ClusterEvent.POD_SELECTOR_UPDATE}
-    assert cache.drop_pod_set("Service", "default", "web") == {ClusterEvent.POD_SELECTOR_UPDATE}
-    assert cache.drop_pod_set("Service", "default", "web") == frozenset()
+    assert cache.put_selector_owner(service("web", app="web")) == frozenset()
+    assert cache.put_selector_owner(service("web", app="db")) == {ClusterEvent.SELECTOR_OWNER_UPDATE}
+    assert cache.drop_selector_owner("Service", "default", "web") == {ClusterEvent.SELECTOR_OWNER_UPDATE}
+    assert cache.drop_selector_owner("Service", "default", "web") == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,7 @@ def test_only_changes_of_selectors_cause_an_event() -> None:
 def test_a_service_indexed_by_the_wrong_label_is_detected(
     check: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pod_sets, "_index_key", lambda _: ("default", "app", "db"))
+    monkeypatch.setattr(selector_owners, "_index_key", lambda _: ("default", "app", "db"))
 
     with pytest.raises(AssertionError):
         check()
