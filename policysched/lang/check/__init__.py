@@ -197,14 +197,14 @@ def _at_most(count: int, diagnostics: tuple[Diagnostic, ...]) -> tuple[Diagnosti
     kept = [diagnostics[index] for index in sorted(errors_first[:count])]
     left_out = [diagnostics[index] for index in sorted(errors_first[count:])]
     worst = max(left_out, key=lambda diagnostic: diagnostic.severity)
-    more = make_diagnostic(
+    summary = make_diagnostic(
         "PS006",
         f"and {len(left_out):,} more diagnostics in this text",
         worst.span,
         label="the next one is here",
         help="fix those above first",
     )
-    return (*kept, replace(more, severity=worst.severity))
+    return (*kept, replace(summary, severity=worst.severity))
 
 
 def _report_duplicate_policies(

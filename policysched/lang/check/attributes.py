@@ -279,7 +279,7 @@ def _report_unknown_path(scope: Scope, node: s.AttributeExpr, owner: e.Owner, wo
             help=f"for example `{row.qualified_name}{example}`",
         )
         return
-    known = [
+    paths = [
         ".".join(path)
         for (row_owner, path), attribute in ATTRIBUTES.items()
         if row_owner == owner and attribute.written_path is None
@@ -291,6 +291,6 @@ def _report_unknown_path(scope: Scope, node: s.AttributeExpr, owner: e.Owner, wo
         label=f"{owner} has no such attribute",
         help=_resource_key(owner, words)
         or _foreign_attribute(node, owner)
-        or did_you_mean(".".join(words), known)
-        or f"attributes of {owner} are {', '.join(known)}",
+        or did_you_mean(".".join(words), paths)
+        or f"attributes of {owner} are {', '.join(paths)}",
     )

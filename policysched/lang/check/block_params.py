@@ -44,13 +44,13 @@ class BlockParams:
         if isinstance(value, s.NameExpr) and value.name in choices:
             return value.name
         written = value.name if isinstance(value, s.NameExpr) else value.span.text
-        known = ", ".join(f"`{choice}`" for choice in choices)
+        choices_text = ", ".join(f"`{choice}`" for choice in choices)
         self.scope.report(
             "PS212",
             f"invalid value `{written}` of `{name}`",
             value.span,
             label="unknown choice",
-            help=did_you_mean(written.strip('"'), choices) or f"expected one of {known}",
+            help=did_you_mean(written.strip('"'), choices) or f"expected one of {choices_text}",
         )
         return None
 

@@ -32,10 +32,10 @@ def check_canary(
         _report(scope, node.share.span, "the share of a canary is more than 0% and at most 100%")
     key = check_expression_as(scope, node.key, CANARY_KEY, t.STRING)
     when = None if node.when is None else check_condition(scope, node.when.condition, CANARY_KEY)
-    known: PresentReads = frozenset()
+    present: PresentReads = frozenset()
     if when is not None:
         check_always_present(scope, when)
-        known = implied_present(when, True)
+        present = implied_present(when, True)
     guard = node.guard
     if guard.measure.text not in _MEASURES:
         _report(
@@ -50,7 +50,7 @@ def check_canary(
     duration_ns = _constant(scope, guard.duration, t.DURATION)
     if duration_ns is not None and duration_ns < _SECOND_NS:
         _report(scope, guard.duration.span, "a guard is broken for at least `1s` before it rolls back")
-    changes = [change for statement in node.body for change in layers.statement_changes(statement, known)]
+    changes = [change for statement in node.body for change in layers.statement_changes(statement, present)]
     if key is None or share is None or limit is None or duration_ns is None or scope.error_count() > errors:
         return None
     layer = Layer(node.name.text, _condition(node, key, when, share), tuple(changes), node.name.span)

@@ -69,7 +69,7 @@ def _lint_pair(scope: Scope, analysis: DomainAnalysis, part: e.And | e.Or) -> No
         return
     if scope.names_parameter(part.span):
         return
-    code, what = ("PS302", "never true together") if value else ("PS301", "always true together")
+    code, verdict = ("PS302", "never true together") if value else ("PS301", "always true together")
     for at, later in enumerate(implied):
         for before, earlier in enumerate(implied[:at]):
             assert later is not None and earlier is not None, part
@@ -77,16 +77,16 @@ def _lint_pair(scope: Scope, analysis: DomainAnalysis, part: e.And | e.Or) -> No
                 first, second = part.items[before], part.items[at]
                 scope.report(
                     code,
-                    f"`{first.span.text}` and `{second.span.text}` are {what}"
+                    f"`{first.span.text}` and `{second.span.text}` are {verdict}"
                     if value
                     else f"`{first.span.text}` or `{second.span.text}` is always true",
                     second.span,
-                    label=f"{what} with the other condition",
+                    label=f"{verdict} with the other condition",
                     help=_other_operator(first, second, value),
                     related=(Label(first.span, "the other condition"),),
                 )
                 return
-    scope.report(code, f"these conditions are {what}", part.span)
+    scope.report(code, f"these conditions are {verdict}", part.span)
 
 
 def _other_operator(first: e.Expr, second: e.Expr, value: bool) -> str:
@@ -94,13 +94,11 @@ def _other_operator(first: e.Expr, second: e.Expr, value: bool) -> str:
     other = "or" if value else "and"
     match first, second:
         case (
-            e.Compare(op=op, left=left, right=e.Const() as one),
-            e.Compare(op=same, left=right, right=e.Const() as two),
+            e.Compare(op=op, left=left, right=e.Const() as first_value),
+            e.Compare(op=same, left=right, right=e.Const() as second_value),
         ) if op == same == ("==" if value else "!=") and left == right:
             word = "in" if value else "not in"
-            return (
-                f"did you mean `{other}`? Write `{left.span.text} {word} [{one.span.text}, {two.span.text}]`"
-            )
+            return f"did you mean `{other}`? Write `{left.span.text} {word} [{first_value.span.text}, {second_value.span.text}]`"
     return f"did you mean `{other}`?"
 
 
@@ -178,7 +176,7 @@ def _shape_of(scope: Scope, value: e.Expr) -> Shape | None:
 
 def _text_advice(value: e.Expr, what: str, written: str) -> str:
     near = lookalike(written)
-    asked = value.span.text
+    value_text = value.span.text
     if written in _CONTROLLERS and what.startswith("the kind"):
         return f'the controller of these pods is a {_CONTROLLERS[written]}: write `"{_CONTROLLERS[written]}"`'
     if what.startswith("the status"):
@@ -188,13 +186,13 @@ def _text_advice(value: e.Expr, what: str, written: str) -> str:
         key, _, rest = written.partition("=")
         key, taint_value = key.partition(":")[0], rest.partition(":")[0]
         by_value = f', or `node.taints["{key}"] == "{taint_value}"` with its value' if taint_value else ""
-        return f'write the key alone: `"{key}" in {asked}`{by_value}'
+        return f'write the key alone: `"{key}" in {value_text}`{by_value}'
     if near is not None:
         latin = written.replace(*near)
         return f"`{near[0]}` is {character_name(near[0])}: write `{latin}` in Latin letters"
     if "*" in written or "%" in written:
         prefix = re.split(r"[*%]", written)[0]
-        return f'there are no patterns; `starts_with({asked}, "{prefix or "PREFIX"}")` tests the beginning of a text'
+        return f'there are no patterns; `starts_with({value_text}, "{prefix or "PREFIX"}")` tests the beginning of a text'
     if what == "a name" and written.lower() != written:
         return "names have lower-case letters, digits, `-` and `.`"
     return "letters, digits, `-`, `_` and `.` are allowed, at most 63 characters"

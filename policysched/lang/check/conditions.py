@@ -27,10 +27,10 @@ def check_and_or(checker: ExpressionChecker, node: s.BinaryExpr) -> e.Expr | Non
         left = left.left
     parts.append(left)
     items = [checker.check_condition(part, node.op) for part in reversed(parts)]
-    known = tuple(item for item in items if item is not None)
-    if len(known) < len(items):
+    checked = tuple(item for item in items if item is not None)
+    if len(checked) < len(items):
         return None
-    return e.And(known, node.span) if node.op == "and" else e.Or(known, node.span)
+    return e.And(checked, node.span) if node.op == "and" else e.Or(checked, node.span)
 
 
 def _report_null(checker: ExpressionChecker, node: s.BinaryExpr) -> bool:
@@ -38,13 +38,13 @@ def _report_null(checker: ExpressionChecker, node: s.BinaryExpr) -> bool:
     null, value = (node.left, node.right) if isinstance(node.left, s.NameExpr) else (node.right, node.left)
     if not isinstance(null, s.NameExpr) or null.name not in NULL_WORDS or null.name in checker.scope.names:
         return False
-    asked = "not has" if node.op == "==" else "has"
+    operator = "not has" if node.op == "==" else "has"
     checker.scope.report(
         "PS210",
         f"unknown name `{null.name}`",
         null.span,
         label="an absent value is no value",
-        help=f"write `{asked} {value.span.text}`",
+        help=f"write `{operator} {value.span.text}`",
     )
     return True
 

@@ -59,8 +59,8 @@ def evaluate_constant(expr: Expr) -> Number | None:
             return None if inner is None else negate(inner)
         case Call(function=function, args=args, floating=floating):
             values = [evaluate_constant(arg) for arg in args]
-            known = [value for value in values if value is not None]
-            return call(function, known, floating=floating) if len(known) == len(values) else None
+            constants = [value for value in values if value is not None]
+            return call(function, constants, floating=floating) if len(constants) == len(values) else None
         case Else(value=primary, fallback=fallback):
             result = evaluate_constant(primary)
             return evaluate_constant(fallback) if result is None else result

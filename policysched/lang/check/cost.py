@@ -51,13 +51,13 @@ def _count(cost: RuleCost) -> str:
 
 def _most_expensive_part(rule: Rule) -> tuple[Span, Expr | None]:
     """The smallest expression of the rule with nearly all of its cost; the rule itself if it is built in."""
-    whole: list[Expr | None] = [rule.when]
+    rule_expressions: list[Expr | None] = [rule.when]
     match rule:
         case FilterRule(condition=condition):
-            whole.append(condition)
+            rule_expressions.append(condition)
         case ScoreRule(value=value):
-            whole.append(value)
-    part = max((expr for expr in whole if expr is not None), key=_total, default=None)
+            rule_expressions.append(value)
+    part = max((expr for expr in rule_expressions if expr is not None), key=_total, default=None)
     if part is None:
         return rule.span, None
     limit = _MOST * _total(part)

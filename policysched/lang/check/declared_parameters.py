@@ -71,13 +71,13 @@ def report_unknown_parameters(scope: Scope) -> None:
     """Report unreadable values, and values for parameters that the policy does not declare."""
     for problem in scope.parameter_values.problems:
         scope.add_diagnostic(problem)
-    known = [name for name, declared in scope.names.items() if declared.kind == "param"]
+    parameter_names = [name for name, declared in scope.names.items() if declared.kind == "param"]
     for name, value in scope.parameter_values.values.items():
-        if name in known or name in scope.broken_names:
+        if name in parameter_names or name in scope.broken_names:
             continue
         listed = (
-            f"its parameters are {', '.join(f'`{name}`' for name in known)}"
-            if known
+            f"its parameters are {', '.join(f'`{name}`' for name in parameter_names)}"
+            if parameter_names
             else "it has no parameters"
         )
         scope.report(
@@ -85,7 +85,7 @@ def report_unknown_parameters(scope: Scope) -> None:
             f"the policy has no parameter `{name}`",
             value.span,
             label="unknown parameter",
-            help=did_you_mean(name, known) or listed,
+            help=did_you_mean(name, parameter_names) or listed,
         )
 
 

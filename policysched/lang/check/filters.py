@@ -32,11 +32,11 @@ from policysched.text import Label
 
 
 def check_filter(
-    scope: Scope, node: s.FilterDecl, clauses: RuleClauses, known: PresentReads
+    scope: Scope, node: s.FilterDecl, clauses: RuleClauses, present: PresentReads
 ) -> FilterRule | None:
     report_parameters(scope, node)
-    when = check_when(scope, clauses.when, known)
-    known = present_after_when(scope, clauses.when, known)
+    when = check_when(scope, clauses.when, present)
+    present = present_after_when(scope, clauses.when, present)
     text = None if clauses.text is None else check_template(scope, clauses.text.text)
     missing = _filter_missing(scope, clauses.missing)
     scaleup = _scaleup(scope, clauses.scaleup)
@@ -45,7 +45,7 @@ def check_filter(
         return None
     rejects = clauses.require.rejects
     expr = check_condition(scope, clauses.require.condition, FILTER_CONDITION)
-    open_metrics = [] if expr is None else find_missing_metrics(scope, expr, known, rejects=rejects)
+    open_metrics = [] if expr is None else find_missing_metrics(scope, expr, present, rejects=rejects)
     _report_older_message(scope, node, clauses.text)  # after the missing values
     if expr is None:
         return None
@@ -58,11 +58,11 @@ def check_filter(
     ):
         report_unused_missing_clause(scope, clauses.missing)
     if rejects:
-        _lint_absent_label_passes(scope, expr, known)
-    whole = check_recovery(scope, clauses.require, expr)
-    if whole is None:
+        _lint_absent_label_passes(scope, expr, present)
+    recovery = check_recovery(scope, clauses.require, expr)
+    if recovery is None:
         return None
-    condition = fold_constants(whole)
+    condition = fold_constants(recovery)
     _lint_constant_condition(scope, clauses.require, condition)
     return FilterRule(
         name=node.name.text,
@@ -129,9 +129,9 @@ def _string_before(scope: Scope, node: s.FilterDecl, clause: s.MessageClause) ->
     return operand if expr is not None and type_of(expr) == STRING.as_optional() else None
 
 
-def _lint_absent_label_passes(scope: Scope, expr: e.Expr, known: PresentReads) -> None:
+def _lint_absent_label_passes(scope: Scope, expr: e.Expr, present: PresentReads) -> None:
     """`reject node.labels["zone"] != "z1"`: an absent label does not reject, and neither does `z1`."""
-    holes = set(possibly_missing(expr, known))
+    holes = set(possibly_missing(expr, present))
     for part in expr.items if isinstance(expr, e.And | e.Or) else (expr,):
         match part:
             case e.Compare(op="!=", left=read, right=e.Const()) | e.Not(operand=e.In(item=read)) if (

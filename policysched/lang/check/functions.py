@@ -77,11 +77,13 @@ def _check_selection(
     if not _check_argument_count(checker, node, low, high):
         return None
     args = checker.check_same_type(node.args, expected)
-    known = [arg for arg in args if checker.require_numeric(arg, f"`{name}`") is not None and arg is not None]
-    if len(known) < len(args):
+    numeric_args = [
+        arg for arg in args if checker.require_numeric(arg, f"`{name}`") is not None and arg is not None
+    ]
+    if len(numeric_args) < len(args):
         return None
-    kinds = [type_of(arg) for arg in known]
-    for arg, kind in zip(known, kinds, strict=True):
+    kinds = [type_of(arg) for arg in numeric_args]
+    for arg, kind in zip(numeric_args, kinds, strict=True):
         if not same_dimension(kind, kinds[0]):
             checker.scope.report(
                 "PS204",
@@ -93,7 +95,9 @@ def _check_selection(
     if name == "abs" and kinds[0].kind is TypeKind.TIMESTAMP:
         checker.scope.report("PS204", "`abs` expects an amount, found a point in time", node.span)
         return None
-    return e.Call(name, tuple(known), common_type(kinds), any(map(is_floating, known)), node.span)
+    return e.Call(
+        name, tuple(numeric_args), common_type(kinds), any(map(is_floating, numeric_args)), node.span
+    )
 
 
 def _check_plain_number_call(
@@ -126,11 +130,11 @@ def _check_normal_cdf(checker: ExpressionChecker, node: s.CallExpr) -> e.Expr | 
     if not _check_argument_count(checker, node, 3, 3):
         return None
     args = [checker.require_numeric(arg, "`normal_cdf`") for arg in checker.check_same_type(node.args, None)]
-    known = [arg for arg in args if arg is not None]
-    if len(known) < len(args):
+    checked_args = [arg for arg in args if arg is not None]
+    if len(checked_args) < len(args):
         return None
-    first = type_of(known[0])
-    for arg in known:
+    first = type_of(checked_args[0])
+    for arg in checked_args:
         kind = type_of(arg)
         if kind.kind is TypeKind.TIMESTAMP or not same_dimension(kind, first):
             message = (
@@ -140,15 +144,19 @@ def _check_normal_cdf(checker: ExpressionChecker, node: s.CallExpr) -> e.Expr | 
             )
             checker.scope.report("PS204", message, arg.span, label=describe_type(kind))
             return None
-    return e.Call("normal_cdf", tuple(known), t.RATIO, True, node.span)
+    return e.Call("normal_cdf", tuple(checked_args), t.RATIO, True, node.span)
 
 
 def _check_beta_cdf(checker: ExpressionChecker, node: s.CallExpr) -> e.Expr | None:
     if not _check_argument_count(checker, node, 3, 3):
         return None
     args = [_check_plain_number(checker, node, arg) for arg in node.args]
-    known = [arg for arg in args if arg is not None]
-    return e.Call("beta_cdf", tuple(known), t.RATIO, True, node.span) if len(known) == len(args) else None
+    checked_args = [arg for arg in args if arg is not None]
+    return (
+        e.Call("beta_cdf", tuple(checked_args), t.RATIO, True, node.span)
+        if len(checked_args) == len(args)
+        else None
+    )
 
 
 def _check_plain_number(checker: ExpressionChecker, node: s.CallExpr, written: s.Expression) -> e.Expr | None:

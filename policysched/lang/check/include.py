@@ -107,7 +107,7 @@ class _Expander:
                 if name == "kube_default"
                 else did_you_mean(name, self.bundle_keys)
             )
-            known = ", ".join(f"`{key}`" for key in self.bundle_keys if key != above[0])
+            bundle_names = ", ".join(f"`{key}`" for key in self.bundle_keys if key != above[0])
             self.scope.report(
                 "PS225",
                 f"cannot find `{name}`",
@@ -115,8 +115,8 @@ class _Expander:
                 label="not found",
                 help=near
                 or (
-                    f"available are {known}"
-                    if known
+                    f"available are {bundle_names}"
+                    if bundle_names
                     else "libraries are looked up in the same ConfigMap or directory"
                 ),
             )
@@ -168,12 +168,12 @@ class _Expander:
             )
             return False
         if node.version is not None and node.version.value not in KUBE_SCHEDULER_RELEASES:
-            known = ", ".join(f'"{version}"' for version in KUBE_SCHEDULER_RELEASES)
+            versions = ", ".join(f'"{version}"' for version in KUBE_SCHEDULER_RELEASES)
             self.scope.report(
                 "PS226",
                 f"unknown kube-scheduler release {node.version.value}",
                 node.version.span,
-                help=f"the supported releases are {known}",
+                help=f"the supported releases are {versions}",
             )
             return False
         if "kube_default" in self.included:

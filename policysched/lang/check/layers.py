@@ -55,13 +55,13 @@ class LayerChecker:
                 related=(declared_here(previous.span),),
             )
         condition = check_condition(self.scope, node.condition, LAYER_CONDITION)
-        known: PresentReads = frozenset()
+        present: PresentReads = frozenset()
         if condition is not None:
             check_always_present(self.scope, condition)
-            known = implied_present(condition, True)
+            present = implied_present(condition, True)
             condition = fold_constants(condition)
             self.lint_condition(node, condition)
-        changes = [change for statement in node.body for change in self.statement_changes(statement, known)]
+        changes = [change for statement in node.body for change in self.statement_changes(statement, present)]
         if condition is None or self.scope.error_count() > errors:
             return None
         return Layer(node.name.text, condition, tuple(changes), node.name.span)
@@ -79,12 +79,12 @@ class LayerChecker:
         elif is_constant(condition, False):  # type: ignore[arg-type]
             self.scope.report("PS302", "this layer applies to no pod", node.condition.span)
 
-    def statement_changes(self, node: s.Statement, known: PresentReads) -> list[LayerChange]:
+    def statement_changes(self, node: s.Statement, present: PresentReads) -> list[LayerChange]:
         match node:
             case s.FilterDecl() | s.ScoreDecl():
-                return self.set_rule(node, known) if self.rule_table.add(node) else []
+                return self.set_rule(node, present) if self.rule_table.add(node) else []
             case s.ReplaceStatement(rule=written):
-                return self.set_rule(written, known) if self.rule_table.replace(written) else []
+                return self.set_rule(written, present) if self.rule_table.replace(written) else []
             case s.ReweightStatement():
                 changed = self.rule_table.reweight(node)
                 return (
@@ -95,16 +95,16 @@ class LayerChecker:
             case s.DropStatement():
                 return [DropRule(node.name.text, kind) for kind in self.rule_table.drop(node)]
             case s.AmendStatement():
-                return self.amend(node, known)
+                return self.amend(node, present)
             case _:
                 raise AssertionError(f"unexpected statement in a layer: {node}")
 
-    def set_rule(self, node: RuleNode, known: PresentReads) -> list[LayerChange]:
+    def set_rule(self, node: RuleNode, present: PresentReads) -> list[LayerChange]:
         self.rule_versions.setdefault((rule_kind(node), node.name.text), []).append(node)
-        checked = check_rule(self.scope, node, known)
+        checked = check_rule(self.scope, node, present)
         return [] if checked is None else [SetRule(checked)]
 
-    def amend(self, node: s.AmendStatement, known: PresentReads) -> list[LayerChange]:
+    def amend(self, node: s.AmendStatement, present: PresentReads) -> list[LayerChange]:
         """The new values of the fields that the clauses set, from the newest version of the rule."""
         newest = self.rule_table.amend(node)
         if newest is None:
@@ -112,8 +112,8 @@ class LayerChecker:
         kind = rule_kind(newest)
         versions = self.rule_versions.setdefault((kind, node.name.text), [])
         for version in (*versions[:1], *versions[1:][-_RULE_VERSIONS_CHECKED_MAX:]):
-            check_rule(self.scope, amend_rule(version, node), known)
-        checked = check_rule(self.scope, newest, known)
+            check_rule(self.scope, amend_rule(version, node), present)
+        checked = check_rule(self.scope, newest, present)
         versions.append(newest)
         if checked is None:
             return []

@@ -17,13 +17,13 @@ def check_membership(checker: ExpressionChecker, node: s.BinaryExpr) -> e.Expr |
         case s.AttributeExpr(owner=owner, path=(s.PathPart(text="labels" | "annotations" as keys),)) if (
             isinstance(node.left, s.StringLit)
         ):
-            asked = "has" if node.op == "in" else "not has"
+            operator = "has" if node.op == "in" else "not has"
             checker.scope.report(
                 "PS211",
                 f"`{owner}.{keys}` is a map and needs a key",
                 node.right.span,
                 label="missing key",
-                help=f"write `{asked} {owner}.{keys}[{node.left.span.text}]`",
+                help=f"write `{operator} {owner}.{keys}[{node.left.span.text}]`",
             )
             return None
     if isinstance(node.right, s.ListLit):

@@ -122,10 +122,10 @@ def _report_unknown_suffix(scope: Scope, node: s.NumberLit, wanted: TypeKind | N
     elif wanted is TypeKind.TIMESTAMP:
         hint = f"an age is `now` less a time: `now - pod.created < {node.digits}{node.suffix}`"
     elif wanted in SUFFIXES:
-        known = [suffix for suffix in SUFFIXES[wanted] if suffix]
+        suffixes = [suffix for suffix in SUFFIXES[wanted] if suffix]
         hint = (
-            f"the units of {wanted.value} are {', '.join(known)}"
-            if known
+            f"the units of {wanted.value} are {', '.join(suffixes)}"
+            if suffixes
             else f"{_TYPE_DESCRIPTIONS[wanted]} has no unit"
         )
     else:
@@ -151,8 +151,8 @@ def _suffixes(wanted: TypeKind | None) -> Collection[str]:
 
 
 def _near_suffixes(suffix: str) -> list[str]:
-    every = {known for table in SUFFIXES.values() for known in table if known}
-    return sorted(known for known in every if known.lower() == suffix.lower())
+    suffixes = {known for table in SUFFIXES.values() for known in table if known}
+    return sorted(known for known in suffixes if known.lower() == suffix.lower())
 
 
 def _report_unreadable(scope: Scope, node: s.NumberLit, kind: TypeKind, reason: str) -> None:

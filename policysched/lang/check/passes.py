@@ -250,11 +250,11 @@ def check_parameter_values(work: CheckState) -> None:
 
 def check_singletons(work: CheckState) -> None:
     """The statements that may occur once: queue, gang, outage, preemption, canary (checked with the layers)."""
-    known: dict[type, s.Statement] = {}
+    first_by_kind: dict[type, s.Statement] = {}
     for statement in work.expansion.statements:
         if not isinstance(statement, _SingletonStatement | s.CanaryDecl):
             continue
-        first = known.setdefault(type(statement), statement)
+        first = first_by_kind.setdefault(type(statement), statement)
         if first is statement and isinstance(statement, _SingletonStatement):
             work.singletons[type(statement)] = statement
         if first is not statement:
@@ -437,13 +437,13 @@ def _relocate_diagnostics(work: CheckState) -> list[Diagnostic]:
         if id(statement) in work.expansion.include_spans
     }
     value_sources = {id(source) for source in work.scope.parameter_values.sources()}
-    kept: list[Diagnostic] = []
+    reported: list[Diagnostic] = []
     for diagnostic in work.scope.diagnostics:
         span = diagnostic.span
         if span is None or span.source is work.source or id(span.source) in value_sources:
-            kept.append(diagnostic)
+            reported.append(diagnostic)
         elif diagnostic.severity is Severity.ERROR:
             include_span = via.get(id(span.source), work.document.span)
             note = f"in `{span.source.name}`, line {span.source.position(span.start).line}"
-            kept.append(replace(diagnostic, span=include_span, notes=(*diagnostic.notes, note)))
-    return kept
+            reported.append(replace(diagnostic, span=include_span, notes=(*diagnostic.notes, note)))
+    return reported

@@ -39,12 +39,12 @@ def check_pod_total(checker: ExpressionChecker, node: s.PodTotalExpr) -> e.Expr 
         if topology_key is None:
             return None
     inside = checker.in_context(COUNTED_ON_NODES if word in ("placed", "in") else COUNTED_IN_CLUSTER)
-    where = None if node.where is None else inside.check_condition(node.where, "where")
+    condition = None if node.where is None else inside.check_condition(node.where, "where")
     value = None if node.value is None else inside.check(node.value, None)
-    if (node.where is None) != (where is None) or (node.value is None) != (value is None):
+    if (node.where is None) != (condition is None) or (node.value is None) != (value is None):
         return None
     if value is None:
-        return e.PodTotal(_SCOPES[word], topology_key, None, where, t.INT, False, node.span)
+        return e.PodTotal(_SCOPES[word], topology_key, None, condition, t.INT, False, node.span)
     value = inside.require_numeric(value, "`sum`")
     if value is None:
         return None
@@ -54,7 +54,7 @@ def check_pod_total(checker: ExpressionChecker, node: s.PodTotalExpr) -> e.Expr 
             "PS204", "points in time cannot be added", value.span, label=describe_type(type_)
         )
         return None
-    return e.PodTotal(_SCOPES[word], topology_key, value, where, type_, is_floating(value), node.span)
+    return e.PodTotal(_SCOPES[word], topology_key, value, condition, type_, is_floating(value), node.span)
 
 
 def _check_function(checker: ExpressionChecker, node: s.PodTotalExpr) -> bool:

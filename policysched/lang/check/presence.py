@@ -42,14 +42,14 @@ PresentReads = frozenset[Expr]
 NO_PRESENT_READS: PresentReads = frozenset()
 
 
-def possibly_missing(expr: Expr, known: PresentReads = NO_PRESENT_READS) -> Iterator[Expr]:
+def possibly_missing(expr: Expr, present: PresentReads = NO_PRESENT_READS) -> Iterator[Expr]:
     """The parts that can be missing and would make the whole expression missing, in text order."""
     match expr:
         case Attr() | InputRef() | ElementField():
-            if type_of(expr).optional and expr not in known:
+            if type_of(expr).optional and expr not in present:
                 yield expr
         case MetricRef():
-            if expr not in known:
+            if expr not in present:
                 yield expr
         case GangTraffic():
             yield expr
@@ -58,35 +58,35 @@ def possibly_missing(expr: Expr, known: PresentReads = NO_PRESENT_READS) -> Iter
         case PodTotal(topology_key=key):
             if (
                 key is not None
-                and Attr("node", ("labels", key), STRING.as_optional(), expr.span) not in known
+                and Attr("node", ("labels", key), STRING.as_optional(), expr.span) not in present
             ):
                 yield expr
         case ListFold(items=items, function=function):
-            yield from possibly_missing(items, known)
+            yield from possibly_missing(items, present)
             if function in ("min", "max"):
                 yield expr
         case And(items=items):
             for item in items:
-                yield from possibly_missing(item, known)
-                known |= implied_present(item, True)
+                yield from possibly_missing(item, present)
+                present |= implied_present(item, True)
         case Or(items=items):
             for item in items:
-                yield from possibly_missing(item, known)
-                known |= implied_present(item, False)
+                yield from possibly_missing(item, present)
+                present |= implied_present(item, False)
         case Else(fallback=fallback):
-            yield from possibly_missing(fallback, known)
+            yield from possibly_missing(fallback, present)
         case Aggregate(body=body):
             # A `has` on this node does not guard the other nodes.
             yield from possibly_missing(
-                body, frozenset(read for read in known if not stage_of(read) & Stage.NODE)
+                body, frozenset(read for read in present if not stage_of(read) & Stage.NODE)
             )
         case If(condition=condition, then=then, otherwise=otherwise):
-            yield from possibly_missing(condition, known)
-            yield from possibly_missing(then, known | implied_present(condition, True))
-            yield from possibly_missing(otherwise, known | implied_present(condition, False))
+            yield from possibly_missing(condition, present)
+            yield from possibly_missing(then, present | implied_present(condition, True))
+            yield from possibly_missing(otherwise, present | implied_present(condition, False))
         case _:
             for child in children(expr):
-                yield from possibly_missing(child, known)
+                yield from possibly_missing(child, present)
             if _may_be_undefined(expr):
                 yield expr
 
@@ -149,10 +149,10 @@ def _is_zero(expr: Expr) -> bool:
 
 
 def check_always_present(
-    scope: Scope, expr: Expr, known: PresentReads = NO_PRESENT_READS, *, metric_help: str = ""
+    scope: Scope, expr: Expr, present: PresentReads = NO_PRESENT_READS, *, metric_help: str = ""
 ) -> bool:
     """Report every part that can be missing; True if there is none."""
-    holes = list(possibly_missing(expr, known))
+    holes = list(possibly_missing(expr, present))
     for hole in holes:
         if isinstance(hole, MetricRef | GangTraffic):
             scope.report(

@@ -39,14 +39,14 @@ def declare_quotas(scope: Scope, nodes: Sequence[s.QuotaDecl]) -> None:
     """All `quota` statements, in order. Resources are declared already."""
     for node in nodes:
         name = node.name.text
-        known = scope.quotas.get(name)
-        if known is not None:
+        declared = scope.quotas.get(name)
+        if declared is not None:
             scope.report(
                 "PS213",
                 f"duplicate quota `{name}`",
                 node.name.span,
                 label="declared again",
-                related=(declared_here(known.span),),
+                related=(declared_here(declared.span),),
             )
             continue
         errors = scope.error_count()
@@ -198,11 +198,11 @@ def _check_others(scope: Scope, node: s.QuotaDecl) -> tuple[QuotaLimit, ...]:
             help="add `others { cpu = 0 }` with the limits of each of them, or `others unlimited`",
         )
         return ()
-    for more in others[1:]:
+    for extra_row in others[1:]:
         scope.report(
             "PS213",
             "duplicate `others`",
-            more.span,
+            extra_row.span,
             label="only one is allowed",
             related=(declared_here(others[0].span),),
         )

@@ -18,14 +18,14 @@ _KUBERNETES_RESOURCES = frozenset({"cpu", "memory", "pods", "ephemeral-storage"}
 
 def declare_resource(scope: Scope, node: s.ResourceDecl) -> None:
     name = node.name.text
-    known = scope.resources.get(name)
-    if known is not None:
+    declared = scope.resources.get(name)
+    if declared is not None:
         scope.report(
             "PS213",
             f"duplicate resource `{name}`",
             node.name.span,
             label="declared again",
-            related=(declared_here(known.span),),
+            related=(declared_here(declared.span),),
         )
         return
     if name in _KUBERNETES_RESOURCES:

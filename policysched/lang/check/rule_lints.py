@@ -114,14 +114,14 @@ def _lint_dominating_score(scope: Scope, source: Source, rules: RuleSet) -> None
     """A score of which one point outweighs the full scores of all others."""
     weights = [rule.weight for rule in rules.scores]
     for rule in rules.scores:
-        others = sum(weights) - rule.weight
-        if not others or rule.weight <= SCORE_MAX * others or rule.span.source is not source:
+        other_weights = sum(weights) - rule.weight
+        if not other_weights or rule.weight <= SCORE_MAX * other_weights or rule.span.source is not source:
             continue
         scope.report(
             "PS416",
             f"one point of `{rule.name}` outweighs all other scores together",
             rule.span,
-            label=f"weight {rule.weight:,}, all others {others:,}",
+            label=f"weight {rule.weight:,}, all others {other_weights:,}",
             help="the other scores decide only between equals; lower the weight, or drop them if that is meant",
         )
 

@@ -109,7 +109,7 @@ class RuleTable:
                 f"unknown {kind_text} `{name}`",
                 span,
                 label="not declared above",
-                help=did_you_mean(name, [known for kind, known in self.rules if kind in kinds]),
+                help=did_you_mean(name, [rule_name for kind, rule_name in self.rules if kind in kinds]),
             )
         return rules
 
@@ -159,6 +159,6 @@ def amend_rule(below: RuleNode, node: s.AmendStatement) -> RuleNode:
     params = below.params
     if node.params is not None:
         amended = {param.name.text for param in node.params}
-        kept = tuple(param for param in below.params or () if param.name.text not in amended)
-        params = (*kept, *node.params)
+        kept_params = tuple(param for param in below.params or () if param.name.text not in amended)
+        params = (*kept_params, *node.params)
     return replace(below, clauses=merge_clauses(below.clauses, node.clauses), params=params)

@@ -12,18 +12,18 @@ from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore, Rule
 from policysched.lang.syntax import tree as s
 
 
-def check_rule(scope: Scope, node: s.FilterDecl | s.ScoreDecl, known: PresentReads) -> Rule | None:
-    """The rule; None after a diagnostic. `known` are the reads that the enclosing layer guards."""
+def check_rule(scope: Scope, node: s.FilterDecl | s.ScoreDecl, present: PresentReads) -> Rule | None:
+    """The rule; None after a diagnostic. `present` are the reads that the enclosing layer guards."""
     errors = scope.error_count()
     clauses = clauses_by_slot(node.clauses)
     declaration = BUILTINS.get(node.name.text)
     rule: Rule | None
     if declaration is not None:
-        rule = _check_builtin(scope, node, clauses, known)
+        rule = _check_builtin(scope, node, clauses, present)
     elif isinstance(node, s.FilterDecl):
-        rule = check_filter(scope, node, clauses, known)
+        rule = check_filter(scope, node, clauses, present)
     else:
-        rule = check_score(scope, node, clauses, known)
+        rule = check_score(scope, node, clauses, present)
     return None if scope.error_count() > errors else rule
 
 
@@ -31,7 +31,7 @@ def check_rule(scope: Scope, node: s.FilterDecl | s.ScoreDecl, known: PresentRea
 
 
 def _check_builtin(
-    scope: Scope, node: s.FilterDecl | s.ScoreDecl, clauses: RuleClauses, known: PresentReads
+    scope: Scope, node: s.FilterDecl | s.ScoreDecl, clauses: RuleClauses, present: PresentReads
 ) -> Rule | None:
     name = node.name.text
     declaration = BUILTINS[name]
@@ -62,7 +62,7 @@ def _check_builtin(
                 clause.span,
                 help="remove the clause",
             )
-    when = check_when(scope, clauses.when, known)
+    when = check_when(scope, clauses.when, present)
     params = check_builtin_parameters(
         scope, declaration, node.params, node.name.span, scoring=kind == "score"
     )

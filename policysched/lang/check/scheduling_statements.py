@@ -50,11 +50,11 @@ def default_order_keys(span: Span) -> tuple[OrderKey, ...]:
 
 def check_queue(scope: Scope, node: s.QueueDecl) -> tuple[OrderKey, ...] | None:
     keys = [_check_order_key(scope, key) for key in node.keys]
-    known = tuple(key for key in keys if key is not None)
-    if len(known) < len(keys):
+    checked_keys = tuple(key for key in keys if key is not None)
+    if len(checked_keys) < len(keys):
         return None
-    lint_order(scope, node, known)
-    return known
+    lint_order(scope, node, checked_keys)
+    return checked_keys
 
 
 def _check_order_key(scope: Scope, node: s.OrderKeyDecl) -> OrderKey | None:
@@ -119,7 +119,7 @@ _GANG_PARAMS = ("min", "max", "timeout", "on_timeout", "mode", "topology", "on_b
 def check_gang(scope: Scope, node: s.GangDecl) -> GangSpec | None:
     errors = scope.error_count()
     key = check_expression(scope, node.key, GANG_TERM, t.STRING)
-    known: PresentReads = frozenset()
+    present: PresentReads = frozenset()
     if key is not None:
         kind = type_of(key)
         if kind.kind is not TypeKind.STRING:
@@ -138,14 +138,14 @@ def check_gang(scope: Scope, node: s.GangDecl) -> GangSpec | None:
                 help='read a label of the pod, for example `pod.labels["job"]`',
             )
         elif isinstance(key, e.Attr | e.InputRef):
-            known = _present_with(key)  # the parameters are only evaluated for pods of a gang
+            present = _present_with(key)  # the parameters are only evaluated for pods of a gang
         else:
             check_always_present(scope, key)
     params = check_block_params(scope, "`gang`", node.span, node.params, _GANG_PARAMS)
     minimum_node = params.required("min", "2")
-    minimum = None if minimum_node is None else _gang_term(scope, minimum_node, "min", INT, known)
-    maximum = _optional_gang_term(scope, params, "max", INT, known)
-    timeout = _optional_gang_term(scope, params, "timeout", t.DURATION, known)
+    minimum = None if minimum_node is None else _gang_term(scope, minimum_node, "min", INT, present)
+    maximum = _optional_gang_term(scope, params, "max", INT, present)
+    timeout = _optional_gang_term(scope, params, "timeout", t.DURATION, present)
     on_timeout = params.choice("on_timeout", [choice.value for choice in OnTimeout], "requeue")
     mode = params.choice("mode", [choice.value for choice in GangMode], "whole")
     topology, levels = _topology(scope, params, mode)
@@ -276,20 +276,20 @@ def _gang_string(scope: Scope, node: s.Expression | s.MapLit) -> e.Expr | None:
 
 
 def _optional_gang_term(
-    scope: Scope, params: BlockParams, name: str, wanted: Type, known: PresentReads
+    scope: Scope, params: BlockParams, name: str, wanted: Type, present: PresentReads
 ) -> e.Expr | None:
     value = params.get(name)
-    return None if value is None else _gang_term(scope, value, name, wanted, known)
+    return None if value is None else _gang_term(scope, value, name, wanted, present)
 
 
 def _gang_term(
-    scope: Scope, node: s.Expression | s.MapLit, name: str, wanted: Type, known: PresentReads
+    scope: Scope, node: s.Expression | s.MapLit, name: str, wanted: Type, present: PresentReads
 ) -> e.Expr | None:
     if isinstance(node, s.MapLit):
         scope.report("PS202", f"`{name}` must be {describe_type(wanted)}", node.span)
         return None
     expr = check_expression_as(scope, node, GANG_TERM, wanted)
-    if expr is None or not check_always_present(scope, expr, known):
+    if expr is None or not check_always_present(scope, expr, present):
         return None
     folded = fold_constants(expr)
     if isinstance(folded, e.Const) and cast(int, folded.value) < 1:

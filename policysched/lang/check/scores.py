@@ -46,11 +46,11 @@ SCORE_MAX = 100
 
 
 def check_score(
-    scope: Scope, node: s.ScoreDecl, clauses: RuleClauses, known: PresentReads
+    scope: Scope, node: s.ScoreDecl, clauses: RuleClauses, present: PresentReads
 ) -> ScoreRule | None:
     report_parameters(scope, node)
-    when = check_when(scope, clauses.when, known)
-    known = present_after_when(scope, clauses.when, known)
+    when = check_when(scope, clauses.when, present)
+    present = present_after_when(scope, clauses.when, present)
     missing = check_score_missing(scope, clauses.missing)
     weight = 0
     if clauses.weight is None:
@@ -68,7 +68,7 @@ def check_score(
         return None
     _lint_same_for_all_nodes(scope, node, clauses.value, expr)
     normalize = _check_normalize(scope, node, clauses, direction, expr)
-    open_metrics = find_missing_metrics(scope, expr, known, rejects=False)
+    open_metrics = find_missing_metrics(scope, expr, present, rejects=False)
     if open_metrics and clauses.missing is None:
         report_missing_clause_needed(
             scope, open_metrics[0], "`missing worst`, `neutral`, `best` or a number from 0 to 100"

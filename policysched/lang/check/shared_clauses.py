@@ -22,12 +22,12 @@ from policysched.lang.syntax import tree as s
 from policysched.text import Span
 
 
-def check_when(scope: Scope, clause: s.WhenClause | None, known: PresentReads) -> e.Expr | None:
+def check_when(scope: Scope, clause: s.WhenClause | None, present: PresentReads) -> e.Expr | None:
     """The folded condition; None if there is none or it is always true."""
     if clause is None:
         return None
     expr = check_condition(scope, clause.condition, WHEN_CONDITION)
-    if expr is None or not check_always_present(scope, expr, known):
+    if expr is None or not check_always_present(scope, expr, present):
         return None
     folded = fold_constants(expr)
     uses_parameter = scope.names_parameter(clause.condition.span)
@@ -40,14 +40,14 @@ def check_when(scope: Scope, clause: s.WhenClause | None, known: PresentReads) -
     return folded
 
 
-def present_after_when(scope: Scope, clause: s.WhenClause | None, known: PresentReads) -> PresentReads:
+def present_after_when(scope: Scope, clause: s.WhenClause | None, present: PresentReads) -> PresentReads:
     """The reads that the rule's `when` guards. Diagnostics are dropped: `check_when` reports them."""
     if clause is None:
-        return known
+        return present
     expr = check_condition(
         Scope(names=scope.names, broken_names=scope.broken_names), clause.condition, WHEN_CONDITION
     )
-    return known if expr is None else known | implied_present(expr, True)
+    return present if expr is None else present | implied_present(expr, True)
 
 
 def report_parameters(scope: Scope, node: s.FilterDecl | s.ScoreDecl) -> None:
@@ -62,14 +62,14 @@ def report_parameters(scope: Scope, node: s.FilterDecl | s.ScoreDecl) -> None:
 
 
 def find_missing_metrics(
-    scope: Scope, expr: e.Expr, known: PresentReads, *, rejects: bool
+    scope: Scope, expr: e.Expr, present: PresentReads, *, rejects: bool
 ) -> list[e.MetricRef | e.GangTraffic]:
     """Report unguarded optional reads, and return the metrics that can be missing.
 
     An absent label of the node never rejects, so `reject` needs no guard for it.
     """
     metrics: list[e.MetricRef | e.GangTraffic] = []
-    for hole in possibly_missing(expr, known):
+    for hole in possibly_missing(expr, present):
         if isinstance(hole, e.MetricRef | e.GangTraffic):
             metrics.append(hole)
         elif not (rejects and _reads_node(hole)):

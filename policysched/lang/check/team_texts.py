@@ -27,11 +27,11 @@ def team_text_problems(document: s.SyntaxTree, base: RequiredBase) -> Iterator[D
     headers = [node for node in document.statements if isinstance(node, s.HeaderDecl)]
     first = statements[0] if statements else None
     if not (isinstance(first, s.IncludeDecl) and _included_key(first) == base.key):
-        place = first or (headers[0] if headers else document)
+        location = first or (headers[0] if headers else document)
         yield make_diagnostic(
             "PS910",
             f"the policy does not begin with the operator's `{base.key}`",
-            place.span,
+            location.span,
             label="expected the include of the base",
             help=f'write `include "{base.key}"` directly after the header',
         )
@@ -55,10 +55,10 @@ def _included_key(node: s.IncludeDecl) -> str | None:
     return node.target.value if isinstance(node.target, s.StringLit) else None
 
 
-def _not_allowed(node: s.Statement, what: str, advice: str) -> Diagnostic:
+def _not_allowed(node: s.Statement, subject: str, advice: str) -> Diagnostic:
     return make_diagnostic(
         "PS911",
-        f"a policy that a team owns cannot have {what}",
+        f"a policy that a team owns cannot have {subject}",
         node.span,
         label="only the operator's texts have it",
         help=advice,

@@ -47,9 +47,9 @@ def apply_ignore_comments(source: Source, diagnostics: Sequence[Diagnostic]) -> 
                     help=f"write `# policysched: ignore[{match.group(1)}] REASON`",
                 )
             )
-    kept = [*sites.remaining(), *about_comments]
-    kept.sort(key=lambda diagnostic: -1 if diagnostic.span is None else diagnostic.span.start)
-    return tuple(kept)
+    remaining = [*sites.remaining(), *about_comments]
+    remaining.sort(key=lambda diagnostic: -1 if diagnostic.span is None else diagnostic.span.start)
+    return tuple(remaining)
 
 
 class _DiagnosticSites:

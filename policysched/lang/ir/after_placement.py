@@ -51,8 +51,8 @@ def expr_after_placement(expr: e.Expr, metrics: Mapping[str, Metric]) -> e.Expr:
             case e.CountPodsOnNode(where=where, span=span):
                 return _plus(part, _counted_for_placed_pod(where, span), t.INT, span)
             case e.SumPodsOnNode(value=value, type=type_, span=span):
-                whole = e.Call("ceil", (_for_placed_pod(value),), t.INT, False, span)
-                amount = e.Call("max", (whole, e.Const(0, t.INT, span)), t.INT, False, span)
+                rounded = e.Call("ceil", (_for_placed_pod(value),), t.INT, False, span)
+                amount = e.Call("max", (rounded, e.Const(0, t.INT, span)), t.INT, False, span)
                 return _plus(part, _else_zero(amount, t.INT, span), type_, span)
             case _:
                 return part

@@ -217,10 +217,10 @@ def _fold_negate(expr: Negate) -> Expr:
 
 def _fold_call(expr: Call) -> Expr:
     numbers = [_number(arg) for arg in expr.args]
-    known = [number for number in numbers if number is not None]
-    if len(known) < len(numbers):
+    constants = [number for number in numbers if number is not None]
+    if len(constants) < len(numbers):
         return expr
-    value = call(expr.function, known, floating=expr.floating)
+    value = call(expr.function, constants, floating=expr.floating)
     return expr if value is None else _constant(value, expr.type, expr.floating, expr.span, expr)
 
 

@@ -124,8 +124,8 @@ class DomainAnalysis:
                 return self.implied(operand, not value)
             case And(items=items) | Or(items=items):
                 parts = [self.implied(item, value) for item in items]
-                every = isinstance(expr, And) is value
-                return _meet_all(parts) if every else _join_all(parts)
+                is_conjunction = isinstance(expr, And) is value
+                return _meet_all(parts) if is_conjunction else _join_all(parts)
             case Compare(op=op, left=left, right=right):
                 return _compared(left, op if value else _NEGATED[op], right)
             case In(item=item, options=Const(value=tuple(options))) if not isinstance(item, Const):
@@ -164,11 +164,11 @@ def _meet_all(parts: list[Domains | None]) -> Domains | None:
 
 
 def _join_all(parts: list[Domains | None]) -> Domains | None:
-    known = [part for part in parts if part is not None]
-    if not known:
+    part_domains = [part for part in parts if part is not None]
+    if not part_domains:
         return None
-    result = known[0]
-    for part in known[1:]:
+    result = part_domains[0]
+    for part in part_domains[1:]:
         result = {
             subject: domain.join(part[subject]) for subject, domain in result.items() if subject in part
         }

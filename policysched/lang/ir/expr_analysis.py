@@ -155,16 +155,16 @@ def reads_node(expr: Expr) -> bool:
             return False
 
 
-def stage_of(expr: Expr, known: dict[int, Stage] | None = None) -> Stage:
-    """The union of the stages of all sub-expressions. `known` keeps them by `id`, so that asking for every part of one
+def stage_of(expr: Expr, stages: dict[int, Stage] | None = None) -> Stage:
+    """The union of the stages of all sub-expressions. `stages` keeps them by `id`, so that asking for every part of one
     expression takes linear time."""
-    known = {} if known is None else known
-    stage = known.get(id(expr))
+    stages = {} if stages is None else stages
+    stage = stages.get(id(expr))
     if stage is None:
         stage = _own_stage(expr)
         for child in children(expr):
-            stage |= stage_of(child, known)
-        known[id(expr)] = stage
+            stage |= stage_of(child, stages)
+        stages[id(expr)] = stage
     return stage
 
 

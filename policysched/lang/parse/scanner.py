@@ -188,14 +188,14 @@ class _Scanner:
 
     def _report_open_braces(self, word: str, start: int) -> None:
         """Report braces that are still open where the next statement begins."""
-        here = Label(self._span(start, start + len(word)), f"`{word}` begins the next statement")
+        label = Label(self._span(start, start + len(word)), f"`{word}` begins the next statement")
         if self.open_braces:
-            self._report_unclosed_brace(self.open_braces[0], here)
+            self._report_unclosed_brace(self.open_braces[0], label)
         layer = self.layer
         if layer is None or word in _ALLOWED_IN_LAYERS or self._column(start) > layer.column:
             return
         self._end_statement()
-        self._report_unclosed_layer(layer, here)
+        self._report_unclosed_layer(layer, label)
 
     def _scan_unknown_leading_word(self, word: str, start: int) -> None:
         """A misspelled keyword, an unknown word, or the continuation of an expression."""
@@ -391,24 +391,24 @@ class _Scanner:
 
     # ── reporting ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _report_unclosed_brace(self, brace: int, here: Label) -> None:
+    def _report_unclosed_brace(self, brace: int, label: Label) -> None:
         assert self.statement is not None, "an open brace belongs to a statement"
         self._report_unparseable(
-            errors.unclosed_brace(self._span(brace, brace + 1), self.statement.keyword, here)
+            errors.unclosed_brace(self._span(brace, brace + 1), self.statement.keyword, label)
         )
 
-    def _report_unclosed_layer(self, layer: RawStatement, here: Label) -> None:
+    def _report_unclosed_layer(self, layer: RawStatement, label: Label) -> None:
         """The layer is taken to end with the last statement of its body."""
         body = layer.body
         assert body is not None, "an open layer has a body"
         layer.body_end = body[-1].end if body else layer.end
         outside = next((statement for statement in body if statement.column <= layer.column), None)
         if outside is not None and body[0].column > layer.column:
-            here = Label(
+            label = Label(
                 self._span(outside.start, outside.end),
                 "the indentation suggests that this is outside the layer",
             )
-        self._report(errors.unclosed_brace(self._span(layer.end - 1, layer.end), layer.keyword, here))
+        self._report(errors.unclosed_brace(self._span(layer.end - 1, layer.end), layer.keyword, label))
         self.layer = None
 
     def _report(self, diagnostic: Diagnostic) -> None:

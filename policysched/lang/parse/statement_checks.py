@@ -265,14 +265,14 @@ def _keyword_span(clause: s.Clause, word: str) -> Span:
 
 def _check_weight(weight: s.NumberLit | s.NameExpr) -> Iterator[Diagnostic]:
     if isinstance(weight, s.NumberLit) and (weight.suffix or "." in weight.digits):
-        whole = weight.digits.partition(".")[0]
+        integer_part = weight.digits.partition(".")[0]
         yield make_diagnostic(
             "PS114",
             f"expected a whole number as weight, found `{weight.span.text}`",
             weight.span,
             label="not a whole number",
-            help=f"write `weight {whole}`; weights are relative to each other"
-            if whole.strip("0")
+            help=f"write `weight {integer_part}`; weights are relative to each other"
+            if integer_part.strip("0")
             else "weights are whole numbers, relative to each other: multiply all of them by the same number",
         )
 

@@ -165,14 +165,16 @@ def _incomplete_if(failure: SyntaxFailure) -> Diagnostic | None:
     opened = _open_if(failure, word)
     if opened is None or word.upper() not in failure.expected_terminals:
         return None
-    here = () if unexpected is None else (Label(failure.span(unexpected), f"expected `{word}` before this"),)
+    labels = (
+        () if unexpected is None else (Label(failure.span(unexpected), f"expected `{word}` before this"),)
+    )
     return make_diagnostic(
         "PS132",
         f"`if` without `{word}`",
         failure.span(opened),
         label=f"no value if the condition is {'true' if word == 'then' else 'false'}",
         help="write `if CONDITION then VALUE else VALUE`",
-        related=here,
+        related=labels,
     )
 
 

@@ -152,8 +152,8 @@ def _to_scalar(value: Fraction, type_: Type, *, round_up: bool) -> int | float |
         return float(value)
     if value.denominator != 1 and not round_up:
         return ParseFailure("fine")
-    whole = -(-value.numerator // value.denominator)
-    return whole if INT64_MIN <= whole <= INT64_MAX else ParseFailure("large")
+    integer = -(-value.numerator // value.denominator)
+    return integer if INT64_MIN <= integer <= INT64_MAX else ParseFailure("large")
 
 
 # ── texts of labels and annotations ────────────────────────────────────────────────────────────────────────────────
