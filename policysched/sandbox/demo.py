@@ -110,7 +110,9 @@ class Demo:
     def page_url(self) -> str:
         """Where the scheduler serves its page; empty before it listens."""
         lines = self.log_path.read_text(errors="replace").splitlines()
-        addresses = [found[0] for line in lines if (found := re.findall(r"http://127\.0\.0\.1:\d+", line))]
+        addresses = [
+            matches[0] for line in lines if (matches := re.findall(r"http://127\.0\.0\.1:\d+", line))
+        ]
         return f"{addresses[0]}/" if addresses else ""
 
     async def apply_workload(self, *names: str) -> None:
@@ -173,8 +175,8 @@ class Demo:
         )
 
         def active() -> bool:
-            kept = self._local.get("configmaps", NAMESPACE, f"{CONFIG_MAP}-last-good") or {}
-            return any(rule in text for text in (kept.get("data") or {}).values())
+            last_good = self._local.get("configmaps", NAMESPACE, f"{CONFIG_MAP}-last-good") or {}
+            return any(rule in text for text in (last_good.get("data") or {}).values())
 
         await self._wait_until(active, f"the edited {key} to become active")
 
@@ -211,14 +213,14 @@ class Demo:
 
     # ── internals ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _wait_until(self, condition: Callable[[], bool], what: str) -> None:
+    async def _wait_until(self, condition: Callable[[], bool], goal: str) -> None:
         deadline_s = asyncio.get_running_loop().time() + _WAIT_TIMEOUT_S
         while not condition():
             exited = self._scheduler is not None and self._scheduler.returncode is not None
             if exited or asyncio.get_running_loop().time() > deadline_s:
                 reason = "the scheduler exited" if exited else f"timed out after {_WAIT_TIMEOUT_S:.0f} s"
                 raise DemoFailed(
-                    f"{reason} while waiting for {what}; the end of the scheduler's log:\n{self._log_tail()}"
+                    f"{reason} while waiting for {goal}; the end of the scheduler's log:\n{self._log_tail()}"
                 )
             await asyncio.sleep(0.05)
 

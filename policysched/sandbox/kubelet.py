@@ -63,12 +63,12 @@ class Kubelet:
         if self._local.get("nodes", "", node) is None:
             return
         space = manifest["metadata"]["namespace"]
-        mirror = {
+        mirror_pod = {
             "metadata": {**manifest["metadata"], "annotations": {MIRROR_POD_ANNOTATION: "1"}},
             "spec": {**manifest["spec"], "nodeName": node},
             "status": {},
         }
-        pod = self._local.create("pods", space, mirror)
+        pod = self._local.create("pods", space, mirror_pod)
         self._start(pod)
 
     def _running_requests(self, node: str) -> Iterator[Mapping[str, int]]:

@@ -108,7 +108,7 @@ def ready_node(manifest: Json, now: str, *, at: int = 0) -> Json:
     `at` makes the address, so it differs from node to node."""
     name = manifest["metadata"]["name"]
     labels = {"kubernetes.io/hostname": name, **(manifest["metadata"].get("labels") or {})}
-    usual, given = node_status(name, now, at=at), manifest.get("status") or {}
-    info = {**usual["nodeInfo"], **(given.get("nodeInfo") or {})}
-    status = {**usual, **given, "nodeInfo": info}
+    default_status, manifest_status = node_status(name, now, at=at), manifest.get("status") or {}
+    info = {**default_status["nodeInfo"], **(manifest_status.get("nodeInfo") or {})}
+    status = {**default_status, **manifest_status, "nodeInfo": info}
     return {**manifest, "metadata": {**manifest["metadata"], "labels": labels}, "status": status}

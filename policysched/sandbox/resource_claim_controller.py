@@ -73,28 +73,28 @@ class ResourceClaimController:
                     self._reconcile_claim(claim)
             return
         named = list(status.get("resourceClaimStatuses") or ())
-        known = {status_entry["name"] for status_entry in named}
+        names = {status_entry["name"] for status_entry in named}
         for wanted in obj["spec"].get("resourceClaims") or ():
             template = wanted.get("resourceClaimTemplateName")
             template_object = (
                 self._local.get(CLAIM_TEMPLATES, metadata["namespace"], template) if template else None
             )
-            if template_object is not None and wanted["name"] not in known:
+            if template_object is not None and wanted["name"] not in names:
                 named.append(
                     {
                         "name": wanted["name"],
                         "resourceClaimName": self._create_claim(obj, wanted["name"], template_object),
                     }
                 )
-        if len(named) > len(known):
+        if len(named) > len(names):
             self._local.set_status("pods", obj, resourceClaimStatuses=named)
 
     def _create_claim(self, pod: Json, name: str, template: Json) -> str:
         metadata = pod["metadata"]
-        own = f"{metadata['name']}-{name}-{metadata['uid'][:5]}"
-        if self._local.get(DEVICE_CLAIMS, metadata["namespace"], own) is None:
+        claim_name = f"{metadata['name']}-{name}-{metadata['uid'][:5]}"
+        if self._local.get(DEVICE_CLAIMS, metadata["namespace"], claim_name) is None:
             of_template = template["spec"]
-            meta = {**(of_template.get("metadata") or {}), "name": own}
+            meta = {**(of_template.get("metadata") or {}), "name": claim_name}
             meta["annotations"] = {
                 **(meta.get("annotations") or {}),
                 "resource.kubernetes.io/pod-claim-name": name,
@@ -103,7 +103,7 @@ class ResourceClaimController:
             self._local.create(
                 DEVICE_CLAIMS, metadata["namespace"], {"metadata": meta, "spec": of_template["spec"]}
             )
-        return own
+        return claim_name
 
     def _reconcile_template(self, obj: Json) -> None:
         """Reconcile the pods of the namespace: some may have waited for the template."""

@@ -137,11 +137,11 @@ class DeploymentController:
         self._owned = owned
 
     def reconcile(self, obj: Json) -> None:
-        every = self._owned("replicasets", obj)
-        new = next((rs for rs in every if _template_of(rs) == obj["spec"]["template"]), None)
+        replica_sets = self._owned("replicasets", obj)
+        new = next((rs for rs in replica_sets if _template_of(rs) == obj["spec"]["template"]), None)
         if new is None and not obj["spec"].get("paused"):
-            new = self._create(obj, every)
-        old = [rs for rs in every if new is None or rs["metadata"]["uid"] != new["metadata"]["uid"]]
+            new = self._create(obj, replica_sets)
+        old = [rs for rs in replica_sets if new is None or rs["metadata"]["uid"] != new["metadata"]["uid"]]
         if new is not None:
             if obj["spec"]["strategy"]["type"] == "Recreate":
                 self._recreate(obj, new, old)
@@ -150,12 +150,13 @@ class DeploymentController:
         self._delete_old_revisions(obj, old)
         self._update_status(obj, new)
 
-    def _create(self, obj: Json, others: list[Json]) -> Json:
+    def _create(self, obj: Json, replica_sets: list[Json]) -> Json:
         metadata, template = obj["metadata"], obj["spec"]["template"]
         digest = _template_hash(template)
         labels = {**(template["metadata"].get("labels") or {}), HASH_LABEL: digest}
         revision = 1 + max(
-            (int((rs["metadata"].get("annotations") or {}).get(REVISION, 0)) for rs in others), default=0
+            (int((rs["metadata"].get("annotations") or {}).get(REVISION, 0)) for rs in replica_sets),
+            default=0,
         )
         selector = obj["spec"]["selector"]
         match_labels = {**(selector.get("matchLabels") or {}), HASH_LABEL: digest}
@@ -172,7 +173,7 @@ class DeploymentController:
                 },
                 "spec": {
                     # The first ReplicaSet gets all replicas; a later one grows in a rolling update.
-                    "replicas": 0 if others else obj["spec"]["replicas"],
+                    "replicas": 0 if replica_sets else obj["spec"]["replicas"],
                     "selector": {**selector, "matchLabels": match_labels},
                     "template": {**copied, "metadata": {**copied["metadata"], "labels": labels}},
                 },
@@ -184,8 +185,10 @@ class DeploymentController:
         wanted = obj["spec"]["replicas"]
         surge, unavailable = _surge_and_unavailable(obj)
         total = sum(rs["spec"]["replicas"] for rs in (new, *old))
-        room = max(0, wanted + surge - total)
-        grown = min(wanted, new["spec"]["replicas"] + room) if new["spec"]["replicas"] < wanted else wanted
+        surge_left = max(0, wanted + surge - total)
+        grown = (
+            min(wanted, new["spec"]["replicas"] + surge_left) if new["spec"]["replicas"] < wanted else wanted
+        )
         self._scale(new, grown)
         total += grown - new["spec"]["replicas"]
         available_least = wanted - unavailable
@@ -197,7 +200,7 @@ class DeploymentController:
             replicas = rs["spec"]["replicas"]
             # Unavailable replicas are removed first.
             not_available = min(replicas, max(0, replicas - _available(rs)), may_go)
-            available = sum(_available(each) for each in (new, *old))
+            available = sum(_available(replica_set) for replica_set in (new, *old))
             spare = max(0, min(available - available_least, may_go - not_available, replicas - not_available))
             self._scale(rs, replicas - not_available - spare)
             may_go -= not_available + spare
@@ -226,14 +229,16 @@ class DeploymentController:
             self._local.delete("replicasets", rs)
 
     def _update_status(self, obj: Json, new: Json | None) -> None:
-        every = self._owned("replicasets", obj)
+        replica_sets = self._owned("replicasets", obj)
         wanted = obj["spec"]["replicas"]
-        statuses = [rs.get("status") or {} for rs in every]
+        statuses = [rs.get("status") or {} for rs in replica_sets]
         total = sum(status.get("replicas", 0) for status in statuses)
         ready = sum(status.get("readyReplicas", 0) for status in statuses)
         updated = 0
         if new is not None:
-            current = next((rs for rs in every if rs["metadata"]["uid"] == new["metadata"]["uid"]), new)
+            current = next(
+                (rs for rs in replica_sets if rs["metadata"]["uid"] == new["metadata"]["uid"]), new
+            )
             updated = (current.get("status") or {}).get("replicas", 0)
         _, unavailable = _surge_and_unavailable(obj)
         enough = ready >= wanted - unavailable
@@ -301,9 +306,9 @@ def _surge_and_unavailable(obj: Json) -> tuple[int, int]:
     return (surge, unavailable) if surge or unavailable else (0, 1)
 
 
-def _resolve_percentage(value: int | str, whole: int, rounded: Callable[[float], int]) -> int:
+def _resolve_percentage(value: int | str, total: int, rounded: Callable[[float], int]) -> int:
     if isinstance(value, str) and value.endswith("%"):
-        return rounded(int(value[:-1]) * whole / 100)
+        return rounded(int(value[:-1]) * total / 100)
     return int(value)
 
 
@@ -327,14 +332,14 @@ class JobController:
             return
         pods = self._owned("pods", obj)
         # A finished pod still counts after its deletion.
-        ended = self._finished_pods.setdefault(metadata["uid"], {})
-        ended.update(
+        finished_pods = self._finished_pods.setdefault(metadata["uid"], {})
+        finished_pods.update(
             (pod["metadata"]["uid"], pod)
             for pod in pods
             if pod["status"].get("phase") in ("Succeeded", "Failed")
         )
-        succeeded = [pod for pod in ended.values() if pod["status"]["phase"] == "Succeeded"]
-        failed = len(ended) - len(succeeded)
+        succeeded = [pod for pod in finished_pods.values() if pod["status"]["phase"] == "Succeeded"]
+        failed = len(finished_pods) - len(succeeded)
         active = [pod for pod in pods if is_active(pod)]
         completions = spec.get("completions")
         indexes = {_index(pod) for pod in succeeded}
@@ -352,8 +357,8 @@ class JobController:
     def _create_missing(self, obj: Json, active: list[Json], indexes: set[str], done: int) -> None:
         spec = obj["spec"]
         completions = spec.get("completions")
-        left = completions - done if completions is not None else (0 if done else spec["parallelism"])
-        missing = min(spec["parallelism"], left) - len(active)
+        pods_left = completions - done if completions is not None else (0 if done else spec["parallelism"])
+        missing = min(spec["parallelism"], pods_left) - len(active)
         for pod in sorted(active, key=_deletion_rank)[: max(0, -missing)]:
             self._local.delete("pods", pod)
         taken = indexes | {_index(pod) for pod in active}

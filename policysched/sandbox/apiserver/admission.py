@@ -108,17 +108,20 @@ def _set_priority(store: ObjectStore, obj: Json) -> None:
             "", "pods", name, _computed_field_message("integer value of priority", spec["priority"], priority)
         )
     if spec.get("preemptionPolicy") not in (None, policy):
-        given = spec["preemptionPolicy"]
+        preemption_policy = spec["preemptionPolicy"]
         raise forbidden(
-            "", "pods", name, _computed_field_message("string value of PreemptionPolicy", given, policy)
+            "",
+            "pods",
+            name,
+            _computed_field_message("string value of PreemptionPolicy", preemption_policy, policy),
         )
     spec["priority"] = priority
     spec["preemptionPolicy"] = policy
 
 
-def _computed_field_message(what: str, given: object, computed: object) -> str:
+def _computed_field_message(noun: str, actual: object, computed: object) -> str:
     return (
-        f"the {what} ({given}) must not be provided in pod spec; "
+        f"the {noun} ({actual}) must not be provided in pod spec; "
         f"priority admission controller computed {computed} from the given PriorityClass name"
     )
 

@@ -37,21 +37,23 @@ class Apply:
         `StatusError` if another manager owns a field with another value."""
         config = {key: value for key, value in self.config.items() if key not in ("apiVersion", "kind")}
         entries = list(obj["metadata"].pop("managedFields", None) or ())
-        others = [entry for entry in entries if not self._is_own(entry)]
-        own = next((entry for entry in entries if self._is_own(entry)), None)
+        other_entries = [entry for entry in entries if not self._is_own(entry)]
+        own_entry = next((entry for entry in entries if self._is_own(entry)), None)
         applied = frozenset(_leaves(config, (), ()))
-        self._check_conflicts(obj, config, applied, others)
-        owned_by_others = {path for entry in others for path in _read_fields(entry["fieldsV1"])}
-        before = set() if own is None else set(_read_fields(own["fieldsV1"]))
+        self._check_conflicts(obj, config, applied, other_entries)
+        owned_by_others = {path for entry in other_entries for path in _read_fields(entry["fieldsV1"])}
+        before = set() if own_entry is None else set(_read_fields(own_entry["fieldsV1"]))
         # An item before its fields: its key finds it.
         for path in sorted(before - applied - owned_by_others, key=len):
             if not any(other[: len(path)] == path for other in owned_by_others):
                 _remove(obj, path)
         merged = strategic_merge_patch(obj, orjson.loads(orjson.dumps(config)))
         if self.force:
-            others = [kept for entry in others if (kept := _without(entry, obj, config, applied)) is not None]
-        if own is None or before != applied:
-            own = {
+            other_entries = [
+                kept for entry in other_entries if (kept := _without(entry, obj, config, applied)) is not None
+            ]
+        if own_entry is None or before != applied:
+            own_entry = {
                 "manager": self.manager,
                 "operation": "Apply",
                 "apiVersion": self.api_version,
@@ -60,13 +62,13 @@ class Apply:
                 "fieldsV1": _write_fields(applied),
                 **({"subresource": self.subresource} if self.subresource else {}),
             }
-        return merged, [*others, own]
+        return merged, [*other_entries, own_entry]
 
     def _is_own(self, entry: Json) -> bool:
         return bool(entry["manager"] == self.manager and entry.get("subresource", "") == self.subresource)
 
     def _check_conflicts(
-        self, obj: Json, config: Json, applied: frozenset[FieldPath], others: list[Json]
+        self, obj: Json, config: Json, applied: frozenset[FieldPath], other_entries: list[Json]
     ) -> None:
         if self.force:
             return
@@ -76,7 +78,7 @@ class Apply:
                 "message": f'conflict with "{entry["manager"]}"',
                 "field": _dotted(path),
             }
-            for entry in others
+            for entry in other_entries
             for path in sorted(_read_fields(entry["fieldsV1"]) & applied)
             if _value(obj, path) != _value(config, path)
         ]
@@ -94,8 +96,10 @@ class Apply:
 def _without(entry: Json, obj: Json, config: Json, applied: frozenset[FieldPath]) -> Json | None:
     """The entry without the fields that a forced apply took over; None if nothing is left."""
     fields = _read_fields(entry["fieldsV1"])
-    kept = {path for path in fields if path not in applied or _value(obj, path) == _value(config, path)}
-    return {**entry, "fieldsV1": _write_fields(frozenset(kept))} if kept else None
+    kept_fields = {
+        path for path in fields if path not in applied or _value(obj, path) == _value(config, path)
+    }
+    return {**entry, "fieldsV1": _write_fields(frozenset(kept_fields))} if kept_fields else None
 
 
 def _leaves(value: Any, at: FieldPath, names: tuple[str, ...]) -> Iterator[FieldPath]:
@@ -113,9 +117,9 @@ def _leaves(value: Any, at: FieldPath, names: tuple[str, ...]) -> Iterator[Field
         if key == MERGE_AS_SET or not isinstance(item, dict):
             yield (*at, f"v:{_compact(item)}")
             continue
-        own = (*at, f"k:{_compact({key: item.get(key)})}")
-        yield own
-        yield from _leaves(item, own, names)
+        item_path = (*at, f"k:{_compact({key: item.get(key)})}")
+        yield item_path
+        yield from _leaves(item, item_path, names)
 
 
 def _value(obj: Any, path: FieldPath) -> Any:
@@ -127,13 +131,13 @@ def _value(obj: Any, path: FieldPath) -> Any:
 
 
 def _child(obj: Any, step: str) -> Any:
-    what, rest = step[0], step[2:]
-    if what == "f":
+    kind, rest = step[0], step[2:]
+    if kind == "f":
         return obj.get(rest) if isinstance(obj, dict) else None
     wanted = orjson.loads(rest)
     if not isinstance(obj, list):
         return None
-    if what == "v":
+    if kind == "v":
         return wanted if wanted in obj else None
     return next((item for item in obj if _has_key(item, wanted)), None)
 

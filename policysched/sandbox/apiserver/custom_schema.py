@@ -123,10 +123,10 @@ def _prune(value: Any, schema: Json, path: str, dropped: list[str]) -> None:
     properties = schema.get("properties") or {}
     if schema.get("x-kubernetes-embedded-resource"):
         properties = {**properties, **_EMBEDDED}
-    others = schema.get("additionalProperties")
-    keeps_unknown = others is True or schema.get("x-kubernetes-preserve-unknown-fields")
+    additional = schema.get("additionalProperties")
+    keeps_unknown = additional is True or schema.get("x-kubernetes-preserve-unknown-fields")
     for name in tuple(value):
-        field = properties.get(name, others)
+        field = properties.get(name, additional)
         below = f"{path}.{name}" if path else name
         if isinstance(field, dict):
             _prune(value[name], field, below, dropped)
@@ -147,12 +147,12 @@ def _causes(error: ValidationError) -> Iterator[Cause]:
                 if name not in value:
                     yield required(f"{field}.{name}" if field else name)
         case "type":
-            given = _TYPE_NAMES.get(type(value), "null")
+            actual = _TYPE_NAMES.get(type(value), "null")
             wanted = ",".join(name for name in bound if name != "null")
             yield (
                 "FieldValueTypeInvalid",
                 field,
-                f'Invalid value: "{given}": {body} must be of type {wanted}: "{given}"',
+                f'Invalid value: "{actual}": {body} must be of type {wanted}: "{actual}"',
             )
         case "enum":
             yield not_supported(field, value, tuple(str(choice) for choice in bound if choice is not None))

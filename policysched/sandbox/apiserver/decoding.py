@@ -31,8 +31,8 @@ def check_shape(kind: ResourceKind, obj: Any) -> Json:
             del obj[field]
         elif not isinstance(obj.get(field, {}), dict):
             raise _decode_error(kind, field, "an object")
-    for field, what in field_type_errors(kind.rules, obj):
-        raise _decode_error(kind, field, what)
+    for field, expected in field_type_errors(kind.rules, obj):
+        raise _decode_error(kind, field, expected)
     if kind.rules == "pods":
         _check_quantities(kind, obj.get("spec") or {})
     if kind.rules == "priorityclasses" and not isinstance(obj.get("value", 0), int):
@@ -40,9 +40,9 @@ def check_shape(kind: ResourceKind, obj: Any) -> Json:
     return obj
 
 
-def _decode_error(kind: ResourceKind, field: str, what: str) -> StatusError:
+def _decode_error(kind: ResourceKind, field: str, expected: str) -> StatusError:
     return bad_request(
-        f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: json: {field} must be {what}'
+        f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: json: {field} must be {expected}'
     )
 
 

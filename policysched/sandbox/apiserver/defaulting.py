@@ -114,14 +114,17 @@ def qos_class(spec: Json) -> str:
     guaranteed = True
     for container in _containers(spec):
         resources = container.get("resources") or {}
-        for total, given in ((requests, resources.get("requests")), (limits, resources.get("limits"))):
-            known = set()
+        for total, container_amounts in (
+            (requests, resources.get("requests")),
+            (limits, resources.get("limits")),
+        ):
+            names = set()
             for resource in ("cpu", "memory"):
-                quantity = parse_quantity((given or {}).get(resource, 0))
+                quantity = parse_quantity((container_amounts or {}).get(resource, 0))
                 if quantity > 0:
                     total[resource] = total.get(resource, 0) + quantity
-                    known.add(resource)
-            if total is limits and known != {"cpu", "memory"}:
+                    names.add(resource)
+            if total is limits and names != {"cpu", "memory"}:
                 guaranteed = False
     if not requests and not limits:
         return "BestEffort"
@@ -172,9 +175,9 @@ def stateful_set(obj: Json) -> None:
         rolling = strategy.setdefault("rollingUpdate", {})
         rolling.setdefault("partition", 0)
         rolling.setdefault("maxUnavailable", 1)  # since 1.37, by the gate MaxUnavailableStatefulSet
-    kept = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+    retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
     for moment in ("whenDeleted", "whenScaled"):
-        kept.setdefault(moment, "Retain")
+        retention.setdefault(moment, "Retain")
     _template(spec)
 
 

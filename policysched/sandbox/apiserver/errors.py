@@ -69,14 +69,14 @@ def not_found(group: str, resource: str, name: str) -> StatusError:
     return StatusError(404, "NotFound", message, details=_details(name, group, resource))
 
 
-def not_served(what: str) -> StatusError:
+def not_served(name: str) -> StatusError:
     """A resource that this server does not have. Clients read the reason NotFound as "no such API"."""
-    message = f"the server could not find the requested resource: the sandbox does not serve {what}"
+    message = f"the server could not find the requested resource: the sandbox does not serve {name}"
     return StatusError(404, "NotFound", message)
 
 
-def not_implemented(what: str) -> StatusError:
-    return StatusError(501, "NotImplemented", f"the sandbox does not serve {what}")
+def not_implemented(feature: str) -> StatusError:
+    return StatusError(501, "NotImplemented", f"the sandbox does not serve {feature}")
 
 
 def already_exists(group: str, resource: str, name: str) -> StatusError:
@@ -124,8 +124,8 @@ def resource_version_too_large(requested: int, current: int) -> StatusError:
 def invalid(group: str, kind: str, name: str, causes: list[Cause]) -> StatusError:
     """Field errors as a 422. A cause is `(reason, field, message)` with kube-apiserver's message."""
     assert causes, f"an invalid {kind} {name!r} without a cause"
-    words = [f"{field}: {message}" for _, field, message in causes]
-    listed = words[0] if len(words) == 1 else "[" + ", ".join(words) + "]"
+    texts = [f"{field}: {message}" for _, field, message in causes]
+    listed = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     kind_word = f"{kind}.{group}" if group else kind
     details = _details(name, group, kind)
     details["causes"] = [

@@ -32,13 +32,13 @@ def event_causes(event: Json, *, through_events_v1: bool) -> list[Cause]:
 
 
 def _namespace_causes(event: Json) -> list[Cause]:
-    about = (event.get("involvedObject") or {}).get("namespace", "")
+    namespace = (event.get("involvedObject") or {}).get("namespace", "")
     lies_in = event["metadata"].get("namespace", "")
-    if about == lies_in or (not about and lies_in == "default"):
+    if namespace == lies_in or (not namespace and lies_in == "default"):
         return []
-    if about and event.get("eventTime"):
+    if namespace and event.get("eventTime"):
         return []  # the new kind may be about an object of another namespace
-    return [bad_value("involvedObject.namespace", about, "does not match event.namespace")]
+    return [bad_value("involvedObject.namespace", namespace, "does not match event.namespace")]
 
 
 def _new_event_causes(event: Json, reporter_field: str) -> list[Cause]:

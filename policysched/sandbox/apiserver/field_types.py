@@ -42,7 +42,7 @@ _TEMPLATE = {
     "template.metadata.labels": TEXTS,
     "template.metadata.annotations": TEXTS,
     "template.spec": OBJECT,
-    **{f"template.spec.{path}": what for path, what in _POD_SPEC.items()},
+    **{f"template.spec.{path}": type_name for path, type_name in _POD_SPEC.items()},
 }
 _SELECTED = {"replicas": NUMBER, "selector": OBJECT, "selector.matchLabels": TEXTS, **_TEMPLATE}
 
@@ -60,23 +60,26 @@ _SPECS = {
 _SHAPES = {
     "configmaps": {"data": TEXTS, "binaryData": TEXTS},
     "secrets": {"data": TEXTS, "stringData": TEXTS},
-    **{plural: {f"spec.{path}": what for path, what in spec.items()} for plural, spec in _SPECS.items()},
+    **{
+        plural: {f"spec.{path}": type_name for path, type_name in spec.items()}
+        for plural, spec in _SPECS.items()
+    },
 }
 
 
 def field_type_errors(plural: str, obj: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Each field of the wrong type with the expected type, parents before children. Absent and null
     fields have every type."""
-    for path, what in _SHAPES.get(plural, {}).items():
+    for path, type_name in _SHAPES.get(plural, {}).items():
         value: Any = obj
         for part in path.split("."):
             value = value.get(part) if isinstance(value, dict) else None
-        if value is not None and not _has_type(value, what):
-            yield path, what
+        if value is not None and not _has_type(value, type_name):
+            yield path, type_name
 
 
-def _has_type(value: Any, what: str) -> bool:
-    match what:
+def _has_type(value: Any, type_name: str) -> bool:
+    match type_name:
         case "a string":
             return isinstance(value, str)
         case "a whole number":
@@ -86,5 +89,5 @@ def _has_type(value: Any, what: str) -> bool:
         case "an object":
             return isinstance(value, dict)
         case _:
-            assert what == OBJECTS, what
+            assert type_name == OBJECTS, type_name
             return isinstance(value, list) and all(isinstance(item, dict) for item in value)

@@ -101,14 +101,14 @@ def _forbidden_match(reason: str) -> StatusError:
     return invalid("meta.k8s.io", "ListOptions", "", [forbidden_field("resourceVersionMatch", reason)])
 
 
-def _page_of(then: CollectionSnapshot, version: int, limit: int, wanted: ObjectFilter) -> ObjectListPage:
+def _page_of(snapshot: CollectionSnapshot, version: int, limit: int, wanted: ObjectFilter) -> ObjectListPage:
     """The first `limit` selected objects (0: all), and a token if there are more."""
     entries: list[StoredObject] = []
-    for entry in then:
+    for entry in snapshot:
         if not wanted.matches_all and not wanted.matches(entry.obj):
             continue
         if limit > 0 and len(entries) == limit:
-            remaining = len(then) - limit if wanted.matches_all else None
+            remaining = len(snapshot) - limit if wanted.matches_all else None
             return ObjectListPage(entries, version, _token(version, entries[-1].key), remaining)
         entries.append(entry)
     return ObjectListPage(entries, version)

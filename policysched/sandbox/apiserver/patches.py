@@ -68,11 +68,11 @@ def merge_key(path: tuple[str, ...]) -> str | None:
         return MERGED_LISTS[dotted]
     for spec in _POD_SPECS:
         if dotted.startswith(spec + "."):
-            rest = path[len(spec.split(".")) :]
-            if len(rest) == 1 and f"PodSpec.{rest[0]}" in MERGED_LISTS:
-                return MERGED_LISTS[f"PodSpec.{rest[0]}"]
-            if len(rest) == 2 and rest[0] in _CONTAINER_LISTS:
-                return MERGED_LISTS.get(f"Container.{rest[1]}")
+            subpath = path[len(spec.split(".")) :]
+            if len(subpath) == 1 and f"PodSpec.{subpath[0]}" in MERGED_LISTS:
+                return MERGED_LISTS[f"PodSpec.{subpath[0]}"]
+            if len(subpath) == 2 and subpath[0] in _CONTAINER_LISTS:
+                return MERGED_LISTS.get(f"Container.{subpath[1]}")
     return None
 
 
@@ -107,8 +107,8 @@ def _merge_map(target: Any, patch: Json, path: tuple[str, ...]) -> Any:
         raise bad_request(f"unknown $patch directive {directive!r} at {'.'.join(path) or 'the top'}")
     merged = target if isinstance(target, dict) else {}
     if "$retainKeys" in patch:
-        kept = set(patch["$retainKeys"])
-        for key in [key for key in merged if key not in kept]:
+        retained_keys = set(patch["$retainKeys"])
+        for key in [key for key in merged if key not in retained_keys]:
             del merged[key]
     for key, value in patch.items():
         if key.startswith("$deleteFromPrimitiveList/"):

@@ -126,8 +126,8 @@ def _time(fields: WireFields) -> str | None:
 
 
 def _micro_time(fields: WireFields) -> str | None:
-    whole = _time(fields)
-    return None if whole is None else f"{whole[:-1]}.{fields.get(2, 0) // 1000:06d}Z"
+    timestamp = _time(fields)
+    return None if timestamp is None else f"{timestamp[:-1]}.{fields.get(2, 0) // 1000:06d}Z"
 
 
 def _int_or_string(fields: WireFields) -> int | str:

@@ -145,9 +145,11 @@ class ResourceRegistry:
     ) -> tuple[StoredObject, bool]:
         """Replace an object. Also returns whether it was created."""
         obj = self._decode(kind, namespace, body)
-        given = obj["metadata"].setdefault("name", name)
-        if given != name:
-            raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+        object_name = obj["metadata"].setdefault("name", name)
+        if object_name != name:
+            raise bad_request(
+                f"the name of the object ({object_name}) does not match the name on the URL ({name})"
+            )
         old = self.store.get(kind.stored_as, (namespace, name))
         if old is None:
             if kind.created_by_replace and not subresource:
@@ -203,13 +205,13 @@ class ResourceRegistry:
     def delete(self, kind: ResourceKind, namespace: str, name: str, options: DeleteOptions) -> DeleteResult:
         entry = self.get(kind, namespace, name)
         metadata = entry.obj["metadata"]
-        for what, wanted, actual, since in (
+        for field_name, wanted, actual, since in (
             ("UID", options.uid, metadata["uid"], "deleted and then recreated"),
             ("ResourceVersion", options.resource_version, metadata["resourceVersion"], "modified"),
         ):
             if wanted is not None and wanted != actual:
                 reason = (
-                    f"the {what} in the precondition ({wanted}) does not match the {what} in record ({actual}). "
+                    f"the {field_name} in the precondition ({wanted}) does not match the {field_name} in record ({actual}). "
                     f"The object might have been {since}"
                 )
                 raise conflict(kind.group, kind.name, name, reason)

@@ -73,16 +73,16 @@ class RouteTable:
             namespace, rest = rest[1], rest[2:]
         plural, name, subresource = (*rest, "", "")[:3]
         kind = self._kinds.get((group, version, plural))
-        what = f"{plural}.{version}.{group}" if group else f"{plural}.{version}"
+        resource = f"{plural}.{version}.{group}" if group else f"{plural}.{version}"
         if kind is None or (len(rest) > 3 and subresource != "proxy"):
-            raise not_served(what if kind is None else path)
+            raise not_served(resource if kind is None else path)
         if subresource and subresource not in kind.subresources:
-            what = f"{plural}/{subresource}"
-            raise not_implemented(what) if kind.custom is None else not_served(what)
+            resource = f"{plural}/{subresource}"
+            raise not_implemented(resource) if kind.custom is None else not_served(resource)
         if namespace and not kind.namespaced:
-            raise not_served(f"{what} in a namespace")
+            raise not_served(f"{resource} in a namespace")
         if name and kind.namespaced and not namespace:
-            raise not_served(f"{what} without a namespace")
+            raise not_served(f"{resource} without a namespace")
         return RequestTarget(kind, namespace, name, subresource)
 
 

@@ -75,8 +75,8 @@ class CollectionSnapshot:
 
     def __iter__(self) -> Iterator[StoredObject]:
         for key in self.keys:
-            then = self.overrides.get(key)
-            yield self.current[key] if then is None else then
+            override = self.overrides.get(key)
+            yield self.current[key] if override is None else override
 
 
 @dataclass(slots=True)

@@ -103,10 +103,10 @@ def _node_status(obj: Json, now_s: float) -> str:  # noqa: ARG001
     ready = next(
         (c for c in (obj.get("status") or {}).get("conditions") or () if c.get("type") == "Ready"), None
     )
-    words = ["Unknown" if ready is None else "Ready" if ready.get("status") == "True" else "NotReady"]
+    states = ["Unknown" if ready is None else "Ready" if ready.get("status") == "True" else "NotReady"]
     if (obj.get("spec") or {}).get("unschedulable"):
-        words.append("SchedulingDisabled")
-    return ",".join(words)
+        states.append("SchedulingDisabled")
+    return ",".join(states)
 
 
 def _node_roles(obj: Json, now_s: float) -> str:  # noqa: ARG001
@@ -184,14 +184,14 @@ def _event_first_seen(obj: Json, now_s: float) -> str:
 
 
 def _event_object(obj: Json, now_s: float) -> str:  # noqa: ARG001
-    about = obj.get("involvedObject") or {}
-    return f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}"
+    involved = obj.get("involvedObject") or {}
+    return f"{str(involved.get('kind', '')).lower()}/{involved.get('name', '')}"
 
 
 def _event_source(obj: Json, now_s: float) -> str:  # noqa: ARG001
     source = obj.get("source") or {}
-    words = [source.get("component") or obj.get("reportingComponent") or "", source.get("host") or ""]
-    return ", ".join(word for word in words if word)
+    source_parts = [source.get("component") or obj.get("reportingComponent") or "", source.get("host") or ""]
+    return ", ".join(word for word in source_parts if word)
 
 
 def _event_count(obj: Json, now_s: float) -> int:  # noqa: ARG001
@@ -230,8 +230,8 @@ def _access_modes(half: str) -> Callable[[Json, float], object]:
     """Access modes in the order of the API."""
 
     def cell(obj: Json, now_s: float) -> str:  # noqa: ARG001
-        given = (obj.get(half) or {}).get("accessModes") or ()
-        return ",".join(short for mode, short in _SHORT_MODES.items() if mode in given)
+        modes = (obj.get(half) or {}).get("accessModes") or ()
+        return ",".join(short for mode, short in _SHORT_MODES.items() if mode in modes)
 
     return cell
 
@@ -420,7 +420,9 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
 
 def _custom_columns(custom: CustomVersion) -> tuple[Column, ...]:
     """Those that the definition has, or the age."""
-    columns = (Column(each.name, _printer_cell(each), each.type, each.wide) for each in custom.columns)
+    columns = (
+        Column(column.name, _printer_cell(column), column.type, column.wide) for column in custom.columns
+    )
     return (_NAME, *(tuple(columns) or (_AGE,)))
 
 
@@ -490,9 +492,13 @@ class TableView:
     def bookmark(self, version: int, annotations: dict[str, str]) -> bytes:
         metadata: Json = {"resourceVersion": str(version)}
         # A bookmark's row carries what the object form would: clients read version and annotations from there.
-        about = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {**metadata}}
+        row_object = {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": {**metadata},
+        }
         if annotations:
-            about["metadata"] = {**metadata, "annotations": annotations}
+            row_object["metadata"] = {**metadata, "annotations": annotations}
         shown = table(self._kind, [], metadata, self._now(), self._include)
-        shown["rows"] = [{"cells": [], "object": about}]
+        shown["rows"] = [{"cells": [], "object": row_object}]
         return orjson.dumps({"type": "BOOKMARK", "object": shown}) + b"\n"

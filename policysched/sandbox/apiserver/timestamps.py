@@ -22,12 +22,12 @@ def age_text(created: str | None, now_s: float) -> str:
 
 def duration_text(span_s: float) -> str:
     """A duration in kubectl's short format."""
-    whole = max(0, int(span_s))
-    if whole < 120:
-        return f"{whole}s"
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    seconds = max(0, int(span_s))
+    if seconds < 120:
+        return f"{seconds}s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if minutes < 10:
-        return f"{minutes}m{whole % 60}s" if whole % 60 else f"{minutes}m"
+        return f"{minutes}m{seconds % 60}s" if seconds % 60 else f"{minutes}m"
     if hours < 3:
         return f"{minutes}m"
     if hours < 8:

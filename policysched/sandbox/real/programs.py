@@ -122,8 +122,8 @@ class ControlPlane:
     def raise_if_ended(self) -> None:
         for name, process in self._processes.items():
             if process.poll() is not None:
-                *_, said = ["", *self._log(name).read_text(errors="replace").strip().splitlines()]
-                raise ProgramFailed(f"{name} ended with exit code {process.returncode}: {said}")
+                *_, last_line = ["", *self._log(name).read_text(errors="replace").strip().splitlines()]
+                raise ProgramFailed(f"{name} ended with exit code {process.returncode}: {last_line}")
 
     def stop(self) -> None:
         """Nothing is saved, so both are killed."""
