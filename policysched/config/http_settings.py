@@ -26,9 +26,9 @@ class HttpSettings:
         return "http" if self.insecure else "https"
 
 
-def http_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
-    server, address = given.valid("http_server") or {}, None
-    text = given.valid("http")
+def http_problems(layers: LayeredSettings) -> Iterator[SettingProblem]:
+    server, address = layers.valid("http_server") or {}, None
+    text = layers.valid("http")
     if text is not None:
         try:
             address = ListenAddress.parse(text)
@@ -48,13 +48,13 @@ def http_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
         )
 
 
-def http_settings(given: Mapping[str, Any]) -> HttpSettings | None:
+def http_settings(values: Mapping[str, Any]) -> HttpSettings | None:
     """None without `http`: nothing listens."""
-    if "http" not in given:
+    if "http" not in values:
         return None
-    server = given.get("http_server", {})
+    server = values.get("http_server", {})
     return HttpSettings(
-        ListenAddress.parse(given["http"]),
+        ListenAddress.parse(values["http"]),
         ServerTlsFiles(**{name: expand_home(path) for name, path in server.get("tls", {}).items()}),
         server.get("insecure", False),
         server.get("connections_max", CONNECTIONS_MAX_DEFAULT),

@@ -12,9 +12,9 @@ from policysched.scheduler.policy_permissions import (
 )
 
 
-def permission_settings(given: Mapping[str, Any]) -> PolicyPermissions:
+def permission_settings(values: Mapping[str, Any]) -> PolicyPermissions:
     """From settings that fit the schema."""
-    section = given.get("policy_permissions", {})
+    section = values.get("policy_permissions", {})
     policies, victims = section.get("policies_allowed"), section.get("victims_allowed", {})
     return PolicyPermissions(
         None if policies is None else tuple(_allowed_policy(policy) for policy in policies),
@@ -26,11 +26,11 @@ def permission_settings(given: Mapping[str, Any]) -> PolicyPermissions:
     )
 
 
-def _allowed_policy(given: Mapping[str, Any]) -> AllowedPolicy:
-    owner = given.get("owner")
-    served = _namespaces(given) if owner is None else NamespaceSelection((owner,))
-    return AllowedPolicy(given["name"], served, owner)
+def _allowed_policy(values: Mapping[str, Any]) -> AllowedPolicy:
+    owner = values.get("owner")
+    served = _namespaces(values) if owner is None else NamespaceSelection((owner,))
+    return AllowedPolicy(values["name"], served, owner)
 
 
-def _namespaces(given: Mapping[str, Any]) -> NamespaceSelection:
-    return NamespaceSelection(tuple(given.get("namespaces", ())), given.get("namespace_labels", {}))
+def _namespaces(values: Mapping[str, Any]) -> NamespaceSelection:
+    return NamespaceSelection(tuple(values.get("namespaces", ())), values.get("namespace_labels", {}))

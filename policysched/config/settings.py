@@ -109,28 +109,28 @@ class Settings(DaemonSettings):
 
 def read_settings(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Settings:
     """`flags` has the form of the file, without flags that are not given. Raises BadSettings."""
-    given = LayeredSettings(file, environment, flags)
-    if given.is_missing("policies"):
-        given.problems.append(
+    layers = LayeredSettings(file, environment, flags)
+    if layers.is_missing("policies"):
+        layers.problems.append(
             "no policies are configured: give --policies NAMESPACE/CONFIGMAP, or `policies` in the settings file"
         )
-    given.add_problems(common_problems(given))
-    given.add_problems(_time_problems(given))
-    given.add_problems(_extender_problems(given))
-    given.add_problems(_recording_problems(given))
-    given.raise_problems()
-    return replace(_settings(given.value), file=file)
+    layers.add_problems(common_problems(layers))
+    layers.add_problems(_time_problems(layers))
+    layers.add_problems(_extender_problems(layers))
+    layers.add_problems(_recording_problems(layers))
+    layers.raise_problems()
+    return replace(_settings(layers.value), file=file)
 
 
-def common_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
+def common_problems(layers: LayeredSettings) -> Iterator[SettingProblem]:
     """Problems of settings that `policysched extender` shares."""
-    yield from http_problems(given)
-    yield from source_problems(given)
-    yield from team_problems(given)
+    yield from http_problems(layers)
+    yield from source_problems(layers)
+    yield from team_problems(layers)
 
 
-def _time_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
-    election = given.valid("leader_election") or {}
+def _time_problems(layers: LayeredSettings) -> Iterator[SettingProblem]:
+    election = layers.valid("leader_election") or {}
     if not election.get("enabled", True):
         return
     times = _times(election)
@@ -146,8 +146,8 @@ def _time_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
         yield ("leader_election", "lease_duration_s"), "must be at least 1: Lease durations are whole seconds"
 
 
-def _extender_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
-    for name, extender in given.valid_sections("extenders"):
+def _extender_problems(layers: LayeredSettings) -> Iterator[SettingProblem]:
+    for name, extender in layers.valid_sections("extenders"):
         path, tls = ("extenders", name), extender.get("tls", {})
         if ("certificate" in tls) != ("key" in tls):
             yield (*path, "tls"), "a certificate and its key belong together: give both"
@@ -157,8 +157,8 @@ def _extender_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
             yield path, "no verb is configured: give `filter` or `prioritize`"
 
 
-def _recording_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
-    section = given.valid("recording")
+def _recording_problems(layers: LayeredSettings) -> Iterator[SettingProblem]:
+    section = layers.valid("recording")
     recording = None if section is None else _recording(section)
     if recording is not None and recording.file_bytes_max * 2 > recording.bytes_max:
         limit = f"{recording.bytes_max:,}"
@@ -168,92 +168,92 @@ def _recording_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
         )
 
 
-def config_map_names(given: Mapping[str, Any]) -> tuple[NamespacedName, NamespacedName]:
+def config_map_names(values: Mapping[str, Any]) -> tuple[NamespacedName, NamespacedName]:
     """The ConfigMaps of the policies, and of the last known good ones."""
-    policies = NamespacedName.parse(given["policies"])
-    return policies, NamespacedName.parse(given.get("last_good", f"{policies}-last-good"))
+    policies = NamespacedName.parse(values["policies"])
+    return policies, NamespacedName.parse(values.get("last_good", f"{policies}-last-good"))
 
 
-def shared_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+def shared_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of `DaemonSettings` but the location of the policies."""
-    api, log = given.get("api", {}), given.get("log", {})
+    api, log = values.get("api", {}), values.get("log", {})
     return {
-        "http": http_settings(given),
-        "kubeconfig": expand_home(given["kubeconfig"]) if "kubeconfig" in given else None,
-        "context": given.get("context"),
-        "metrics": expand_home(given["metrics"]) if "metrics" in given else None,
+        "http": http_settings(values),
+        "kubeconfig": expand_home(values["kubeconfig"]) if "kubeconfig" in values else None,
+        "context": values.get("context"),
+        "metrics": expand_home(values["metrics"]) if "metrics" in values else None,
         "log_format": log.get("format", "text"),
         "log_level": log.get("level", "info"),
         "connections_max": api.get("connections_max", 96),
         "reflecting": with_overrides(
             ReflectorSettings, {name: api[name] for name in ("page_size",) if name in api}
         ),
-        "reporting": with_overrides(ReporterSettings, given.get("reporting", {})),
-        "permissions": permission_settings(given),
-        "params": given.get("params", {}),
-        "check_timeout_s": given.get("check_timeout_s", 20.0),
-        "policy_check_timeout_s": given.get("policy_check_timeout_s", 5.0),
-        "policy_cost_max": given.get("policy_cost_max", POLICY_COST_MAX),
-        "samples": samples_settings(given),
-        "team_policies": team_settings(given),
-        "configured": given,
+        "reporting": with_overrides(ReporterSettings, values.get("reporting", {})),
+        "permissions": permission_settings(values),
+        "params": values.get("params", {}),
+        "check_timeout_s": values.get("check_timeout_s", 20.0),
+        "policy_check_timeout_s": values.get("policy_check_timeout_s", 5.0),
+        "policy_cost_max": values.get("policy_cost_max", POLICY_COST_MAX),
+        "samples": samples_settings(values),
+        "team_policies": team_settings(values),
+        "configured": values,
     }
 
 
-def _settings(given: Mapping[str, Any]) -> Settings:
-    policies, last_good = config_map_names(given)
+def _settings(values: Mapping[str, Any]) -> Settings:
+    policies, last_good = config_map_names(values)
     return Settings(
         policies=policies,
         last_good=last_good,
-        lease=_lease(given.get("leader_election", {})),
-        binding=with_overrides(BindSettings, given.get("binding", {})),
-        limits=with_overrides(SchedulerLimits, given.get("scheduling", {})),
-        extenders={name: _extender(name, extender) for name, extender in given.get("extenders", {}).items()},
+        lease=_lease(values.get("leader_election", {})),
+        binding=with_overrides(BindSettings, values.get("binding", {})),
+        limits=with_overrides(SchedulerLimits, values.get("scheduling", {})),
+        extenders={name: _extender(name, extender) for name, extender in values.get("extenders", {}).items()},
         node_objects=tuple(
             NodeObjectKind(kind, resource["group"], resource["version"], resource["resource"])
-            for kind, resource in sorted(given.get("node_objects", {}).items())
+            for kind, resource in sorted(values.get("node_objects", {}).items())
         ),
-        shutdown_timeout_s=given.get("shutdown_timeout_s", 25.0),
-        recording=_recording(given["recording"]) if "recording" in given else None,
-        otlp_endpoint=given.get("otlp", {}).get("endpoint"),
-        **shared_settings(given),
+        shutdown_timeout_s=values.get("shutdown_timeout_s", 25.0),
+        recording=_recording(values["recording"]) if "recording" in values else None,
+        otlp_endpoint=values.get("otlp", {}).get("endpoint"),
+        **shared_settings(values),
     )
 
 
-def _recording(given: Mapping[str, Any]) -> RecordingSettings:
-    limits = {name: value for name, value in given.items() if name != "folder"}
-    return RecordingSettings(expand_home(given["folder"]), **limits)
+def _recording(values: Mapping[str, Any]) -> RecordingSettings:
+    limits = {name: value for name, value in values.items() if name != "folder"}
+    return RecordingSettings(expand_home(values["folder"]), **limits)
 
 
-def _lease(given: Mapping[str, Any]) -> LeaseSettings | None:
-    if not given.get("enabled", True):
+def _lease(values: Mapping[str, Any]) -> LeaseSettings | None:
+    if not values.get("enabled", True):
         return None
     default = LeaseSettings()
-    lease = NamespacedName.parse(given.get("lease", f"{default.namespace}/{default.name}"))
-    return LeaseSettings(namespace=lease.namespace, name=lease.name, **_times(given))
+    lease = NamespacedName.parse(values.get("lease", f"{default.namespace}/{default.name}"))
+    return LeaseSettings(namespace=lease.namespace, name=lease.name, **_times(values))
 
 
-def _times(given: Mapping[str, Any]) -> dict[str, float]:
+def _times(values: Mapping[str, Any]) -> dict[str, float]:
     default = LeaseSettings()
     return {
-        name: given.get(name, getattr(default, name))
+        name: values.get(name, getattr(default, name))
         for name in ("lease_duration_s", "renew_deadline_s", "retry_period_s")
     }
 
 
-def _extender(name: str, given: Mapping[str, Any]) -> ExtenderEndpoint:
-    tls = dict(given.get("tls", {}))
+def _extender(name: str, values: Mapping[str, Any]) -> ExtenderEndpoint:
+    tls = dict(values.get("tls", {}))
     for file in ("ca", "certificate", "key"):
         if file in tls:
             tls[file] = expand_home(tls[file])
-    own = {key: value for key, value in given.items() if key not in ("tls", "resources")}
+    endpoint_values = {key: value for key, value in values.items() if key not in ("tls", "resources")}
     return ExtenderEndpoint(
-        name=name, tls=ExtenderTls(**tls), resources=frozenset(given.get("resources", ())), **own
+        name=name, tls=ExtenderTls(**tls), resources=frozenset(values.get("resources", ())), **endpoint_values
     )
 
 
-def with_overrides(kind: type[Dataclass], given: Mapping[str, Any]) -> Dataclass:
+def with_overrides(kind: type[Dataclass], values: Mapping[str, Any]) -> Dataclass:
     """The dataclass with the given fields, and defaults for the others."""
     names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    assert set(given) <= names, f"the schema allows fields that {kind.__name__} lacks: {set(given) - names}"
-    return kind(**given)
+    assert set(values) <= names, f"the schema allows fields that {kind.__name__} lacks: {set(values) - names}"
+    return kind(**values)

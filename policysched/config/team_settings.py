@@ -22,19 +22,19 @@ class TeamPolicySettings:
     policy_cost_max: int = 1_000
 
 
-def team_settings(given: Mapping[str, Any]) -> TeamPolicySettings | None:
+def team_settings(values: Mapping[str, Any]) -> TeamPolicySettings | None:
     """From settings that fit the schema; None: no ConfigMap of a team is read."""
-    section = given.get("team_policies")
+    section = values.get("team_policies")
     return None if section is None else TeamPolicySettings(**section)
 
 
-def team_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
+def team_problems(layers: LayeredSettings) -> Iterator[SettingProblem]:
     """`team_policies` needs names with an `owner`; without them no text of a team could have a name."""
-    entries = (given.valid("policy_permissions") or {}).get("policies_allowed", ())
+    entries = (layers.valid("policy_permissions") or {}).get("policies_allowed", ())
     owned = any("owner" in policy for policy in entries)
     for policy in entries:
         if "owner" in policy and policy.keys() & {"namespaces", "namespace_labels"}:
             reason = f"the policies `{policy['name']}` serve the namespace of their owner alone: remove the namespaces"
             yield ("policy_permissions", "policies_allowed"), reason
-    if given.valid("team_policies") and not owned:
+    if layers.valid("team_policies") and not owned:
         yield ("team_policies",), "no entry of policy_permissions.policies_allowed has an `owner`"

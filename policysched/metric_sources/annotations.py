@@ -32,13 +32,13 @@ class AnnotationsSettings:
     time_zone: str | None = None
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> Self:
-        return cls(given.get("time_zone"))
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        return cls(values.get("time_zone"))
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[SettingProblem]:
-        if "time_zone" in given and not _is_time_zone(given["time_zone"]):
-            yield ("time_zone",), f"unknown time zone `{given['time_zone']}`"
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[SettingProblem]:
+        if "time_zone" in values and not _is_time_zone(values["time_zone"]):
+            yield ("time_zone",), f"unknown time zone `{values['time_zone']}`"
 
     def unsupported_reason(self, metric: Metric) -> str | None:
         return unsupported_reason(metric)

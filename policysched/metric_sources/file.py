@@ -48,11 +48,11 @@ class FileSettings:
     path: Path
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> Self:
-        return cls(expand_home(given["path"]))
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        return cls(expand_home(values["path"]))
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[SettingProblem]:  # noqa: ARG003
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[SettingProblem]:  # noqa: ARG003
         yield from ()
 
     def unsupported_reason(self, metric: Metric) -> str | None:  # noqa: ARG002

@@ -38,11 +38,11 @@ class MetricsApiSettings:
     timeout_s: float = 10.0
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> Self:
-        return cls(given.get("timeout_s", 10.0))
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        return cls(values.get("timeout_s", 10.0))
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[SettingProblem]:  # noqa: ARG003
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[SettingProblem]:  # noqa: ARG003
         yield from ()
 
     def unsupported_reason(self, metric: Metric) -> str | None:
@@ -85,11 +85,11 @@ def unsupported_reason(metric: Metric) -> str | None:
     """Why this API cannot provide the metric; None if it can."""
     if not is_node_metric(metric):
         return "the metrics API does not support metrics between pods"
-    known = _RESOURCES.get(metric.query)
-    if known is None:
+    resource = _RESOURCES.get(metric.query)
+    if resource is None:
         return f'the metrics API has "cpu" and "memory", not `{metric.query}`'
-    if metric.type.kind is not known[0]:
-        return f"the metrics API's {metric.query} is of type {known[0].value}, not {metric.type}"
+    if metric.type.kind is not resource[0]:
+        return f"the metrics API's {metric.query} is of type {resource[0].value}, not {metric.type}"
     if metric.join != "node":
         return "the metrics API names nodes: write `join = node`"
     if metric.sampled_at is not None:
@@ -119,8 +119,8 @@ class MetricsApiQueryClient:
     async def fetch(self, query: MetricsApiQuery, nodes: Callable[[], Nodes]) -> QueryResult:
         sent_ns = self._now_ns()
         items = _items(await self._fetch())
-        known = nodes()
-        skew = self._clock_skew.begin_query(query, known, sent_ns)
+        node_names = nodes()
+        skew = self._clock_skew.begin_query(query, node_names, sent_ns)
         values: dict[str, float | str] = {}
         times_ns: dict[str, int] = {}
         unmatched = unreadable = 0
@@ -133,7 +133,7 @@ class MetricsApiQueryClient:
                     unreadable += 1
                     continue
                 name, value, at_ns = sample
-                if name not in known:
+                if name not in node_names:
                     unmatched += 1
                     continue
                 values[name], times_ns[name] = value, skew.clamp_ns(name, (value, at_ns), at_ns)

@@ -75,25 +75,25 @@ class SourcePollStatus:
         """Count a poll of a source that logs its failures itself."""
         self.polls_by_outcome[kind] = self.polls_by_outcome.get(kind, 0) + 1
 
-    def record_poll_success(self, query: Hashable, what: str, warnings: tuple[str, ...] = ()) -> None:
+    def record_poll_success(self, query: Hashable, text: str, warnings: tuple[str, ...] = ()) -> None:
         self.polls_by_outcome["ok"] += 1
         if self._logged_failures.pop(query, None) is not None:
-            log.info("polling succeeds again", extra={"source": self.source, "query": what})
+            log.info("polling succeeds again", extra={"source": self.source, "query": text})
         if warnings != self._logged_warnings.get(query, ()):
             self._logged_warnings[query] = warnings
             if warnings:
                 log.warning(
                     "the metric source returned warnings; its response may be incomplete",
-                    extra={"source": self.source, "query": what, "warnings": "; ".join(warnings)},
+                    extra={"source": self.source, "query": text, "warnings": "; ".join(warnings)},
                 )
 
-    def record_poll_failure(self, query: Hashable, what: str, error: PollError) -> None:
+    def record_poll_failure(self, query: Hashable, text: str, error: PollError) -> None:
         self.polls_by_outcome[error.kind] = self.polls_by_outcome.get(error.kind, 0) + 1
         if self._logged_failures.get(query) != error.kind:
             self._logged_failures[query] = error.kind
             log.warning(
                 "polling failed; using the last samples until they are stale",
-                extra={"source": self.source, "query": what, "kind": error.kind, "error": str(error)},
+                extra={"source": self.source, "query": text, "kind": error.kind, "error": str(error)},
             )
 
     def record_delivery(self, key: MetricKey, poll: PollResult) -> None:

@@ -132,8 +132,8 @@ class PollingSource(Generic[Query]):
         consumer: SampleConsumer,
         group: asyncio.TaskGroup,
     ) -> None:
-        for gone in active.subscribers.keys() - subscribers.keys():
-            self._status.forget_metric(gone)
+        for query in active.subscribers.keys() - subscribers.keys():
+            self._status.forget_metric(query)
         new = {key: metric for key, metric in subscribers.items() if active.subscribers.get(key) != metric}
         active.subscribers = subscribers
         every_s = min(metric.poll_interval_ns for metric in subscribers.values()) / 1e9

@@ -81,13 +81,13 @@ class PrometheusQueryClient:
         if isinstance(query.join, PairLabels):
             return await _join_pairs(response, query.join, sent_ns)
         joiner = self._joiner(query.join)
-        known = nodes()
-        joiner.update_nodes(known)
+        nodes_by_name = nodes()
+        joiner.update_nodes(nodes_by_name)
         joined = await _join(response, joiner)
         values, times_ns = joined.values, dict[str, int]()
         if ages is not None:
             dated = await _join(ages, joiner)
-            times_ns = _times_ns(dated, values, self._clock_skew.begin_query(query, known, sent_ns))
+            times_ns = _times_ns(dated, values, self._clock_skew.begin_query(query, nodes_by_name, sent_ns))
             values = {node: value for node, value in values.items() if node in times_ns}
         return QueryResult(
             RawSamples(values, sent_ns, times_ns),

@@ -73,20 +73,20 @@ class PrometheusSettings:
     tls: PrometheusTls = field(default_factory=PrometheusTls)
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> Self:
-        tls = given.get("tls", {})
-        limits = {name: given[name] for name in ("timeout_s", "response_bytes_max") if name in given}
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        tls = values.get("tls", {})
+        limits = {name: values[name] for name in ("timeout_s", "response_bytes_max") if name in values}
         return cls(
-            url=given["url"],
+            url=values["url"],
             **limits,
-            bearer_token_file=_path(given, "bearer_token_file"),
-            basic_auth=_basic_auth(given, "basic_auth"),
-            headers=given.get("headers", {}),
+            bearer_token_file=_path(values, "bearer_token_file"),
+            basic_auth=_basic_auth(values, "basic_auth"),
+            headers=values.get("headers", {}),
             header_files={
-                header: expand_home(path) for header, path in given.get("header_files", {}).items()
+                header: expand_home(path) for header, path in values.get("header_files", {}).items()
             },
-            proxy=given.get("proxy"),
-            proxy_auth=_basic_auth(given, "proxy_auth"),
+            proxy=values.get("proxy"),
+            proxy_auth=_basic_auth(values, "proxy_auth"),
             tls=PrometheusTls(
                 ca_file=_path(tls, "ca_file"),
                 cert_file=_path(tls, "cert_file"),
@@ -97,23 +97,23 @@ class PrometheusSettings:
         )
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[SettingProblem]:
-        headers, header_files = given.get("headers", {}), given.get("header_files", {})
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[SettingProblem]:
+        headers, header_files = values.get("headers", {}), values.get("header_files", {})
         header_names = [header.lower() for header in (*headers, *header_files)]
         if "authorization" in (header.lower() for header in headers):
             yield (
                 ("headers",),
                 "credentials must not be in the settings: use bearer_token_file, basic_auth, or header_files",
             )
-        credentials = [name for name in ("bearer_token_file", "basic_auth") if name in given]
+        credentials = [name for name in ("bearer_token_file", "basic_auth") if name in values]
         credentials += ["header_files"] * ("authorization" in header_names)
         if len(credentials) > 1:
             yield (), f"{' and '.join(credentials)} conflict; give one of them"
         if duplicates := {header for header in header_names if header_names.count(header) > 1}:
             yield (), f"the header {min(duplicates)} is given twice"
-        if given.get("tls") and not given["url"].startswith("https:"):
+        if values.get("tls") and not values["url"].startswith("https:"):
             yield ("tls",), "the url is not https"
-        if "proxy_auth" in given and "proxy" not in given:
+        if "proxy_auth" in values and "proxy" not in values:
             yield ("proxy_auth",), "there is no proxy"
 
     def unsupported_reason(self, metric: Metric) -> str | None:  # noqa: ARG002
@@ -127,14 +127,14 @@ class PrometheusSettings:
         return PollingSource(client, context.status, now_ns=context.now_ns, random=context.random)
 
 
-def _path(given: Mapping[str, Any], name: str) -> Path | None:
-    return expand_home(given[name]) if name in given else None
+def _path(values: Mapping[str, Any], name: str) -> Path | None:
+    return expand_home(values[name]) if name in values else None
 
 
-def _basic_auth(given: Mapping[str, Any], name: str) -> BasicAuth | None:
-    if name not in given:
+def _basic_auth(values: Mapping[str, Any], name: str) -> BasicAuth | None:
+    if name not in values:
         return None
-    return BasicAuth(given[name]["username"], expand_home(given[name]["password_file"]))
+    return BasicAuth(values[name]["username"], expand_home(values[name]["password_file"]))
 
 
 class HttpConnectionPool:

@@ -143,12 +143,12 @@ def _read_recovering(
     program: Program, metric: Metric, records: list[dict[str, Any]]
 ) -> dict[RecoveryCondition, Mapping[NodeName, int]]:
     """Those of the conditions that the policy still has."""
-    known = {condition for condition in recovery_conditions(program) if condition.metric == metric.name}
-    read: dict[RecoveryCondition, Mapping[NodeName, int]] = {condition: {} for condition in known}
+    conditions = {condition for condition in recovery_conditions(program) if condition.metric == metric.name}
+    read: dict[RecoveryCondition, Mapping[NodeName, int]] = {condition: {} for condition in conditions}
     for record in records:
         condition = RecoveryCondition(
             metric.name, record["op"], record["limit"], record["recover_at"], record["recover_for_ns"]
         )
-        if condition in known:
+        if condition in conditions:
             read[condition] = {NodeName(node): until for node, until in record["until_ns"].items()}
     return read

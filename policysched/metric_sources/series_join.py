@@ -29,16 +29,18 @@ class SeriesJoiner:
 
     def update_nodes(self, nodes: Nodes) -> None:
         """Apply added, changed and removed nodes. Cheap if there are none."""
-        known = self._nodes
-        if len(known) != len(nodes) or any(known.get(name) is not node for name, node in nodes.items()):
-            for name in [name for name in known if name not in nodes]:
-                self._drop(known.pop(name))
+        node_names = self._nodes
+        if len(node_names) != len(nodes) or any(
+            node_names.get(name) is not node for name, node in nodes.items()
+        ):
+            for name in [name for name in node_names if name not in nodes]:
+                self._drop(node_names.pop(name))
             for name, node in nodes.items():
-                before = known.get(name)
+                before = node_names.get(name)
                 if before is not node:
                     if before is not None:
                         self._drop(before)
-                    known[name] = node
+                    node_names[name] = node
                     for key in self._keys(node):
                         self._owners.setdefault(key, {})[name] = None
 

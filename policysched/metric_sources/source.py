@@ -74,8 +74,8 @@ def describe_invalid_values(metric: Metric, values: Mapping[str, float | str]) -
     examples = [f"{quote_value(value)} ({key})" for key, value in values.items()]
     if not examples:
         return None
-    more = f" and {len(examples) - _EXAMPLES_MAX} more" if len(examples) > _EXAMPLES_MAX else ""
-    return f"metric {metric.name}: not {describe_type(metric.type)}, so missing: {', '.join(examples[:_EXAMPLES_MAX])}{more}"
+    more_text = f" and {len(examples) - _EXAMPLES_MAX} more" if len(examples) > _EXAMPLES_MAX else ""
+    return f"metric {metric.name}: not {describe_type(metric.type)}, so missing: {', '.join(examples[:_EXAMPLES_MAX])}{more_text}"
 
 
 def convert_into(

@@ -43,12 +43,12 @@ class SourceSettings(Protocol):
     """The value of `kind` in the settings."""
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> Self:
+    def parse(cls, values: Mapping[str, Any]) -> Self:
         """From YAML that fits the schema and has no `problems`."""
         ...
 
     @classmethod
-    def problems(cls, given: Mapping[str, Any]) -> Iterator[SettingProblem]:
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[SettingProblem]:
         """What the schema cannot express; paths start below the source."""
         ...
 

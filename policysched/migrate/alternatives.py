@@ -47,5 +47,5 @@ def plugin_alternative(name: str, points: Iterable[str]) -> str:
 
 def extender_alternative(verbs: Iterable[str]) -> str:
     """The hint for a known extender, found by the names of its verbs; empty if it is unknown."""
-    known = [_KNOWN_ALTERNATIVES.get(verb.rstrip("/").rpartition("/")[2]) for verb in verbs]
-    return "; ".join(dict.fromkeys(alternative for alternative in known if alternative))
+    alternatives = [_KNOWN_ALTERNATIVES.get(verb.rstrip("/").rpartition("/")[2]) for verb in verbs]
+    return "; ".join(dict.fromkeys(alternative for alternative in alternatives if alternative))

@@ -48,12 +48,12 @@ def parameters_text(builtin: str, params: ParamValues, *, of_filter: bool = Fals
     """Parameters in braces, `{ strategy = most_allocated }`, without defaults; empty if all are defaults."""
     declaration = BUILTINS[builtin]
     listed = declaration.filter_parameters if of_filter else declaration.parameters
-    known = {parameter.name: parameter for parameter in listed}
-    assert params.keys() <= known.keys(), f"{builtin} has no {params.keys() - known.keys()}"
+    parameters = {parameter.name: parameter for parameter in listed}
+    assert params.keys() <= parameters.keys(), f"{builtin} has no {params.keys() - parameters.keys()}"
     texts = [
-        f"{name} = {_text(known[name], value)}"
+        f"{name} = {_text(parameters[name], value)}"
         for name, value in params.items()
-        if value != known[name].default
+        if value != parameters[name].default
     ]
     return f"{{ {', '.join(texts)} }}" if texts else ""
 
@@ -244,13 +244,13 @@ _READERS: Mapping[str, Callable[[ImportReport, Path, JsonObject], ParamValues]] 
 
 
 def _resources(
-    report: ImportReport, path: Path, given: list[JsonObject] | None
+    report: ImportReport, path: Path, resources: list[JsonObject] | None
 ) -> tuple[tuple[str, int], ...]:
     """Weights by resource. A missing weight, or 0, means 1. The default resources are cpu and memory."""
-    if not given:
+    if not resources:
         return (("cpu", 1), ("memory", 1))
     weights: dict[str, int] = {}
-    for index, resource in enumerate(given):
+    for index, resource in enumerate(resources):
         if resource["name"] in weights:
             raise report.document.unusable_file((*path, index), f"`{resource['name']}` is given twice")
         weights[resource["name"]] = resource.get("weight") or 1
@@ -258,9 +258,9 @@ def _resources(
 
 
 def _utilization_shape(
-    report: ImportReport, path: Path, given: list[JsonObject]
+    report: ImportReport, path: Path, shape: list[JsonObject]
 ) -> tuple[tuple[int, int], ...]:
-    points = tuple((point.get("utilization", 0), point.get("score", 0)) for point in given)
+    points = tuple((point.get("utilization", 0), point.get("score", 0)) for point in shape)
     for index in range(1, len(points)):
         if points[index - 1][0] >= points[index][0]:
             raise report.document.unusable_file(

@@ -38,11 +38,11 @@ class ImportedExtenders:
 
 
 def import_extenders(
-    report: ImportReport, given: list[Mapping[str, Any]], taken: Mapping[str, dict[str, Any]]
+    report: ImportReport, extenders: list[Mapping[str, Any]], taken: Mapping[str, dict[str, Any]]
 ) -> ImportedExtenders:
     """Import extenders and report what cannot be expressed. The settings include `taken`."""
     imported = ImportedExtenders(dict(taken))
-    for index, extender in enumerate(given):
+    for index, extender in enumerate(extenders):
         path: Path = ("extenders", index)
         _report_not_imported(report, path, extender)
         imported.ignored_resources += [
@@ -104,10 +104,10 @@ def _settings(report: ImportReport, path: Path, extender: Mapping[str, Any]) -> 
 
 
 def _tls(report: ImportReport, path: Path, extender: Mapping[str, Any]) -> dict[str, Any]:
-    given = extender.get("tlsConfig") or {}
-    tls = {setting: given[option] for option, setting in _TLS.items() if given.get(option)}
+    tls_config = extender.get("tlsConfig") or {}
+    tls = {setting: tls_config[option] for option, setting in _TLS.items() if tls_config.get(option)}
     for data, setting in (("caData", "ca"), ("certData", "certificate"), ("keyData", "key")):
-        if given.get(data):
+        if tls_config.get(data):
             report.add_not_imported(
                 (*path, "tlsConfig", data), data, f"write it to a file and set `{setting}` to its path"
             )
@@ -115,21 +115,21 @@ def _tls(report: ImportReport, path: Path, extender: Mapping[str, Any]) -> dict[
         raise report.document.unusable_file(
             (*path, "tlsConfig"), "a certificate needs its key, and a key its certificate"
         )
-    authority = "ca" in tls or given.get("caData")
-    if given.get("insecure") or not authority:
+    authority = "ca" in tls or tls_config.get("caData")
+    if tls_config.get("insecure") or not authority:
         tls["insecure"] = True
         reason = "its certificate is not verified, as in kube-scheduler; set `ca` instead of `insecure`"
         report.add_note((*path, "tlsConfig"), f"extender {extender['urlPrefix']}", reason)
     return tls
 
 
-def _timeout_s(report: ImportReport, path: Path, given: str | int) -> float:
+def _timeout_s(report: ImportReport, path: Path, timeout: str | int) -> float:
     """Read a Go duration, or the nanoseconds of the legacy Policy."""
-    if isinstance(given, str):
-        return parse_duration_s(report, path, given)
-    seconds = given / 1e9
+    if isinstance(timeout, str):
+        return parse_duration_s(report, path, timeout)
+    seconds = timeout / 1e9
     if not 0 < seconds <= _TIMEOUT_MAX_S:
-        raise report.document.unusable_file(path, f"{given} ns is not between 0 and 24h")
+        raise report.document.unusable_file(path, f"{timeout} ns is not between 0 and 24h")
     return int(seconds) if seconds.is_integer() else seconds
 
 

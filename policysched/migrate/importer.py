@@ -43,8 +43,8 @@ def import_config(text: str, name: str, renames: Mapping[str, str] | None = None
         importer.import_document(document)
     unused = [old for old in importer.renames if old not in importer.renamed]
     if unused:
-        known = ", ".join(importer.names) or "none"
-        raise UnusableFile(f"{name}: no profile is named `{unused[0]}` (profiles: {known})")
+        names = ", ".join(importer.names) or "none"
+        raise UnusableFile(f"{name}: no profile is named `{unused[0]}` (profiles: {names})")
     if DEFAULT_SCHEDULER in importer.result.policies:  # allowed only by an entry of its own
         allowed = [{"name": policy} for policy in importer.result.policies]
         importer.result.settings["policy_permissions"] = {"policies_allowed": allowed}
@@ -71,42 +71,42 @@ class _Importer:
 
     def _import_legacy_policy(self, report: ImportReport) -> None:
         _report_schema_violations(report, "kube-scheduler-policy", strict=False)
-        given = report.document.value
+        policy = report.document.value
         report.profile = 0
-        self._import_extenders(report, given)
+        self._import_extenders(report, policy)
         name = self._policy_name(report, (), DEFAULT_SCHEDULER)
-        draft = LegacyPolicyImporter(report, given, self.extenders.ignored_resources).draft(
+        draft = LegacyPolicyImporter(report, policy, self.extenders.ignored_resources).draft(
             name, f"From {report.document.name}, a legacy Policy of kube-scheduler."
         )
         draft.extenders = self.extenders.statements
         self.result.policies[name] = policy_text(draft)
 
-    def _import_extenders(self, report: ImportReport, given: Mapping[str, Any]) -> None:
+    def _import_extenders(self, report: ImportReport, config: Mapping[str, Any]) -> None:
         """Import the extenders. Every policy of the file calls them, as every profile of kube-scheduler does."""
         taken = self.extenders.settings  # the extenders of earlier documents in the file
-        self.extenders = import_extenders(report, given.get("extenders") or [], taken)
+        self.extenders = import_extenders(report, config.get("extenders") or [], taken)
         if self.extenders.settings:
             self.result.settings["extenders"] = self.extenders.settings
 
     def _import_configuration(self, report: ImportReport) -> None:
-        document, given = report.document, report.document.value
-        version = VERSIONS.get(given.get("apiVersion"))
+        document, config = report.document, report.document.value
+        version = VERSIONS.get(config.get("apiVersion"))
         if version is None:
-            known = ", ".join(known_version.name for known_version in VERSIONS.values())
+            versions = ", ".join(known_version.name for known_version in VERSIONS.values())
             raise document.unusable_file(
-                ("apiVersion",), f"is not {API_GROUP}/VERSION with VERSION one of {known}"
+                ("apiVersion",), f"is not {API_GROUP}/VERSION with VERSION one of {versions}"
             )
         _report_schema_violations(
             report, "kube-scheduler-configuration", strict=version.rejects_unknown_fields
         )
-        _report_version_fields(report, given, version)
-        self.result.settings.update(import_process_settings(report, given))
-        self._import_extenders(report, given)
-        profiles = given.get("profiles") or [{}]
-        at_top = not given.get("profiles")
+        _report_version_fields(report, config, version)
+        self.result.settings.update(import_process_settings(report, config))
+        self._import_extenders(report, config)
+        profiles = config.get("profiles") or [{}]
+        at_top = not config.get("profiles")
         if at_top and not version.rejects_unknown_fields:
-            _algorithm_source(report, given)
-            profiles = [given]  # v1alpha1 has one profile, with its fields at the top level
+            _algorithm_source(report, config)
+            profiles = [config]  # v1alpha1 has one profile, with its fields at the top level
         for index, profile in enumerate(profiles):
             path: Path = () if at_top else ("profiles", index)
             self._import_profile(report, path, index, profile, version, alone=len(profiles) == 1)
@@ -116,27 +116,27 @@ class _Importer:
         report: ImportReport,
         path: Path,
         index: int,
-        given: Mapping[str, Any],
+        profile: Mapping[str, Any],
         version: ConfigVersion,
         *,
         alone: bool,
     ) -> None:
-        scheduler = given.get("schedulerName") or (DEFAULT_SCHEDULER if alone else None)
+        scheduler = profile.get("schedulerName") or (DEFAULT_SCHEDULER if alone else None)
         if scheduler is None:
             raise report.document.unusable_file(path, "with several profiles, each needs a `schedulerName`")
         report.profile = index
-        if path and "percentageOfNodesToScore" in given:
+        if path and "percentageOfNodesToScore" in profile:
             report.add_note(
                 (*path, "percentageOfNodesToScore"), "percentageOfNodesToScore", "all nodes are evaluated"
             )
         name = self._policy_name(report, (*path, "schedulerName"), scheduler)
-        plugins = given.get("plugins") or {}
+        plugins = profile.get("plugins") or {}
         if version.name == "v1":
             _reject_volume_limits_plugins(report, (*path, "plugins"), plugins)
         points = merge_plugins(report.document, (*path, "plugins"), plugins, version)
-        config = _plugin_config(report, (*path, "pluginConfig"), given.get("pluginConfig") or [])
-        if "hardPodAffinitySymmetricWeight" in given:
-            weight = {"hardPodAffinityWeight": given["hardPodAffinitySymmetricWeight"]}
+        config = _plugin_config(report, (*path, "pluginConfig"), profile.get("pluginConfig") or [])
+        if "hardPodAffinitySymmetricWeight" in profile:
+            weight = {"hardPodAffinityWeight": profile["hardPodAffinitySymmetricWeight"]}
             config.setdefault(
                 "InterPodAffinity", PluginArguments((*path, "hardPodAffinitySymmetricWeight"), weight)
             )
@@ -146,7 +146,7 @@ class _Importer:
             name,
             f"From {report.document.name}, profile {scheduler} of a KubeSchedulerConfiguration ({version.name}).",
         )
-        if given.get("disablePreemption"):
+        if profile.get("disablePreemption"):
             draft.preemption = "never"
         draft.extenders = self.extenders.statements
         self.result.policies[name] = policy_text(draft)
@@ -186,12 +186,12 @@ _ONLY_ALPHA = (
 )
 
 
-def _report_version_fields(report: ImportReport, given: Mapping[str, Any], version: ConfigVersion) -> None:
+def _report_version_fields(report: ImportReport, config: Mapping[str, Any], version: ConfigVersion) -> None:
     """Report fields that the API version does not have."""
     for name in _ONLY_ALPHA:
-        if version.rejects_unknown_fields and name in given:
+        if version.rejects_unknown_fields and name in config:
             raise report.document.unusable_file((name,), f"{version.name} has no such field at the top level")
-    for index, section in enumerate([given, *(given.get("profiles") or ())]):
+    for index, section in enumerate([config, *(config.get("profiles") or ())]):
         path: Path = () if index == 0 else ("profiles", index - 1)
         plugins = section.get("plugins") or {}
         if "multiPoint" in plugins and not version.multi_point:
@@ -220,18 +220,18 @@ def _reject_volume_limits_plugins(report: ImportReport, path: Path, plugins: Map
 
 
 def _plugin_config(
-    report: ImportReport, path: Path, given: list[Mapping[str, Any]]
+    report: ImportReport, path: Path, entries: list[Mapping[str, Any]]
 ) -> dict[str, PluginArguments]:
     arguments: dict[str, PluginArguments] = {}
-    for index, entry in enumerate(given):
+    for index, entry in enumerate(entries):
         if entry["name"] in arguments:
             raise report.document.unusable_file((*path, index), f"`{entry['name']}` has arguments already")
         arguments[entry["name"]] = PluginArguments((*path, index, "args"), entry.get("args") or {})
     return arguments
 
 
-def _algorithm_source(report: ImportReport, given: Mapping[str, Any]) -> None:
-    source = given.get("algorithmSource") or {}
+def _algorithm_source(report: ImportReport, config: Mapping[str, Any]) -> None:
+    source = config.get("algorithmSource") or {}
     provider = source.get("provider")
     if provider not in (None, "DefaultProvider"):
         report.add_not_imported(

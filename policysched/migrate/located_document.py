@@ -84,20 +84,20 @@ def check_schema(document: LocatedDocument, schema_name: str) -> list[ConfigSche
     violations = [
         violation for error in validator.iter_errors(document.value) for violation in _violations(error)
     ]
-    places = {violation.path: document.place(violation.path) for violation in violations}
+    spans = {violation.path: document.place(violation.path) for violation in violations}
     return sorted(
         violations,
-        key=lambda violation: (places[violation.path].line, places[violation.path].column, violation.message),
+        key=lambda violation: (spans[violation.path].line, spans[violation.path].column, violation.message),
     )
 
 
 def _violations(error: jsonschema.ValidationError) -> Iterator[ConfigSchemaViolation]:
     path = tuple(error.absolute_path)
     if error.validator == "additionalProperties" and isinstance(error.schema, dict):
-        known, given = error.schema.get("properties", {}), error.instance
-        assert isinstance(given, dict), given
-        for key in given:
-            if key not in known:
+        properties, instance = error.schema.get("properties", {}), error.instance
+        assert isinstance(instance, dict), instance
+        for key in instance:
+            if key not in properties:
                 yield ConfigSchemaViolation((*path, key), True, "kube-scheduler has no such field")
         return
     form = error.schema.get("description") if isinstance(error.schema, dict) else None

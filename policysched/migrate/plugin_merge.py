@@ -88,10 +88,10 @@ def _read_set(
     document: LocatedDocument, parent: Path, point: str, field_name: str, custom: Mapping[str, Any]
 ) -> PluginSet:
     """Read the plugin set of a point from its field."""
-    path, given = (*parent, field_name), custom.get(field_name) or {}
+    path, plugin_set = (*parent, field_name), custom.get(field_name) or {}
     enabled = tuple(
         EnabledPlugin(entry["name"], entry.get("weight") or 0, (*path, "enabled", index))
-        for index, entry in enumerate(given.get("enabled") or ())
+        for index, entry in enumerate(plugin_set.get("enabled") or ())
     )
     names: set[str] = set()
     for plugin in enabled:
@@ -108,7 +108,8 @@ def _read_set(
         ):
             raise document.unusable_file(plugin.path, f"`{plugin.name}` does not implement {point}")
     disabled = {
-        entry["name"]: (*path, "disabled", index) for index, entry in enumerate(given.get("disabled") or ())
+        entry["name"]: (*path, "disabled", index)
+        for index, entry in enumerate(plugin_set.get("disabled") or ())
     }
     return PluginSet(enabled, disabled)
 
@@ -116,10 +117,10 @@ def _read_set(
 def _defaults(version: ConfigVersion) -> dict[str, PluginSet]:
     sets = {point: PluginSet() for point in ("multiPoint", *EXTENSION_POINTS)}
     if version.multi_point:
-        every = tuple(
+        all_plugins = tuple(
             EnabledPlugin(name, plugin.weight or 0, None) for name, plugin in DEFAULT_PLUGINS.items()
         )
-        return {**sets, "multiPoint": PluginSet(every)}
+        return {**sets, "multiPoint": PluginSet(all_plugins)}
     points = default_points(version)
     return sets | {
         point: PluginSet(tuple(EnabledPlugin(name, weight, None) for name, weight in plugins))
@@ -129,31 +130,33 @@ def _defaults(version: ConfigVersion) -> dict[str, PluginSet]:
 
 def _merge_set(default: PluginSet, custom: PluginSet) -> PluginSet:
     """A default that is enabled again keeps its position and takes the new weight; others are appended."""
-    own = {plugin.name: plugin for plugin in custom.enabled}
+    own_plugins = {plugin.name: plugin for plugin in custom.enabled}
     kept: list[EnabledPlugin] = []
     if ALL_PLUGINS not in custom.disabled:
         kept = [
-            own.get(plugin.name, plugin) for plugin in default.enabled if plugin.name not in custom.disabled
+            own_plugins.get(plugin.name, plugin)
+            for plugin in default.enabled
+            if plugin.name not in custom.disabled
         ]
     names = {plugin.name for plugin in kept}
     kept += [plugin for plugin in custom.enabled if plugin.name not in names]
     return PluginSet(tuple(kept), custom.disabled)
 
 
-def _expand_multi_point(point: str, own: PluginSet, multi: PluginSet) -> tuple[EnabledPlugin, ...]:
-    if ALL_PLUGINS in own.disabled:
-        return own.enabled
-    named = {plugin.name for plugin in own.enabled}
+def _expand_multi_point(point: str, own_plugins: PluginSet, multi: PluginSet) -> tuple[EnabledPlugin, ...]:
+    if ALL_PLUGINS in own_plugins.disabled:
+        return own_plugins.enabled
+    named = {plugin.name for plugin in own_plugins.enabled}
     spread = [
         plugin
         for plugin in multi.enabled
-        if _has_extension_point(plugin, point) and plugin.name not in own.disabled
+        if _has_extension_point(plugin, point) and plugin.name not in own_plugins.disabled
     ]
     overridden = {plugin.name for plugin in spread} & named
     return (
-        *(plugin for plugin in own.enabled if plugin.name in overridden),
+        *(plugin for plugin in own_plugins.enabled if plugin.name in overridden),
         *(plugin for plugin in spread if plugin.name not in named),
-        *(plugin for plugin in own.enabled if plugin.name not in overridden),
+        *(plugin for plugin in own_plugins.enabled if plugin.name not in overridden),
     )
 
 

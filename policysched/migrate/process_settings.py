@@ -40,13 +40,13 @@ _NOTES: Mapping[str, str] = {
 }
 
 
-def import_process_settings(report: ImportReport, given: Mapping[str, Any]) -> dict[str, Any]:
+def import_process_settings(report: ImportReport, config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that differ from the defaults. Other fields are noted in the report."""
     for name, reason in _NOTES.items():
-        if name in given:
+        if name in config:
             report.add_note((name,), name, reason)
     settings: dict[str, Any] = {}
-    client = given.get("clientConnection") or {}
+    client = config.get("clientConnection") or {}
     if client.get("kubeconfig"):
         settings["kubeconfig"] = client["kubeconfig"]
     for name in client:
@@ -56,26 +56,26 @@ def import_process_settings(report: ImportReport, given: Mapping[str, Any]) -> d
                 f"{name} {client[name]}",
                 "use `api`, `binding` and `reporting` in the settings to limit requests",
             )
-    if election := _leader_election(report, given.get("leaderElection") or {}):
+    if election := _leader_election(report, config.get("leaderElection") or {}):
         settings["leader_election"] = election
-    if backoff := _backoff(report, given):
+    if backoff := _backoff(report, config):
         settings["scheduling"] = backoff
     wrong = findings("settings", settings)
     assert not wrong, f"{wrong} in {settings}"
     return settings
 
 
-def _leader_election(report: ImportReport, given: Mapping[str, Any]) -> dict[str, Any]:
-    if given.get("leaderElect") is False:
+def _leader_election(report: ImportReport, leader_election: Mapping[str, Any]) -> dict[str, Any]:
+    if leader_election.get("leaderElect") is False:
         return {"enabled": False}
     path = ("leaderElection",)
     election: dict[str, Any] = {}
     times: dict[str, float] = {}
     for option, setting, usual in _TIMES:
         times[setting] = usual
-        if option in given:
+        if option in leader_election:
             times[setting] = election[setting] = parse_duration_s(
-                report, ("leaderElection", option), given[option]
+                report, ("leaderElection", option), leader_election[option]
             )
     if not times["retry_period_s"] * 1.2 < times["renew_deadline_s"] < times["lease_duration_s"]:
         raise report.document.unusable_file(
@@ -85,10 +85,16 @@ def _leader_election(report: ImportReport, given: Mapping[str, Any]) -> dict[str
         raise report.document.unusable_file(
             (*path, "leaseDuration"), "must be at least 1s, because Lease durations are whole seconds"
         )
-    if given.get("resourceLock", "leases") != "leases":
-        report.add_note((*path, "resourceLock"), f"resourceLock {given['resourceLock']}", "a Lease is used")
-    name = given.get("resourceName") or given.get("lockObjectName")
-    namespace = given.get("resourceNamespace") or given.get("lockObjectNamespace") or "kube-system"
+    if leader_election.get("resourceLock", "leases") != "leases":
+        report.add_note(
+            (*path, "resourceLock"), f"resourceLock {leader_election['resourceLock']}", "a Lease is used"
+        )
+    name = leader_election.get("resourceName") or leader_election.get("lockObjectName")
+    namespace = (
+        leader_election.get("resourceNamespace")
+        or leader_election.get("lockObjectNamespace")
+        or "kube-system"
+    )
     if name and f"{namespace}/{name}" != _KUBE_SCHEDULER_LEASE:
         election["lease"] = f"{namespace}/{name}"
     elif name:
@@ -113,12 +119,12 @@ def go_duration_s(text: str) -> float:
     return round(sum(float(number) * _UNIT_S[unit] for number, unit in _DURATION.findall(text)), 9)
 
 
-def _backoff(report: ImportReport, given: Mapping[str, Any]) -> dict[str, Any]:
+def _backoff(report: ImportReport, config: Mapping[str, Any]) -> dict[str, Any]:
     """The backoff settings, in whole seconds. v1alpha1 has none."""
-    first, most = given.get("podInitialBackoffSeconds", 1), given.get("podMaxBackoffSeconds", 10)
+    first, most = config.get("podInitialBackoffSeconds", 1), config.get("podMaxBackoffSeconds", 10)
     if first > most:
         raise report.document.unusable_file(
             ("podMaxBackoffSeconds",), f"{most} is less than podInitialBackoffSeconds, {first}"
         )
     fields = {"podInitialBackoffSeconds": "backoff_initial_s", "podMaxBackoffSeconds": "backoff_max_s"}
-    return {setting: given[option] for option, setting in fields.items() if option in given}
+    return {setting: config[option] for option, setting in fields.items() if option in config}

@@ -85,24 +85,24 @@ class ProfileImporter:
     # ── rules ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _read_arguments(self) -> None:
-        for plugin, given in self.config.items():
+        for plugin, plugin_args in self.config.items():
             if plugin not in KNOWN_PLUGINS:
                 continue  # reported with the plugin
             if not self.points.points_of(plugin):
-                self.report.add_note(given.path, f"arguments of {plugin}", "the plugin is disabled")
+                self.report.add_note(plugin_args.path, f"arguments of {plugin}", "the plugin is disabled")
                 continue
-            self.params[plugin] = score_parameters(self.report, given.path, plugin, given.args)
+            self.params[plugin] = score_parameters(self.report, plugin_args.path, plugin, plugin_args.args)
             if plugin in BUILTIN_BY_PLUGIN:
                 builtin = BUILTIN_BY_PLUGIN[plugin]
-                values = filter_parameters(plugin, given.args)
+                values = filter_parameters(plugin, plugin_args.args)
                 self.filter_params[builtin] = parameters_text(builtin, values, of_filter=True)
         if self.ignored_resources:
             self._ignore_extender_resources()
 
     def _ignore_extender_resources(self) -> None:
         plugin, builtin = "NodeResourcesFit", "node_resources_fit"
-        given = self.config.get(plugin)
-        args: Mapping[str, Any] = {} if given is None else given.args
+        plugin_args = self.config.get(plugin)
+        args: Mapping[str, Any] = {} if plugin_args is None else plugin_args.args
         names = [*(args.get("ignoredResources") or ()), *self.ignored_resources]
         values = filter_parameters(plugin, {**args, "ignoredResources": names})
         self.filter_params[builtin] = parameters_text(builtin, values, of_filter=True)
@@ -150,11 +150,11 @@ class ProfileImporter:
         return list(scores.values())
 
     def _add_affinity(self, draft: PolicyDraft) -> None:
-        given = self.config.get("NodeAffinity")
-        affinity = given.args.get("addedAffinity") if given is not None else None
-        if given is None or not affinity:
+        plugin_args = self.config.get("NodeAffinity")
+        affinity = plugin_args.args.get("addedAffinity") if plugin_args is not None else None
+        if plugin_args is None or not affinity:
             return
-        path, selectors = (*given.path, "addedAffinity"), NodeSelectorTranslator(self.report)
+        path, selectors = (*plugin_args.path, "addedAffinity"), NodeSelectorTranslator(self.report)
         required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
         if required is not None and self.points.is_enabled("filter", "NodeAffinity"):
             self._required(
@@ -263,13 +263,13 @@ class ProfileImporter:
                     f"plugin {name} ({where}{weight})",
                     f"it is a third-party plugin; {alternatives.plugin_alternative(name, points)}",
                 )
-        for name, given in self.config.items():
+        for name, plugin_args in self.config.items():
             if name not in KNOWN_PLUGINS:
-                subject = f"arguments of {name} ({', '.join(given.args)})"
+                subject = f"arguments of {name} ({', '.join(plugin_args.args)})"
                 if not self.points.points_of(name):
-                    self.report.add_note(given.path, subject, "the plugin is not enabled")
-                elif given.args:
-                    self.report.add_not_imported(given.path, subject, "the plugin is not imported")
+                    self.report.add_note(plugin_args.path, subject, "the plugin is not enabled")
+                elif plugin_args.args:
+                    self.report.add_not_imported(plugin_args.path, subject, "the plugin is not imported")
 
     def _all_enabled(self) -> dict[str, EnabledPlugin]:
         """Every enabled plugin, as enabled at its earliest point."""
