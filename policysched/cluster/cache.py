@@ -100,13 +100,13 @@ class ClusterCache:
         if observed.finished:
             self.ended_pods.put(compact_ended_pod(observed.pod))
             return self._remove_pod(uid)
-        known = self.pods.get(uid)
-        if known is not None and known == observed:
-            if known.version != observed.version:
+        cached = self.pods.get(uid)
+        if cached is not None and cached == observed:
+            if cached.version != observed.version:
                 # The Pod object stays the same: others compare it by identity.
-                self.pods[uid] = replace(known, version=observed.version, generation=observed.generation)
+                self.pods[uid] = replace(cached, version=observed.version, generation=observed.generation)
             return _NO_EVENTS
-        if known is not None and known.node is not None and observed.node is None:
+        if cached is not None and cached.node is not None and observed.node is None:
             return _NO_EVENTS
         self.pods[uid] = observed
         if observed.deleting:
@@ -117,7 +117,7 @@ class ClusterCache:
             self.ended_pods.drop(uid)
         if observed.node is None:
             self._nominations.put_observed(observed)
-            return frozenset({_UNSCHEDULED_UPDATE if known else ClusterEvent.UNSCHEDULED_POD_ADD})
+            return frozenset({_UNSCHEDULED_UPDATE if cached else ClusterEvent.UNSCHEDULED_POD_ADD})
         self._nominations.forget(uid)
         return self._confirm(observed.pod, observed.node)
 
@@ -189,17 +189,17 @@ class ClusterCache:
         observed earlier."""
         node = replace(node, objects={**node.objects, **self._node_objects.get(node.name, {})})
         node = self._node_storage.with_storage(node)
-        known = self.nodes.get(node.name)
-        if known == node:
+        cached = self.nodes.get(node.name)
+        if cached == node:
             return _NO_EVENTS
-        if known is not None:
-            self.shares.adjust_total(known.allocatable, -1)
+        if cached is not None:
+            self.shares.adjust_total(cached.allocatable, -1)
         self.shares.adjust_total(node.allocatable, 1)
         self.nodes[node.name] = node
         self._changed_nodes.add(node.name)
-        if known is None:
+        if cached is None:
             return frozenset({ClusterEvent.NODE_ADD})
-        return frozenset(event for event, differs in _NODE_DIFFERENCES if differs(known, node))
+        return frozenset(event for event, differs in _NODE_DIFFERENCES if differs(cached, node))
 
     def drop_node(self, name: NodeName) -> Events:
         """Removing a node frees no room, but may remove a topology domain and the pods in it."""

@@ -38,14 +38,14 @@ def find_cache_differences(
         if cache.active_pods.pods.get(uid) != counted.get(uid)
     ]
     for name in sorted(fresh_nodes.keys() | cache.nodes.keys()):
-        kept, fresh = cache.nodes.get(name), fresh_nodes.get(name)
-        if kept != fresh:
-            differences.append(f"node {name}: {_difference(kept, fresh)}")
+        cached, fresh = cache.nodes.get(name), fresh_nodes.get(name)
+        if cached != fresh:
+            differences.append(f"node {name}: {_difference(cached, fresh)}")
     fresh_pods = {pod.pod.uid: pod for pod in pods if not pod.finished}
     for uid in sorted(fresh_pods.keys() | cache.pods.keys()):
-        known, observed = cache.pods.get(uid), fresh_pods.get(uid)
-        if known != observed:
-            differences.append(f"pod {uid}: {_difference(known, observed)}")
+        cached_pod, observed = cache.pods.get(uid), fresh_pods.get(uid)
+        if cached_pod != observed:
+            differences.append(f"pod {uid}: {_difference(cached_pod, observed)}")
         placement = cache.ledger.placement(uid)
         ledger_node = placement.node if placement else None
         if observed is not None and observed.node is not None and ledger_node != observed.node:
@@ -59,12 +59,12 @@ def find_cache_differences(
     return differences
 
 
-def _difference(kept: object, fresh: object) -> str:
-    if kept is None:
+def _difference(cached: object, fresh: object) -> str:
+    if cached is None:
         return "missing from the cache"
     if fresh is None:
         return "in the cache, but not on the API server"
-    fields = [name for name in type(kept).__slots__ if getattr(kept, name) != getattr(fresh, name)]  # type: ignore[attr-defined]
+    fields = [name for name in type(cached).__slots__ if getattr(cached, name) != getattr(fresh, name)]  # type: ignore[attr-defined]
     return ", ".join(
-        f"{name} is {getattr(kept, name)!r}, expected {getattr(fresh, name)!r}" for name in fields
+        f"{name} is {getattr(cached, name)!r}, expected {getattr(fresh, name)!r}" for name in fields
     )

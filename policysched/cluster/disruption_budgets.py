@@ -94,8 +94,8 @@ class BudgetsAfterEvictions(Collection[DisruptionBudget]):
         """Returns whether a budget selects one of the pods."""
         changed = [budget for pod in pods for budget in self._budgets.selecting(pod)]
         for budget in changed:
-            left = self._after(budget).disruptions_allowed - 1
-            self._used[budget.namespace, budget.name] = replace(budget, disruptions_allowed=left)
+            disruptions_left = self._after(budget).disruptions_allowed - 1
+            self._used[budget.namespace, budget.name] = replace(budget, disruptions_allowed=disruptions_left)
         return bool(changed)
 
     def _after(self, budget: DisruptionBudget) -> DisruptionBudget:

@@ -63,17 +63,17 @@ class Ledger:
     def confirm(self, pod: Pod, node: NodeName) -> None:
         """The API server reports the pod on the node."""
         placement = Placement(pod, node)
-        known = self._placements.get(pod.uid)
-        if known == placement:
+        current = self._placements.get(pod.uid)
+        if current == placement:
             self._states[pod.uid] = PlacementState.BOUND
             return
-        if known is not None and known.node == node and differ_in_readiness_alone(known.pod, pod):
+        if current is not None and current.node == node and differ_in_readiness_alone(current.pod, pod):
             self._usage[node].pods[pod.uid] = pod  # no total depends on it
             self._placements[pod.uid], self._states[pod.uid] = placement, PlacementState.BOUND
             for listener in self.listeners:
                 listener.readiness_changed(pod)
             return
-        if known is not None:
+        if current is not None:
             self._remove_placement(pod.uid)
         self._put_placement(placement, PlacementState.BOUND)
 
@@ -136,18 +136,20 @@ class Ledger:
         priorities = Counter(placement.pod.priority for placement in self._placements.values())
         if priorities != self._priorities:
             differences.append(f"ledger priorities: kept {self._priorities}, recounted {dict(priorities)}")
-        held: dict[str, Amounts] = {}
+        requested: dict[str, Amounts] = {}
         for pod in (placement.pod for placement in self._placements.values()):
-            add_pod(held.setdefault(pod.namespace, {}), pod.requests, 1)
-        if held != self.shares.requested:
-            differences.append(f"namespace requests: kept {self.shares.requested}, recounted {held}")
+            add_pod(requested.setdefault(pod.namespace, {}), pod.requests, 1)
+        if requested != self.shares.requested:
+            differences.append(f"namespace requests: kept {self.shares.requested}, recounted {requested}")
         claims = Counter(use.claim for placement in self._placements.values() for use in placement.pod.claims)
         if claims != self._claims:
             differences.append(f"ledger claims: kept {self._claims}, recounted {dict(claims)}")
         for node in sorted(fresh.keys() | self._usage.keys()):
-            kept, counted = self._usage.get(node, NodeUsage()), fresh.get(node, NodeUsage())
-            if kept.nonzero() != counted.nonzero():
-                differences.append(f"node {node}: ledger has {kept.nonzero()}, recounted {counted.nonzero()}")
+            usage, counted = self._usage.get(node, NodeUsage()), fresh.get(node, NodeUsage())
+            if usage.nonzero() != counted.nonzero():
+                differences.append(
+                    f"node {node}: ledger has {usage.nonzero()}, recounted {counted.nonzero()}"
+                )
         return differences
 
     def _put_placement(self, placement: Placement, state: PlacementState) -> None:

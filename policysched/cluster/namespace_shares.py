@@ -48,19 +48,19 @@ class NamespaceShares:
         """What the placed pods of the namespace request."""
         return self.requested.get(namespace, {}).get(resource, 0)
 
-    def share_for(self, held: int, resource: str) -> float:
+    def share_for(self, requested: int, resource: str) -> float:
         """The share of a namespace that requests this much."""
         total = self.allocatable_total.get(resource, 0)
-        return held / total if total else 0.0
+        return requested / total if total else 0.0
 
     def state_of(self, namespace: str) -> Hashable:
         return frozenset(self.requested.get(namespace, {}).items()), frozenset(self.allocatable_total.items())
 
     def adjust_requested(self, namespace: str, requests: Mapping[str, int], sign: int) -> None:
         """A pod with these requests was placed (`sign` 1) or removed (-1)."""
-        held = self.requested.setdefault(namespace, {})
-        add_pod(held, requests, sign)
-        if not held:
+        amounts = self.requested.setdefault(namespace, {})
+        add_pod(amounts, requests, sign)
+        if not amounts:
             del self.requested[namespace]
         self.changes.record(namespace, keys_max=_CHANGES_KEPT_MAX)
 
@@ -83,8 +83,8 @@ class HypotheticalShares:
         self._adjustments: dict[str, Amounts] = {}
 
     def share_of(self, namespace: str, resource: str) -> float:
-        more = self._adjustments.get(namespace, {}).get(resource, 0)
-        return self._real.share_for(self._real.held(namespace, resource) + more, resource)
+        adjustment = self._adjustments.get(namespace, {}).get(resource, 0)
+        return self._real.share_for(self._real.held(namespace, resource) + adjustment, resource)
 
     def state_of(self, namespace: str) -> Hashable:
         return self._real.state_of(namespace), frozenset(self._adjustments.get(namespace, {}).items())
@@ -93,15 +93,15 @@ class HypotheticalShares:
         add_pod(self._adjustments.setdefault(namespace, {}), requests, sign)
 
 
-def add_pod(held: Amounts, requests: Mapping[str, int], sign: int) -> None:
-    add_amounts(held, requests, sign)
-    add_amounts(held, {"pods": 1}, sign)
+def add_pod(totals: Amounts, requests: Mapping[str, int], sign: int) -> None:
+    add_amounts(totals, requests, sign)
+    add_amounts(totals, {"pods": 1}, sign)
 
 
-def add_amounts(held: Amounts, amounts: Mapping[str, int], sign: int) -> None:
+def add_amounts(totals: Amounts, amounts: Mapping[str, int], sign: int) -> None:
     for resource, amount in amounts.items():
-        total = held.get(resource, 0) + sign * amount
+        total = totals.get(resource, 0) + sign * amount
         if total:
-            held[resource] = total
+            totals[resource] = total
         else:
-            held.pop(resource, None)
+            totals.pop(resource, None)

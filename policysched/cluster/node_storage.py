@@ -28,11 +28,11 @@ class NodeStorage:
         return replace(node, csi=csi, attachments=frozenset((attachments or {}).values()))
 
     def put_csi(self, csi: CsiNode) -> Events:
-        known, self._csi[csi.name] = self._csi.get(csi.name), csi
-        if known is None:
+        cached, self._csi[csi.name] = self._csi.get(csi.name), csi
+        if cached is None:
             return frozenset({ClusterEvent.CSI_NODE_ADD})
-        higher = any(limit > known.limits.get(driver, 0) for driver, limit in csi.limits.items())
-        if higher or csi.migrated_plugins != known.migrated_plugins:
+        higher = any(limit > cached.limits.get(driver, 0) for driver, limit in csi.limits.items())
+        if higher or csi.migrated_plugins != cached.migrated_plugins:
             return frozenset({ClusterEvent.CSI_NODE_UPDATE})
         return _NO_EVENTS
 

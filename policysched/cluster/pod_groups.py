@@ -34,11 +34,11 @@ class GroupMembers:
             self.schedulers[observed.pod.scheduler] += 1
 
     def drop(self, uid: PodUid) -> None:
-        known = self.pods.pop(uid, None)
-        if known is not None and not known.finished:
-            self.schedulers[known.pod.scheduler] -= 1
-            if not self.schedulers[known.pod.scheduler]:
-                del self.schedulers[known.pod.scheduler]
+        group_key = self.pods.pop(uid, None)
+        if group_key is not None and not group_key.finished:
+            self.schedulers[group_key.pod.scheduler] -= 1
+            if not self.schedulers[group_key.pod.scheduler]:
+                del self.schedulers[group_key.pod.scheduler]
 
 
 class PodGroups:
@@ -106,8 +106,8 @@ class PodGroups:
 
     def put(self, group: PodGroup) -> list[ObservedPod]:
         """Returns the pods to which the change makes a difference; none if only the status changed."""
-        known, self.groups[group.key] = self.groups.get(group.key), group
-        return [] if known == group else self._same_name(group.key)
+        cached, self.groups[group.key] = self.groups.get(group.key), group
+        return [] if cached == group else self._same_name(group.key)
 
     def drop(self, key: PodGroupKey) -> list[ObservedPod]:
         return [] if self.groups.pop(key, None) is None else self._same_name(key)
@@ -126,14 +126,14 @@ class PodGroups:
 
     def _same_name(self, key: PodGroupKey) -> list[ObservedPod]:
         keys = [PodGroupKey(api, key.namespace, key.name) for api in REFERENCE_NAMES]
-        return [pod for same in keys for pod in self.members(same)]
+        return [pod for same_key in keys for pod in self.members(same_key)]
 
     # ── Workloads ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def put_workload(self, namespace: str, name: str) -> list[ObservedPod]:
-        known = (namespace, name) in self._workloads
+        is_cached = (namespace, name) in self._workloads
         self._workloads.add((namespace, name))
-        return [] if known else self._of_workload(namespace, name)
+        return [] if is_cached else self._of_workload(namespace, name)
 
     def drop_workload(self, namespace: str, name: str) -> list[ObservedPod]:
         self._workloads.discard((namespace, name))

@@ -87,13 +87,14 @@ class SelectorOwners:
             labels.update(_selected_labels(service))
         kind = CONTROLLER_KINDS.get((pod.owner_api, pod.owner_kind))
         owner = None if kind is None else self.by_key.get((kind, pod.namespace, pod.owner_name))
-        more: tuple[SelectorRequirement, ...] = ()
+        controller_requirements: tuple[SelectorRequirement, ...] = ()
         if owner is not None and owner.kind == "ReplicationController":
             labels.update(_selected_labels(owner))
         elif owner is not None and owner.selector is not None:
-            more = owner.selector.requirements
+            controller_requirements = owner.selector.requirements
         requirements = (
-            tuple([SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels)]) + more
+            tuple([SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels)])
+            + controller_requirements
         )
         if not requirements:
             return None

@@ -118,10 +118,10 @@ def _item_counts(pod: Pod) -> dict[_Kind, int]:
             len(term.expressions) + len(term.fields) for term in _node_terms(pod.affinity)
         )
     if pod.pod_affinity is not None:
-        own = pod.pod_affinity
-        attracting = sum(term.weight > 0 for term in own.preferred)
-        counts[_AFFINITY] = len(own.required) + attracting
-        counts[_ANTI_AFFINITY] = len(own.required_anti) + len(own.preferred) - attracting
+        affinity = pod.pod_affinity
+        attracting = sum(term.weight > 0 for term in affinity.preferred)
+        counts[_AFFINITY] = len(affinity.required) + attracting
+        counts[_ANTI_AFFINITY] = len(affinity.required_anti) + len(affinity.preferred) - attracting
     return counts
 
 
@@ -148,7 +148,11 @@ def _label_selectors(pod: Pod) -> Iterator[LabelSelector | None]:
     for constraint in pod.spread:
         yield constraint.label_selector
     if pod.pod_affinity is not None:
-        own = pod.pod_affinity
-        for term in (*own.required, *own.required_anti, *(preferred.term for preferred in own.preferred)):
+        affinity = pod.pod_affinity
+        for term in (
+            *affinity.required,
+            *affinity.required_anti,
+            *(preferred.term for preferred in affinity.preferred),
+        ):
             yield term.pods.label_selector
             yield term.pods.namespace_selector

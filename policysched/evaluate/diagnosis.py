@@ -33,12 +33,16 @@ def diagnose(
     undecided = snapshot.columns.valid[: view.count].copy()
     undecided[list(nominated_rows)] = False
     counts = Counter(group for rejection in nominated_rows.values() for group in rejection.groups)
-    for rule, rejected, only in rejections_in_order(evaluation, view):
+    for rule, rejected, rejected_alone in rejections_in_order(evaluation, view):
         rejected_here = undecided & rejected
         if rejected_here.any():
             for group, mask in rule.kernel.reasons(view):
                 count = int(
-                    np.count_nonzero(rejected_here & mask if only is None else rejected_here & mask & only)
+                    np.count_nonzero(
+                        rejected_here & mask
+                        if rejected_alone is None
+                        else rejected_here & mask & rejected_alone
+                    )
                 )
                 if count:
                     counts[group] += count
@@ -149,8 +153,8 @@ def _attempt_error(evaluation: Evaluation, snapshot: Snapshot) -> PrefilterRejec
     if not failing:
         return None
     undecided = evaluation.evaluated_rows(snapshot)[: view.count].copy()
-    for rule, rejected, only in rejections_in_order(evaluation, view):
-        if only is None:
+    for rule, rejected, rejected_alone in rejections_in_order(evaluation, view):
+        if rejected_alone is None:
             messages = [text for text, mask in failing.get(rule.name, ()) if (mask & undecided).any()]
             if messages:
                 return PrefilterRejection(rule.name, min(messages), frozenset(ClusterEvent), is_error=True)

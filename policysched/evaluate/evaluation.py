@@ -189,15 +189,15 @@ class Evaluation:
 
     def _reevaluate_stale_rules(self, snapshot: Snapshot) -> None:
         """Reevaluate on all rows the rules whose samples, clock or cluster-wide facts changed."""
-        by = self._by_dependency
+        by_dependency = self._by_dependency
         filters, scores = set[int](), set[int]()
         if self._samples_changed:
-            filters |= by.samples_filters
-            scores |= by.samples_scores
+            filters |= by_dependency.samples_filters
+            scores |= by_dependency.samples_scores
         if self._time_changed:
-            filters |= by.time_filters
-            scores |= by.time_scores
-        if by.cluster_filters:
+            filters |= by_dependency.time_filters
+            scores |= by_dependency.time_scores
+        if by_dependency.cluster_filters:
             fingerprints = self._fingerprints_of_filters(snapshot.view())
             filters |= {
                 index
@@ -205,11 +205,11 @@ class Evaluation:
                 if fingerprint != self._filter_fingerprints[index]
             }
             self._filter_fingerprints = fingerprints
-        if by.cluster_scores:
+        if by_dependency.cluster_scores:
             view = snapshot.view()
             scores |= {
                 index
-                for index in by.cluster_scores
+                for index in by_dependency.cluster_scores
                 if self.rules.scores[index].fingerprint(view) != self._fingerprints[index]
             }
         differs = False
@@ -246,29 +246,29 @@ class Evaluation:
         Nodes of a pool go through the same few usages, so results are cached by the values of all
         columns that the rules read. Rules that read more than columns are reevaluated.
         """
-        by, view = self._by_dependency, snapshot.view(rows)
+        by_dependency, view = self._by_dependency, snapshot.view(rows)
         self._evaluate_usage_row(view)
-        if by.other_usage_filters or by.other_usage_scores:
-            self._evaluate_rules(view, by.other_usage_filters, by.other_usage_scores)
+        if by_dependency.other_usage_filters or by_dependency.other_usage_scores:
+            self._evaluate_rules(view, by_dependency.other_usage_filters, by_dependency.other_usage_scores)
 
     def _evaluate_usage_row(self, view: View) -> None:
-        by = self._by_dependency
+        by_dependency = self._by_dependency
         usage_key = self._usage_key(view)
         cached = None if usage_key is None else self._usage_cache.get(usage_key)
         if cached is not None:
-            self._rejected[by.usage_only_filters, view.rows] = cached[0]
-            self._weighted[by.usage_only_scores, view.rows] = cached[1]
+            self._rejected[by_dependency.usage_only_filters, view.rows] = cached[0]
+            self._weighted[by_dependency.usage_only_scores, view.rows] = cached[1]
             return
         view.columns_read.clear()
-        self._evaluate_rules(view, by.usage_only_filters, by.usage_only_scores)
+        self._evaluate_rules(view, by_dependency.usage_only_filters, by_dependency.usage_only_scores)
         if view.reads_only_columns:
             self._usage_key_kinds = tuple(view.columns_read)
             usage_key = self._usage_key(view)
             if len(self._usage_cache) >= _USAGE_CACHE_MAX:
                 self._usage_cache.clear()
             self._usage_cache[usage_key] = (
-                self._rejected[by.usage_only_filters, view.rows].copy(),
-                self._weighted[by.usage_only_scores, view.rows].copy(),
+                self._rejected[by_dependency.usage_only_filters, view.rows].copy(),
+                self._weighted[by_dependency.usage_only_scores, view.rows].copy(),
             )
 
     def _usage_key(self, view: View) -> Hashable:

@@ -70,10 +70,10 @@ class EvaluationCache:
         shared, snapshot = self.get_without_claims(plan, variant, context, overlay)
         if not context.pod.claims or not plan.read_set(variant.active).reads_claims:
             return shared, snapshot
-        rules, places = specialize_claim_rules(
+        rules, positions = specialize_claim_rules(
             shared.rules, self._snapshots.cluster_context(plan, variant, context.pod)
         )
-        return shared.with_claims(rules, places, snapshot), snapshot
+        return shared.with_claims(rules, positions, snapshot), snapshot
 
     def get_without_claims(
         self, plan: Plan, variant: Variant, context: EvalContext, overlay: Overlay | None

@@ -41,8 +41,8 @@ def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterCo
 def specialize_score(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> ScoreKernel | None:
     weight = params["hard_pod_affinity_weight"]
     assert isinstance(weight, int), f"hard_pod_affinity_weight is {weight!r}"
-    own = pod.pod_affinity or _NO_TERMS
-    if params["ignore_preferred_terms_of_existing_pods"] == "yes" and not own.preferred:
+    own_terms = pod.pod_affinity or _NO_TERMS
+    if params["ignore_preferred_terms_of_existing_pods"] == "yes" and not own_terms.preferred:
         return None
     return _Score(pod, weight)
 
@@ -91,12 +91,12 @@ class _Filter(FilterKernelBase):
         return np.zeros(view.count, np.bool_) if violated is None else violated[view.rows]
 
     def fingerprint(self, view: View) -> Hashable:
-        own = self._affinity
+        own_affinity = self._affinity
         counted: list[PodCount] = [*_existing_anti_affinity_groups(view, self._pod)]
-        if own.required and not self._lacks_topology_key(view):
-            tally = _tally(view, own.required)
+        if own_affinity.required and not self._lacks_topology_key(view):
+            tally = _tally(view, own_affinity.required)
             counted += [] if tally is None else [tally]
-        has_own = bool(own.required or own.required_anti)
+        has_own = bool(own_affinity.required or own_affinity.required_anti)
         return _fingerprint(view, counted, self._own_anti, has_own=has_own)
 
     def _lacks_topology_key(self, view: View) -> bool:
@@ -284,9 +284,9 @@ def _add_counts(
             cells.add_to(counts_by_key[key], weight, view.placed_pods.capacity)
 
 
-def _fingerprint(view: View, counted: Iterable[PodCount], own: _OwnTerms, *, has_own: bool) -> Hashable:
+def _fingerprint(view: View, counted: Iterable[PodCount], own_terms: _OwnTerms, *, has_own: bool) -> Hashable:
     """Empty where no term concerns the pod: no change of the cluster matters then."""
-    versions = (*[view.row_counts(counter).version for counter in counted], *own.versions(view))
+    versions = (*[view.row_counts(counter).version for counter in counted], *own_terms.versions(view))
     if not versions and not has_own:
         return ()
     placed = view.placed_pods

@@ -31,7 +31,9 @@ class _Filter(FilterKernelBase):
     resolvable = True
 
     def __init__(self, wanted: tuple[HostPort, ...]) -> None:
-        self._conflicting = frozenset(port for own in wanted for port in _conflicting_ports(own))
+        self._conflicting = frozenset(
+            port for wanted_port in wanted for port in _conflicting_ports(wanted_port)
+        )
 
     def rejected(self, view: View) -> Array:
         return map_codes(

@@ -58,10 +58,10 @@ class _Filter(FilterKernelBase):
 
     def _exceeded(self, view: View) -> Array:
         exceeded = np.zeros(view.count, np.bool_)
-        own: dict[str, list[CsiVolume]] = {}
+        own_volumes: dict[str, list[CsiVolume]] = {}
         for mount in view.available_volumes.csi_volumes_of(self._pod):
-            own.setdefault(mount.driver, []).append(mount)
-        for driver, mounts in own.items():
+            own_volumes.setdefault(mount.driver, []).append(mount)
+        for driver, mounts in own_volumes.items():
             limit = view.column(VolumeLimitColumn(driver))
             if limit.any():
                 counts, new = view.attached_volume_counts(driver, mounts)

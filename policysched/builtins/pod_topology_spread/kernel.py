@@ -159,9 +159,9 @@ class _ConstraintSet:
     def _build_domains(self, view: View) -> list[_ConstraintDomains]:
         codes = [domain_codes(view, constraint.topology_key) for constraint in self.all]
         labelled = [row_codes > 0 for row_codes in codes]
-        whole = np.logical_and.reduce(labelled)
+        has_all_keys = np.logical_and.reduce(labelled)
         if not self._require_all_topologies:
-            whole = np.ones(view.count, np.bool_)
+            has_all_keys = np.ones(view.count, np.bool_)
             nameless = [_empty_value_domain(view, constraint.topology_key) for constraint in self.all]
             codes = [
                 np.where(codes_by_row > 0, codes_by_row, other)
@@ -171,7 +171,7 @@ class _ConstraintSet:
         taints_reject = None if self._taints is None else self._taints.rejected(view)
         constraint_domains = []
         for constraint, of_rows, labelled_rows in zip(self.all, codes, labelled, strict=True):
-            counted = whole
+            counted = has_all_keys
             if constraint.honors_affinity and affinity_rejects is not None:
                 counted = counted & ~affinity_rejects
             if constraint.honors_taints and taints_reject is not None:
@@ -353,12 +353,12 @@ class _Score(ScoreKernelBase):
                 (constraint.max_skew - 1) * constraint_domains.labelled.astype(np.int64)
                 for constraint, constraint_domains in zip(constraints, domains_of_constraints, strict=True)
             )
-            whole = np.logical_and.reduce(
+            has_all_keys = np.logical_and.reduce(
                 [constraint_domains.labelled for constraint_domains in domains_of_constraints]
             )
             columns += [
                 np.asarray(skews),
-                whole if self._require_all_topologies else np.ones(len(whole), np.bool_),
+                has_all_keys if self._require_all_topologies else np.ones(len(has_all_keys), np.bool_),
             ]
             self._node_columns_cache = version, np.asfortranarray(np.column_stack(columns).astype(np.int64))
         return self._node_columns_cache[1]

@@ -115,8 +115,8 @@ def _translate_volume_indexes(free: FreeVolumeIndex, other: FreeVolumeIndex, tak
     """
     if other is free:
         return taken
-    places = [free.position_of.get(volume.name, NO_FREE_VOLUME) for volume in other.volumes]
-    return np.array([*places, NO_FREE_VOLUME])[taken]
+    positions = [free.position_of.get(volume.name, NO_FREE_VOLUME) for volume in other.volumes]
+    return np.array([*positions, NO_FREE_VOLUME])[taken]
 
 
 def provisionable_bytes(class_name: str, view: View) -> Array:

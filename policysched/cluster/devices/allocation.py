@@ -65,8 +65,8 @@ def _class_configs(result: DeviceSearchResult, index: int) -> list[DeviceAllocat
         configs[option.device_class.name] = option.device_class.configs
     return [
         DeviceAllocationConfig("FromClass", tuple(requests[name]), config)
-        for name, held in configs.items()
-        for config in held
+        for name, config_entry in configs.items()
+        for config in config_entry
     ]
 
 
@@ -75,14 +75,14 @@ def _claim_configs(
 ) -> list[DeviceAllocationConfig]:
     """The configurations for all requests, and those that name a request or its chosen alternative."""
     configs = []
-    for held in claim.configs:
-        if not held.requests:
-            configs.append(DeviceAllocationConfig("FromClaim", (), held.config))
+    for config in claim.configs:
+        if not config.requests:
+            configs.append(DeviceAllocationConfig("FromClaim", (), config.config))
         elif any(
-            request.name in held.requests or option.full_name in held.requests
+            request.name in config.requests or option.full_name in config.requests
             for request, option in zip(claim.requests, result.options[index], strict=True)
         ):
-            configs.append(DeviceAllocationConfig("FromClaim", held.requests, held.config))
+            configs.append(DeviceAllocationConfig("FromClaim", config.requests, config.config))
     return configs
 
 
@@ -103,8 +103,8 @@ def _node_selector_terms(devices: tuple[ChosenDevice, ...], node: Node) -> NodeS
     for chosen in devices:
         reach = chosen.slice.accessible_nodes_of(chosen.device)
         if reach.node is not None or chosen.device.binds_to_node:
-            only = SelectorRequirement("metadata.name", "In", (str(node.name),))
-            return (NodeSelectorTerm(expressions=(), fields=(only,)),)
+            node_requirement = SelectorRequirement("metadata.name", "In", (str(node.name),))
+            return (NodeSelectorTerm(expressions=(), fields=(node_requirement,)),)
         for term in reach.terms or ():
             expressions += [requirement for requirement in term.expressions if requirement not in expressions]
             fields += [requirement for requirement in term.fields if requirement not in fields]
@@ -113,10 +113,10 @@ def _node_selector_terms(devices: tuple[ChosenDevice, ...], node: Node) -> NodeS
     return (NodeSelectorTerm(tuple(expressions), tuple(fields)),)
 
 
-def allocation_score(claim: ResourceClaim, given: DeviceAllocation) -> int:
+def allocation_score(claim: ResourceClaim, allocation: DeviceAllocation) -> int:
     """The score is higher for alternatives earlier in their lists. Source: `computeScore` in
     kubernetes' `pkg/scheduler/framework/plugins/dynamicresources`."""
-    satisfied_requests = {device.request for device in given.devices}
+    satisfied_requests = {device.request for device in allocation.devices}
     return sum(
         FIRST_AVAILABLE_MAX - index
         for request in claim.requests
@@ -129,7 +129,7 @@ def search_result_score(result: DeviceSearchResult) -> int:
     """As `allocation_score`, for a search result that is not allocated yet."""
     return sum(
         FIRST_AVAILABLE_MAX - index
-        for options, places in zip(result.options, result.alternatives, strict=True)
-        for option, index in zip(options, places, strict=True)
+        for options, chosen in zip(result.options, result.alternatives, strict=True)
+        for option, index in zip(options, chosen, strict=True)
         if option.parent_request
     )

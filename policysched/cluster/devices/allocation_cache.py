@@ -134,18 +134,18 @@ class AllocationCache:
     ) -> SearchOutcome:
         """The devices for these claims on the node, from the cache if possible."""
         stamp: Hashable = self._stamps.of_node(node.name)
-        kept = self._outcomes
+        outcomes = self._outcomes
         if overlay is not None and (overlay.shared_changes or overlay.node_changes.get(node.name)):
-            stamp, kept = (
+            stamp, outcomes = (
                 (stamp, overlay.shared_changes, overlay.node_changes.get(node.name, 0)),
                 overlay.outcomes,
             )
         else:
             overlay = None
-        answers = kept.of_claims(claims)
-        known = answers.by_node.get(node.name)
-        if known is not None and known.stamp == stamp and known.labels == node.labels:
-            return known.outcome
+        answers = outcomes.of_claims(claims)
+        cached = answers.by_node.get(node.name)
+        if cached is not None and cached.stamp == stamp and cached.labels == node.labels:
+            return cached.outcome
         if answers.stamp != self._stamps.latest:
             answers.stamp, answers.overruns = self._stamps.latest, 0
         if answers.overruns >= OVERRUNS_MAX:
@@ -213,9 +213,9 @@ class AllocationCache:
 
     def _pools_of(self, node: Node) -> tuple[DevicePool, ...]:
         stamp = self._stamps.of_slices(node.name)
-        known = self._pools.get(node.name)
-        if known is not None and known[0] == stamp and known[1] == node.labels:
-            return known[2]
+        cached = self._pools.get(node.name)
+        if cached is not None and cached[0] == stamp and cached[1] == node.labels:
+            return cached[2]
         pools = pools_for(node, self._slices.candidates_for(node.name), self._slices.of_pool)
         self._pools[node.name] = stamp, node.labels, pools
         return pools

@@ -228,8 +228,8 @@ class _DeviceSearch:
             from_slice = first_slice if pool_index == first_pool else 0
             for slice_index in range(from_slice, len(pool.slices)):
                 resource_slice = pool.slices[slice_index]
-                here = (pool_index, slice_index) == (first_pool, first_slice)
-                for index in range(first_device if here else 0, len(resource_slice.devices)):
+                is_first_slice = (pool_index, slice_index) == (first_pool, first_slice)
+                for index in range(first_device if is_first_slice else 0, len(resource_slice.devices)):
                     self._count_step()
                     after = (pool_index, slice_index, index + 1)
                     if self._is_candidate(

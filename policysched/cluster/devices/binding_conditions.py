@@ -18,9 +18,9 @@ class DeviceBindingFailed(Exception):
     """A failure condition is True. The message is kube-scheduler's."""
 
 
-def has_binding_conditions(given: DeviceAllocation) -> bool:
+def has_binding_conditions(allocation: DeviceAllocation) -> bool:
     """Whether the pod has to wait for the devices before it is bound."""
-    return any(device.binding_conditions for device in given.devices)
+    return any(device.binding_conditions for device in allocation.devices)
 
 
 def is_ready_for_binding(claim: ResourceClaim) -> bool:
@@ -57,10 +57,10 @@ def is_ready_for_binding(claim: ResourceClaim) -> bool:
 def binding_deadline_ns(claim: ResourceClaim, timeout_s: int) -> int | None:
     """When waiting for the devices times out. None: no binding conditions, or no allocation time is
     known."""
-    given = claim.allocation
-    if given is None or given.allocated_ns is None or not has_binding_conditions(given):
+    allocation = claim.allocation
+    if allocation is None or allocation.allocated_ns is None or not has_binding_conditions(allocation):
         return None
-    return given.allocated_ns + timeout_s * _SECOND_NS
+    return allocation.allocated_ns + timeout_s * _SECOND_NS
 
 
 def is_unbindable(claim: ResourceClaim, now_ns: int, timeout_s: int) -> bool:

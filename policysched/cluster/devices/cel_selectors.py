@@ -39,8 +39,8 @@ class CelSelectorError(Exception):
         self.is_compile_error = compiling
 
     def __str__(self) -> str:
-        advice = _NO_KEY_ADVICE if "no such key:" in self.args[0] and not self.is_compile_error else ""
-        return f"CEL {'compile' if self.is_compile_error else 'runtime'} error: {self.args[0]}{advice}"
+        help_text = _NO_KEY_ADVICE if "no such key:" in self.args[0] and not self.is_compile_error else ""
+        return f"CEL {'compile' if self.is_compile_error else 'runtime'} error: {self.args[0]}{help_text}"
 
 
 class DeviceSelectors:
@@ -117,14 +117,14 @@ class _Selector:
         capacity = _by_domain(
             driver, {name: values.quantity_value(amount.amount) for name, amount in device.capacity.items()}
         )
-        given = {
+        variables = {
             "driver": driver,
             "allowMultipleAllocations": device.shareable,
             "attributes": attributes,
             "capacity": capacity,
         }
         for _ in range(1 + len(self._domains)):
-            kind, result = self._evaluate(given)
+            kind, result = self._evaluate(variables)
             missing = _NO_KEY.match(str(result)) if kind == "ERROR" else None
             if missing is None or missing.group(1) not in self._domains:
                 break
@@ -138,9 +138,9 @@ class _Selector:
             raise CelSelectorError(message, compiling=False)
         return result
 
-    def _evaluate(self, given: Mapping[str, object]) -> tuple[str, object]:
+    def _evaluate(self, variables: Mapping[str, object]) -> tuple[str, object]:
         try:
-            result = self._compiled.eval(data={"device": given})
+            result = self._compiled.eval(data={"device": variables})
         except RuntimeError as error:
             return "ERROR", str(error)
         return result.type().name(), result.value()
@@ -163,8 +163,8 @@ def _by_domain(driver: str, values: Mapping[str, object]) -> dict[str, dict[str,
     """A name without a domain belongs to the driver's domain."""
     domains: dict[str, dict[str, object]] = {}
     for name, value in values.items():
-        domain, mark, own = name.partition("/")
-        domains.setdefault(domain if mark else driver, {})[own if mark else name] = value
+        domain, mark, attribute_name = name.partition("/")
+        domains.setdefault(domain if mark else driver, {})[attribute_name if mark else name] = value
     return domains
 
 
@@ -193,8 +193,8 @@ def _environment() -> Any:
         name: str, returned: Any, implementation: object, *parameters: list[Any], member: bool
     ) -> Any:
         overloads = [
-            cel.Overload(f"{name}_{index}", returned, given, member, implementation)
-            for index, given in enumerate(parameters)
+            cel.Overload(f"{name}_{index}", returned, parameter, member, implementation)
+            for index, parameter in enumerate(parameters)
         ]
         return cel.FunctionDecl(name, overloads)
 

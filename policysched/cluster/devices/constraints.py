@@ -28,7 +28,7 @@ class ConstraintChecker:
         attribute = _attribute(self._declared.attribute, driver, device)
         if attribute is None:
             return False
-        earlier = [known for known in self._attributes if known is not None]
+        earlier = [known_attribute for known_attribute in self._attributes if known_attribute is not None]
         if earlier and (attribute.kind == "other" or not self._allows(attribute, earlier)):
             return False
         self._attributes.append(attribute)
@@ -46,6 +46,6 @@ class ConstraintChecker:
 def _attribute(name: str, driver: str, device: Device) -> DeviceAttribute | None:
     value = device.attributes.get(name)
     if value is None:
-        domain, _, own = name.partition("/")
-        value = device.attributes.get(own) if own and domain == driver else None
+        domain, _, attribute_name = name.partition("/")
+        value = device.attributes.get(attribute_name) if attribute_name and domain == driver else None
     return value

@@ -93,13 +93,13 @@ class DeviceCache:
         yield from self.claims.values()
 
     def put_claim(self, claim: ResourceClaim) -> frozenset[ClusterEvent]:
-        known = self.claims.get(claim.key)
-        if known == claim or claim.key in self._deleted_claims:
+        cached = self.claims.get(claim.key)
+        if cached == claim or claim.key in self._deleted_claims:
             return _NO_EVENTS
         self.claims[claim.key] = claim
-        if known is not None and known.controller_uid is not None:
+        if cached is not None and cached.controller_uid is not None:
             # The claim may be another one with the same name.
-            self._forget_extended_claim(known.controller_uid, claim.key)
+            self._forget_extended_claim(cached.controller_uid, claim.key)
         if claim.for_extended_resources and claim.controller_uid is not None:
             self._extended_claims.setdefault(claim.controller_uid, set()).add(claim.key)
         reservation = self._reservations.get(claim.key)
@@ -107,19 +107,19 @@ class DeviceCache:
             del self._reservations[claim.key]
         self.stamps.claim_changed(claim.key)
         freed = self._recount(claim.key)
-        own = ClusterEvent.RESOURCE_CLAIM_UPDATE if known else ClusterEvent.RESOURCE_CLAIM_ADD
-        return freed | {own}
+        claim_event = ClusterEvent.RESOURCE_CLAIM_UPDATE if cached else ClusterEvent.RESOURCE_CLAIM_ADD
+        return freed | {claim_event}
 
     def drop_claim(self, key: ResourceClaimKey) -> frozenset[ClusterEvent]:
         self._deleted_claims.pop(key, None)
-        known = self.claims.pop(key, None)
-        if known is None:
+        cached = self.claims.pop(key, None)
+        if cached is None:
             return _NO_EVENTS
         self._reservations.pop(key, None)
         self.stamps.claim_deleted(key)
         freed = self._recount(key)
-        if known.for_extended_resources and known.controller_uid is not None:
-            self._forget_extended_claim(known.controller_uid, key)
+        if cached.for_extended_resources and cached.controller_uid is not None:
+            self._forget_extended_claim(cached.controller_uid, key)
             freed |= {ClusterEvent.DEVICES_FREED}  # its pod is parked until this event
         return freed
 
@@ -130,12 +130,12 @@ class DeviceCache:
         if len(self._deleted_claims) > _DELETED_CLAIMS_MAX:
             self._deleted_claims.popitem(last=False)
         reservation = self._reservations.pop(key, None)
-        known = self.claims.pop(key, None)
-        if reservation is None and known is None:
+        cached = self.claims.pop(key, None)
+        if reservation is None and cached is None:
             return _NO_EVENTS
         for pod in (
             *(() if reservation is None else reservation.pods),
-            *(() if known is None else (known.controller_uid,)),
+            *(() if cached is None else (cached.controller_uid,)),
         ):
             if pod is not None:
                 self._forget_extended_claim(pod, key)
@@ -143,9 +143,9 @@ class DeviceCache:
         return self._recount(key) | {ClusterEvent.DEVICES_FREED}
 
     def _forget_extended_claim(self, pod: PodUid, key: ResourceClaimKey) -> None:
-        held = self._extended_claims.get(pod, set())
-        held.discard(key)
-        if not held:
+        claim_keys = self._extended_claims.get(pod, set())
+        claim_keys.discard(key)
+        if not claim_keys:
             self._extended_claims.pop(pod, None)
 
     def extended_claims_of(self, pod: PodUid) -> frozenset[ResourceClaimKey]:
@@ -171,26 +171,26 @@ class DeviceCache:
 
     def _put_tainted(self, published: ResourceSlice) -> frozenset[ClusterEvent]:
         resource_slice = with_taints(published, self._taint_rules)
-        known = self.slices.get(resource_slice.name)
-        if known == resource_slice:
+        cached = self.slices.get(resource_slice.name)
+        if cached == resource_slice:
             return _NO_EVENTS
-        if known is not None:
-            self._remove_slice(known)
+        if cached is not None:
+            self._remove_slice(cached)
         # Mark the nodes that could use the pool before, and those that can now.
         self._pool_changed(resource_slice.pool)
         self._slices.add(resource_slice)
         self.allocation_cache.selector_results.slice_added(resource_slice.name)
         self._pool_changed(resource_slice.pool)
-        return frozenset({ClusterEvent.RESOURCE_SLICE_UPDATE if known else ClusterEvent.RESOURCE_SLICE_ADD})
+        return frozenset({ClusterEvent.RESOURCE_SLICE_UPDATE if cached else ClusterEvent.RESOURCE_SLICE_ADD})
 
     def drop_slice(self, name: str) -> frozenset[ClusterEvent]:
         """Causes an event, since the remaining slices may form a complete pool. kube-scheduler
         registers no event for this."""
-        known = self.slices.get(name)
-        if known is None:
+        cached = self.slices.get(name)
+        if cached is None:
             return _NO_EVENTS
         del self._published[name]
-        self._remove_slice(known)
+        self._remove_slice(cached)
         return frozenset({ClusterEvent.RESOURCE_SLICE_UPDATE})
 
     def _remove_slice(self, resource_slice: ResourceSlice) -> None:
@@ -199,13 +199,13 @@ class DeviceCache:
         self.allocation_cache.selector_results.forget_slice(resource_slice.name)
 
     def put_class(self, device_class: DeviceClass) -> frozenset[ClusterEvent]:
-        known = self.classes.get(device_class.name)
-        if known == device_class:
+        cached = self.classes.get(device_class.name)
+        if cached == device_class:
             return _NO_EVENTS
         self.classes[device_class.name] = device_class
         self._class_by_resource = classes_by_resource(self.classes.values())
         self.stamps.classes_changed()
-        return frozenset({ClusterEvent.DEVICE_CLASS_UPDATE if known else ClusterEvent.DEVICE_CLASS_ADD})
+        return frozenset({ClusterEvent.DEVICE_CLASS_UPDATE if cached else ClusterEvent.DEVICE_CLASS_ADD})
 
     def drop_class(self, name: str) -> frozenset[ClusterEvent]:
         """No event: without its class a claim cannot be allocated."""
@@ -218,15 +218,15 @@ class DeviceCache:
 
     def reserve(self, pod: PodUid, choice: DeviceChoice) -> None:
         """Reserve the devices of the choice for the pod."""
-        for claim, given in choice.allocated:
-            known = self._reservations.get(claim.key)
-            if known is not None and known.uid == claim.uid:
-                assert known.allocation == given, (
-                    f"{claim.key} is reserved with {known.allocation}, not {given}"
+        for claim, allocation in choice.allocated:
+            reservation = self._reservations.get(claim.key)
+            if reservation is not None and reservation.uid == claim.uid:
+                assert reservation.allocation == allocation, (
+                    f"{claim.key} is reserved with {reservation.allocation}, not {allocation}"
                 )
-                self._reservations[claim.key] = replace(known, pods=known.pods | {pod})
+                self._reservations[claim.key] = replace(reservation, pods=reservation.pods | {pod})
             else:
-                self._reservations[claim.key] = DeviceReservation(frozenset({pod}), claim.uid, given)
+                self._reservations[claim.key] = DeviceReservation(frozenset({pod}), claim.uid, allocation)
                 if not claim.uid:
                     self._extended_claims.setdefault(pod, set()).add(claim.key)
             self.stamps.claim_changed(claim.key)
@@ -293,9 +293,9 @@ class DeviceCache:
         """Recount the usage from claims and reservations. Returns one message per difference."""
         fresh, twice = DeviceUsage(), DeviceUsage()
         for key in self.claims.keys() | self._reservations.keys():
-            given = self.allocation(key)
-            if given is not None:
-                fresh.add(given)
+            allocation = self.allocation(key)
+            if allocation is not None:
+                fresh.add(allocation)
         for reservation in self._reservations.values():
             twice.add(reservation.allocation)
         differences = []
@@ -317,10 +317,10 @@ class DeviceCache:
             for key, claim in self.claims.items()
             if claim.for_extended_resources and claim.controller_uid is not None
         }
-        kept = {(pod, key) for pod, keys in self._extended_claims.items() for key in keys}
-        if kept != extended:
+        cached_claims = {(pod, key) for pod, keys in self._extended_claims.items() for key in keys}
+        if cached_claims != extended:
             differences.append(
-                f"claims for extended resources: kept {sorted(kept)}, recounted {sorted(extended)}"
+                f"claims for extended resources: kept {sorted(cached_claims)}, recounted {sorted(extended)}"
             )
         return differences
 
@@ -351,7 +351,10 @@ class DeviceCache:
             self._counted_allocations[key] = after
             self.usage.add(after)
         changed = {
-            device.device for given in (before, after) if given is not None for device in given.devices
+            device.device
+            for allocation in (before, after)
+            if allocation is not None
+            for device in allocation.devices
         }
         for pool in {PoolId(device.driver, device.pool) for device in changed}:
             self._pool_changed(pool)

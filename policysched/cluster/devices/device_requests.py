@@ -81,10 +81,10 @@ class DeviceMatcher:
         index: int,
     ) -> bool:
         key = claim, request, alternative, resource_slice.name, index
-        known = self._selected.get(key)
-        if known is None:
+        selected = self._selected.get(key)
+        if selected is None:
             device = resource_slice.devices[index]
-            known = self._selected[key] = (
+            selected = self._selected[key] = (
                 self._matches_all(
                     claim, option.device_class, option.device_class.selectors, resource_slice, index
                 )
@@ -94,10 +94,10 @@ class DeviceMatcher:
                     or resource_slice.accessible_nodes_of(device).includes(self._node)
                 )
             )
-            if known and device.maps_node_resources:
+            if selected and device.maps_node_resources:
                 message = f"device {DeviceId(*resource_slice.pool, device.name)} has nodeAllocatableResources"
                 raise DeviceSearchFailed(f"{message}, which is not supported", rejects_node_only=True)
-        return known
+        return selected
 
     def _matches_all(
         self,

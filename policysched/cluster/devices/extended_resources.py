@@ -81,7 +81,7 @@ def _init_container_requests(
 ) -> tuple[list[tuple[str, int]], list[ExtendedResourceMapping]]:
     """Init containers run one after the other, so the largest of their requests serves all."""
     used: list[ExtendedResourceMapping] = []
-    own: dict[str, int] = {}
+    own_requests: dict[str, int] = {}
     for request in passing:
         missing = request.amount
         for later in lasting:
@@ -90,13 +90,15 @@ def _init_container_requests(
             used.append(ExtendedResourceMapping(request.container, request.resource, _request_name(later)))
             missing -= later.amount
         if missing > 0:
-            own[_request_name(request)] = missing
+            own_requests[_request_name(request)] = missing
             used.append(ExtendedResourceMapping(request.container, request.resource, _request_name(request)))
-    if not own:
+    if not own_requests:
         return [], used
-    greatest = max(own, key=lambda name: own[name])
-    shared = [replace(mapping, request=greatest) if mapping.request in own else mapping for mapping in used]
-    return [(greatest, own[greatest])], shared
+    greatest = max(own_requests, key=lambda name: own_requests[name])
+    shared = [
+        replace(mapping, request=greatest) if mapping.request in own_requests else mapping for mapping in used
+    ]
+    return [(greatest, own_requests[greatest])], shared
 
 
 def _request_name(request: ExtendedResourceRequest) -> str:

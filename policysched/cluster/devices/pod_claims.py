@@ -149,7 +149,9 @@ def _pod_extended_resources(
 ) -> PodExtendedResources | None:
     resources = sorted({request.resource for request in pod.extended})
     class_of = {resource: available.class_of_resource(resource) for resource in resources}
-    classes = {resource: given.name for resource, given in class_of.items() if given is not None}
+    classes = {
+        resource: device_class.name for resource, device_class in class_of.items() if device_class is not None
+    }
     if not classes:
         return None
     others = tuple(resource for resource in resources if resource not in classes)
@@ -253,11 +255,16 @@ def node_independent_key(devices: PodResourceClaims, available: AvailableDevices
     allocation of a claim."""
     if devices.unbindable or any(available.allocation(claim.key) is not None for claim in devices.claims):
         return None
-    more = devices.extended
+    extended = devices.extended
     requested = (
         ()
-        if more is None
-        else (more.requests, tuple(more.device_classes.items()), more.without_class, more.has_stale_claim)
+        if extended is None
+        else (
+            extended.requests,
+            tuple(extended.device_classes.items()),
+            extended.without_class,
+            extended.has_stale_claim,
+        )
     )
     return tuple([claim.spec_text for claim in devices.claims]), requested
 
@@ -288,21 +295,23 @@ def _evaluate_node(
 ) -> ClaimsOnNode | DevicesRejection:
     claims: Collection[ResourceClaim] = devices.claims
     if devices.extended is not None:
-        more = devices.extended.claim_on(node)
-        if isinstance(more, str):
-            return DevicesRejection(more)
-        claims = claims if more is None else (*claims, more)
-    given = tuple((claim, available.allocation(claim.key)) for claim in claims)
-    unallocated = [claim for claim, known in given if known is None]
+        extended_claim = devices.extended.claim_on(node)
+        if isinstance(extended_claim, str):
+            return DevicesRejection(extended_claim)
+        claims = claims if extended_claim is None else (*claims, extended_claim)
+    allocations = tuple((claim, available.allocation(claim.key)) for claim in claims)
+    unallocated = [claim for claim, allocation in allocations if allocation is None]
     outcome = available.find(unallocated, node) if unallocated else None
     if unallocated and outcome is None:
         return DevicesRejection(CANNOT_ALLOCATE_ALL)
     if isinstance(outcome, DeviceSearchFailed):
         claim_key = None if outcome.claim_index is None else unallocated[outcome.claim_index].key
         return DevicesRejection(outcome.message, claim_key, not outcome.rejects_node_only)
-    if devices.unbindable or any(known is not None and not known.usable_on(node) for _, known in given):
+    if devices.unbindable or any(
+        allocation is not None and not allocation.usable_on(node) for _, allocation in allocations
+    ):
         return DevicesRejection(NOT_AVAILABLE_ON_NODE)
-    return ClaimsOnNode(given, outcome)
+    return ClaimsOnNode(allocations, outcome)
 
 
 def score_on(devices: PodResourceClaims, node: Node, available: AvailableDevices) -> int:
@@ -312,7 +321,9 @@ def score_on(devices: PodResourceClaims, node: Node, available: AvailableDevices
     if isinstance(outcome, str) or outcome.search_result is None:
         return 0
     return search_result_score(outcome.search_result) + sum(
-        allocation_score(claim, known) for claim, known in outcome.allocations if known is not None
+        allocation_score(claim, allocation)
+        for claim, allocation in outcome.allocations
+        if allocation is not None
     )
 
 
@@ -325,19 +336,19 @@ def choose_devices(
         return outcome
     allocated, reserved, awaited, search_index = [], [], [], 0
     mapped: tuple[ExtendedResourceMapping, ...] = ()
-    for claim, known in outcome.allocations:
-        if known is None:
+    for claim, allocation in outcome.allocations:
+        if allocation is None:
             assert outcome.search_result is not None, f"no devices were searched for {claim.key}"
             if not claim.uid:
                 assert devices.extended is not None, f"{claim.key} has no extended resources"
                 claim, mapped = _with_unique_name(claim, pod, available), devices.extended.mappings_on(node)
-            known = build_allocation(outcome.search_result, search_index, claim, node)
+            allocation = build_allocation(outcome.search_result, search_index, claim, node)
             search_index += 1
         if claim.allocation is None:
-            allocated.append((claim, known))
+            allocated.append((claim, allocation))
         elif not available.is_reserved_for(claim, pod.uid):
             reserved.append(claim)
-        if has_binding_conditions(known):
+        if has_binding_conditions(allocation):
             awaited.append(claim.key)
     return DeviceChoice(tuple(allocated), tuple(reserved), mapped, tuple(awaited))
 

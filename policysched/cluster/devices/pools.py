@@ -66,11 +66,11 @@ def _is_relevant(resource_slice: ResourceSlice, node: Node) -> bool:
 
 
 def _add_newest(by_pool: dict[PoolId, list[ResourceSlice]], resource_slice: ResourceSlice) -> None:
-    known = by_pool.get(resource_slice.pool)
-    if known is None or resource_slice.generation > known[0].generation:
+    pool_slices = by_pool.get(resource_slice.pool)
+    if pool_slices is None or resource_slice.generation > pool_slices[0].generation:
         by_pool[resource_slice.pool] = [resource_slice]
-    elif resource_slice.generation == known[0].generation:
-        known.append(resource_slice)
+    elif resource_slice.generation == pool_slices[0].generation:
+        pool_slices.append(resource_slice)
 
 
 def _build_pool(
@@ -85,8 +85,8 @@ def _build_pool(
             if name in counters:
                 return DevicePool(pool_id, invalid=True)
             counters[name] = amounts
-    here = {resource_slice.name for resource_slice in ordered}
-    elsewhere = tuple(resource_slice for resource_slice in whole if resource_slice.name not in here)
+    slice_names = {resource_slice.name for resource_slice in ordered}
+    elsewhere = tuple(resource_slice for resource_slice in whole if resource_slice.name not in slice_names)
     if len(names) != len(set(names)) or not _defines_all_counters(counters, (*ordered, *elsewhere)):
         return DevicePool(pool_id, invalid=True)
     return DevicePool(pool_id, with_devices, elsewhere, counters)

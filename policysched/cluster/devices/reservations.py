@@ -63,5 +63,5 @@ class DeviceReservation:
         return self.written_version is None or claim.version >= self.written_version
 
     def with_write_answered(self, pod: PodUid, version: int | None) -> "DeviceReservation":
-        known = [written for written in (self.written_version, version) if written is not None]
-        return replace(self, pods=self.pods - {pod}, written_version=max(known, default=None))
+        versions = [written for written in (self.written_version, version) if written is not None]
+        return replace(self, pods=self.pods - {pod}, written_version=max(versions, default=None))

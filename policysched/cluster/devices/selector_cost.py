@@ -128,14 +128,14 @@ def _collection(items: list[_Cost], count: int) -> _Cost:
 
 def _call(call: _Message, variables: Mapping[str, _Size]) -> _Cost:
     name = _text(call, 2)
-    given = [_expression(argument, variables) for at in (1, 3) for argument in _all_bytes(call, at)]
-    operations = sum(argument.operations for argument in given)
-    sizes = [argument.size for argument in given]
+    arguments = [_expression(argument, variables) for at in (1, 3) for argument in _all_bytes(call, at)]
+    operations = sum(argument.operations for argument in arguments)
+    sizes = [argument.size for argument in arguments]
     lengths = sum(size.length for size in sizes)
     if name in _PYTHON_FUNCTIONS:
         return _Cost(operations + _PYTHON_CALL + _PER_CHARACTER * lengths, _UNKNOWN)
-    if name == "matches" and len(given) == 2:
-        return _Cost(operations + _matching(given[0].size, given[1]), _SCALAR)
+    if name == "matches" and len(arguments) == 2:
+        return _Cost(operations + _matching(arguments[0].size, arguments[1]), _SCALAR)
     if name in ("_==_", "_!=_", "@in", "join"):
         lengths = sum(size.characters for size in sizes)
     size = _result_size(name, sizes)

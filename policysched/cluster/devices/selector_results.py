@@ -33,11 +33,11 @@ class _Selector:
         self.errors: list[tuple[str, bool]] = []
 
     def code_of(self, error: CelSelectorError) -> int:
-        given = str(error.args[0]), error.is_compile_error
-        if given in self.errors:
-            return _FIRST_ERROR + self.errors.index(given)
+        evaluation_error = str(error.args[0]), error.is_compile_error
+        if evaluation_error in self.errors:
+            return _FIRST_ERROR + self.errors.index(evaluation_error)
         if len(self.errors) < _ERRORS_MAX:
-            self.errors.append(given)
+            self.errors.append(evaluation_error)
         return _FIRST_ERROR + len(self.errors) - 1
 
     def error(self, code: int) -> CelSelectorError:
@@ -104,10 +104,10 @@ class SelectorResults:
         self._codes.pop(name, None)
 
     def _selector(self, expression: str) -> _Selector:
-        known = self._known.get(expression)
-        if known is not None:
+        result = self._known.get(expression)
+        if result is not None:
             self._known.move_to_end(expression)
-            return known
+            return result
         if not self._free_slots:
             _, dropped = self._known.popitem(last=False)
             for name, codes in self._codes.items():
@@ -135,10 +135,10 @@ class SelectorResults:
     def _code(self, expression: str, selector: _Selector, resource_slice: ResourceSlice, index: int) -> int:
         device_count = len(resource_slice.devices)
         codes = self._codes.setdefault(resource_slice.name, bytearray())
-        place = self._slot_in(selector, device_count)
-        if len(codes) < place.stop:
-            codes.extend(bytes(place.stop - len(codes)))
-        code: int = codes[place.start + index]
+        slot = self._slot_in(selector, device_count)
+        if len(codes) < slot.stop:
+            codes.extend(bytes(slot.stop - len(codes)))
+        code: int = codes[slot.start + index]
         if code == _UNKNOWN:
             device = resource_slice.devices[index]
             try:
@@ -146,5 +146,5 @@ class SelectorResults:
                 code = _SELECTED if is_selected else _NOT_SELECTED
             except CelSelectorError as error:
                 code = selector.code_of(error)
-            codes[place.start + index] = code
+            codes[slot.start + index] = code
         return code

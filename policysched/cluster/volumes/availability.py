@@ -56,8 +56,10 @@ class AvailableVolumes:
     def needed_drivers(self, pod: Pod) -> tuple[str, ...]:
         """The drivers of the pod's volumes without which a node cannot run it, sorted."""
         drivers = {mount.driver for mount in self.csi_volumes_of(pod)}
-        known = (self._volumes.drivers.get(name) for name in drivers)
-        return tuple(sorted(driver.name for driver in known if driver is not None and driver.needed_on_node))
+        csi_drivers = (self._volumes.drivers.get(name) for name in drivers)
+        return tuple(
+            sorted(driver.name for driver in csi_drivers if driver is not None and driver.needed_on_node)
+        )
 
     def capacities(self, class_name: str) -> Collection[StorageCapacity]:
         """The capacities of the class; unchanged as long as `capacity_stamp` is equal."""

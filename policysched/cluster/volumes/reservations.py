@@ -77,11 +77,11 @@ class VolumeReservations:
             self._add(claim.key, pod, node, claim.version)
 
     def _add(self, key: VolumeReservationKey, pod: PodUid, value: ClaimRef | NodeName, base: int) -> None:
-        known = self.by_key.get(key)
-        if known is not None and known.target == value:
-            self.by_key[key] = replace(known, pods=known.pods | {pod})
+        reservation = self.by_key.get(key)
+        if reservation is not None and reservation.target == value:
+            self.by_key[key] = replace(reservation, pods=reservation.pods | {pod})
             return
-        if known is not None:
+        if reservation is not None:
             self.drop(key)
         self.by_key[key] = VolumeReservation(frozenset({pod}), value, base)
         if isinstance(key, str) and isinstance(value, ClaimRef):

@@ -56,15 +56,15 @@ class VolumeCache:
     # ── claims ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def put_claim(self, claim: PersistentVolumeClaim) -> frozenset[ClusterEvent]:
-        known = self.claims.get(claim.key)
-        if known == claim:
+        cached = self.claims.get(claim.key)
+        if cached == claim:
             return _NO_EVENTS
         self.claims[claim.key] = claim
         self._drop_if_superseded(claim.key, claim.version)
         self._claim_stamps[claim.key] = self._next_stamp()
-        if known is None or _attachment_key(known) != _attachment_key(claim):
+        if cached is None or _attachment_key(cached) != _attachment_key(claim):
             self.csi_volume_changes.record(claim.key)
-        return frozenset({ClusterEvent.CLAIM_UPDATE if known else ClusterEvent.CLAIM_ADD})
+        return frozenset({ClusterEvent.CLAIM_UPDATE if cached else ClusterEvent.CLAIM_ADD})
 
     def drop_claim(self, key: VolumeClaimKey) -> frozenset[ClusterEvent]:
         """No event: without its claim a pod fits no node."""
@@ -77,12 +77,12 @@ class VolumeCache:
     # ── volumes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def put_volume(self, volume: PersistentVolume) -> frozenset[ClusterEvent]:
-        known = self.volumes.get(volume.name)
-        if known == volume:
+        cached = self.volumes.get(volume.name)
+        if cached == volume:
             return _NO_EVENTS
-        if known is not None:
-            self._unindex_volume(known)
-            self._mark_volume_changed(known)
+        if cached is not None:
+            self._unindex_volume(cached)
+            self._mark_volume_changed(cached)
         self.volumes[volume.name] = volume
         if volume.claim_ref is None:
             insort(self._unclaimed.setdefault(volume.class_name, []), volume, key=_by_size)
@@ -90,16 +90,16 @@ class VolumeCache:
             self._names_by_claim.setdefault(volume.claim_ref.claim, set()).add(volume.name)
         self._drop_if_superseded(volume.name, volume.version)
         self._mark_volume_changed(volume)
-        if known is None or (known.csi_volume, known.is_csi) != (volume.csi_volume, volume.is_csi):
+        if cached is None or (cached.csi_volume, cached.is_csi) != (volume.csi_volume, volume.is_csi):
             self.csi_volume_changes.record(volume.name)
-        return frozenset({ClusterEvent.VOLUME_UPDATE if known else ClusterEvent.VOLUME_ADD})
+        return frozenset({ClusterEvent.VOLUME_UPDATE if cached else ClusterEvent.VOLUME_ADD})
 
     def drop_volume(self, name: str) -> frozenset[ClusterEvent]:
-        known = self.volumes.pop(name, None)
-        if known is not None:
-            self._unindex_volume(known)
+        cached = self.volumes.pop(name, None)
+        if cached is not None:
+            self._unindex_volume(cached)
             self.reservations.drop(name)
-            self._mark_volume_changed(known)
+            self._mark_volume_changed(cached)
             del self._volume_stamps[name]
             self.csi_volume_changes.record(name)
         return _NO_EVENTS
@@ -121,9 +121,9 @@ class VolumeCache:
             if not free:
                 del self._unclaimed[volume.class_name]
         else:
-            held = self._names_by_claim[volume.claim_ref.claim]
-            held.remove(volume.name)
-            if not held:
+            volume_names = self._names_by_claim[volume.claim_ref.claim]
+            volume_names.remove(volume.name)
+            if not volume_names:
                 del self._names_by_claim[volume.claim_ref.claim]
 
     def _mark_volume_changed(self, volume: PersistentVolume) -> None:
@@ -134,17 +134,17 @@ class VolumeCache:
 
     def put_class(self, storage_class: StorageClass) -> frozenset[ClusterEvent]:
         """Of an existing class, only the allowed topologies can change."""
-        known = self.classes.get(storage_class.name)
-        if known == storage_class:
+        cached = self.classes.get(storage_class.name)
+        if cached == storage_class:
             return _NO_EVENTS
         self.classes[storage_class.name] = storage_class
         self.catalogue_stamp = self._next_stamp()
         self.csi_volume_changes.record(None)
-        if known is None:
+        if cached is None:
             return frozenset({ClusterEvent.STORAGE_CLASS_ADD})
         return (
             frozenset({ClusterEvent.STORAGE_CLASS_UPDATE})
-            if known.allowed_topologies != storage_class.allowed_topologies
+            if cached.allowed_topologies != storage_class.allowed_topologies
             else _NO_EVENTS
         )
 
@@ -156,48 +156,48 @@ class VolumeCache:
 
     def put_driver(self, driver: CsiDriver) -> frozenset[ClusterEvent]:
         """Causes an event if the driver stops tracking capacity, or is no longer needed on the node."""
-        known = self.drivers.get(driver.name)
-        if known == driver:
+        cached = self.drivers.get(driver.name)
+        if cached == driver:
             return _NO_EVENTS
         self.drivers[driver.name] = driver
         self.catalogue_stamp = self._next_stamp()
-        left_off = known is not None and (
-            known.tracks_capacity > driver.tracks_capacity or known.needed_on_node > driver.needed_on_node
+        left_off = cached is not None and (
+            cached.tracks_capacity > driver.tracks_capacity or cached.needed_on_node > driver.needed_on_node
         )
         return frozenset({ClusterEvent.CSI_DRIVER_UPDATE}) if left_off else _NO_EVENTS
 
     def drop_driver(self, name: str) -> frozenset[ClusterEvent]:
         """Without its CSIDriver, neither capacity nor the driver's presence is checked any more.
         kube-scheduler registers no event for this."""
-        known = self.drivers.pop(name, None)
-        if known is None:
+        cached = self.drivers.pop(name, None)
+        if cached is None:
             return _NO_EVENTS
         self.catalogue_stamp = self._next_stamp()
-        checked = known.tracks_capacity or known.needed_on_node
+        checked = cached.tracks_capacity or cached.needed_on_node
         return frozenset({ClusterEvent.CSI_DRIVER_UPDATE}) if checked else _NO_EVENTS
 
     def put_capacity(self, capacity: StorageCapacity) -> frozenset[ClusterEvent]:
         """Causes an event if the capacity grows."""
         key = capacity.namespace, capacity.name
-        known = self.capacities.get(key)
-        if known == capacity:
+        cached = self.capacities.get(key)
+        if cached == capacity:
             return _NO_EVENTS
-        if known is not None:
-            self._unindex_capacity(known)
+        if cached is not None:
+            self._unindex_capacity(cached)
         self.capacities[key] = capacity
         self._capacities_of.setdefault(capacity.class_name, {})[key] = capacity
         self._mark_capacity_changed(capacity)
-        if known is None:
+        if cached is None:
             return frozenset({ClusterEvent.STORAGE_CAPACITY_ADD})
-        before, after = known.limit_bytes, capacity.limit_bytes
-        more = after is not None and (before is None or after > before)
-        return frozenset({ClusterEvent.STORAGE_CAPACITY_UPDATE}) if more else _NO_EVENTS
+        before, after = cached.limit_bytes, capacity.limit_bytes
+        is_larger = after is not None and (before is None or after > before)
+        return frozenset({ClusterEvent.STORAGE_CAPACITY_UPDATE}) if is_larger else _NO_EVENTS
 
     def drop_capacity(self, namespace: str, name: str) -> frozenset[ClusterEvent]:
-        known = self.capacities.pop((namespace, name), None)
-        if known is not None:
-            self._unindex_capacity(known)
-            self._mark_capacity_changed(known)
+        cached = self.capacities.pop((namespace, name), None)
+        if cached is not None:
+            self._unindex_capacity(cached)
+            self._mark_capacity_changed(cached)
         return _NO_EVENTS
 
     def capacities_of(self, class_name: str) -> Collection[StorageCapacity]:
@@ -259,8 +259,8 @@ class VolumeCache:
             self.reservations.drop(key)
 
     def _observed_version(self, key: VolumeReservationKey) -> int:
-        known = self.volumes.get(key) if isinstance(key, str) else self.claims.get(key)
-        return 0 if known is None else known.version
+        cached = self.volumes.get(key) if isinstance(key, str) else self.claims.get(key)
+        return 0 if cached is None else cached.version
 
     def _mark_choice_changed(self, choice: VolumeChoice) -> None:
         for _, volume in choice.static_bindings:

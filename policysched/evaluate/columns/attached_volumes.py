@@ -165,10 +165,10 @@ class AttachedVolumes:
             self._recount(row, node, usage.pods.values())
 
     def grow(self, capacity: int) -> None:
-        more = capacity - self._capacity
+        added = capacity - self._capacity
         self._capacity = capacity
         for driver, column in self._counts.items():
-            self._counts[driver] = np.concatenate([column, np.zeros(more, np.int64)])
+            self._counts[driver] = np.concatenate([column, np.zeros(added, np.int64)])
 
 
 def _update_index(

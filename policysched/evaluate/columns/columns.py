@@ -322,12 +322,12 @@ class Columns:
         else:
             self._counted_pods.pop(row, None)
 
-    def _adjust_pod_counts(self, row: int, pod: Pod, by: int) -> None:
+    def _adjust_pod_counts(self, row: int, pod: Pod, delta: int) -> None:
         if self._placed_pods is not None:
-            self._placed_pods.adjust(row, pod, by)
+            self._placed_pods.adjust(row, pod, delta)
         for members in self._gang_members.values():
-            members.adjust(row, pod, by)
-        self._pod_totals.adjust(pod, self.nodes[row], by)
+            members.adjust(row, pod, delta)
+        self._pod_totals.adjust(pod, self.nodes[row], delta)
 
     def _drop_row(self, row: int, name: NodeName) -> None:
         self._count_images(self.nodes[row], None)
@@ -361,12 +361,12 @@ class Columns:
         return row
 
     def _grow(self) -> None:
-        more = self.capacity
+        capacity = self.capacity
 
         def longer(array: Array) -> Array:
-            return np.concatenate([array, np.zeros(more, array.dtype)])
+            return np.concatenate([array, np.zeros(capacity, array.dtype)])
 
-        self.capacity += more
+        self.capacity += capacity
         if self._placed_pods is not None:
             self._placed_pods.capacity = self.capacity
         if self._attached_volumes is not None:

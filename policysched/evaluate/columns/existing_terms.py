@@ -127,12 +127,12 @@ class ExistingTerms:
     ) -> None:
         weights = selecting.weights
         for term in terms:
-            known = weights.get(term.group)
-            if known is not None and term.group.use == "rejects":
+            group_weight = weights.get(term.group)
+            if group_weight is not None and term.group.use == "rejects":
                 continue  # one term is enough
             self.matched_terms += 1
             if self._selects(term.selector, namespace, labels):
-                weights[term.group] = term.weight if known is None else known.plus(term.weight)
+                weights[term.group] = term.weight if group_weight is None else group_weight.plus(term.weight)
         selecting.position = len(self._filed)
         selecting.groups = tuple(weights.items())
 
@@ -148,8 +148,8 @@ class ExistingTerms:
         for use, weight, topology_key, selector in _terms_of(affinity):
             if topology_key in keys:
                 of_group = weights.setdefault((use, topology_key), {})
-                known = of_group.get(selector)
-                of_group[selector] = weight if known is None else known.plus(weight)
+                counter = of_group.get(selector)
+                of_group[selector] = weight if counter is None else counter.plus(weight)
         return [self._group(use, key, selectors) for (use, key), selectors in weights.items()]
 
     def keep_only(self, groups: Collection[TermGroup]) -> None:

@@ -69,8 +69,8 @@ class _CodeTable:
 
     def put(self, code: int, position: int) -> None:
         if code >= len(self._positions) - 1:
-            more = np.full(max(code + 2 - len(self._positions), len(self._positions)), _NO_CANDIDATE)
-            self._positions = np.concatenate([self._positions, more])
+            padding = np.full(max(code + 2 - len(self._positions), len(self._positions)), _NO_CANDIDATE)
+            self._positions = np.concatenate([self._positions, padding])
         self._positions[code] = position
 
     def gather(self, codes: NDArray[np.int32]) -> Numbers:

@@ -57,14 +57,14 @@ class GangMembers:
         gang, name = self._gang(context), self._member_name(context)
         return None if gang is None or name is None else ((pod.namespace, str(gang)), str(name))
 
-    def adjust(self, row: int, pod: Pod, by: int) -> None:
+    def adjust(self, row: int, pod: Pod, delta: int) -> None:
         """Add (1) or remove (-1) a pod on a row."""
         member = self.gang_and_name(pod)
         if member is None:
             return
         gang, name = member
         counts = self._gangs.setdefault(gang, {})
-        _adjust(counts, name, row, by)
+        _adjust(counts, name, row, delta)
         self._revisions[gang] = next(_REVISIONS)
         if not counts:
             del self._gangs[gang], self._revisions[gang]
@@ -88,7 +88,7 @@ class HypotheticalGangMembers:
 
     def catch_up(self, changes: Sequence[tuple[int, Pod, int]]) -> None:
         """Apply the new changes. `changes` are all of the overlay's, in order."""
-        for row, pod, by in changes[self._position :]:
+        for row, pod, delta in changes[self._position :]:
             member = self._members.gang_and_name(pod)
             if member is not None:
                 gang, name = member
@@ -96,7 +96,7 @@ class HypotheticalGangMembers:
                 if copy is None:
                     rows_by_name = self._members.rows_of(gang)
                     copy = self._copies[gang] = {name: dict(rows) for name, rows in rows_by_name.items()}
-                _adjust(copy, name, row, by)
+                _adjust(copy, name, row, delta)
                 self._revisions[gang] = next(_REVISIONS)
         self._position = len(changes)
 
@@ -108,9 +108,9 @@ class HypotheticalGangMembers:
         return self._revisions.get(gang) or self._members.revision(gang)
 
 
-def _adjust(counts: _Counts, name: str, row: int, by: int) -> None:
+def _adjust(counts: _Counts, name: str, row: int, delta: int) -> None:
     rows = counts.setdefault(name, {})
-    count = rows.get(row, 0) + by
+    count = rows.get(row, 0) + delta
     assert count >= 0, f"row {row} has {count} members named {name}"
     if count:
         rows[row] = count

@@ -134,24 +134,24 @@ class Overlay:
         """The pods to assume on a commit, in order."""
         return tuple(self.added_pods)
 
-    def _update_usage(self, node: NodeName, pod: Pod, by: int) -> NodeUsage:
+    def _update_usage(self, node: NodeName, pod: Pod, delta: int) -> NodeUsage:
         row = self._columns.row(node)
         assert row is not None, f"node {node} is not known"
         self.log.append(row)
-        self.pods.adjust(row, pod, by)
-        self.shares.adjust_requested(pod.namespace, pod.requests, by)
+        self.pods.adjust(row, pod, delta)
+        self.shares.adjust_requested(pod.namespace, pod.requests, delta)
         for use in pod.claims:
-            self.claim_use_deltas[use.claim] += by
+            self.claim_use_deltas[use.claim] += delta
         usage = self._usages.get(row)
         if usage is None:
             usage = self._usages[row] = _copy_usage(self._columns.usage(row))
         return usage
 
-    def _count_change(self, node: NodeName, by: int) -> None:
+    def _count_change(self, node: NodeName, delta: int) -> None:
         """Drop the totals of a row whose changes cancel out, so that few rows differ."""
         row = self._columns.row(node)
         assert row is not None, f"node {node} is not known"
-        count = self._change_counts.get(row, 0) + by
+        count = self._change_counts.get(row, 0) + delta
         if count:
             self._change_counts[row] = count
         else:

@@ -102,8 +102,8 @@ class PackedLists:
     def _append_new(self, codes: Array) -> None:
         """Append the lists that are not stored yet."""
         if len(self._lists) > len(self.starts):
-            more = np.full(max(len(self._lists), 2 * len(self.starts)) - len(self.starts), -1, np.int64)
-            self.starts, self.lengths = np.append(self.starts, more), np.append(self.lengths, more)
+            padding = np.full(max(len(self._lists), 2 * len(self.starts)) - len(self.starts), -1, np.int64)
+            self.starts, self.lengths = np.append(self.starts, padding), np.append(self.lengths, padding)
         new = codes[self.starts[codes] < 0]
         for code in dict.fromkeys(new.tolist()):
             records = self._lists[code][1]
@@ -116,9 +116,9 @@ class PackedLists:
         for index, field in enumerate(self._record.fields):
             values, present = self.fields[index]
             if end > len(values):
-                more = max(end, 2 * len(values)) - len(values)
-                values = np.append(values, np.zeros(more, values.dtype))
-                present = np.append(present, np.zeros(more, np.bool_))
+                added = max(end, 2 * len(values)) - len(values)
+                values = np.append(values, np.zeros(added, values.dtype))
+                present = np.append(present, np.zeros(added, np.bool_))
                 self.fields[index] = values, present
             is_text = field.type.kind is TypeKind.STRING
             for position, record in enumerate(records, self._end):

@@ -126,11 +126,11 @@ class PlacedPods:
 
     # ── changes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def adjust(self, row: int, pod: Pod, by: int) -> None:
+    def adjust(self, row: int, pod: Pod, delta: int) -> None:
         """Add (1) or remove (-1) a pod on a row."""
         self.pods_version += 1
         pod_class = self.pod_class(pod)
-        count = pod_class.rows.get(row, 0) + by
+        count = pod_class.rows.get(row, 0) + delta
         assert count >= 0, f"row {row} has {count} pods like {pod.full_name}"
         if not pod_class.rows:
             self._empty_size -= pod_class.size
@@ -141,7 +141,7 @@ class PlacedPods:
         if not pod_class.rows:
             self._empty_size += pod_class.size
         for counted in pod_class.counted_in:
-            counted.row_counts.adjust(row, by)
+            counted.row_counts.adjust(row, delta)
 
     def pod_class(self, pod: Pod) -> PodClass:
         key = pod.namespace, tuple(sorted(pod.labels.items())), pod.terminating, pod.pod_affinity
@@ -181,12 +181,12 @@ class PlacedPods:
         if len(self._tallies) > _TALLIES_MAX:
             for matcher in list(self._tallies)[: len(self._tallies) // 2]:
                 del self._tallies[matcher]
-            kept = set(self._tallies.values())
+            tallies = set(self._tallies.values())
             for pod_class in self._pod_classes.values():
                 pod_class.counted_in = [
                     counted
                     for counted in pod_class.counted_in
-                    if isinstance(counted, TermGroup) or counted in kept
+                    if isinstance(counted, TermGroup) or counted in tallies
                 ]
         if self._empty_size > _EMPTY_SIZE_MAX + self._size // 2:
             self._pod_classes = {
@@ -227,15 +227,15 @@ class HypotheticalPlacedPods:
         self._copies.clear()
         self._unchanged.clear()
         self._members.clear()
-        self._pending_changes = {(row, pod.uid): (pod, by) for row, pod, by in self._all_changes}
+        self._pending_changes = {(row, pod.uid): (pod, delta) for row, pod, delta in self._all_changes}
 
-    def adjust(self, row: int, pod: Pod, by: int) -> None:
+    def adjust(self, row: int, pod: Pod, delta: int) -> None:
         _, before = self._pending_changes.get((row, pod.uid), (pod, 0))
-        if before + by:
-            self._pending_changes[row, pod.uid] = pod, before + by
+        if before + delta:
+            self._pending_changes[row, pod.uid] = pod, before + delta
         else:  # removed and restored before it was applied
             del self._pending_changes[row, pod.uid]
-        self._all_changes.append((row, pod, by))
+        self._all_changes.append((row, pod, delta))
 
     def gang_members(self, members: GangMembers) -> HypotheticalGangMembers:
         """The members of gangs on the overlay."""
@@ -257,34 +257,34 @@ class HypotheticalPlacedPods:
         self.apply_pending_changes()
         if counted not in self._copies and counted not in self._unchanged:
             changes = [
-                (row, by)
-                for row, pod_class, by in self._applied_changes
+                (row, delta)
+                for row, pod_class, delta in self._applied_changes
                 for class_counted in pod_class.counted_in
                 if class_counted is counted
             ]
             if changes:
                 copy = self._copies[counted] = counted.row_counts.copy()
-                for row, by in changes:
-                    copy.adjust(row, by)
+                for row, delta in changes:
+                    copy.adjust(row, delta)
             else:
                 self._unchanged.add(counted)
         return self._copies.get(counted, counted.row_counts)
 
     def add_weights(self, by_row: CountArray, weights_by_class: CountArray) -> None:
         """Change the result of `PlacedPods.weights_by_row` to that of the overlay."""
-        for row, pod_class, by in self._applied_changes:
-            by_row[row] += weights_by_class[pod_class.index] * by
+        for row, pod_class, delta in self._applied_changes:
+            by_row[row] += weights_by_class[pod_class.index] * delta
 
     def apply_pending_changes(self) -> None:
         """Apply pending changes, which also registers the terms of added pods."""
-        for (row, _), (pod, by) in self._pending_changes.items():
+        for (row, _), (pod, delta) in self._pending_changes.items():
             pod_class = self._placed().pod_class(pod)
-            self._applied_changes.append((row, pod_class, by))
+            self._applied_changes.append((row, pod_class, delta))
             for counted in pod_class.counted_in:
                 if counted in self._unchanged:
                     self._unchanged.remove(counted)
                     self._copies[counted] = counted.row_counts.copy()
                 copy = self._copies.get(counted)
                 if copy is not None:  # else `row_counts` applies all changes on first use
-                    copy.adjust(row, by)
+                    copy.adjust(row, delta)
         self._pending_changes.clear()

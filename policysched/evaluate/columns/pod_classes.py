@@ -65,8 +65,10 @@ class PodClass:
         self.index = -1
         self.rows: dict[int, int] = {}
         self.counted_in: list[PodCount] = []
-        own = pod.pod_affinity
-        self.size = 1 + (len(own.required) + len(own.required_anti) + len(own.preferred) if own else 0)
+        affinity = pod.pod_affinity
+        self.size = 1 + (
+            len(affinity.required) + len(affinity.required_anti) + len(affinity.preferred) if affinity else 0
+        )
 
     def count_in(self, counted: PodCount) -> None:
         """Add the pods of the class to a count."""

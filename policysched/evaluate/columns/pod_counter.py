@@ -61,12 +61,12 @@ class ClusterPodCounter:
             # A replaced policy must not stay in memory for its totals.
             self._specs = {key: other for key, other in self._specs.items() if other.program() is not None}
             specs = self._specs[id(program)] = _Specs(ref(program))
-        known = specs.by_expr.get(id(expr))
-        if known is None or known[0] is not expr:
+        cached = specs.by_expr.get(id(expr))
+        if cached is None or cached[0] is not expr:
             if len(specs.by_expr) >= _SPECS_MAX:
                 specs.by_expr.clear()
-            known = specs.by_expr[id(expr)] = expr, PodTotalSpec.of(expr, program)
-        return known[1]
+            cached = specs.by_expr[id(expr)] = expr, PodTotalSpec.of(expr, program)
+        return cached[1]
 
     def _total_placed(
         self, spec: PodTotalSpec, context: EvalContext, overlay: Overlay | None

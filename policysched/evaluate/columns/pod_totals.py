@@ -161,12 +161,12 @@ class PodQuery:
 
     def amount(self, context: EvalContext, other: Pod, node: Node | None) -> ExactNumber | None:
         """What one pod with the wanted key adds; None: it does not count."""
-        both = context.with_other_pod(other, node)
-        if self._residual is not None and self._residual(both) is not True:
+        pair_context = context.with_other_pod(other, node)
+        if self._residual is not None and self._residual(pair_context) is not True:
             return None
         if self._value is None:
             return 1
-        value = self._value(both)
+        value = self._value(pair_context)
         return None if value is None else exact_number(expect_number(value), floating=self.floating)
 
     def amount_of_pod(self, context: EvalContext, other: Pod) -> ExactNumber:
@@ -230,7 +230,9 @@ class _Group:
     results: dict[tuple[Hashable, ...], tuple[int, DomainTotals]] = field(default_factory=dict)
 
     def copy(self) -> "_Group":
-        return _Group({key: replace(of, counts=Counter(of.counts)) for key, of in self.classes.items()})
+        return _Group(
+            {key: replace(tally, counts=Counter(tally.counts)) for key, tally in self.classes.items()}
+        )
 
 
 class PodTotals:
@@ -248,14 +250,14 @@ class PodTotals:
     def overlay(self) -> "PodTotals":
         return PodTotals(self._spec, self)
 
-    def adjust(self, pod: Pod, node: Node | None, by: int) -> CountedKeys | None:
+    def adjust(self, pod: Pod, node: Node | None, delta: int) -> CountedKeys | None:
         """Add (1) or remove (-1) a pod that is on the node, and return where it counts; None: nowhere."""
         other = _other_pod_context(pod, node)
         group_key = self.query.group_key(other)
         if group_key is None:
             return None
         keys = group_key, self.query.class_key(other)
-        self._change(keys, pod, node, by)
+        self._change(keys, pod, node, delta)
         return keys
 
     def remove(self, keys: CountedKeys) -> None:
@@ -263,7 +265,7 @@ class PodTotals:
         group_key, class_key = keys
         self._change(keys, self._groups[group_key].classes[class_key].pod, None, -1)
 
-    def _change(self, keys: CountedKeys, pod: Pod, node: Node | None, by: int) -> None:
+    def _change(self, keys: CountedKeys, pod: Pod, node: Node | None, delta: int) -> None:
         key, class_key = keys
         group = self._groups.get(key)
         if group is None:
@@ -273,9 +275,9 @@ class PodTotals:
         if pod_class is None:
             pod_class = group.classes[class_key] = _PodClass(pod, node, Counter())
         domain = None if node is None or self._topology_key is None else node.labels.get(self._topology_key)
-        total = pod_class.counts[domain] + by
+        total = pod_class.counts[domain] + delta
         assert total >= 0, f"{total} pods like {pod.full_name} in {domain}"
-        group.changes.append((class_key, pod_class, domain, by))
+        group.changes.append((class_key, pod_class, domain, delta))
         if len(group.changes) > _CHANGES_MAX:
             group.changes.clear()
             group.results.clear()
@@ -290,8 +292,8 @@ class PodTotals:
 
     def catch_up(self, changes: Sequence[tuple[int, Pod, int]], nodes: Sequence[Node | None]) -> None:
         """Apply the new changes of an overlay, which are pods by row. `changes` are all of them, in order."""
-        for row, pod, by in changes[self._changes_applied :]:
-            self.adjust(pod, nodes[row], by)
+        for row, pod, delta in changes[self._changes_applied :]:
+            self.adjust(pod, nodes[row], delta)
         self._changes_applied = len(changes)
 
     def totals(self, context: EvalContext) -> DomainTotals:
@@ -303,8 +305,8 @@ class PodTotals:
         if group is None:
             return _NO_TOTALS
         pod_values = self.query.pod_values(context)
-        known = group.results.get(pod_values)
-        if known is None:
+        cached = group.results.get(pod_values)
+        if cached is None:
             totals = DomainTotals()
             for class_key, pod_class in group.classes.items():
                 amount = self._amount(class_key, pod_class.pod, pod_class.node, pod_values, context)
@@ -312,14 +314,14 @@ class PodTotals:
                     totals.add(domain, amount * number)
             if len(group.results) >= _RESULTS_MAX:
                 group.results.clear()
-        elif known[0] == len(group.changes):
-            return known[1]
+        elif cached[0] == len(group.changes):
+            return cached[1]
         else:
-            totals = known[1]
-            for class_key, pod_class, domain, by in group.changes[known[0] :]:
+            totals = cached[1]
+            for class_key, pod_class, domain, delta in group.changes[cached[0] :]:
                 amount = self._amount(class_key, pod_class.pod, pod_class.node, pod_values, context)
                 if amount:
-                    totals.add(domain, amount * by)
+                    totals.add(domain, amount * delta)
         group.results[pod_values] = len(group.changes), totals
         return totals
 
@@ -365,11 +367,11 @@ class PlacedPodTotals:
             self._by_spec.move_to_end(spec)
         return totals
 
-    def adjust(self, pod: Pod, node: Node | None, by: int) -> None:
+    def adjust(self, pod: Pod, node: Node | None, delta: int) -> None:
         """Add (1) or remove (-1) a pod that is on the node."""
         assert node is not None, f"{pod.full_name} is on a row without a node"
         for totals in self._by_spec.values():
-            totals.adjust(pod, node, by)
+            totals.adjust(pod, node, delta)
 
     def relabel(self, pods: Iterable[Pod], before: Node, after: Node) -> None:
         """Count the pods of a node by its new labels."""

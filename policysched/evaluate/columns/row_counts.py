@@ -19,9 +19,9 @@ class RowCounts:
         self.version = 0
         self._array: CountArray | None = None
 
-    def adjust(self, row: int, by: int) -> None:
+    def adjust(self, row: int, delta: int) -> None:
         self.version += 1
-        count = self.rows.get(row, 0) + by
+        count = self.rows.get(row, 0) + delta
         assert count >= 0, f"row {row} has {count} pods"
         if count:
             self.rows[row] = count

@@ -52,10 +52,10 @@ def saturating_multiply(left: Array, right: Array) -> Array:
     estimate = left.astype(np.float64) * right.astype(np.float64)
     product = np.asarray(left * right)
     magnitude = np.abs(estimate)
-    near = magnitude > 2.0**62
-    if not near.any():
+    may_overflow = magnitude > 2.0**62
+    if not may_overflow.any():
         return product
-    wrapped = (magnitude > 1.5 * 2.0**63) | (near & ((product < 0) != (estimate < 0)))
+    wrapped = (magnitude > 1.5 * 2.0**63) | (may_overflow & ((product < 0) != (estimate < 0)))
     return np.where(wrapped, np.where(estimate < 0, INT64_MIN, INT64_MAX), product)
 
 

@@ -160,14 +160,14 @@ class View:
             class_name, self.available_volumes, self.codes.strings, self.codes_version
         )
 
-    def attached_volume_counts(self, driver: str, own: Collection[CsiVolume]) -> tuple[Array, Array]:
+    def attached_volume_counts(self, driver: str, own_volumes: Collection[CsiVolume]) -> tuple[Array, Array]:
         """int64[count] each: how many volumes of a CSI driver are attached, and how many of the pod's
-        `own` volumes of the driver no pod of the row has attached. Includes the overlay."""
+        `own_volumes` of the driver no pod of the row has attached. Includes the overlay."""
         self.reads_only_columns = False
         attached = self._columns.attached_volumes
         counts = attached.counts(driver)[self.rows]
-        new = np.full(self._columns.size, len(own), np.int64)
-        for mount in own:
+        new = np.full(self._columns.size, len(own_volumes), np.int64)
+        for mount in own_volumes:
             new[list(attached.rows_with_mount(mount))] -= 1
         new = new[self.rows]
         if self._overlay_usages:
@@ -177,7 +177,7 @@ class View:
                 assert node is not None, f"row {self.row(position)} has an overlay and no node"
                 on_node = attached_to(node, usage.pods.values(), self._columns.available_volumes)
                 counts[position] = on_node.counts.get(driver, 0)
-                new[position] = sum(mount not in on_node.pod_mounts for mount in own)
+                new[position] = sum(mount not in on_node.pod_mounts for mount in own_volumes)
         return counts, new
 
     @property

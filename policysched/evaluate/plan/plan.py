@@ -280,8 +280,8 @@ class Plan:
         equivalence_read_set = self._equivalence_read_sets.get(active)
         if equivalence_read_set is None:
             rules: dict[AnyRule, None] = {}
-            for more in ((), *((index,) for index in self._dynamic_layers), self._dynamic_layers):
-                variant = rules_for(self.program, tuple(sorted({*active, *more})))
+            for dynamic_layers in ((), *((index,) for index in self._dynamic_layers), self._dynamic_layers):
+                variant = rules_for(self.program, tuple(sorted({*active, *dynamic_layers})))
                 rules |= dict.fromkeys((*variant.filters, *variant.scores))
             equivalence_read_set = self._equivalence_read_sets[active] = read_set(self.program, rules)
         return equivalence_read_set

@@ -109,7 +109,7 @@ def specialize_claim_rules(
     for the new ones, which read claims. New scores come last.
     """
     inputs = len(rules.filters) - len(rules.filter_indexes)
-    filters, places = list(rules.filters[:inputs]), list[int | None](range(inputs))
+    filters, positions = list(rules.filters[:inputs]), list[int | None](range(inputs))
     index_of_step = {step: inputs + index for index, step in enumerate(rules.filter_indexes)}
     steps = []
     for step, lowered in enumerate(rules.variant.filters):
@@ -121,7 +121,7 @@ def specialize_claim_rules(
             specialized = rules.filters[index]
         if specialized is not None:
             filters.append(specialized)
-            places.append(index)
+            positions.append(index)
             steps.append(step)
     scores = [
         score
@@ -131,7 +131,7 @@ def specialize_claim_rules(
     ]
     return _specialized_rules(
         rules.variant, rules.activation, filters, (*rules.scores, *scores), steps
-    ), places
+    ), positions
 
 
 def _input_requeue_events(declared: Input) -> frozenset[ClusterEvent]:
@@ -163,7 +163,7 @@ def _specialize_filter(
         if rule.template is None
         else _reason_group(rule.template, step, activation.context)
     )
-    own = ExpressionFilter(
+    first_filter = ExpressionFilter(
         activation,
         when=step.node_when,
         condition=step.condition,
@@ -180,7 +180,7 @@ def _specialize_filter(
     )
     return SpecializedFilter(
         rule.name,
-        own,
+        first_filter,
         rule.scaleup,
         step.requeue_events,
         step.metrics,
@@ -206,8 +206,8 @@ def _message_function(rule: FilterRule, step: LoweredFilter) -> Callable[[EvalCo
     return text
 
 
-def _format_value_or_missing(value: EvalValue, of: Type) -> str:
-    return MISSING_TEXT if value is None else format_value(value, of)
+def _format_value_or_missing(value: EvalValue, type_: Type) -> str:
+    return MISSING_TEXT if value is None else format_value(value, type_)
 
 
 def _reason_group(template: MessageTemplate, step: LoweredFilter, context: EvalContext) -> str:

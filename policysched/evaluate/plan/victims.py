@@ -75,9 +75,9 @@ class CompiledVictims:
         def key(victim: Pod) -> tuple[Any, ...]:
             of_victim = context.with_other_pod(victim)
             return tuple(
-                place
+                sort_key
                 for function, descending in self._order
-                for place in sort_value(function(of_victim), descending)
+                for sort_key in sort_value(function(of_victim), descending)
             )
 
         return key

@@ -101,9 +101,9 @@ def percent_of_range(raw: Array, low: Number, high: Number) -> Array:
     """`floor(100 * (raw - low) / (high - low))`, with raw clamped to the bounds first."""
     if len(raw) == 1:  # a single changed row: NumPy takes as long as for hundreds
         return np.array([_percent_of_range_scalar(raw.item(), low, high)], np.int64)
-    whole = raw.dtype != np.float64 and isinstance(low, int) and isinstance(high, int)
+    is_integer = raw.dtype != np.float64 and isinstance(low, int) and isinstance(high, int)
     under, over = raw <= low, raw >= high
-    if whole:
+    if is_integer:
         inside = np.where(under | over, low, raw)
         # As Python integers where the span itself exceeds int64.
         wide = int(high) - int(low) >= 2**63

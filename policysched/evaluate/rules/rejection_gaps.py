@@ -66,32 +66,32 @@ def _comparison_gap(part: e.Compare, left: int | float, right: int | float) -> R
     actual, limit, subject = left, right, part.left
     if e.Stage.NODE not in stage_of(part.left) and e.Stage.NODE in stage_of(part.right):
         actual, limit, subject = right, left, part.right
-    of = type_of(subject)
-    by_type = of if of.kind is not TypeKind.TIMESTAMP else type(of)(TypeKind.DURATION)
-    by = abs(left - right)
+    type_ = type_of(subject)
+    by_type = type_ if type_.kind is not TypeKind.TIMESTAMP else type(type_)(TypeKind.DURATION)
+    difference = abs(left - right)
     return RejectionGap(
         " ".join(subject.span.text.split()),
-        format_value(actual, of),
+        format_value(actual, type_),
         format_value(limit, type_of(part.right if subject is part.left else part.left)),
-        format_value(by, by_type),
-        by / max(abs(limit), 1e-9),
+        format_value(difference, by_type),
+        difference / max(abs(limit), 1e-9),
     )
 
 
 def resource_gaps(requests: Mapping[str, int], shortfalls: Mapping[str, int]) -> tuple[RejectionGap, ...]:
     """The gaps of a filter that accounts resources, one for each that is short. `shortfalls` by resource, `pods` counts
     pods."""
-    asked = {**requests, "pods": 1}
+    requested = {**requests, "pods": 1}
     short = {
-        resource: amount for resource, amount in shortfalls.items() if amount > 0 and asked.get(resource)
+        resource: amount for resource, amount in shortfalls.items() if amount > 0 and requested.get(resource)
     }
     return tuple(
         RejectionGap(
             resource,
-            format_value(max(asked[resource] - amount, 0), resource_type(resource)),
-            format_value(asked[resource], resource_type(resource)),
+            format_value(max(requested[resource] - amount, 0), resource_type(resource)),
+            format_value(requested[resource], resource_type(resource)),
             format_value(amount, resource_type(resource)),
-            amount / asked[resource],
+            amount / requested[resource],
             shortfalls=short,
         )
         for resource, amount in short.items()

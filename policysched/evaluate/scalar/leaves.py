@@ -150,18 +150,18 @@ def _other_node(context: EvalContext) -> Node:
     return context.other_node
 
 
-def input_text(declaration: Input, of: e.Owner = "pod") -> Callable[[EvalContext], str | None]:
-    """The text that an input reads; None: absent. `of` may be another pod than the one being scheduled."""
-    source = attrgetter(f"{declaration.owner if of == 'pod' else 'other'}.{declaration.source_map}")
+def input_text(declaration: Input, owner: e.Owner = "pod") -> Callable[[EvalContext], str | None]:
+    """The text that an input reads; None: absent. `owner` may be another pod than the one being scheduled."""
+    source = attrgetter(f"{declaration.owner if owner == 'pod' else 'other'}.{declaration.source_map}")
     key = declaration.source_key
     if key is None:
         return lambda context: str(source(context))
     return lambda context: source(context).get(key)
 
 
-def input_value(declaration: Input, of: e.Owner = "pod") -> ScalarFunction:
+def input_value(declaration: Input, owner: e.Owner = "pod") -> ScalarFunction:
     """The input's value in expressions; None also where the input rejects its pod or node as invalid."""
-    text_of = input_text(declaration, of)
+    text_of = input_text(declaration, owner)
     default = None if declaration.default is None else declaration.default.value
 
     def evaluate(context: EvalContext) -> EvalValue:
