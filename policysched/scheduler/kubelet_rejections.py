@@ -68,26 +68,26 @@ class KubeletRejections:
     # ── events ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def pod_rejected(
-        self, observed: ObservedPod, rejection: KubeletRejection, held: Placement, now_ns: int
+        self, observed: ObservedPod, rejection: KubeletRejection, placement: Placement, now_ns: int
     ) -> None:
         """The kubelet rejected the pod, whose requests the cache counts as free again."""
         core = self._core
         if observed.pod.scheduler in core.policies.running:
             core.records.counters.count_kubelet_rejection(rejection.reason, observed.pod.scheduler)
-        node = core.cache.nodes.get(held.node)
+        node = core.cache.nodes.get(placement.node)
         if node is None:
             return
         shortage = rejection.shortage
         if shortage is None:
             self._hold(
-                f"{rejection.reason} in {held.pod.namespace}", 0, observed.pod, node, rejection, now_ns
+                f"{rejection.reason} in {placement.pod.namespace}", 0, observed.pod, node, rejection, now_ns
             )
-        elif self._may_hold(_owner_of(held.pod), node.name):
-            hidden_amount = self._hidden_amount(node, held.pod, shortage)
+        elif self._may_hold(_owner_of(placement.pod), node.name):
+            hidden_amount = self._hidden_amount(node, placement.pod, shortage)
             self._hold(shortage.resource, hidden_amount, observed.pod, node, rejection, now_ns)
         else:
             self._hold(
-                f"beyond the share of {held.pod.namespace} or its owner",
+                f"beyond the share of {placement.pod.namespace} or its owner",
                 0,
                 observed.pod,
                 node,

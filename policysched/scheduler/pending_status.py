@@ -28,7 +28,7 @@ class PendingPodStatus:
 
 def not_pending_reason(core: SchedulerCore, pod: str) -> str:
     """Why a pod, given as `namespace/name`, is not pending under a running policy."""
-    observed = [known for known in core.cache.pods.values() if known.pod.full_name == pod]
+    observed = [pending for pending in core.cache.pods.values() if pending.pod.full_name == pod]
     if not observed:
         return f"pod {pod} does not exist or has finished"
     last = observed[-1]
@@ -84,8 +84,10 @@ class PendingPods:
         if "/" in name:
             return [name]
         pods, decisions = self._core.cache.pods.values(), self._core.records.decisions
-        known = {observed.pod.full_name for observed in pods if observed.pod.name == name}
-        return sorted(known or {each.pod for each in decisions if each.pod.partition("/")[2] == name})
+        full_names = {observed.pod.full_name for observed in pods if observed.pod.name == name}
+        return sorted(
+            full_names or {decision.pod for decision in decisions if decision.pod.partition("/")[2] == name}
+        )
 
     def status(self, name: str) -> PendingPodStatus | None:
         """The state of the pod `namespace/name` and what it waits for; None if it is not pending under a running policy."""

@@ -81,9 +81,9 @@ class PendingSummary:
             return
         counts = self._counts(len(waiting))
         causes = [f"{count}: {text}" for text, count in counts.most_common(_CAUSES_LOGGED)]
-        rest = len(waiting) - sum(count for _, count in counts.most_common(_CAUSES_LOGGED))
-        if rest > 0:
-            causes.append(f"{rest}: other causes")
+        other_count = len(waiting) - sum(count for _, count in counts.most_common(_CAUSES_LOGGED))
+        if other_count > 0:
+            causes.append(f"{other_count}: other causes")
         fields: dict[str, str | int | float] = {
             "pods": len(waiting),
             "oldest_s": round((now_ns - oldest_ns) / 1e9),

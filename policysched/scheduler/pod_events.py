@@ -39,7 +39,7 @@ class PodEvents:
 
     def updated(self, observed: ObservedPod, now_ns: int, *, synced: bool) -> None:
         core, uid = self._core, observed.pod.uid
-        others = core.cache.pod_groups.put_pod(observed)
+        group_pods = core.cache.pod_groups.put_pod(observed)
         observed = core.cache.pod_groups.attach(observed)
         core.group_changed(uid, now_ns)
         if observed.finished:
@@ -69,33 +69,33 @@ class PodEvents:
             self._prebinder.abort(uid, now_ns)
         core.queue.requeue(events, now_ns)
         self._track_kubelet_rejections(observed, before, now_ns, synced=synced)
-        for other in others:
+        for other in group_pods:
             self.updated(other, now_ns, synced=synced)
 
     def deleted(self, uid: PodUid, now_ns: int, *, synced: bool) -> None:
         core = self._core
         core.samples.policy_states.pod_deleted(uid)
         core.group_changed(uid, now_ns)
-        others = core.cache.pod_groups.drop_pod(uid)
-        known, was_nominated = core.cache.pods.get(uid), uid in core.cache.nominated
+        group_pods = core.cache.pod_groups.drop_pod(uid)
+        cached, was_nominated = core.cache.pods.get(uid), uid in core.cache.nominated
         active, ended = core.cache.active_pods.version, core.cache.ended_pods.version
         events = set(core.cache.drop_pod(uid))
         self._add_count_events(events, active, ended)
         self._preemption.forget(uid)
         self._extender_calls.forget(uid)
         core.samples.assumed_load.pod_removed(uid)
-        if known is not None:
-            self._membership.remove(known.pod)
+        if cached is not None:
+            self._membership.remove(cached.pod)
             if was_nominated:
                 events.add(ClusterEvent.ASSIGNED_POD_DELETE)
-                core.quotas.reservation_released(known.pod)
+                core.quotas.reservation_released(cached.pod)
             if synced:
-                self._membership.update(known.pod, None, now_ns)
+                self._membership.update(cached.pod, None, now_ns)
         self._prebinder.abort(uid, now_ns)
         core.delete_unseen_claims(uid)
         core.reports.forget(uid)
         core.queue.requeue(events, now_ns)
-        for other in others:
+        for other in group_pods:
             self.updated(other, now_ns, synced=synced)
 
     def _track_kubelet_rejections(

@@ -46,8 +46,8 @@ class PodGroupEvents:
     @contextmanager
     def _silent_disagreement(self, pods: Iterable[ObservedPod]) -> Iterator[None]:
         """While the members take over a new minimum one after the other, they differ."""
-        known = (self._core.gangs.gang_of(observed.pod.uid) for observed in pods)
-        reported = {gang.id: (gang, gang.disagreement_reported) for gang in known if gang is not None}
+        gangs = (self._core.gangs.gang_of(observed.pod.uid) for observed in pods)
+        reported = {gang.id: (gang, gang.disagreement_reported) for gang in gangs if gang is not None}
         for gang, _ in reported.values():
             gang.disagreement_reported = True
         yield

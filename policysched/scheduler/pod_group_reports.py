@@ -110,8 +110,8 @@ class PodGroupReports:
         """None: its members were not tried yet, or are being bound."""
         if scheduled >= group.minimum:
             return ("True", _SCHEDULED, f"at least {group.minimum} members are scheduled")
-        known = (self._core.pods.get(observed.pod.uid) for observed in members)
-        pending = [pod for pod in known if pod is not None]
+        pending_members = (self._core.pods.get(observed.pod.uid) for observed in members)
+        pending = [pod for pod in pending_members if pod is not None]
         if any(pod.state is QueueState.BINDING for pod in pending):
             return None
         for pod in pending:

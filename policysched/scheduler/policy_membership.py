@@ -54,9 +54,9 @@ class PolicyMembership:
         core.queue.drop_policy(policy)
         with self._enqueuer.using(precomputed), core.gangs.replacing_policy(policy) as replaced:
             self._enqueuer.forget_gangs(replaced)
-            known = [core.cache.pods[uid] for uid in self._pods_by_scheduler.get(policy, ())]
+            policy_pods = [core.cache.pods[uid] for uid in self._pods_by_scheduler.get(policy, ())]
             pending = []
-            for observed in known:  # placed members first: gangs are complete before a pod is queued
+            for observed in policy_pods:  # placed members first: gangs are complete before a pod is queued
                 if observed.pod.uid in core.binds.in_flight or not self._is_unplaced(observed):
                     self._count_in_gang(observed, now_ns)
                 elif not observed.deleting:

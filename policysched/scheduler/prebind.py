@@ -99,8 +99,8 @@ class Prebinder:
                 ),
                 (
                     *(
-                        _claim_to_reserve(claim, given, now_ns)
-                        for claim, given in requirements.devices.allocated
+                        _claim_to_reserve(claim, allocation, now_ns)
+                        for claim, allocation in requirements.devices.allocated
                         if claim.uid
                     ),
                     *(_claim_to_reserve(claim, None, now_ns) for claim in requirements.devices.reserved),
@@ -344,12 +344,14 @@ def _timeout_s(requirements: PrebindRequirements) -> int:
     return max(volumes_s, requirements.devices_timeout_s if requirements.devices else 0)
 
 
-def _claim_to_reserve(claim: ResourceClaim, given: DeviceAllocation | None, at_ns: int) -> ClaimToReserve:
+def _claim_to_reserve(
+    claim: ResourceClaim, allocation: DeviceAllocation | None, at_ns: int
+) -> ClaimToReserve:
     return ClaimToReserve(
         claim=claim.key,
         uid=claim.uid,
         version=claim.version,
-        allocation=given,
+        allocation=allocation,
         finalizers=claim.finalizers,
         reserved_for=claim.reserved_for,
         at_ns=at_ns,
@@ -360,8 +362,8 @@ def _claim_to_reserve(claim: ResourceClaim, given: DeviceAllocation | None, at_n
 def _claim_to_create(devices: DeviceChoice, at_ns: int) -> ClaimToCreate | None:
     if devices.claim_to_create is None:
         return None
-    claim, given = devices.claim_to_create
-    return ClaimToCreate(claim.key, claim.requests, given, devices.extended_resource_mappings, at_ns)
+    claim, allocation = devices.claim_to_create
+    return ClaimToCreate(claim.key, claim.requests, allocation, devices.extended_resource_mappings, at_ns)
 
 
 def bind_command(bind: InFlightBind) -> Bind:

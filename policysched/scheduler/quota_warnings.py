@@ -61,8 +61,8 @@ class QuotaWarnings:
     def _absent_resources(self, account: QuotaAccount) -> Iterator[str]:
         nodes = self._core.cache.nodes.values()
         for name in account.limits.resources:
-            own = name in account.plan.program.resources
-            if nodes and not own and not any(node.allocatable.get(name) for node in nodes):
+            is_declared = name in account.plan.program.resources
+            if nodes and not is_declared and not any(node.allocatable.get(name) for node in nodes):
                 yield name
 
     def _unused_rows(self, policy: str, account: QuotaAccount) -> Iterator[str]:
@@ -81,9 +81,9 @@ class QuotaWarnings:
 def _exceeded(account: QuotaAccount) -> Iterator[str]:
     limits = account.limits
     for quota, entity in account.entities():
-        own, used = limits.of(quota, entity), account.usage.used(entity)
-        for index in own.limited:
-            ceiling = own.ceilings[index]
+        entity_limits, used = limits.of(quota, entity), account.usage.used(entity)
+        for index in entity_limits.limited:
+            ceiling = entity_limits.ceilings[index]
             if ceiling is not None and used[index] > ceiling:
                 yield f"{entity_text(limits, quota, entity)} uses {amount_text(limits, index, used[index])} of {amount_text(limits, index, ceiling)}"
 
@@ -97,5 +97,5 @@ _MEANINGS = {
 
 def _join(problems: Iterator[str]) -> str:
     listed = list(problems)
-    more = len(listed) - _NAMES_MAX
-    return ", ".join(listed[:_NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
+    hidden_count = len(listed) - _NAMES_MAX
+    return ", ".join(listed[:_NAMES_MAX]) + (f" and {hidden_count} more" if hidden_count > 0 else "")

@@ -291,8 +291,8 @@ class GangAttempts:
                 possible -= pending_by_class[equivalence_keys[pod.uid]]
                 continue
             operations = core.evaluator.decision_cost(pod.pod)
-            near = neighbours.nearest_node(pod.pod) if has_preferred else None
-            around = () if near is None else neighbour_domains(gang.levels, near, domain)
+            nearest = neighbours.nearest_node(pod.pod) if has_preferred else None
+            around = () if nearest is None else neighbour_domains(gang.levels, nearest, domain)
             self.pausable_search = search if usage is None and not search.has_reservations else None
             yield evaluation_cost(len(core.cache.nodes), operations)
             self.pausable_search, now_ns = None, self._now_ns

@@ -48,8 +48,8 @@ def unusable_extenders(program: Program, extenders: ExtendersByName) -> tuple[Di
 def _unusable_reason(extender: Extender, extenders: ExtendersByName) -> str | None:
     capabilities = extenders.get(extender.name)
     if capabilities is None:
-        known = ", ".join(sorted(extenders)) or "none"
-        return f"is not configured in the settings (configured: {known})"
+        names = ", ".join(sorted(extenders)) or "none"
+        return f"is not configured in the settings (configured: {names})"
     if extender.weight is not None and not capabilities.scores:
         return "has a weight, but the settings configure no prioritize verb for it"
     if extender.weight is None and not capabilities.filters:

@@ -137,12 +137,12 @@ def source_suffix(name: str | None) -> str:
     return "" if name is None else f" (source {name})"
 
 
-def same_query(known: Metric | None, other: Metric) -> bool:
+def same_query(metric: Metric | None, other: Metric) -> bool:
     """Whether two metrics yield the same samples: same query, source and unit."""
     return (
-        known is not None
+        metric is not None
         and replace(
-            known,
+            metric,
             poll_interval_ns=other.poll_interval_ns,
             stale_after_ns=other.stale_after_ns,
             assumed_load=other.assumed_load,

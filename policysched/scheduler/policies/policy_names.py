@@ -66,8 +66,8 @@ def without_disallowed_removals(
         and source.program.removed
         and not permissions.allows_name(source.program.name)
     }
-    others = {key: source for key, source in offered.items() if key not in removals}
-    return others, frozenset(removals.values())
+    kept_sources = {key: source for key, source in offered.items() if key not in removals}
+    return kept_sources, frozenset(removals.values())
 
 
 def reject_duplicate_names(

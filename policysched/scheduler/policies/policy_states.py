@@ -160,10 +160,10 @@ class _StateTable:
     def _rebuild_row(self, key: str) -> None:
         """After values of the key were dropped."""
         row = self.rows[key]
-        known: Collection[NodeName] = row.values if isinstance(row, StateRow) else row.timed_values
-        left = {name: self.values[key, name] for name in known if (key, name) in self.values}
-        if left:
-            self.rows[key] = self._row(left)
+        node_names: Collection[NodeName] = row.values if isinstance(row, StateRow) else row.timed_values
+        remaining = {name: self.values[key, name] for name in node_names if (key, name) in self.values}
+        if remaining:
+            self.rows[key] = self._row(remaining)
         else:
             del self.rows[key]
 

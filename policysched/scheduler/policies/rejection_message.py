@@ -24,11 +24,11 @@ def rejection_message(source: CheckedSource) -> str:
     "main.policy:31:25 PS210 unknown metric `cpu_utl` (did you mean `cpu_util`?) (and 2 more)"."""
     errors = errors_of(source)
     assert errors, f"{source.key} has no error"
-    first, more = errors[0], len(errors) - 1
+    first, error_count = errors[0], len(errors) - 1
     message = f"{_location(source.key, first)} {first.code} {first.message}"
     if first.help:
         message += f" ({first.help})"
-    return f"{message} (and {more} more)" if more else message
+    return f"{message} (and {error_count} more)" if error_count else message
 
 
 def header_name(source: CheckedSource) -> str | None:

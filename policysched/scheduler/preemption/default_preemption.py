@@ -305,7 +305,7 @@ class DefaultPreemption:
     def _clear_lower_nominations(self, pod: PendingPod, node: NodeName, now_ns: int) -> None:
         """Clear nominations of lower priority to the node, of any scheduler; for a gang, those of all its members."""
         gangs = self._core.gangs
-        own = gangs.gang_of(pod.uid)
+        pod_gang = gangs.gang_of(pod.uid)
         for observed in list(self._core.cache.nominated.values()):
             is_lower = observed.nominated_node == node and observed.pod.priority < pod.priority
             placed = self._core.cache.ledger.placement(observed.pod.uid) is not None
@@ -313,7 +313,7 @@ class DefaultPreemption:
                 gang = gangs.gang_of(observed.pod.uid)
                 if gang is None or observed.pod.uid not in gang.unqueued_members:
                     self._core.clear_nomination(observed.pod.uid, now_ns)
-                elif gang is not own:
+                elif gang is not pod_gang:
                     self.clear_gang_nominations(gang, now_ns)
                     self._core.clear_nomination(observed.pod.uid, now_ns)
 

@@ -95,7 +95,7 @@ class QuotaPreemption:
         placed = yield from find_nodes(victims, search.usage)
         if len(placed) < gang.needed_count:
             return False
-        first, *others = placed[: gang.needed_count]
+        first, *other_members = placed[: gang.needed_count]
         self._preemption.evict_for_gang(
             gang,
             GangPlacement(
@@ -103,7 +103,7 @@ class QuotaPreemption:
                     MemberPlacement(first[0], Candidate(first[1].node, victims, 0, NOT_STARTED_NS)),
                     *(
                         MemberPlacement(pod, Candidate(success.node, (), 0, NOT_STARTED_NS))
-                        for pod, success in others
+                        for pod, success in other_members
                     ),
                 )
             ),

@@ -108,9 +108,9 @@ class ReclaimSearch:
         """The pods that may be evicted of entities that borrow what the block lacks."""
         yielded: set[PodUid] = set()
         for quota in block.claims:
-            own = charge.entities[quota]
+            own_entity = charge.entities[quota]
             for entity in list(self.account.usage.nodes):
-                if entity[:-1] != own[:-1] or entity == own:
+                if entity[:-1] != own_entity[:-1] or entity == own_entity:
                     continue
                 if not self.lent.borrowed(quota, entity, block.resource):
                     continue
@@ -133,10 +133,10 @@ class ReclaimSearch:
         gang = self.core.gangs.gang_of(charged.pod.uid)
         if gang is None or not keeps_minimum(gang):
             return [charged]
-        left = [uid for uid in gang.placed_members if uid not in self.victims and uid != charged.pod.uid]
-        if len(left) >= gang.minimum and gang.disruption is not DisruptionMode.ALL:
+        remaining = [uid for uid in gang.placed_members if uid not in self.victims and uid != charged.pod.uid]
+        if len(remaining) >= gang.minimum and gang.disruption is not DisruptionMode.ALL:
             return [charged]
-        members = [self.account.charged(uid) for uid in left]
+        members = [self.account.charged(uid) for uid in remaining]
         return [charged, *(member for member in members if member is not None)]
 
     def _ordered(self, pods: Iterable[ChargedPod]) -> list[ChargedPod]:

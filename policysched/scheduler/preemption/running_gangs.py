@@ -191,10 +191,10 @@ class EvictablePods:
         return kept[::-1]
 
     def _may_go_whole(self, gang: RunningGang) -> bool:
-        known = self._evictable_whole.get(gang)
-        if known is None:
-            known = self._evictable_whole[gang] = all(map(self.may_evict, gang.members.values()))
-        return known
+        evictable = self._evictable_whole.get(gang)
+        if evictable is None:
+            evictable = self._evictable_whole[gang] = all(map(self.may_evict, gang.members.values()))
+        return evictable
 
 
 def no_gang(pod: Pod) -> RunningGang | None:

@@ -174,8 +174,10 @@ class QueuedGang(QueueEntry):
     def _lacking(self, requested: Sequence[int]) -> str | None:
         for (resource, needed), amount in zip(self.min_resources, requested, strict=False):
             if amount < needed:
-                have, least = (format_value(value, resource_type(resource)) for value in (amount, needed))
-                return f"{have} of at least {least} {resource} (minResources)"
+                amount_text, least = (
+                    format_value(value, resource_type(resource)) for value in (amount, needed)
+                )
+                return f"{amount_text} of at least {least} {resource} (minResources)"
         return None
 
     @property
@@ -235,7 +237,7 @@ class QueuedGang(QueueEntry):
         terms = self.terms.pop(uid)
         if terms.min_resources == self.min_resources:
             self._requested = [
-                have - gone for have, gone in zip(self._requested, terms.requests, strict=True)
+                amount - released for amount, released in zip(self._requested, terms.requests, strict=True)
             ]
         _decrement(self._minima, terms.minimum)
         _decrement(self._maxima, terms.maximum)
@@ -249,10 +251,10 @@ class QueuedGang(QueueEntry):
         self._levels[terms.levels] = self._levels.get(terms.levels, 0) + 1
         if terms.min_resources != self.min_resources:
             self.min_resources = terms.min_resources
-            known = [
+            gangs = [
                 other.requests for other in self.terms.values() if other.min_resources == terms.min_resources
             ]
-            self._requested = [sum(amounts) for amounts in zip(*known, strict=True)]
+            self._requested = [sum(amounts) for amounts in zip(*gangs, strict=True)]
         else:
             self._requested = [sum(pair) for pair in zip(self._requested, terms.requests, strict=True)]
         self._minima[terms.minimum] = self._minima.get(terms.minimum, 0) + 1

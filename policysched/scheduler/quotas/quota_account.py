@@ -87,8 +87,8 @@ class QuotaAccount:
     def entities(self) -> Iterator[tuple[int, QuotaEntity]]:
         """Every entity with a row or with pods, with the index of its quota: rows first, in their order."""
         position = {spec.name: index for index, spec in enumerate(self.limits.specs)}
-        known = dict.fromkeys((*self.limits.listed_entities, *sorted(self._pods)))
-        yield from ((position[entity[0]], entity) for entity in known)
+        entities = dict.fromkeys((*self.limits.listed_entities, *sorted(self._pods)))
+        yield from ((position[entity[0]], entity) for entity in entities)
 
     def dominant_share(self, quota: int, entity: QuotaEntity) -> float:
         """The largest part of its amounts that the entity uses: 1 is its whole entitlement, more is borrowed. Use of a

@@ -142,9 +142,11 @@ class QuotaAccounts:
         if not reserving:
             return trial
         excluded = {pod.uid, *excluding}
-        own = min((_importance(other) for other in reserving if other.uid in excluded), default=None)
+        own_importance = min(
+            (_importance(other) for other in reserving if other.uid in excluded), default=None
+        )
         for other in sorted(reserving, key=_importance):
-            if other.uid not in excluded and (own is None or _importance(other) < own):
+            if other.uid not in excluded and (own_importance is None or _importance(other) < own_importance):
                 charge = account.charge_of(other, self._cache.namespaces.get(other.namespace))
                 if trial.is_within_amounts(charge):
                     trial.add(charge)

@@ -36,9 +36,9 @@ def quota_message(account: QuotaAccount, usage: QuotaUsage, block: QuotaBlock) -
     """The message of a pod that is blocked, one line."""
     limits = account.limits
     text = format_amount(block.used, limits.types[block.resource])
-    requested = amount_text(limits, block.resource, block.asked)
-    whole = amount_text(limits, block.resource, block.limit)
-    missing = amount_text(limits, block.resource, block.used + block.asked - block.limit)
+    requested = amount_text(limits, block.resource, block.requested)
+    limit_text = amount_text(limits, block.resource, block.limit)
+    missing = amount_text(limits, block.resource, block.used + block.requested - block.limit)
     if block.in_pool:
         where = f"quota {limits.specs[block.quota].name}"
         if len(block.node) > 2:
@@ -48,7 +48,7 @@ def quota_message(account: QuotaAccount, usage: QuotaUsage, block: QuotaBlock) -
         where, share = entity_text(limits, block.quota, block.node), _with_borrowed(limits, block)
     users = _users_text(account, usage, block)
     return (
-        f"waits for {where}: {text} of {whole} used ({share}), {requested} requested; "
+        f"waits for {where}: {text} of {limit_text} used ({share}), {requested} requested; "
         f"used by {users}; {missing} must become free"
     )
 
@@ -92,5 +92,5 @@ def _users_text(account: QuotaAccount, usage: QuotaUsage, block: QuotaBlock) -> 
     if not users:
         return "no pod"
     listed = ", ".join(text for _, text in nlargest(_USERS_MAX, users))
-    more = len(users) - _USERS_MAX
-    return f"{listed} and {more} more" if more > 0 else listed
+    hidden_count = len(users) - _USERS_MAX
+    return f"{listed} and {hidden_count} more" if hidden_count > 0 else listed

@@ -37,10 +37,10 @@ def quota_status(account: QuotaAccount) -> Iterator[QuotaEntityStatus]:
     """Quotas in the order of the policy, in each the entities with a row before the others."""
     limits = account.limits
     for quota, entity in sorted(account.entities(), key=lambda item: item[0]):
-        own, used = limits.of(quota, entity), account.usage.used(entity)
+        entity_limits, used = limits.of(quota, entity), account.usage.used(entity)
         resources = []
-        for index in own.limited:
-            amount = own.amounts[index]
+        for index in entity_limits.limited:
+            amount = entity_limits.amounts[index]
             assert amount is not None, f"{entity} has no amount of {limits.resources[index]}"
             resources.append(
                 QuotaResourceStatus(
@@ -49,14 +49,14 @@ def quota_status(account: QuotaAccount) -> Iterator[QuotaEntityStatus]:
                     amount,
                     used[index],
                     max(0, used[index] - amount),
-                    own.ceilings[index],
+                    entity_limits.ceilings[index],
                 )
             )
         yield QuotaEntityStatus(
             account.plan.program.name,
             entity[0],
             entity[1:],
-            own.listed,
+            entity_limits.listed,
             len(list(account.pods_of(entity))),
             account.dominant_share(quota, entity),
             tuple(resources),

@@ -12,7 +12,7 @@ from policysched.scheduler.quotas.quota_limits import QuotaLimits, QuotaNode
 
 @dataclass(frozen=True, slots=True)
 class QuotaBlock:
-    """Why a pod may not use more: `used` and `asked` of the resource exceed `limit` at the node (an entity of the
+    """Why a pod may not use more: `used` and `requested` of the resource exceed `limit` at the node (an entity of the
     quota, or its pool). `claims` are the quotas in which the pod's entity stays within its amount: others that borrow
     there have to give back."""
 
@@ -20,7 +20,7 @@ class QuotaBlock:
     node: QuotaNode
     resource: int
     used: int
-    asked: int
+    requested: int
     limit: int
     claims: tuple[int, ...]
 
@@ -40,9 +40,9 @@ class QuotaUsage:
 
     def used(self, node: QuotaNode) -> Sequence[int]:
         """What the entity or pool uses of each resource. Read only."""
-        own = self._used.get(node)
-        if own is not None:
-            return own
+        amounts = self._used.get(node)
+        if amounts is not None:
+            return amounts
         return self._none_used if self._base is None else self._base.used(node)
 
     def trial(self) -> "QuotaUsage":
@@ -60,11 +60,13 @@ class QuotaUsage:
         for quota, entity in enumerate(charge.entities):
             before = self.used(entity)
             after = [used + sign * amount for used, amount in zip(before, charge.amounts, strict=True)]
-            own = limits.of(quota, entity)
+            entity_limits = limits.of(quota, entity)
             pool = limits.pool_of(entity)
             in_pool = list(self.used(pool))
-            for index in own.limited:
-                in_pool[index] += own.pool_use(index, after[index]) - own.pool_use(index, before[index])
+            for index in entity_limits.limited:
+                in_pool[index] += entity_limits.pool_use(index, after[index]) - entity_limits.pool_use(
+                    index, before[index]
+                )
             self._put(entity, after)
             self._put(pool, in_pool)
 
@@ -89,19 +91,21 @@ class QuotaUsage:
         limits = self._limits
         for quota in range(len(charge.entities) - 1, -1, -1):
             entity = charge.entities[quota]
-            own, used = limits.of(quota, entity), self.used(entity)
-            for index in own.limited:
-                asked = charge.amounts[index]
-                if not asked:
+            entity_limits, used = limits.of(quota, entity), self.used(entity)
+            for index in entity_limits.limited:
+                requested = charge.amounts[index]
+                if not requested:
                     continue
-                ceiling = own.ceilings[index]
-                if ceiling is not None and used[index] + asked > ceiling:
+                ceiling = entity_limits.ceilings[index]
+                if ceiling is not None and used[index] + requested > ceiling:
                     yield self._block(charge, quota, entity, index, used[index], ceiling)
                     continue
                 total = limits.pool_total(quota, charge.entities, index)
-                more = own.pool_use(index, used[index] + asked) - own.pool_use(index, used[index])
+                extra = entity_limits.pool_use(index, used[index] + requested) - entity_limits.pool_use(
+                    index, used[index]
+                )
                 pool = limits.pool_of(entity)
-                if total is not None and more and self.used(pool)[index] + more > total:
+                if total is not None and extra and self.used(pool)[index] + extra > total:
                     yield self._block(charge, quota, pool, index, self.used(pool)[index], total)
 
     def _block(
