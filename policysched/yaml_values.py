@@ -242,8 +242,8 @@ def _limited(node: yaml.Node) -> YamlValue:
 def _expanded_size(node: yaml.Node, sizes: dict[yaml.Node, float], depth: int) -> float:
     """The number of values in a node with its aliases expanded; infinite for a recursive node. `sizes` receives the size of
     every node."""
-    if (known := sizes.get(node)) is not None:
-        return known
+    if (cached_size := sizes.get(node)) is not None:
+        return cached_size
     if isinstance(node, yaml.ScalarNode):
         sizes[node] = 1
         return 1

@@ -56,30 +56,30 @@ async def _demo(keep: bool) -> None:
 
     console = Console(highlight=False)
     with tempfile.TemporaryDirectory(prefix="policysched-demo-") as directory:
-        async with Demo(directory=Path(directory)) as world:
-            await _run_steps(console, world)
+        async with Demo(directory=Path(directory)) as demo:
+            await _run_steps(console, demo)
             if keep:
-                _print_next_steps(console, world)
+                _print_next_steps(console, demo)
                 await asyncio.Event().wait()
 
 
-async def _run_steps(console: "Console", world: "Demo") -> None:
+async def _run_steps(console: "Console", demo: "Demo") -> None:
     _heading(console, "A cluster of 6 nodes and two policies in a ConfigMap")
-    world.apply_policies()
-    await world.start_scheduler()
+    demo.apply_policies()
+    await demo.start_scheduler()
     console.print(
         "ConfigMap policysched/policies has network-aware.policy, whose `score bandwidth` is commented out, and "
         "gang-batch.policy. Pods choose one by schedulerName.\n"
     )
-    with _live_table(console, world) as live:
-        await world.apply_workload("shipper")
-        await _await_with_table(world.wait_for_pods("shipper", running=2), live, world)
-        await world.apply_workload("web")
-        await _await_with_table(world.wait_for_pods("web", running=6), live, world)
-        await world.apply_workload("trainer", "trainer-xl")
-        await _await_with_table(world.wait_for_pods("trainer", running=4), live, world)
-        message = await _await_with_table(world.wait_for_message("trainer-xl"), live, world)
-    before = _count_by_traffic(world)
+    with _live_table(console, demo) as live:
+        await demo.apply_workload("shipper")
+        await _await_with_table(demo.wait_for_pods("shipper", running=2), live, demo)
+        await demo.apply_workload("web")
+        await _await_with_table(demo.wait_for_pods("web", running=6), live, demo)
+        await demo.apply_workload("trainer", "trainer-xl")
+        await _await_with_table(demo.wait_for_pods("trainer", running=4), live, demo)
+        message = await _await_with_table(demo.wait_for_message("trainer-xl"), live, demo)
+    before = _count_by_traffic(demo)
     console.print(
         "\n\nThe log shippers fill the links of two nodes. The web pods were spread by their requests alone: "
         f"[bold]{before[0]} of {sum(before)}[/] share a busy link. The gang of 4 trainers started as a whole. "
@@ -88,48 +88,48 @@ async def _run_steps(console: "Console", world: "Demo") -> None:
     console.print(f"  [yellow]{message}[/]\n")
 
     _heading(console, "Edit the ConfigMap: score nodes by bandwidth")
-    for line in await world.edit_policy():
+    for line in await demo.edit_policy():
         style = "green" if line.startswith("+") else "red"
         console.print(line, style=style, markup=False, soft_wrap=True)
-    await world.wait_for_policy("network-aware.policy")
-    await world.wait_for_samples()
+    await demo.wait_for_policy("network-aware.policy")
+    await demo.wait_for_samples()
     console.print(
         "\nThe edit is checked, compiled and active without a restart. Scale web from 6 to 12 pods:\n"
     )
-    with _live_table(console, world) as live:
-        await world.scale("web", 12)
-        await _await_with_table(world.wait_for_pods("web", running=12), live, world)
-    after = _count_by_traffic(world)
+    with _live_table(console, demo) as live:
+        await demo.scale("web", 12)
+        await _await_with_table(demo.wait_for_pods("web", running=12), live, demo)
+    after = _count_by_traffic(demo)
     busy, quiet = after[0] - before[0], after[1] - before[1]
     console.print(
         f"\n\nOf the six new web pods [bold]{busy}[/] share a busy link, [bold]{quiet}[/] do not.\n"
     )
 
     _heading(console, "Why was the newest web pod placed there?")
-    await asyncio.to_thread(_explain_newest, console, world)
+    await asyncio.to_thread(_explain_newest, console, demo)
 
 
 def _heading(console: "Console", text: str) -> None:
     console.print(f"[bold cyan]── {text} ──[/]")
 
 
-def _live_table(console: "Console", world: "Demo") -> "Live":
+def _live_table(console: "Console", demo: "Demo") -> "Live":
     from rich.live import Live
 
-    return Live(_table(world), console=console, refresh_per_second=8)
+    return Live(_table(demo), console=console, refresh_per_second=8)
 
 
-async def _await_with_table(work: Coroutine[None, None, Answer], live: "Live", world: "Demo") -> Answer:
+async def _await_with_table(work: Coroutine[None, None, Answer], live: "Live", demo: "Demo") -> Answer:
     """Await a step and update the table meanwhile."""
     task = asyncio.create_task(work)
     while not task.done():
-        live.update(_table(world))
+        live.update(_table(demo))
         await asyncio.wait([task], timeout=0.1)
-    live.update(_table(world))
+    live.update(_table(demo))
     return task.result()
 
 
-def _table(world: "Demo") -> "Table":
+def _table(demo: "Demo") -> "Table":
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -137,25 +137,25 @@ def _table(world: "Demo") -> "Table":
     table.add_column("receiving", justify="right")
     for app in _APPS:
         table.add_column(app, justify="right")
-    for node in world.node_rows():
+    for node in demo.node_rows():
         busy = node.receive_bits_s >= BUSY_LINK_BITS_S
         traffic = f"{node.receive_bits_s / 1e6:.0f} Mbit/s" if node.receive_bits_s else "-"
         counts = (str(node.pods.get(app, "")) for app in _APPS)
         table.add_row(node.name, traffic, *counts, style="yellow" if busy else "")
-    waiting = (sum(not pod["spec"].get("nodeName") for pod in world.pods_of(app)) for app in _APPS)
+    waiting = (sum(not pod["spec"].get("nodeName") for pod in demo.pods_of(app)) for app in _APPS)
     table.add_row("pending", "", *(str(count or "") for count in waiting), style="dim")
     return table
 
 
-def _count_by_traffic(world: "Demo") -> tuple[int, int]:
+def _count_by_traffic(demo: "Demo") -> tuple[int, int]:
     """Count the web pods on nodes with a busy link, and on other nodes."""
     counts = [0, 0]
-    for node in world.node_rows():
+    for node in demo.node_rows():
         counts[node.receive_bits_s < BUSY_LINK_BITS_S] += node.pods.get("web", 0)
     return counts[0], counts[1]
 
 
-def _explain_newest(console: "Console", world: "Demo") -> None:
+def _explain_newest(console: "Console", demo: "Demo") -> None:
     """Explain the newest web pod with the code of `policysched explain`."""
     import time
 
@@ -165,22 +165,22 @@ def _explain_newest(console: "Console", world: "Demo") -> None:
     from policysched.from_files.inputs import choose_policy, load_samples
     from policysched.offline.pod_explanation import explain_pod
 
-    newest = max(world.pods_of("web"), key=lambda pod: int(pod["metadata"]["resourceVersion"]))
+    newest = max(demo.pods_of("web"), key=lambda pod: int(pod["metadata"]["resourceVersion"]))
     files = ClusterFiles()
-    for obj in world.objects():
+    for obj in demo.objects():
         files.add(obj)
     program = choose_policy(str(data_file("policies", "network-aware.policy")), None)
     at_ns = time.time_ns()
-    samples, _ = load_samples(world.samples_path, program, files.node_names(), now_ns=at_ns)
+    samples, _ = load_samples(demo.samples_path, program, files.node_names(), now_ns=at_ns)
     name = f"{newest['metadata']['namespace']}/{newest['metadata']['name']}"
     result = explain_pod(program, files, name, samples=samples, now_ns=at_ns)
     print_explanation(console, result.record())
 
 
-def _print_next_steps(console: "Console", world: "Demo") -> None:
+def _print_next_steps(console: "Console", demo: "Demo") -> None:
     console.print("\nThe cluster stays up until Ctrl-C. In another terminal:\n")
-    console.print(f"  export KUBECONFIG={world.sandbox.kubeconfig_path}", markup=False)
+    console.print(f"  export KUBECONFIG={demo.sandbox.kubeconfig_path}", markup=False)
     console.print("  kubectl get pods -A -o wide")
     console.print("  kubectl -n policysched edit configmap policies")
-    console.print(f"\nThe scheduler's page: {world.page_url()}", markup=False)
-    console.print(f"The scheduler's log: {world.log_path}")
+    console.print(f"\nThe scheduler's page: {demo.page_url()}", markup=False)
+    console.print(f"The scheduler's log: {demo.log_path}")

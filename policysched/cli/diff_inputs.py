@@ -27,9 +27,9 @@ def reject_both(recording: Path | None, others: Sequence[tuple[str, object]], *,
     """A usage error where options of a recording and of a cluster are mixed. `only`: a part of the recording is chosen."""
     if recording is None and only:
         raise click.UsageError("--from, --to and --last need --recording")
-    given = [name for name, value in others if value]
-    if recording is not None and given:
-        raise click.UsageError(f"--recording and {given[0]} exclude each other")
+    option_names = [name for name, value in others if value]
+    if recording is not None and option_names:
+        raise click.UsageError(f"--recording and {option_names[0]} exclude each other")
 
 
 def read_recording(

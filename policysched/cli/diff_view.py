@@ -62,8 +62,8 @@ def _print_pods(console: "Console", record: Record) -> None:
     rows = [(pod["pod"], *before_and_after_texts(pod), cause_numbers(pod)) for pod in pods[:_PODS_SHOWN]]
     print_table(console, ("pod", "before", "after", "changes"), rows)
     if len(pods) > _PODS_SHOWN:
-        more = f"and {len(pods) - _PODS_SHOWN:,} more; --output-format json has all of them"
-        console.print(more, style="dim")
+        more_text = f"and {len(pods) - _PODS_SHOWN:,} more; --output-format json has all of them"
+        console.print(more_text, style="dim")
 
 
 def _print_changes(console: "Console", record: Record) -> None:

@@ -90,9 +90,11 @@ def _print_filters(console: "Console", record: Record, *, in_full: bool) -> None
         console.print()
         print_table(console, ("filter", "alone", "left", ""), rows, right=(1, 2))
     if passing and console.is_terminal:
-        others = f"{passing} other filter{'' if passing == 1 else 's'}" if shown else f"All {passing} filters"
+        passing_text = (
+            f"{passing} other filter{'' if passing == 1 else 's'}" if shown else f"All {passing} filters"
+        )
         console.print(
-            f"{others} pass{'es' if passing == 1 else ''} every node; --all lists them", style="dim"
+            f"{passing_text} pass{'es' if passing == 1 else ''} every node; --all lists them", style="dim"
         )
 
 
@@ -184,8 +186,8 @@ def _print_rejected(console: "Console", record: Record, suffix: str, *, in_full:
         rows += [(names if row == 0 else "", rule, reason) for row, (rule, reason) in enumerate(reasons)]
     print_table(console, ("rejected", "by", "reason"), rows)
     if len(ordered) > len(shown):
-        rest = sum(len(nodes) for _, nodes in ordered[len(shown) :])
-        console.print(f"and {rest} nodes for other reasons; --all shows them", style="dim")
+        hidden_count = sum(len(nodes) for _, nodes in ordered[len(shown) :])
+        console.print(f"and {hidden_count} nodes for other reasons; --all shows them", style="dim")
 
 
 def _print_scores(console: "Console", record: Record, suffix: str, *, in_full: bool) -> None:
@@ -277,12 +279,12 @@ def _print_samples(console: "Console", record: Record, suffix: str, *, in_full: 
             console.print(f"and {len(keys) - len(shown)} more; --all shows them", style="dim")
 
 
-def _sample_text(of: Type, sample: Record | None) -> tuple[str, str, str]:
+def _sample_text(type_: Type, sample: Record | None) -> tuple[str, str, str]:
     if sample is None:
         return "missing", "", ""
-    value = sample["value"] if of.is_float64 else int(sample["value"])
+    value = sample["value"] if type_.is_float64 else int(sample["value"])
     return (
-        format_value(value, of),
+        format_value(value, type_),
         f"{sample['age_s']:g} s",
         "stale, counts as missing" if sample["stale"] else "",
     )

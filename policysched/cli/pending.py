@@ -75,14 +75,14 @@ def _print_cause(console: "Console", cause: Mapping[str, Any]) -> None:
 
     requests = cause["requests"]
     amounts = [f"{requests[name]} {_unit(name)}" for name in ("cpu", "memory") if name in requests]
-    others = _others(requests)
-    asked = ", ".join([*amounts, *([others] if others else [])])
+    other_requests = _others(requests)
+    requested = ", ".join([*amounts, *([other_requests] if other_requests else [])])
     head = Text(f"{_pods(cause['pods'])}: {cause['cause']}", style="bold")
     console.print(head)
-    facts = [f"oldest {_duration(cause['oldest_s'])}", *([f"they request {asked}"] if asked else [])]
+    facts = [f"oldest {_duration(cause['oldest_s'])}", *([f"they request {requested}"] if requested else [])]
     examples = cause["examples"]
-    more = cause["pods"] - len(examples)
-    names = abbreviate_names(examples) + (f" and {more} more" if more > 0 else "")
+    hidden_count = cause["pods"] - len(examples)
+    names = abbreviate_names(examples) + (f" and {hidden_count} more" if hidden_count > 0 else "")
     for text in ("; ".join(facts), names):
         console.print(Padding(Text(text), (0, 0, 0, 2), expand=False))
     console.print()
@@ -106,9 +106,9 @@ def _others(requests: Mapping[str, str]) -> str:
 
 def _duration(seconds: float) -> str:
     """In the two largest units: `2h 5m`."""
-    rest, parts = int(seconds), list[str]()
+    seconds_left, parts = int(seconds), list[str]()
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        if rest >= size or parts:
-            parts.append(f"{rest // size}{unit}")
-            rest %= size
+        if seconds_left >= size or parts:
+            parts.append(f"{seconds_left // size}{unit}")
+            seconds_left %= size
     return " ".join(part for part in parts[:2] if not part.startswith("0")) or "0s"

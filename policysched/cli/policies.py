@@ -99,10 +99,10 @@ async def _run(
     connection = ConnectionSettings(
         settings.kubeconfig, settings.context, 2, user_agent=f"policysched/{__version__}"
     )
-    source, kept = settings.policies, settings.last_good
+    source, last_good = settings.policies, settings.last_good
     async with await connect(connection) as session:
         cluster = PoliciesConfigMap(
-            ApiClient(session), (source.namespace, source.name), (kept.namespace, kept.name)
+            ApiClient(session), (source.namespace, source.name), (last_good.namespace, last_good.name)
         )
         try:
             if action == "list":
@@ -135,9 +135,9 @@ def _print_list(listed: Sequence["ListedPolicy"], output_format: str) -> None:
         return
     rows = []
     for policy in listed:
-        kept = {True: "yes", False: "no", None: "unknown"}[policy.kept]
+        kept_text = {True: "yes", False: "no", None: "unknown"}[policy.kept]
         removed = "-" if policy.removal is None else policy.removal or "yes"
-        rows.append((policy.name, policy.key or "-", kept, removed, _canary_text(policy.canary)))
+        rows.append((policy.name, policy.key or "-", kept_text, removed, _canary_text(policy.canary)))
     print_table(output_console(), ("policy", "key", "kept", "removed", "canary"), rows)
 
 

@@ -22,11 +22,11 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
         task = bar.add_task("")
         shown_s = 0.0
 
-        def show(what: str, done: int, total: int) -> None:
+        def show(label: str, done: int, total: int) -> None:
             nonlocal shown_s
             if time.monotonic() - shown_s > REFRESH_S:
                 shown_s = time.monotonic()
-                bar.update(task, description=what, completed=done, total=total)
+                bar.update(task, description=label, completed=done, total=total)
                 bar.refresh()
 
         yield show

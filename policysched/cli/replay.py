@@ -134,8 +134,8 @@ def _print_difference(say: Callable[[str], None], difference: "Difference") -> N
     say(f"decision {difference.id} at {_time(difference.at_ns)}: {difference.unit}")
     say(f"  recorded  {difference.recorded or 'no decision'}")
     say(f"  replayed  {difference.replayed or 'no decision'}")
-    others = [name for name in difference.fields if name not in ("node", "score", "message", "result")]
-    for name in others:
+    other_fields = [name for name in difference.fields if name not in ("node", "score", "message", "result")]
+    for name in other_fields:
         recorded, replayed = difference.fields[name]
         say(f"  {name}: {recorded} recorded, {replayed} replayed")
     say("")

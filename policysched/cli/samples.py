@@ -36,24 +36,38 @@ def samples(output_format: str, **target: Any) -> None:
     rows = []
     for policy, record in page["policies"].items():
         for name, metric in record["metrics"].items():
-            of = Type(TypeKind(metric["type"]))
+            type_ = Type(TypeKind(metric["type"]))
             for node, sample in metric.get("values", {}).items():
                 age_s = (page["time_ns"] - min(sample["at_ns"], metric["polled_ns"])) / 1e9
                 assumed = sample.get("assumed")
                 rows.append(
-                    (policy, name, node, _value(sample["value"], of), f"{age_s:.0f} s", _value(assumed, of))
+                    (
+                        policy,
+                        name,
+                        node,
+                        _value(sample["value"], type_),
+                        f"{age_s:.0f} s",
+                        _value(assumed, type_),
+                    )
                 )
             for pair in metric.get("pairs", ()):
                 age_s = (page["time_ns"] - metric["polled_ns"]) / 1e9
                 rows.append(
-                    (policy, name, " -> ".join(pair["pods"]), _value(pair["value"], of), f"{age_s:.0f} s", "")
+                    (
+                        policy,
+                        name,
+                        " -> ".join(pair["pods"]),
+                        _value(pair["value"], type_),
+                        f"{age_s:.0f} s",
+                        "",
+                    )
                 )
     print_table(
         output_console(), ("policy", "metric", "node", "value", "age", "assumed"), rows, right=(3, 4, 5)
     )
 
 
-def _value(value: float | None, of: Type) -> str:
+def _value(value: float | None, type_: Type) -> str:
     if value is None:
         return ""
-    return format_value(float(value) if of.is_float64 else int(value), of)
+    return format_value(float(value) if type_.is_float64 else int(value), type_)

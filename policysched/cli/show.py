@@ -62,18 +62,18 @@ def show(
 
     with report_unusable_files():
         program = choose_policy(policy, name, params)
-        known = [layer.name for layer in program.layers]
-        unknown = [layer for layer in layer_names if layer not in known]
+        declared_layers = [layer.name for layer in program.layers]
+        unknown = [layer for layer in layer_names if layer not in declared_layers]
         if unknown:
             raise UnusableFile(
-                f"{policy}: no layer is named `{unknown[0]}` (layers: {', '.join(known) or 'none'})"
+                f"{policy}: no layer is named `{unknown[0]}` (layers: {', '.join(declared_layers) or 'none'})"
             )
-    active = tuple(index for index, layer in enumerate(known) if layer in layer_names)
+    active = tuple(index for index, layer in enumerate(declared_layers) if layer in layer_names)
     rows = listing(compile_plan(program), active)
     if output_format == "json":
         print_json(_record(rows))
     else:
-        _print(output_console(), rows, known, in_full=in_full)
+        _print(output_console(), rows, declared_layers, in_full=in_full)
 
 
 def _record(rows: "Listing") -> dict[str, Any]:
@@ -186,8 +186,8 @@ def _print_heading(console: "Console", rows: "Listing", layers: list[str]) -> No
 
 def _print_rules(console: "Console", rules: Sequence["RuleRow"], *, in_full: bool) -> None:
     """The policy's own rules first, each with what it reads; then those of each include, by name unless `in_full`."""
-    own = [row for row in rules if not row.included_by]
-    for row in own:
+    own_rules = [row for row in rules if not row.included_by]
+    for row in own_rules:
         _print_rule(console, row)
     for include in dict.fromkeys(row.included_by for row in rules if row.included_by):
         included = [row for row in rules if row.included_by == include]
@@ -201,7 +201,7 @@ def _print_rules(console: "Console", rules: Sequence["RuleRow"], *, in_full: boo
             if names:
                 count = f"{len(names)} {kind}{'s' if len(names) > 1 else ''}: "
                 _print_wrapped(console, count + ", ".join(names), indent=2)
-    if not in_full and len(own) < len(rules):
+    if not in_full and len(own_rules) < len(rules):
         console.print("  --all shows what they read and what requeues a pod", style="dim")
 
 

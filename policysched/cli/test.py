@@ -128,14 +128,14 @@ def watch_changes(
     A file that is newly watched counts as changed if it was written after the last yield.
     """
     yielded_ns = now_ns()
-    known: dict[str, _FileStamp] = {path: _file_stamp(path) for path in watched()}
+    stamps: dict[str, _FileStamp] = {path: _file_stamp(path) for path in watched()}
     yield
     while True:
         now = {path: _file_stamp(path) for path in watched()}
-        changed = any(now[path] != known[path] for path in now.keys() & known.keys())
-        written = any(_is_modified_since(yielded_ns, now[path]) for path in now.keys() - known.keys())
-        removed = known.keys() - now.keys()
-        known = now
+        changed = any(now[path] != stamps[path] for path in now.keys() & stamps.keys())
+        written = any(_is_modified_since(yielded_ns, now[path]) for path in now.keys() - stamps.keys())
+        removed = stamps.keys() - now.keys()
+        stamps = now
         if changed or written or removed:
             yielded_ns = now_ns()
             yield

@@ -65,8 +65,8 @@ def _share(node: dict[str, Any], resource: str) -> float:
 
 
 def _cell(node: dict[str, Any], resource: str) -> str:
-    allocatable, of = node["allocatable"].get(resource, 0), resource_type(resource)
+    allocatable, type_ = node["allocatable"].get(resource, 0), resource_type(resource)
     if not allocatable:
         return "-"
     used = node["requested"].get(resource, 0)
-    return f"{format_value(used, of)}/{format_value(allocatable, of)} {100 * used // allocatable}%"
+    return f"{format_value(used, type_)}/{format_value(allocatable, type_)} {100 * used // allocatable}%"

@@ -46,10 +46,10 @@ class ComparedRecording:
         return before, after
 
     def run_each(
-        self, programs: Sequence[Program | None], what: str, progress: Progress
+        self, programs: Sequence[Program | None], label: str, progress: Progress
     ) -> Iterator[Outcomes | None]:
         wanted = [program for program in programs if program is not None]
-        results = iter(self._run_each(wanted, _outcomes, what, progress) if wanted else ())
+        results = iter(self._run_each(wanted, _outcomes, label, progress) if wanted else ())
         for program in programs:
             yield None if program is None else next(results)
 
@@ -68,7 +68,7 @@ class ComparedRecording:
         self,
         programs: Sequence[Program],
         result_of: Callable[[Rerun, Program], Result],
-        what: str,
+        label: str,
         progress: Progress,
     ) -> list[Result]:
         workers = min(self.workers, len(programs))
@@ -76,7 +76,7 @@ class ComparedRecording:
         jobs = [partial(self._run_share, share, result_of) for share in shares]
         total = workers * self.recording.bytes_total(self.since_ns)
         results: dict[int, Result] = {}
-        for number, (shared, notes) in enumerate(run_forked(jobs, workers, progress, what, total)):
+        for number, (shared, notes) in enumerate(run_forked(jobs, workers, progress, label, total)):
             results |= {number + workers * index: result for index, result in enumerate(shared)}
             self.notes += [note for note in notes if note not in self.notes]
         return [results[number] for number in range(len(programs))]

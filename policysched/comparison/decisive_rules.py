@@ -115,8 +115,8 @@ class DecisiveRules:
             if decisive:
                 return self._decisive(change.pod, decisive, "new", self._new_locations)
         if new_node is not None:
-            then = self._explain_nodes(core, old_plan, uid, overlay)
-            decisive = rejection_of(then, new_node)
+            explanation = self._explain_nodes(core, old_plan, uid, overlay)
+            decisive = rejection_of(explanation, new_node)
             if decisive:
                 return self._decisive(change.pod, decisive, "old", self._old_locations)
         message = change.after.message or change.before.message or "decided by preemption or with its gang"

@@ -86,8 +86,8 @@ def _check_number(node: s.Expression, offset: int) -> None:
                 )
         case s.NameExpr(name=name):
             if name not in NAMES:
-                near = get_close_matches(name, NAMES, n=1)
-                hint = f"did you mean `{near[0]}`?" if near else f"known are {', '.join(NAMES)}"
+                matches = get_close_matches(name, NAMES, n=1)
+                hint = f"did you mean `{matches[0]}`?" if matches else f"known are {', '.join(NAMES)}"
                 raise _mistake(node, offset, f"unknown name `{name}`; {hint}")
         case s.BinaryExpr(op="+" | "-", left=left, right=right):
             _check_number(left, offset)

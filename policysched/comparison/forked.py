@@ -24,7 +24,7 @@ def run_forked(
     jobs: Sequence[Callable[[Callable[[int], None]], Result]],
     workers: int,
     progress: Progress,
-    what: str,
+    label: str,
     total: int,
 ) -> Iterator[Result]:
     """The results in the order of the jobs. `total` is what all of them have to do."""
@@ -35,7 +35,7 @@ def run_forked(
             done = before
 
             def show(number: int, done: int = done) -> None:
-                progress(what, done + number, total)
+                progress(label, done + number, total)
 
             yield job(show)
             before += total // len(jobs)
@@ -47,7 +47,7 @@ def run_forked(
         with ProcessPoolExecutor(workers, mp_context=context) as pool:
             running = [pool.submit(_run_forked, index) for index in range(len(jobs))]
             while wait(running, timeout=_PROGRESS_S, return_when=FIRST_EXCEPTION).not_done:
-                progress(what, min(total, sum(counts)), total)
+                progress(label, min(total, sum(counts)), total)
                 if any(future.done() and future.exception() for future in running):
                     break
             for future in running:

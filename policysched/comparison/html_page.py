@@ -113,15 +113,15 @@ def _add_cluster(body: Element, record: Record) -> None:
         ("link_headroom", "{} free, of the node"),
     ):
         for name in before[group].keys() & after[group].keys():
-            bins = [of[group][name]["histogram"] for of in (before, after)]
+            bins = [measures[group][name]["histogram"] for measures in (before, after)]
             plots.append(
                 before_and_after(f"Nodes by {title.format(_clean(name))}", tenths, *bins, unit="nodes")
             )
     for key in before["spread"]:
-        pods = [of["spread"][key]["pods"] for of in (before, after)]
+        pods = [measures["spread"][key]["pods"] for measures in (before, after)]
         domains = sorted({*pods[0], *pods[1]})[:20]
         if 1 < before["spread"][key]["domains"] <= 20:
-            counts = [[of.get(domain, 0) for domain in domains] for of in pods]
+            counts = [[measures.get(domain, 0) for domain in domains] for measures in pods]
             labels = [_clean(domain) for domain in domains]
             plots.append(before_and_after(f"Pods by {_clean(key)}", labels, *counts, unit="pods"))
 

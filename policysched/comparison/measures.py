@@ -240,11 +240,11 @@ def _headroom(
 
 def _distribution(shares: Sequence[tuple[float, float]]) -> Distribution:
     """Of (part, whole) by node."""
-    ratios = [part / whole for part, whole in shares]
+    ratios = [part / amount for part, amount in shares]
     if not ratios:
         return Distribution(0.0, 0.0, 0.0, 0.0, 0.0, (0,) * HISTOGRAM_BINS)
     bins = Counter(min(HISTOGRAM_BINS - 1, int(ratio * HISTOGRAM_BINS)) for ratio in ratios)
-    total = sum(part for part, _ in shares) / sum(whole for _, whole in shares)
+    total = sum(part for part, _ in shares) / sum(amount for _, amount in shares)
     return Distribution(
         total,
         fmean(ratios),

@@ -114,8 +114,8 @@ def _out_of_order(before: Outcomes, after: Outcomes) -> set[str]:
     return common - _longest_increasing([pod for pod in new_order if pod in common], position)
 
 
-def _placed_in_order(of: Outcomes) -> list[str]:
-    placed = [(outcome.order, pod) for pod, outcome in of.items() if outcome.order is not None]
+def _placed_in_order(outcomes: Outcomes) -> list[str]:
+    placed = [(outcome.order, pod) for pod, outcome in outcomes.items() if outcome.order is not None]
     return [pod for _, pod in sorted(placed)]
 
 

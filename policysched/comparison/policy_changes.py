@@ -129,8 +129,10 @@ def _statements(text: str) -> Mapping[StatementKey, str]:
     return {_key(statement): statement.span.text for statement in document.statements[1:]}
 
 
-def _common_layers(of: Mapping[StatementKey, str], other: Mapping[StatementKey, str]) -> list[StatementKey]:
-    return [key for key in of if key[0] == "layer" and key in other]
+def _common_layers(
+    texts: Mapping[StatementKey, str], other: Mapping[StatementKey, str]
+) -> list[StatementKey]:
+    return [key for key in texts if key[0] == "layer" and key in other]
 
 
 def _merged_order(first: Iterable[StatementKey], second: Iterable[StatementKey]) -> list[StatementKey]:

@@ -91,22 +91,24 @@ def measure_rows(record: Record) -> Iterator[tuple[str, str, str, str]]:
                 ("deviation", "deviation between nodes"),
             )
             for part, label in parts:
-                values = [of[group].get(name, {}).get(part) for of in (before, after)]
+                values = [measures[group].get(name, {}).get(part) for measures in (before, after)]
                 yield _measure_row(f"{title.format(name)}, {label}", values, "{:.1%}")
     for key in before["spread"]:
-        values = [of["spread"][key]["skew"] for of in (before, after)]
+        values = [measures["spread"][key]["skew"] for measures in (before, after)]
         if values != [None, None]:
             yield _measure_row(f"skew over {key.rpartition('/')[2]}, mean of controllers", values, "{:.2f}")
     yield _measure_row("empty nodes", [before["empty_nodes"], after["empty_nodes"]], "{:d}")
-    yield _measure_row("pods that wait", [of["waiting"]["pods"] for of in (before, after)], "{:d}")
+    yield _measure_row(
+        "pods that wait", [measures["waiting"]["pods"] for measures in (before, after)], "{:d}"
+    )
     if before["waiting"]["pods"] or after["waiting"]["pods"]:
-        times = [_duration(of["waiting"]["oldest_s"]) for of in (before, after)]
+        times = [_duration(measures["waiting"]["oldest_s"]) for measures in (before, after)]
         yield "longest wait so far", times[0], times[1], ""
-    waits = [of["placement_waits"] for of in (before, after)]
+    waits = [measures["placement_waits"] for measures in (before, after)]
     if waits != [None, None]:
-        for part, words in (("mean_s", "mean"), ("p99_s", "99 %"), ("longest_s", "longest")):
-            seconds = [None if of is None else of[part] for of in waits]
-            yield _measure_row(f"wait of placed pods, {words}", seconds, "{:.3f} s")
+        for part, part_label in (("mean_s", "mean"), ("p99_s", "99 %"), ("longest_s", "longest")):
+            seconds = [None if measures is None else measures[part] for measures in waits]
+            yield _measure_row(f"wait of placed pods, {part_label}", seconds, "{:.3f} s")
 
 
 def recorded_note(record: Record) -> str | None:

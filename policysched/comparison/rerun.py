@@ -331,14 +331,16 @@ class Rerun:
 
     def outcomes(self) -> Outcomes:
         """Of the pods that were decided here, or that wait for a policy of the recording, by label."""
-        found = {self._labels[uid]: pod.outcome for uid, pod in self._pods.items() if pod.outcome is not None}
+        outcomes = {
+            self._labels[uid]: pod.outcome for uid, pod in self._pods.items() if pod.outcome is not None
+        }
         for uid, pending in self.scheduler.core.pods.items():
             pod = self._pods.get(uid)
             observed = pending.observed
             if pod is not None and pod.outcome is None and observed.node is None:
                 message = pending_message(self.scheduler, observed, self._messages)
-                found[self._labels[uid]] = PodOutcome("pending", message=message)
-        return found
+                outcomes[self._labels[uid]] = PodOutcome("pending", message=message)
+        return outcomes
 
     def as_recorded(self) -> tuple[int, int]:
         """How many pods got the node that they got in the recording, of how many that got one there."""

@@ -42,7 +42,7 @@ class Compared(Protocol):
     def run_both(self, old: Program, new: Program, progress: Progress) -> tuple[PolicyRun, PolicyRun]: ...
 
     def run_each(
-        self, programs: Sequence[Program | None], what: str, progress: Progress
+        self, programs: Sequence[Program | None], label: str, progress: Progress
     ) -> Iterator[Outcomes | None]:
         """The outcomes with each policy, in their order; None for None."""
 
@@ -99,10 +99,10 @@ class ComparedCluster:
         return PolicyRun(result, measure(program, self.files, result, samples=samples, now_ns=self.now_ns))
 
     def run_each(
-        self, programs: Sequence[Program | None], what: str, progress: Progress
+        self, programs: Sequence[Program | None], label: str, progress: Progress
     ) -> Iterator[Outcomes | None]:
         jobs = [partial(self._outcomes, program) for program in programs if program is not None]
-        results = run_forked(jobs, self.workers, progress, what, len(jobs) * self._pending)
+        results = run_forked(jobs, self.workers, progress, label, len(jobs) * self._pending)
         for program in programs:
             yield None if program is None else next(results)
 

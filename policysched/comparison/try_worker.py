@@ -22,7 +22,7 @@ def tried(job: PolicyTry, stream: BinaryIO) -> dict[str, Any]:
     """`diagnostics` of the changed text; `comparison` with the running one, unless the text has errors."""
     changed = _checked(job, job.text)
     answer: dict[str, Any] = {
-        "diagnostics": [_diagnostic(found, job) for found in changed.diagnostics],
+        "diagnostics": [_diagnostic(diagnostic, job) for diagnostic in changed.diagnostics],
         "comparison": None,
     }
     if not job.simulates or changed.program is None:
@@ -38,10 +38,14 @@ def _checked(job: PolicyTry, text: str) -> CheckedSource:
     return bundle.sources[job.key]
 
 
-def _diagnostic(found: Diagnostic, job: PolicyTry) -> dict[str, Any]:
+def _diagnostic(diagnostic: Diagnostic, job: PolicyTry) -> dict[str, Any]:
     """The place is in the changed text; without `line` it is elsewhere, and `message` says where."""
-    row: dict[str, Any] = {"code": found.code, "severity": found.severity.name.lower(), "help": found.help}
-    message, span = found.message, found.span
+    row: dict[str, Any] = {
+        "code": diagnostic.code,
+        "severity": diagnostic.severity.name.lower(),
+        "help": diagnostic.help,
+    }
+    message, span = diagnostic.message, diagnostic.span
     if span is None:
         return row | {"message": message}
     start = span.source.position(span.start)

@@ -106,7 +106,7 @@ class ExtenderCaller:
         pod = {"apiVersion": "v1", "kind": "Pod", **await self._api.get(path)}
         extenders = [(self._clients[name], wanted) for name, wanted in command.extenders]
         return await call_extenders(
-            extenders, pod, command.nodes, whole=self._node_objects(), calls=self.calls
+            extenders, pod, command.nodes, node_objects=self._node_objects(), calls=self.calls
         )
 
     def _node_objects(self) -> Mapping[str, Json]:

@@ -31,11 +31,11 @@ class ExtenderClientProtocol(Protocol):
     def endpoint(self) -> ExtenderEndpoint: ...
 
     async def filter(
-        self, pod: Json, nodes: Sequence[str], whole: Mapping[str, Json]
+        self, pod: Json, nodes: Sequence[str], node_objects: Mapping[str, Json]
     ) -> ExtenderFilterResult: ...
 
     async def prioritize(
-        self, pod: Json, nodes: Sequence[str], whole: Mapping[str, Json]
+        self, pod: Json, nodes: Sequence[str], node_objects: Mapping[str, Json]
     ) -> dict[str, int]: ...
 
 
@@ -44,12 +44,12 @@ async def call_extenders(
     pod: Json,
     nodes: Sequence[NodeName],
     *,
-    whole: Mapping[str, Json],
+    node_objects: Mapping[str, Json],
     calls: ExtenderCallCounts,
 ) -> dict[str, ExtenderResult]:
-    """`extenders` are pairs of an extender and whether its scores are needed. `whole` are the JSON objects of the nodes,
+    """`extenders` are pairs of an extender and whether its scores are needed. `node_objects` are the JSON objects of the nodes,
     for extenders that take them. Raises ExtenderCallFailed."""
-    chain = _ExtenderChain(pod, tuple(nodes), whole, calls)
+    chain = _ExtenderChain(pod, tuple(nodes), node_objects, calls)
     for extender, _ in sorted(extenders, key=lambda pair: pair[0].endpoint.ignorable):
         if chain.remaining_nodes:
             await chain.filter(extender)

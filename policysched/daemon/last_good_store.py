@@ -286,8 +286,8 @@ def _description(key: str) -> str:
 
 
 def _short_list(names: list[str]) -> str:
-    more = len(names) - _NAMES_MAX
-    return ", ".join(names[:_NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
+    hidden_count = len(names) - _NAMES_MAX
+    return ", ".join(names[:_NAMES_MAX]) + (f" and {hidden_count} more" if hidden_count > 0 else "")
 
 
 def _short(text: str) -> str:

@@ -86,10 +86,10 @@ def check_texts(
 ) -> PolicyBundle:
     """The arguments from `cost_max` to `check_last` are those of `check_sources`; `base` is that of a team's texts."""
     below = {} if base is None else _sources(base.texts, base.location)
-    given = {} if base is None else _parameter_sources(base.texts, base.location)
+    parameter_sources = {} if base is None else _parameter_sources(base.texts, base.location)
     bundle = check_sources(
         {**_sources(texts, location), **below},
-        read_parameter_values({**_parameter_sources(texts, location), **given}),
+        read_parameter_values({**_parameter_sources(texts, location), **parameter_sources}),
         cost_max,
         guard,
         check_last,
@@ -141,10 +141,10 @@ def _policy_of(source: CheckedSource, texts: PolicyTexts) -> str | None:
     return None if source.is_library else source.policy_name or policy_name_in(texts[source.key])
 
 
-def _removal_message(name: str, reason: str, where: str) -> str:
+def _removal_message(name: str, reason: str, location: str) -> str:
     line = sanitize_line(" ".join(reason.split())[:REMOVAL_REASON_CHARS_MAX])
     because = f" ({line})" if line else ""
-    return f"policy {name} is removed{because}; give the pod another schedulerName, or delete the {where}"
+    return f"policy {name} is removed{because}; give the pod another schedulerName, or delete the {location}"
 
 
 def _missing_text(name: str, at: int) -> Diagnostic:

@@ -387,9 +387,9 @@ def _yield_name(source: CheckedSource, operator_names: set[str], location: str) 
     return _without_program(source, message, "use another name, or ask the operator")
 
 
-def _without_program(source: CheckedSource, message: str, advice: str) -> CheckedSource:
+def _without_program(source: CheckedSource, message: str, help_text: str) -> CheckedSource:
     assert source.program is not None, f"{source.key} is already rejected"
-    problem = make_diagnostic("PS912", message, source.program.name_span, label="not allowed", help=advice)
+    problem = make_diagnostic("PS912", message, source.program.name_span, label="not allowed", help=help_text)
     return replace(
         source,
         program=None,
@@ -398,5 +398,5 @@ def _without_program(source: CheckedSource, message: str, advice: str) -> Checke
     )
 
 
-def _diagnostic(code: str, message: str, location: str, advice: str) -> Diagnostic:
-    return make_diagnostic(code, message, Span(Source(location, ""), 0, 0), help=advice)
+def _diagnostic(code: str, message: str, location: str, help_text: str) -> Diagnostic:
+    return make_diagnostic(code, message, Span(Source(location, ""), 0, 0), help=help_text)

@@ -137,7 +137,11 @@ def _find(core: SchedulerCore, full_name: str) -> ObservedPod:
 def _message(core: SchedulerCore, observed: ObservedPod, would_say: str, placed_on: NodeName | None) -> str:
     """What the scheduler said last about a pending pod; where it would go if nothing keeps it; where it is."""
     if placed_on is not None:
-        decided = [each for each in core.records.decisions if each.uid == observed.pod.uid and each.node]
+        decided = [
+            decision
+            for decision in core.records.decisions
+            if decision.uid == observed.pod.uid and decision.node
+        ]
         score = f", with a total of {decided[-1].score}" if decided else ""
         return f"{observed.pod.full_name} is on {placed_on}{score}"
     status = pending_status(core, observed.pod.uid)

@@ -162,23 +162,23 @@ def _lower_request(situation: Situation) -> Proposal | None:
 def _higher_request(situation: Situation, lowered: Mapping[str, int]) -> dict[str, int] | None:
     """The same with a step more of one resource, where that still fits; as many steps as that node allows."""
     for resource, amount in lowered.items():
-        asked = situation.pod.requests[resource]
-        more = min(amount + _STEPS.get(resource, 1), asked)
-        if more == amount:
+        requested = situation.pod.requests[resource]
+        larger = min(amount + _STEPS.get(resource, 1), requested)
+        if larger == amount:
             continue
-        raised = {**lowered, resource: more}
+        raised = {**lowered, resource: larger}
         node = situation.selected(with_requests(situation.pod, raised))
         if node is not None:
-            return {**lowered, resource: _largest_that_fits(situation, lowered, resource, more, asked)}
+            return {**lowered, resource: _largest_that_fits(situation, lowered, resource, larger, requested)}
     return None
 
 
 def _largest_that_fits(
-    situation: Situation, lowered: Mapping[str, int], resource: str, fits: int, asked: int
+    situation: Situation, lowered: Mapping[str, int], resource: str, fits: int, requested: int
 ) -> int:
     """By bisection: room for more of a resource is room for less of it."""
     step = _STEPS.get(resource, 1)
-    low, high = fits // step, asked // step
+    low, high = fits // step, requested // step
     while low < high:
         middle = (low + high + 1) // 2
         tried = {**lowered, resource: middle * step}
@@ -231,9 +231,9 @@ def _tolerate(situation: Situation) -> Proposal | None:
             if taint.effect != "PreferNoSchedule" and not tolerated.tolerates(taint)
         ]
         is_cordoned = node.unschedulable or any(taint.key == UNSCHEDULABLE_TAINT for taint in taints)
-        own = [taint for taint in taints if taint.key != UNSCHEDULABLE_TAINT]
-        if not (is_cordoned and own):  # one kind of change at a time
-            candidates.append((len(own), name, own))
+        own_taints = [taint for taint in taints if taint.key != UNSCHEDULABLE_TAINT]
+        if not (is_cordoned and own_taints):  # one kind of change at a time
+            candidates.append((len(own_taints), name, own_taints))
     for _, _, taints in sorted(candidates, key=lambda candidate: candidate[:2])[:_NODES_TRIED_MAX]:
         added = [Toleration(taint.key, "Equal", taint.value, taint.effect) for taint in taints]
         if not taints:
@@ -255,8 +255,8 @@ def _tolerate(situation: Situation) -> Proposal | None:
 def _drop_node_selector(situation: Situation) -> Proposal | None:
     pod = situation.pod
     for key, value in sorted(pod.node_selector.items()):
-        rest = {name: text for name, text in pod.node_selector.items() if name != key}
-        changed = replace(pod, node_selector=rest)
+        node_selector = {name: text for name, text in pod.node_selector.items() if name != key}
+        changed = replace(pod, node_selector=node_selector)
         node = situation.selected(changed)
         if node is not None:
             return Proposal("node selector", f"remove the node selector {key}={value}", node, pod=changed)
@@ -282,8 +282,8 @@ def move_a_pod(situation: Situation) -> Proposal | None:
         ]
         movable.sort(key=lambda pod: (_size(pod), pod.full_name))
         for moved in movable[:_PODS_TRIED_MAX]:
-            known = situation.plan_of(moved)
-            target = None if known is None else _target_of_move(situation, moved, node, *known)
+            plan = situation.plan_of(moved)
+            target = None if plan is None else _target_of_move(situation, moved, node, *plan)
             if (
                 target is not None
                 and (selected := _selected_after_move(situation, moved, target)) is not None

@@ -144,8 +144,10 @@ def closest_miss(explanation: PlacementExplanation) -> dict[str, Any] | None:
 
     def distance(item: tuple[str, tuple[NodeRejection, ...]]) -> tuple[int, float, int, str]:
         node, rejections = item
-        ratios = [_UNKNOWN_RATIO if each.gap is None else each.gap.ratio for each in rejections]
-        return len(rejections), max(ratios), sum(len(each.reasons) for each in rejections), node
+        ratios = [
+            _UNKNOWN_RATIO if rejection.gap is None else rejection.gap.ratio for rejection in rejections
+        ]
+        return len(rejections), max(ratios), sum(len(rejection.reasons) for rejection in rejections), node
 
     node, rejections = min(explanation.rejections.items(), key=distance)
     return {"node": node, "rejections": _reasons(rejections)}

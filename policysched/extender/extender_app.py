@@ -106,7 +106,7 @@ class ExtenderApp(DaemonApp):
     def _report(self, event_type: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         source = self.settings.policies
         if isinstance(source, NamespacedName):
-            about = EventObject("ConfigMap", source.namespace, source.name, self.policy_feed.uid)
+            config_map = EventObject("ConfigMap", source.namespace, source.name, self.policy_feed.uid)
             self.reporter.record_event(
-                EventContent(about, event_type, reason, "Reloading", message, EVENT_COMPONENT)
+                EventContent(config_map, event_type, reason, "Reloading", message, EVENT_COMPONENT)
             )

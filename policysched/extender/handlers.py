@@ -147,8 +147,8 @@ class ExtenderHandlers:
             victims = {
                 node: NodeVictims(on_node.uids, on_node.pods) for node, on_node in args.victims.items()
             }
-            kept = self._extender_server.preempt(call.policy, args.pod, victims, self._now_ns())
-            return _success_reply(protocol.preemption_result(args, kept))
+            kept_victims = self._extender_server.preempt(call.policy, args.pod, victims, self._now_ns())
+            return _success_reply(protocol.preemption_result(args, kept_victims))
 
         return work
 

@@ -51,19 +51,20 @@ def read_extender_settings(
     return replace(_settings(layers.value, from_files=from_files), file=file)
 
 
-def _settings(given: Mapping[str, Any], *, from_files: bool) -> ExtenderSettings:
-    own = given.get("extender_server", {})
+def _settings(values: Mapping[str, Any], *, from_files: bool) -> ExtenderSettings:
+    server_settings = values.get("extender_server", {})
     policies: NamespacedName | tuple[Path, ...]
     if from_files:
-        policies, last_good = tuple(expand_home(path) for path in given["policy_files"]), None
+        policies, last_good = tuple(expand_home(path) for path in values["policy_files"]), None
     else:
-        policies, last_good = config_map_names(given)
+        policies, last_good = config_map_names(values)
     return ExtenderSettings(
         policies=policies,
         last_good=last_good,
         limits=with_overrides(
-            ExtenderLimits, {name: value for name, value in own.items() if name != "scheduler_names"}
+            ExtenderLimits,
+            {name: value for name, value in server_settings.items() if name != "scheduler_names"},
         ),
-        scheduler_names=frozenset(own.get("scheduler_names", SCHEDULER_NAMES_DEFAULT)),
-        **shared_settings(given),
+        scheduler_names=frozenset(server_settings.get("scheduler_names", SCHEDULER_NAMES_DEFAULT)),
+        **shared_settings(values),
     )

@@ -41,8 +41,8 @@ class ExtenderTelemetry:
         )
 
     def record_request(self, policy: str, verb: str, outcome: str, seconds: float) -> None:
-        known = self._app is not None and policy in self._app.extender_server.programs()
-        self._requests.add(1, policy if known else OTHER_LABEL, verb, outcome)
+        is_served = self._app is not None and policy in self._app.extender_server.programs()
+        self._requests.add(1, policy if is_served else OTHER_LABEL, verb, outcome)
         self._seconds.observe(seconds, verb)
 
     def attach(self, app: ExtenderApp, now_ns: Callable[[], int]) -> None:

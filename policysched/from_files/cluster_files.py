@@ -230,15 +230,15 @@ def _json_documents(path: str, text: bytes) -> Iterator[Any]:
     except orjson.JSONDecodeError:
         pass
     try:
-        rest = text.decode()
+        document_text = text.decode()
     except UnicodeDecodeError as error:
         raise UnusableFile(f"{path}: not JSON: {error}") from error
     decoder, at = json.JSONDecoder(), 0
-    while at < len(rest):
+    while at < len(document_text):
         try:
-            value, at = decoder.raw_decode(rest, at)
+            value, at = decoder.raw_decode(document_text, at)
         except json.JSONDecodeError as error:
             raise UnusableFile(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
         yield value
-        while at < len(rest) and rest[at].isspace():
+        while at < len(document_text) and document_text[at].isspace():
             at += 1

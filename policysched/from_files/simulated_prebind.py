@@ -43,23 +43,23 @@ def simulate_prebind(command: Prebind, cache: ClusterCache) -> Iterator[e.Event]
         if bound is not None and not bound.volume_name and volume.belongs_to(bound, volume.claim_ref):
             yield e.StorageObjectUpdated(_bound_claim(bound, volume))
     for wanted in command.claims_to_reserve:
-        known = cache.devices.claims[wanted.claim]
+        cached = cache.devices.claims[wanted.claim]
         pod = ClaimConsumer("", "pods", command.name, command.uid)
-        given = wanted.allocation or known.allocation
-        versions[known.key] = known.version + 1
+        allocation = wanted.allocation or cached.allocation
+        versions[cached.key] = cached.version + 1
         yield e.DeviceObjectUpdated(
             replace(
-                known,
-                version=known.version + 1,
-                allocation=given,
-                reserved_for=(*known.reserved_for, pod),
-                device_statuses=_ready_devices(given),
+                cached,
+                version=cached.version + 1,
+                allocation=allocation,
+                reserved_for=(*cached.reserved_for, pod),
+                device_statuses=_ready_devices(allocation),
             )
         )
     if command.claim_to_create is not None:
-        own = _create_claim(command.claim_to_create, command)
-        versions[own.key] = own.version
-        yield e.DeviceObjectUpdated(own)
+        created = _create_claim(command.claim_to_create, command)
+        versions[created.key] = created.version
+        yield e.DeviceObjectUpdated(created)
     yield e.PrebindWritten(command.uid, versions)
 
 
@@ -82,14 +82,14 @@ def _create_claim(wanted: ClaimToCreate, command: Prebind) -> ResourceClaim:
     )
 
 
-def _ready_devices(given: DeviceAllocation | None) -> tuple[DeviceStatus, ...]:
+def _ready_devices(allocation: DeviceAllocation | None) -> tuple[DeviceStatus, ...]:
     """Statuses in which every binding condition of the devices is met."""
     return tuple(
         DeviceStatus(
             device.device,
             tuple(DeviceCondition(name, "True", "", "") for name in device.binding_conditions),
         )
-        for device in (() if given is None else given.devices)
+        for device in (() if allocation is None else allocation.devices)
     )
 
 
@@ -101,13 +101,13 @@ def simulate_unreserve(
         yield e.ExtendedClaimDeleted(command.claim)
         return
     keys = [command.claim] if isinstance(command, Deallocate) else [key for key, _ in command.claims]
-    for known in [cache.devices.claims[key] for key in keys if key in cache.devices.claims]:
-        left = replace(known, version=known.version + 1)
+    for claim in [cache.devices.claims[key] for key in keys if key in cache.devices.claims]:
+        left = replace(claim, version=claim.version + 1)
         if isinstance(command, Deallocate):
             yield e.DeviceObjectUpdated(replace(left, allocation=None, reserved_for=()))
         else:
-            others = tuple(consumer for consumer in known.reserved_for if consumer.uid != command.uid)
-            yield e.DeviceObjectUpdated(replace(left, reserved_for=others))
+            consumers = tuple(consumer for consumer in claim.reserved_for if consumer.uid != command.uid)
+            yield e.DeviceObjectUpdated(replace(left, reserved_for=consumers))
 
 
 def _bound_volume(volume: PersistentVolume, claim: ClaimRef) -> PersistentVolume:

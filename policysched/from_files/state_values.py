@@ -56,9 +56,9 @@ def _entries(state: StateSpec, values: Any) -> Iterator[StateEntry]:
             yield key, NodeName(node), _number(state, value, value_path)
 
 
-def _map_items(values: Any, path: tuple[str, ...], what: str) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
+def _map_items(values: Any, path: tuple[str, ...], noun: str) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
     if not isinstance(values, dict):
-        raise BadStateValues(f"expected a map of {what}", path)
+        raise BadStateValues(f"expected a map of {noun}", path)
     for name, value in values.items():
         if not isinstance(name, str):
             raise BadStateValues(f"the key `{name}` is not a string; put it in quotes", path)
@@ -88,14 +88,16 @@ def load_state_values(
     document = _document(path)
     if document.keys() == {"fed_ns", "values"}:
         try:
-            given: Mapping[str, Any] = parse_state_text(document)["values"]
+            state_values: Mapping[str, Any] = parse_state_text(document)["values"]
         except (TypeError, ValueError, OverflowError) as error:
             raise UnusableFile(f"{path}: {error}") from error
         tables = {
-            name: list(map(state_entry, entries)) for name, entries in given.items() if name in program.states
+            name: list(map(state_entry, entries))
+            for name, entries in state_values.items()
+            if name in program.states
         }
     else:
-        given, tables = document, {}
+        state_values, tables = document, {}
         for name, values in document.items():
             if name in program.states:
                 try:
@@ -103,8 +105,10 @@ def load_state_values(
                 except BadStateValues as error:
                     value_path = ".".join((name, *error.path))
                     raise UnusableFile(f"{path}: {value_path}: {error}") from error
-    notes = [f"state {name} has no values ({path})" for name in program.states if name not in given]
-    notes += [f"{path}: the policy declares no state {name}" for name in given if name not in program.states]
+    notes = [f"state {name} has no values ({path})" for name in program.states if name not in state_values]
+    notes += [
+        f"{path}: the policy declares no state {name}" for name in state_values if name not in program.states
+    ]
     for name, entries in tables.items():
         unknown = dict.fromkeys(node for _, node, *_ in entries if node != ALL_NODES and node not in nodes)
         if unknown:

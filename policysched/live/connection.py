@@ -272,9 +272,11 @@ class LiveChannel:
     def _ask(
         self, connection: http.client.HTTPConnection, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> ForwardedAnswer:
-        own = {"Authorization": self._credentials.authorization} if self._credentials.authorization else {}
+        own_headers = (
+            {"Authorization": self._credentials.authorization} if self._credentials.authorization else {}
+        )
         method, agent = "GET" if body is None else "POST", f"policysched/{__version__}"
-        connection.request(method, url, body, {**headers, **own, "User-Agent": agent})
+        connection.request(method, url, body, {**headers, **own_headers, "User-Agent": agent})
         answer = connection.getresponse()
         body = answer.read()
         if _NO_LEADER.encode() in body[:500]:

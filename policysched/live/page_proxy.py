@@ -94,10 +94,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._forward(self.rfile.read(int(length)))
 
     def _forward(self, body: bytes | None) -> None:
-        asked = {name: value for name in _ASKED if (value := self.headers.get(name)) is not None}
+        request_headers = {name: value for name in _ASKED if (value := self.headers.get(name)) is not None}
         try:
             ask = self.server.ask if body is None else self.server.ask_to_try
-            answer = ask(self.path, asked, body)
+            answer = ask(self.path, request_headers, body)
         except LiveFailed as error:
             self._say(502, str(error))
             return

@@ -58,8 +58,8 @@ def explain_pod(
     plan = compile_plan(program)
     evaluator = Evaluator(cache)
     facts = QueuedPodInfo(queued_at_creation(observed.pod, now_ns), 0)
-    known = {**samples, **state_tables(program, saved_states, now_ns=now_ns)}
-    explanation = evaluator.explain(plan, observed.pod, now_ns=now_ns, facts=facts, samples=known)
+    values = {**samples, **state_tables(program, saved_states, now_ns=now_ns)}
+    explanation = evaluator.explain(plan, observed.pod, now_ns=now_ns, facts=facts, samples=values)
     space = cache.namespaces.get(observed.pod.namespace)
     active = evaluator.active_layers(plan, observed.pod, now_ns=now_ns, facts=facts)
     filters = rules_for(program, active).filters
@@ -115,10 +115,10 @@ def explain_pod(
             plan,
             observed.pod,
             facts,
-            known,
+            values,
             now_ns,
             explanation,
-            plan_of=lambda other: (plan, known) if other.scheduler == program.name else None,
+            plan_of=lambda other: (plan, values) if other.scheduler == program.name else None,
         )
         usable_proposals = [proposal for proposal in proposals(situation) if proposal is not None]
         if explained_gang is not None and is_placed_whole:
@@ -176,7 +176,7 @@ def _explained_gang(
     terms_of_members = [
         plan.gang(member.pod, cache.namespaces.get(member.pod.namespace)) for member in members
     ]
-    minimum = max(each.minimum for each in (terms, *terms_of_members) if each is not None)
+    minimum = max(gang_terms.minimum for gang_terms in (terms, *terms_of_members) if gang_terms is not None)
     placed = sum(member.node is not None for member in members)
     blocked = terms.mode is GangMode.WHOLE and not program.extenders and placed < minimum and not starts
     return ExplainedGang("/".join(terms.key), minimum, placed, len(members) - placed, blocked)

@@ -110,9 +110,9 @@ def reject_unused_parameters(flags: Sequence[str], bundles: Iterable[PolicyBundl
     programs = [source.program for source in policies if source.program is not None]
     if len(programs) < len(policies):
         return
-    known = sorted({name for program in programs for name in program.parameters})
+    parameter_names = sorted({name for program in programs for name in program.parameters})
     for flag in flags:
         name = flag.partition("=")[0]
-        if name not in known:
-            declared = f"declared: {', '.join(known)}" if known else "none is declared"
+        if name not in parameter_names:
+            declared = f"declared: {', '.join(parameter_names)}" if parameter_names else "none is declared"
             raise UnusableFile(f"--param {flag}: no policy here has a parameter `{name}`; {declared}")

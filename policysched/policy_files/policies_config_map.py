@@ -90,10 +90,10 @@ class PoliciesConfigMap:
     async def _check_known(self, name: str, data: Mapping[str, str]) -> None:
         """A misspelt name would remove nothing, and look as if it had."""
         kept, _ = await self._kept()
-        known = {*_keys_by_policy(data), *(kept or ())}
-        if name in known:
+        policy_names = {*_keys_by_policy(data), *(kept or ())}
+        if name in policy_names:
             return
-        close = get_close_matches(name, sorted(known), n=1)
+        close = get_close_matches(name, sorted(policy_names), n=1)
         hint = f" (did you mean `{close[0]}`?)" if close else ""
         unread = f" (ConfigMap {self._kept_place} cannot be read)" if kept is None else ""
         raise RemovalRefused(

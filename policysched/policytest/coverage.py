@@ -57,7 +57,7 @@ def new_coverage(program: Program) -> Coverage:
     for rule in _all(program.rules):
         outcomes |= dict.fromkeys(_outcomes(rule, ""), rule.span)
     for index, layer in enumerate(program.layers):
-        outcomes |= {CoverageOutcome(f"layer {layer.name}", what): layer.span for what in _OF_LAYERS}
+        outcomes |= {CoverageOutcome(f"layer {layer.name}", outcome): layer.span for outcome in _OF_LAYERS}
         for rule, changed_by in _rules_in(program, (index,)):
             if changed_by == layer.name:
                 outcomes |= dict.fromkeys(_outcomes(rule, layer.name), rule.span)

@@ -69,12 +69,12 @@ class Expectations:
 
     def _problems(self) -> Iterator[Diagnostic]:
         for path, pod in self._pod_names():
-            known = self._pods.candidates(pod)
-            if not known:
+            candidates = self._pods.candidates(pod)
+            if not candidates:
                 yield unknown_name("pod", pod, self._pods.all(), self._document.span(*self._at, *path))
-            elif len(known) > 1:
+            elif len(candidates) > 1:
                 yield unusable_diagnostic(
-                    f"`{pod}` is ambiguous: {' or '.join(known)}", self._document.span(*self._at, *path)
+                    f"`{pod}` is ambiguous: {' or '.join(candidates)}", self._document.span(*self._at, *path)
                 )
         for path, node in self._node_names():
             if node not in self._nodes:

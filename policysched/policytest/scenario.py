@@ -108,11 +108,11 @@ class _ScenarioReader:
         at_ns = self._start_ns + self._duration_ns("at", last_ns)
         files = ClusterFiles()
         for obj, span in self._all_objects():
-            known, faults = len(files.pods), len(files.malformed)
+            pod_count, faults = len(files.pods), len(files.malformed)
             files.add(obj)
             for malformed in files.malformed[faults:]:
                 self._add_problem(str(malformed), span)
-            for observed in files.pods[known:]:
+            for observed in files.pods[pod_count:]:
                 pods[observed.pod.full_name] = self._arrival(observed, obj, at_ns, len(pods), span)
         namespaces |= {namespace.name: namespace for namespace in files.namespaces}
         nodes |= {node.name: node for node in files.nodes}
@@ -250,12 +250,15 @@ class _ScenarioReader:
     def _extenders(self, nodes: Mapping[str, Node]) -> dict[str, StubExtender]:
         """A test's extender replaces the file's of the same name."""
         stubs: dict[str, StubExtender] = {}
-        known = [extender.name for extender in self._program.extenders]
+        extender_names = [extender.name for extender in self._program.extenders]
         for section_path, extenders in self._sections("extenders"):
             for name, declared in extenders.items():
-                if name not in known:
+                if name not in extender_names:
                     self._add_unknown_name(
-                        "extender", name, known, self._document.span(*section_path, "extenders", name)
+                        "extender",
+                        name,
+                        extender_names,
+                        self._document.span(*section_path, "extenders", name),
                     )
                 for verb in ("filter", "prioritize"):
                     for node in declared.get(verb, {}):
@@ -356,8 +359,8 @@ class _ScenarioReader:
             return 1
         return duration_ns
 
-    def _add_unknown_name(self, what: str, name: str, known: Iterable[str], span: Span) -> None:
-        self._problems.append(short_forms.unknown_name(what, name, known, span))
+    def _add_unknown_name(self, noun: str, name: str, known: Iterable[str], span: Span) -> None:
+        self._problems.append(short_forms.unknown_name(noun, name, known, span))
 
     def _add_problem(self, message: str, span: Span) -> None:
         self._problems.append(unusable_diagnostic(message, span))

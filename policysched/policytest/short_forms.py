@@ -75,7 +75,7 @@ def expand_pod(short: Json, *, scheduler: str) -> Json:
     }
 
 
-def unknown_name(what: str, name: str, known: Iterable[str], span: Span) -> Diagnostic:
+def unknown_name(noun: str, name: str, known: Iterable[str], span: Span) -> Diagnostic:
     """The diagnostic of an unknown name."""
     names = sorted(known)
     close = get_close_matches(name, names, n=1)
@@ -83,7 +83,7 @@ def unknown_name(what: str, name: str, known: Iterable[str], span: Span) -> Diag
         f"known: {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names else "none is known"
     )
     help_text = f"did you mean `{close[0]}`?" if close else known_names
-    return make_diagnostic("PS702", f"unknown {what} `{name}`", span, label="unknown", help=help_text)
+    return make_diagnostic("PS702", f"unknown {noun} `{name}`", span, label="unknown", help=help_text)
 
 
 def _quantity_texts(quantities: Json) -> dict[str, str]:

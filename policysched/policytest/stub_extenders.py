@@ -58,7 +58,7 @@ def call_stub_extenders(command: CallExtenders, extenders: Mapping[str, StubExte
     """Calls them and returns the event for the scheduler."""
     called = [(extenders[name], wanted) for name, wanted in command.extenders]
     try:
-        answers = asyncio.run(call_extenders(called, {}, command.nodes, whole={}, calls=Counter()))
+        answers = asyncio.run(call_extenders(called, {}, command.nodes, node_objects={}, calls=Counter()))
     except ExtenderCallFailed as error:
         return ExtendersAnswered(command.call_id, {}, str(error))
     return ExtendersAnswered(command.call_id, answers)

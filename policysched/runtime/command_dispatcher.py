@@ -68,28 +68,28 @@ class CommandDispatcher:
             case c.CallExtenders():
                 self._extender_caller.submit(command)
             case c.ReportPreempted(victim, uid, namespace, name, scheduler, node):
-                about = EventObject("Pod", victim.namespace, victim.name, victim.uid)
+                regarding = EventObject("Pod", victim.namespace, victim.name, victim.uid)
                 note = f"Preempted by pod {uid} on node {node}"
                 preemptor = EventObject("Pod", namespace, name, uid)
                 self._reporter.record_event(
-                    EventContent(about, "Normal", "Preempted", "Preempting", note, scheduler, preemptor)
+                    EventContent(regarding, "Normal", "Preempted", "Preempting", note, scheduler, preemptor)
                 )
             case c.ReportScheduled(uid, namespace, name, node, scheduler):
                 note = f"Successfully assigned {namespace}/{name} to {node}"
-                about = EventObject("Pod", namespace, name, uid)
+                regarding = EventObject("Pod", namespace, name, uid)
                 self._reporter.record_event(
-                    EventContent(about, "Normal", "Scheduled", "Binding", note, scheduler)
+                    EventContent(regarding, "Normal", "Scheduled", "Binding", note, scheduler)
                 )
             case c.ReportPending(uid, namespace, name, scheduler, reason, message):
-                about = EventObject("Pod", namespace, name, uid)
+                regarding = EventObject("Pod", namespace, name, uid)
                 self._reporter.set_condition(PodScheduledCondition(namespace, name, uid, reason, message))
                 self._reporter.record_event(
-                    EventContent(about, "Warning", "FailedScheduling", "Scheduling", message, scheduler)
+                    EventContent(regarding, "Warning", "FailedScheduling", "Scheduling", message, scheduler)
                 )
             case c.ReportPodEvent(uid, namespace, name, scheduler, event_type, reason, message):
-                about = EventObject("Pod", namespace, name, uid)
+                regarding = EventObject("Pod", namespace, name, uid)
                 self._reporter.record_event(
-                    EventContent(about, event_type, reason, "Scheduling", message, scheduler)
+                    EventContent(regarding, event_type, reason, "Scheduling", message, scheduler)
                 )
             case c.ReportPodGroup(key, group_uid, api_version, status):
                 self._reporter.set_condition(PodGroupStatusWrite(key, group_uid, api_version, status))
@@ -97,9 +97,9 @@ class CommandDispatcher:
                 config_map, object_uid = self._policies_config_map, self._feed.uid
                 if owner is not None and self._teams is not None:
                     config_map, object_uid = self._teams.config_map(owner), self._teams.uid(owner)
-                about = EventObject("ConfigMap", config_map.namespace, config_map.name, object_uid)
+                regarding = EventObject("ConfigMap", config_map.namespace, config_map.name, object_uid)
                 self._reporter.record_event(
-                    EventContent(about, event_type, reason, "Reloading", message, EVENT_COMPONENT)
+                    EventContent(regarding, event_type, reason, "Reloading", message, EVENT_COMPONENT)
                 )
                 level = logging.WARNING if event_type == "Warning" else logging.INFO
                 log.log(level, message, extra={"reason": reason, "configmap": str(config_map)})

@@ -215,16 +215,16 @@ class PageDocuments:
                 usage, flags = cache.ledger.usage(node.name), int(node.unschedulable)
                 value: float | None
                 if metric is None:
-                    of: int | None = node.allocatable.get(by, 0)
+                    total: int | None = node.allocatable.get(by, 0)
                     value = len(usage.pods) if by == "pods" else usage.requested.get(by, 0)
                 else:
-                    of, sample = None, None if polled is None else polled.values.get(node.name)
+                    total, sample = None, None if polled is None else polled.values.get(node.name)
                     value = None if sample is None else sample.value
                     if sample is not None and polled is not None:
                         age_ns = now_ns - min(sample.at_ns, polled.polled_ns)
                         flags |= 2 * (age_ns > metric.stale_after_ns)
                 for column, item in zip(
-                    columns.values(), (node.name, value, of, len(usage.pods), flags), strict=True
+                    columns.values(), (node.name, value, total, len(usage.pods), flags), strict=True
                 ):
                     column.append(item)
             yield None
@@ -260,12 +260,12 @@ class PageDocuments:
                 for rule in of_kind:
                     count = counts.get((name, rule.name)) if kind == "filter" else None
                     include = included_by(rule.span, program.name_span)
-                    own = rule.span.source.name == program.name_span.source.name
+                    is_own = rule.span.source.name == program.name_span.source.name
                     rules.append(
                         {
                             "name": rule.name,
                             "kind": kind,
-                            "line": rule.span.source.position(rule.span.start).line if own else None,
+                            "line": rule.span.source.position(rule.span.start).line if is_own else None,
                             "include": include,
                             "blocked": 0 if count is None else count.blocked,
                             "blocked_alone": 0 if count is None else count.blocked_alone,
@@ -311,11 +311,11 @@ class _Causes:
         cause = pod.last_cause
         if cause is None or self._core.gangs.gang_of(pod.uid) is not None:
             return cause_of(self._core, pod)
-        known = self._by_class.get(id(cause))
-        if known is None:
+        cached = self._by_class.get(id(cause))
+        if cached is None:
             # The cause is kept too, so that its id stays its own.
-            known = self._by_class[id(cause)] = cause, cause_of(self._core, pod)
-        return known[1]
+            cached = self._by_class[id(cause)] = cause, cause_of(self._core, pod)
+        return cached[1]
 
 
 class _CauseRow:

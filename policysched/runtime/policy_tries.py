@@ -18,7 +18,7 @@ _ADVICE = "`policysched diff` on a machine of your own has no such limit"
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _VisibleCluster:
     """What the main loop had: the job without its text, and the cluster if it is simulated on."""
 
     job: PolicyTry
@@ -31,7 +31,7 @@ class WorkerTries:
     def __init__(self, app: SchedulerApp, cost_max: int, now_ns: Callable[[], int]) -> None:
         self._app, self._cost_max, self._now_ns = app, cost_max, now_ns
 
-    def look(self, policy: str, *, simulates: bool) -> _Seen:
+    def look(self, policy: str, *, simulates: bool) -> _VisibleCluster:
         core = self._app.scheduler.core
         running = core.policies.running.get(policy)
         if running is None:
@@ -57,11 +57,11 @@ class WorkerTries:
             states=core.state_texts().get(policy),
             permissions=core.permissions,
         )
-        return _Seen(job, cluster_parts(core.cache) if simulates else {})
+        return _VisibleCluster(job, cluster_parts(core.cache) if simulates else {})
 
-    async def run(self, seen: _Seen, text: str, *, placed: bool) -> dict[str, Any]:
-        job = replace(seen.job, text=text, placed_max=PLACED_MAX if placed else 0)
+    async def run(self, visible: _VisibleCluster, text: str, *, placed: bool) -> dict[str, Any]:
+        job = replace(visible.job, text=text, placed_max=PLACED_MAX if placed else 0)
         try:
-            return await run_worker(_WORKER, job, seen.cluster, wall_max_s=WALL_MAX_S)
+            return await run_worker(_WORKER, job, visible.cluster, wall_max_s=WALL_MAX_S)
         except WorkerProcessFailed as error:
             raise TryFailed(f"{error}; {_ADVICE}") from None

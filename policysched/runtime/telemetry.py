@@ -303,20 +303,21 @@ def _shadow_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
 
 def _canary_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
     canaries = [
-        ((("profile", each.policy), ("canary", each.record.name)), each) for each in scheduler.canaries()
+        ((("profile", canary.policy), ("canary", canary.record.name)), canary)
+        for canary in scheduler.canaries()
     ]
     yield gauge_family(
         "policysched_canary_rolled_back",
         "1: the canary's guard was broken, and its rules apply to no pod until its text changes.",
-        {labels: float(each.record.rolled_back) for labels, each in canaries},
+        {labels: float(canary.record.rolled_back) for labels, canary in canaries},
     )
     yield gauge_family(
         "policysched_canary_pods",
         "Pods in the share of a canary: pending (tried, without a node) and all; of one that is rolled back, as they were then.",
         {
             (*labels, ("pods", which)): float(count)
-            for labels, each in canaries
-            for which, count in (("pending", each.pending), ("all", each.pods))
+            for labels, canary in canaries
+            for which, count in (("pending", canary.pending), ("all", canary.pods))
         },
     )
 

@@ -60,11 +60,11 @@ def _violations_of(error: jsonschema.ValidationError) -> Iterator[tuple[list[Any
     if error.validator != "additionalProperties" or not isinstance(rule, dict):
         yield path, violation_message(error)
         return
-    known, given = rule.get("properties", {}), error.instance
-    assert isinstance(given, dict), given
-    for name in given:
-        if name not in known:
-            yield [*path, name], f"is unknown here{_suggestion(str(name), known)}"
+    properties, instance = rule.get("properties", {}), error.instance
+    assert isinstance(instance, dict), instance
+    for name in instance:
+        if name not in properties:
+            yield [*path, name], f"is unknown here{_suggestion(str(name), properties)}"
 
 
 _NEW_NAMES = {
@@ -88,11 +88,11 @@ _NEW_NAMES = {
 """The renamed settings of CHANGELOG.md, by their old names."""
 
 
-def _suggestion(name: str, known: Mapping[str, Any]) -> str:
-    if (new_name := _NEW_NAMES.get(name)) in known:
+def _suggestion(name: str, properties: Mapping[str, Any]) -> str:
+    if (new_name := _NEW_NAMES.get(name)) in properties:
         return f"; its new name is `{new_name}`"
-    near = get_close_matches(name, known, n=1)
-    return f"; did you mean `{near[0]}`?" if near else ""
+    matches = get_close_matches(name, properties, n=1)
+    return f"; did you mean `{matches[0]}`?" if matches else ""
 
 
 def violation_message(error: jsonschema.ValidationError) -> str:

@@ -123,8 +123,8 @@ def _keep(value: Any, allowed: set[str], hidden: list[int]) -> Any:
         return value
     rows = []
     for row in value:
-        of = _namespaces_of(row) if isinstance(row, Mapping) else None
-        if of is not None and allowed.isdisjoint(of):
+        namespaces = _namespaces_of(row) if isinstance(row, Mapping) else None
+        if namespaces is not None and allowed.isdisjoint(namespaces):
             hidden[0] += 1
         else:
             rows.append(_keep(row, allowed, hidden))

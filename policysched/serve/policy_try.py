@@ -31,7 +31,7 @@ class PolicyTries(Protocol):
 
     def look(self, policy: str, *, simulates: bool) -> Any: ...
 
-    async def run(self, seen: Any, text: str, *, placed: bool) -> dict[str, Any]: ...
+    async def run(self, visible: Any, text: str, *, placed: bool) -> dict[str, Any]: ...
 
 
 class PolicyTryHandler:
@@ -47,8 +47,8 @@ class PolicyTryHandler:
 
     async def answer(self, request: web.Request) -> web.Response:
         try:
-            asked = await _asked(request)
-            value = await self._run(asked)
+            body = await _asked(request)
+            value = await self._run(body)
             may_list_pods = self._may_list_pods_of(request)
             if not await may_list_pods(None):
                 value = await visible_to(value, may_list_pods)
@@ -57,8 +57,8 @@ class PolicyTryHandler:
             raise
         return web.Response(body=orjson.dumps(value), content_type="application/json", headers=HEADERS)
 
-    async def _run(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        simulates = asked["simulate"]
+    async def _run(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        simulates = body["simulate"]
         lock = self._simulating if simulates else self._checking
         if simulates and lock.locked():
             raise web.HTTPTooManyRequests(
@@ -67,10 +67,10 @@ class PolicyTryHandler:
             )
         async with lock:
             try:
-                seen = await self._on_main_loop(
-                    lambda: self._tries.look(asked["policy"], simulates=simulates)
+                visible = await self._on_main_loop(
+                    lambda: self._tries.look(body["policy"], simulates=simulates)
                 )
-                return await self._tries.run(seen, asked["text"], placed=asked["placed"])
+                return await self._tries.run(visible, body["text"], placed=body["placed"])
             except LookupError as error:
                 raise web.HTTPNotFound(text=f"{error.args[0]}\n") from None
             except TryFailed as error:
@@ -85,16 +85,16 @@ async def _asked(request: web.Request) -> dict[str, Any]:
         body = orjson.loads(await request.read())
     except orjson.JSONDecodeError:
         raise web.HTTPBadRequest(text="400: the body is not JSON\n") from None
-    asked = body if isinstance(body, dict) else {}
-    if not (isinstance(asked.get("policy"), str) and isinstance(asked.get("text"), str)):
+    fields = body if isinstance(body, dict) else {}
+    if not (isinstance(fields.get("policy"), str) and isinstance(fields.get("text"), str)):
         raise web.HTTPBadRequest(text="400: `policy` and `text` must be strings\n")
-    if len(asked["text"]) > TEXT_CHARS_MAX:
+    if len(fields["text"]) > TEXT_CHARS_MAX:
         raise web.HTTPRequestEntityTooLarge(
-            max_size=TEXT_CHARS_MAX, actual_size=len(asked["text"]), text="413: the text is too long\n"
+            max_size=TEXT_CHARS_MAX, actual_size=len(fields["text"]), text="413: the text is too long\n"
         )
     return {
-        "policy": asked["policy"],
-        "text": asked["text"],
-        "simulate": asked.get("simulate") is True,
-        "placed": asked.get("placed") is True,
+        "policy": fields["policy"],
+        "text": fields["text"],
+        "simulate": fields.get("simulate") is True,
+        "placed": fields.get("placed") is True,
     }

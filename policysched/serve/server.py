@@ -285,13 +285,13 @@ class HttpThread:
         token = bearer_token(request.headers.get("Authorization"))
         request[USER] = await self._access.check(token, user, request.method.lower(), request.path, wait_turn)
 
-    def _health_handler(self, what: str) -> Callable[[web.Request], Awaitable[web.Response]]:
-        is_live = what == "livez"
+    def _health_handler(self, check: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+        is_live = check == "livez"
         checks = self._health.live if is_live else self._health.ready
         warnings = {} if is_live else self._health.warnings
 
         async def answer(request: web.Request) -> web.Response:
-            status, text = render_health(checks, what, verbose="verbose" in request.query, warnings=warnings)
+            status, text = render_health(checks, check, verbose="verbose" in request.query, warnings=warnings)
             return web.Response(status=status, text=text)
 
         return answer

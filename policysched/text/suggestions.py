@@ -34,12 +34,12 @@ def limited_suggestions() -> Iterator[None]:
 
 def nearest_match(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
     """The most similar known word; None if none is similar (at least `cutoff`, from 0 to 1), or too much is compared."""
-    words = list(known)
+    candidates = list(known)
     comparisons = _comparisons.get()
-    if len(words) > _CANDIDATES_MAX:
+    if len(candidates) > _CANDIDATES_MAX:
         return None
     if comparisons is not None:
-        if comparisons.left < len(words):
+        if comparisons.left < len(candidates):
             return None
-        comparisons.left -= len(words)
-    return next(iter(get_close_matches(word, words, n=1, cutoff=cutoff)), None)
+        comparisons.left -= len(candidates)
+    return next(iter(get_close_matches(word, candidates, n=1, cutoff=cutoff)), None)

@@ -256,13 +256,13 @@ async def _load_in_cluster() -> _ClientConfiguration:
     return cast(_ClientConfiguration, configured)
 
 
-async def _load_kubeconfig(where: ConnectionSettings) -> tuple[_ClientConfiguration, bool]:
+async def _load_kubeconfig(settings: ConnectionSettings) -> tuple[_ClientConfiguration, bool]:
     """The configuration, and whether its token is in a file that may be rotated."""
     _ensure_home()
     from kubernetes.aio import config
     from kubernetes.aio.client import Configuration
 
-    files = _kubeconfig_files(where)
+    files = _kubeconfig_files(settings)
     if not any(is_file(name) for name in files.split(os.pathsep)):
         raise BadKubeconfig(f"{files}: no such kubeconfig file")
     configured = Configuration()
@@ -270,7 +270,7 @@ async def _load_kubeconfig(where: ConnectionSettings) -> tuple[_ClientConfigurat
         _require_yaml_map(files)
         loader = await config.load_kube_config(
             config_file=files,
-            context=where.context,
+            context=settings.context,
             client_configuration=configured,
             persist_config=False,
             temp_file_path=memory_folder(),
@@ -293,14 +293,16 @@ def _require_yaml_map(files: str) -> None:
         except UnreadableFile as error:
             raise BadKubeconfig(f"{name}: {error}") from None
         if not isinstance(document, dict):
-            what = {list: "a list", str: "a string", type(None): "nothing"}.get(type(document), "a scalar")
-            raise BadKubeconfig(f"{name}: not a kubeconfig file: expected a YAML map, got {what}")
+            type_name = {list: "a list", str: "a string", type(None): "nothing"}.get(
+                type(document), "a scalar"
+            )
+            raise BadKubeconfig(f"{name}: not a kubeconfig file: expected a YAML map, got {type_name}")
 
 
-def _kubeconfig_files(where: ConnectionSettings) -> str:
+def _kubeconfig_files(settings: ConnectionSettings) -> str:
     """One path, or several as kubectl reads them from KUBECONFIG."""
-    if where.kubeconfig is not None:
-        return str(where.kubeconfig)
+    if settings.kubeconfig is not None:
+        return str(settings.kubeconfig)
     return os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
 
 

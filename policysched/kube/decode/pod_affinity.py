@@ -129,12 +129,12 @@ def _with_label_keys(
     if selector is None:
         return None
     present = {requirement.key for requirement in selector.requirements}
-    more = tuple(
+    label_requirements = tuple(
         SelectorRequirement(key, operator, (labels[key],))
         for key in keys or ()
         if key in labels and key not in present
     )
-    return LabelSelector(selector.requirements + more) if more else selector
+    return LabelSelector(selector.requirements + label_requirements) if label_requirements else selector
 
 
 def _selects(selector: LabelSelector | None, labels: Labels) -> bool:

@@ -93,7 +93,9 @@ def _third_party_group(obj: Json, api: PodGroupApi, api_version: str) -> PodGrou
     meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     key, timeout_s = _key(meta, api), spec.get("scheduleTimeoutSeconds")
     conditions = status.get("conditions") or ()
-    own = [condition for condition in conditions if condition.get("type") in VOLCANO_CONDITIONS]
+    volcano_conditions = [
+        condition for condition in conditions if condition.get("type") in VOLCANO_CONDITIONS
+    ]
     return PodGroup(
         key=key,
         uid=text(meta.get("uid") or f"{key.namespace}/{key.name}"),
@@ -103,12 +105,14 @@ def _third_party_group(obj: Json, api: PodGroupApi, api_version: str) -> PodGrou
         timeout_ns=int(timeout_s) * 10**9 if timeout_s else None,
         version=str(meta.get("resourceVersion") or ""),
         status=PodGroupStatus(
-            condition=_volcano_condition(own[-1]) if own else None,
+            condition=_volcano_condition(volcano_conditions[-1]) if volcano_conditions else None,
             phase=status.get("phase") or "",
             running=int(status.get("running") or 0),
             succeeded=int(status.get("succeeded") or 0),
             failed=int(status.get("failed") or 0),
-            other_conditions=tuple(condition for condition in conditions if condition not in own),
+            other_conditions=tuple(
+                condition for condition in conditions if condition not in volcano_conditions
+            ),
         ),
     )
 

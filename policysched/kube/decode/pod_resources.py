@@ -197,8 +197,8 @@ def _resize_status(reported: Json, path: str) -> _ResizeStatus:
     1.36 reads them only beside `resources`, 1.37 always."""
     actual = reported.get("resources") or {}
 
-    def amounts(given: Json | None, field: str) -> ResourceAmounts | None:
-        return None if given is None else decode_resource_list(given, f"{path}.{field}")
+    def amounts(requests: Json | None, field: str) -> ResourceAmounts | None:
+        return None if requests is None else decode_resource_list(requests, f"{path}.{field}")
 
     return _ResizeStatus(
         amounts(actual.get("requests"), "resources.requests"),
@@ -221,7 +221,7 @@ def _counted_requests(
     sums = [] if infeasible else [_sum(containers, inits, "requests", assumed)]
     if of_pod.allocated is not None and of_pod.requests is not None:
         return _largest(*sums, of_pod.allocated, of_pod.requests)
-    sums += [_sum(containers, inits, what, assumed) for what in ("allocated", "actual_requests")]
+    sums += [_sum(containers, inits, field, assumed) for field in ("allocated", "actual_requests")]
     return _largest(*sums)
 
 
@@ -241,22 +241,22 @@ def _is_resize_infeasible(status: Json) -> bool:
 
 
 def _sum(
-    containers: Sequence[_Container], inits: Sequence[_Container], what: str, assumed: ResourceAmounts
+    containers: Sequence[_Container], inits: Sequence[_Container], field: str, assumed: ResourceAmounts
 ) -> ResourceAmounts:
     total: ResourceAmounts = {}
     for container in containers:
-        _add_to(total, {**assumed, **getattr(container, what)})
+        _add_to(total, {**assumed, **getattr(container, field)})
     sidecars: ResourceAmounts = {}
     peak: ResourceAmounts = {}
     for init in inits:
-        own: ResourceAmounts = {**assumed, **getattr(init, what)}
+        own_amounts: ResourceAmounts = {**assumed, **getattr(init, field)}
         if init.sidecar:
-            _add_to(total, own)
-            _add_to(sidecars, own)
-            own = dict(sidecars)
+            _add_to(total, own_amounts)
+            _add_to(sidecars, own_amounts)
+            own_amounts = dict(sidecars)
         else:
-            _add_to(own, sidecars)
-        _max_with(peak, own)
+            _add_to(own_amounts, sidecars)
+        _max_with(peak, own_amounts)
     _max_with(total, peak)
     return total
 
@@ -325,8 +325,8 @@ def _qos(spec: Json, status: Json) -> int:
     return 2 if guaranteed else 1
 
 
-def _add_to(total: ResourceAmounts, more: Mapping[str, int]) -> None:
-    for resource, amount in more.items():
+def _add_to(total: ResourceAmounts, amounts: Mapping[str, int]) -> None:
+    for resource, amount in amounts.items():
         total[resource] = total.get(resource, 0) + amount
 
 

@@ -78,9 +78,9 @@ def _digest(obj: Json, spec_json: bytes) -> bytes:
     conditions = [
         condition for condition in status.get("conditions") or () if condition.get("type") != "PodScheduled"
     ]
-    own = {key: value for key, value in meta.items() if key not in _CHANGING_META}
+    stable_meta = {key: value for key, value in meta.items() if key not in _CHANGING_META}
     digest = blake2b(spec_json, digest_size=16)
-    for part in (own, {**status, "conditions": conditions}):
+    for part in (stable_meta, {**status, "conditions": conditions}):
         digest.update(b"\0" + orjson.dumps(part, option=_OPTIONS))
     return digest.digest()
 

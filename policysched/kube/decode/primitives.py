@@ -38,8 +38,8 @@ def object_name(obj: Any) -> str:
     meta = obj.get("metadata") if isinstance(obj, Mapping) else None
     meta = meta if isinstance(meta, Mapping) else {}
     namespace, name = (sanitize_line(meta[part]) if meta.get(part) else "" for part in ("namespace", "name"))
-    own = name or "(without a name)"
-    return f"{namespace}/{own}" if namespace else own
+    object_name = name or "(without a name)"
+    return f"{namespace}/{object_name}" if namespace else object_name
 
 
 def text(value: Any) -> str:

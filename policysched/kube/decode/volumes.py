@@ -172,9 +172,11 @@ def _translate_zone_terms(
     elif zone in labels:
         zones = tuple(sorted({name.strip() for name in labels[zone].split(ZONE_SEPARATOR) if name.strip()}))
         if zones:
-            more = SelectorRequirement(topology, "In", zones)
+            zone_requirement = SelectorRequirement(topology, "In", zones)
             terms = required or (NodeSelectorTerm((), ()),)
-            required = tuple(replace(term, expressions=(*term.expressions, more)) for term in terms)
+            required = tuple(
+                replace(term, expressions=(*term.expressions, zone_requirement)) for term in terms
+            )
     return _rename_key(required, OLD_REGION, REGION) if old_region else required
 
 

@@ -87,11 +87,13 @@ class ExtenderClient:
         self._tls = _ssl_context(endpoint) if endpoint.url.startswith("https:") else None
 
     async def filter(
-        self, pod: Json, nodes: Sequence[str], whole: Mapping[str, Json]
+        self, pod: Json, nodes: Sequence[str], node_objects: Mapping[str, Json]
     ) -> ExtenderFilterResult:
-        """The nodes that pass. `whole` has their JSON if the extender needs it. Raises ExtenderCallFailed."""
+        """The nodes that pass. `node_objects` has their JSON if the extender needs it. Raises ExtenderCallFailed."""
         assert self.endpoint.filter is not None, f"{self.endpoint.name} has no filter verb"
-        response = await self._call(self.endpoint.filter, self._arguments(pod, nodes, whole), len(nodes))
+        response = await self._call(
+            self.endpoint.filter, self._arguments(pod, nodes, node_objects), len(nodes)
+        )
         if not isinstance(response, dict):
             raise self._call_failed(f"{self.endpoint.filter}: the response is not an object")
         error = field_ignoring_case(response, "Error")
@@ -99,10 +101,14 @@ class ExtenderClient:
             raise self._call_failed(f"{self.endpoint.filter} failed: {sanitize_line(error)}")
         return self._decode_filter_result(response, nodes)
 
-    async def prioritize(self, pod: Json, nodes: Sequence[str], whole: Mapping[str, Json]) -> dict[str, int]:
+    async def prioritize(
+        self, pod: Json, nodes: Sequence[str], node_objects: Mapping[str, Json]
+    ) -> dict[str, int]:
         """Scores from 0 to 10 of the nodes that have one. Raises ExtenderCallFailed."""
         assert self.endpoint.prioritize is not None, f"{self.endpoint.name} has no prioritize verb"
-        response = await self._call(self.endpoint.prioritize, self._arguments(pod, nodes, whole), len(nodes))
+        response = await self._call(
+            self.endpoint.prioritize, self._arguments(pod, nodes, node_objects), len(nodes)
+        )
         if response is None:
             return {}
         if not isinstance(response, list) or not all(isinstance(entry, dict) for entry in response):
@@ -117,10 +123,10 @@ class ExtenderClient:
             scores[host] = score
         return {node: score for node, score in scores.items() if node in set(nodes) - duplicates}
 
-    def _arguments(self, pod: Json, nodes: Sequence[str], whole: Mapping[str, Json]) -> bytes:
+    def _arguments(self, pod: Json, nodes: Sequence[str], node_objects: Mapping[str, Json]) -> bytes:
         if not self.endpoint.send_node_objects:
             return orjson.dumps({"Pod": pod, "Nodes": None, "NodeNames": list(nodes)})
-        items = [whole[node] for node in nodes if node in whole]
+        items = [node_objects[node] for node in nodes if node in node_objects]
         return orjson.dumps({"Pod": pod, "Nodes": {"metadata": {}, "items": items}, "NodeNames": None})
 
     def _decode_filter_result(self, response: Json, nodes: Sequence[str]) -> ExtenderFilterResult:

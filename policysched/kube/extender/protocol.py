@@ -82,9 +82,9 @@ class NodeDecodeCache:
         if not (isinstance(uid, str) and isinstance(name, str) and isinstance(version, str) and version):
             return core_objects.decode_node(obj)
         key = uid, name
-        known = self._decoded.get(key)
-        if known is not None and known[0] == version:
-            return known[1]
+        decoded = self._decoded.get(key)
+        if decoded is not None and decoded[0] == version:
+            return decoded[1]
         node = core_objects.decode_node(obj)
         if len(self._decoded) >= self._nodes_max:
             self._decoded.clear()

@@ -250,8 +250,8 @@ class Reflector(Generic[Emitted]):
                 extra={"kind": self._resource.kind, "was": self._highest_version, "now": as_of},
             )
             self._tombstones.clear()
-            for known in self._objects.values():
-                known.version = 0
+            for reflected in self._objects.values():
+                reflected.version = 0
         self._highest_version = as_of
 
     # ── watching ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -291,8 +291,8 @@ class Reflector(Generic[Emitted]):
             return
         version = _version(event.object)
         if event.type == "DELETED":
-            known = self._objects.get(key)
-            if known is None or known.version <= version:
+            reflected = self._objects.get(key)
+            if reflected is None or reflected.version <= version:
                 self._delete(key, version)
         else:
             self._upsert(key, version, event.object)
@@ -307,9 +307,9 @@ class Reflector(Generic[Emitted]):
     # ── what is known ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _upsert(self, key: str, version: int, obj: Json) -> None:
-        known = self._objects.get(key)
+        reflected = self._objects.get(key)
         # Equal versions are the same state, unless the version is not a number (0).
-        if known is not None and version <= known.version and version:
+        if reflected is not None and version <= reflected.version and version:
             return
         if version and version <= self._tombstones.get(key, -1):
             return
@@ -318,9 +318,11 @@ class Reflector(Generic[Emitted]):
             if self._resource.decode_update is None:
                 event = self._resource.updated_event(obj)
             else:
-                event, decoded = self._resource.decode_update(obj, None if known is None else known.decoded)
+                event, decoded = self._resource.decode_update(
+                    obj, None if reflected is None else reflected.decoded
+                )
         except MalformedObject as malformed:
-            self._skip_malformed(key, version, known, malformed)
+            self._skip_malformed(key, version, reflected, malformed)
             return
         self._malformed.pop(key, None)
         self._tombstones.pop(key, None)
@@ -333,25 +335,25 @@ class Reflector(Generic[Emitted]):
         self._emit(event)
 
     def _skip_malformed(
-        self, key: str, version: int, known: _ReflectedObject | None, malformed: MalformedObject
+        self, key: str, version: int, reflected: _ReflectedObject | None, malformed: MalformedObject
     ) -> None:
         """Objects that occupy resources are kept as last decoded: deleting them would release the resources."""
         if self._malformed.get(key) != version:
             self._malformed[key] = version
             self._on_malformed(malformed)
-        if known is not None and known.emitted and not known.keep_when_malformed:
+        if reflected is not None and reflected.emitted and not reflected.keep_when_malformed:
             self._emit(self._resource.deleted_event(key))
-        kept = known is not None and known.emitted and known.keep_when_malformed
+        kept = reflected is not None and reflected.emitted and reflected.keep_when_malformed
         self._objects[key] = _ReflectedObject(version, emitted=kept, keep_when_malformed=kept)
 
     def _delete(self, key: str, version: int) -> None:
-        known = self._objects.pop(key, None)
+        reflected = self._objects.pop(key, None)
         self._malformed.pop(key, None)
         self._tombstones[key] = version
         self._tombstones.move_to_end(key)
         if len(self._tombstones) > TOMBSTONES_MAX:
             self._tombstones.popitem(last=False)
-        if known is not None and known.emitted:
+        if reflected is not None and reflected.emitted:
             self._emit(self._resource.deleted_event(key))
 
     def _key(self, obj: Any) -> str | None:

@@ -182,7 +182,7 @@ class PrebindWriter:
     async def _unreserve_claims(self, command: Unreserve) -> None:
         """Until a later `Prebind` of the pod: a request that is repeated would remove what that reserved."""
         waiting = self._unreserving[command.uid]
-        unreserving = next(each for each in waiting if each.command is command)
+        unreserving = next(unreserve for unreserve in waiting if unreserve.command is command)
         unreserving.is_sent = not unreserving.is_superseded
         try:
             for key, uid in command.claims:
@@ -223,7 +223,7 @@ class PrebindWriter:
     async def _prebind(self, command: Prebind, is_current: IsCurrent) -> PrebindWritten | PrebindRefused:
         writes = _PrebindRequests(self, self._settings.retry_timeout_s, is_current)
         versions: dict[PrebindTarget, int] = {}
-        sent = [each for each in self._unreserving.get(command.uid, ()) if each.is_sent]
+        sent = [unreserve for unreserve in self._unreserving.get(command.uid, ()) if unreserve.is_sent]
         for unreserving in sent:
             await unreserving.ended.wait()
         if sent:  # the decision counted on what may be released now

@@ -388,13 +388,13 @@ class Reporter:
         )
 
     async def _create_event(self, content: EventContent, series: _EventSeries) -> None:
-        about = content.regarding
+        regarding = content.regarding
         now = micro_time(series.last_ns)
         note = truncate_note(escape_unprintable(content.note))
         body: Json = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": series.name, "namespace": about.namespace},
+            "metadata": {"name": series.name, "namespace": regarding.namespace},
             "eventTime": now,
             "reportingController": content.scheduler,
             "reportingInstance": self._instance,
@@ -402,13 +402,13 @@ class Reporter:
             "reason": content.reason,
             "type": content.type,
             "note": note,
-            "regarding": _reference(about),
+            "regarding": _reference(regarding),
         }
         if content.related is not None:
             body["related"] = _reference(content.related)
         if series.count > 1:
             body["series"] = {"count": series.count, "lastObservedTime": now}
-        await self._api.create(_events_path(about), body)
+        await self._api.create(_events_path(regarding), body)
 
     async def _patch_event_count(self, content: EventContent, series: _EventSeries) -> None:
         body: Json = {"series": {"count": series.count, "lastObservedTime": micro_time(series.last_ns)}}
@@ -426,15 +426,15 @@ def _unbound_version_of(pod: Json, uid: str) -> UnboundPodVersion | None:
     return UnboundPodVersion(str(meta["resourceVersion"]), generation if isinstance(generation, int) else 0)
 
 
-def _reference(about: EventObject) -> Json:
+def _reference(regarding: EventObject) -> Json:
     return {
         "apiVersion": "v1",
-        "kind": about.kind,
-        "namespace": about.namespace,
-        "name": about.name,
-        "uid": about.uid,
+        "kind": regarding.kind,
+        "namespace": regarding.namespace,
+        "name": regarding.name,
+        "uid": regarding.uid,
     }
 
 
-def _events_path(about: EventObject) -> str:
-    return f"/apis/events.k8s.io/v1/namespaces/{about.namespace}/events"
+def _events_path(regarding: EventObject) -> str:
+    return f"/apis/events.k8s.io/v1/namespaces/{regarding.namespace}/events"

@@ -75,8 +75,8 @@ def _third_party_status(status: PodGroupStatus, now: str, *, volcano: bool) -> J
         return counts
     outcome, reason, message = status.condition
     kind = "Scheduled" if outcome == "True" else "Unschedulable"
-    own = _condition(kind, ("True", reason, message), now, None)
-    return {**counts, "conditions": [*map(dict, status.other_conditions), own]}
+    condition = _condition(kind, ("True", reason, message), now, None)
+    return {**counts, "conditions": [*map(dict, status.other_conditions), condition]}
 
 
 def _condition(kind: str, condition: tuple[str, str, str], now: str, before: str | None) -> Json:

@@ -144,8 +144,8 @@ def _status_patch(claim: ClaimToReserve, pod: ClaimConsumer) -> Json:
     return {**_metadata_patch(claim), "status": status}
 
 
-def _consumers(known: Sequence[ClaimConsumer], pod: ClaimConsumer) -> list[Json]:
-    others = (consumer for consumer in known if consumer.uid != pod.uid)
+def _consumers(consumers: Sequence[ClaimConsumer], pod: ClaimConsumer) -> list[Json]:
+    others = (consumer for consumer in consumers if consumer.uid != pod.uid)
     return [_consumer_json(consumer) for consumer in (*others, pod)]
 
 

@@ -241,7 +241,7 @@ async def _ask(command: CallExtenders, answers: Json, peer: ExtenderEndpoint) ->
         wanted = [(client, scores) for _, scores in command.extenders]
         pod = json.loads(json.dumps(pod_with(command.name)))
         try:
-            responses = await call_extenders(wanted, pod, command.nodes, whole={}, calls=Counter())
+            responses = await call_extenders(wanted, pod, command.nodes, node_objects={}, calls=Counter())
         except ExtenderCallFailed as error:
             return ExtendersAnswered(command.call_id, {}, str(error))
     return ExtendersAnswered(command.call_id, responses)
