@@ -247,90 +247,90 @@ def special(draw: Draw, kind: str, at: At, depth: int) -> str:
 
 def a_total(draw: Draw, kind: str, at: At) -> str:
     """A count or a sum over pods of the cluster, or of the node's domain."""
-    which = draw(st.sampled_from(("pods", "pods", "all pods", "placed pods", "placed pods", "pods in KEY")))
-    by_domain = which == "pods in KEY"
+    pods = draw(st.sampled_from(("pods", "pods", "all pods", "placed pods", "placed pods", "pods in KEY")))
+    by_domain = pods == "pods in KEY"
     if by_domain and (not at.node or at.placed):
-        which, by_domain = "pods", False
-    if which == "placed pods" and at.placed:
-        which = "all pods"
-    on_nodes = which == "placed pods" or by_domain
+        pods, by_domain = "pods", False
+    if pods == "placed pods" and at.placed:
+        pods = "all pods"
+    on_nodes = pods == "placed pods" or by_domain
     conditions = (*COUNTED, *COUNTED_ANYWHERE, *(COUNTED_ON_NODES if on_nodes else ()))
-    which = which.replace("KEY", draw(st.sampled_from(('"topology.kubernetes.io/zone"', '"pool"'))))
+    pods = pods.replace("KEY", draw(st.sampled_from(('"topology.kubernetes.io/zone"', '"pool"'))))
     summed = TOTALLED[kind] and draw(st.booleans())
-    inner = f"{draw(st.sampled_from(TOTALLED[kind]))} over {which}" if summed or kind != "int" else which
-    total = f"{'sum' if inner != which else 'count'}({inner} where {draw(st.sampled_from(conditions))})"
+    inner = f"{draw(st.sampled_from(TOTALLED[kind]))} over {pods}" if summed or kind != "int" else pods
+    total = f"{'sum' if inner != pods else 'count'}({inner} where {draw(st.sampled_from(conditions))})"
     return f"({total} else {literal(draw, kind)})" if by_domain else total
 
 
 def leaf(draw: Draw, kind: str, at: At) -> str:
     """A name or an attribute of the type, or a ratio or float of literals if there is none."""
-    found = [name for name, its in at.names.lets if its == kind]
-    found += [name for name, its in at.names.pod if its == kind]
-    optional = [name for name, its in at.names.pod_optional if its == kind]
+    options = [name for name, name_kind in at.names.lets if name_kind == kind]
+    options += [name for name, name_kind in at.names.pod if name_kind == kind]
+    optional = [name for name, name_kind in at.names.pod_optional if name_kind == kind]
     if at.node:
-        found += [name for name, its in at.names.node if its == kind] + list(NODE_NUMBERS[kind])
-        optional += [name for name, its in at.names.node_optional if its == kind]
+        options += [name for name, name_kind in at.names.node if name_kind == kind] + list(NODE_NUMBERS[kind])
+        optional += [name for name, name_kind in at.names.node_optional if name_kind == kind]
         if kind == "int":
-            found.append(f"count(pods on node where {draw(st.sampled_from(COUNTED))})")
+            options.append(f"count(pods on node where {draw(st.sampled_from(COUNTED))})")
     if kind in TOTALLED and at.shares:
-        found.append(a_total(draw, kind, at))
+        options.append(a_total(draw, kind, at))
     if at.element and kind in OF_CARDS:
-        found += [OF_CARDS[kind]] * 4
+        options += [OF_CARDS[kind]] * 4
     elif kind in OF_CARDS:
         value = draw(st.sampled_from((OF_CARDS[kind], f"({OF_CARDS[kind]} + {OF_CARDS[kind]})")))
         if kind == "int":
             value = draw(st.sampled_from((value, "card.clock")))
         folded = a_fold(draw, draw(st.sampled_from(("sum", "min", "max"))), at, value, literal(draw, kind))
-        found += [folded] * 2 if folded else []
+        options += [folded] * 2 if folded else []
         counted = a_fold(draw, "count", at) if kind == "int" else ""
-        found += [counted] * 2 if counted else []
-    found += POD_NUMBERS[kind]
+        options += [counted] * 2 if counted else []
+    options += POD_NUMBERS[kind]
     if kind == "bandwidth" and at.names.resource:
-        found += ["pod.requests.link", *(RESOURCE_OF_NODE if at.node and at.metrics else ())]
+        options += ["pod.requests.link", *(RESOURCE_OF_NODE if at.node and at.metrics else ())]
     if kind == "ratio" and at.shares:
-        found += SHARES
+        options += SHARES
     for name in optional:
-        found.append(name if name in at.known else f"({name} else {literal(draw, kind)})")
+        options.append(name if name in at.known else f"({name} else {literal(draw, kind)})")
     if at.metrics:
-        found += [name for name, its in at.names.states if its == kind] * 3
+        options += [name for name, name_kind in at.names.states if name_kind == kind] * 3
     metric = METRIC_OF.get(kind)
     if at.metrics and metric in at.names.metrics:
         bare = at.bare_metrics or metric in at.known
-        found += [metric if bare else f"({metric} else {literal(draw, kind)})"] * 3
+        options += [metric if bare else f"({metric} else {literal(draw, kind)})"] * 3
     if kind == "bandwidth" and at.metrics and not at.element:
-        found += [
+        options += [
             one if at.bare_metrics else f"({one} else {literal(draw, kind)})" for one in at.names.traffic
         ]
-    if not found:
+    if not options:
         plain = {"float": "(0.5 * pod.priority)", "ratio": "(pod.requests.cpu / pod.limits.cpu else 50%)"}
         return plain.get(kind) or f"(pod.waited / 1s * {literal(draw, kind)})"
-    return draw(st.sampled_from(found))
+    return draw(st.sampled_from(options))
 
 
 # ── strings and conditions ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def string(draw: Draw, at: At) -> str:
-    found = [
+    options = [
         *POD_STRINGS,
         *["card.health"] * 4 * at.element,
-        *(name for name, its in at.names.pod if its == "string"),
+        *(name for name, name_kind in at.names.pod if name_kind == "string"),
     ]
-    absent = [name for name, its in at.names.pod_optional if its == "string"]
+    absent = [name for name, name_kind in at.names.pod_optional if name_kind == "string"]
     absent += [f'pod.labels["{key}"]' for key in LABEL_KEYS] + [f"pod.labels[{key}]" for key in at.names.keys]
     if at.node:
         absent += [f"node.labels[{key}]" for key in at.names.keys]
-        found += ["node.name", *(name for name, its in at.names.node if its == "string")]
+        options += ["node.name", *(name for name, name_kind in at.names.node if name_kind == "string")]
         absent += [f'node.labels["{key}"]' for key in LABEL_KEYS] + ['node.conditions["Ready"]']
-        absent += [name for name, its in at.names.node_optional if its == "string"]
+        absent += [name for name, name_kind in at.names.node_optional if name_kind == "string"]
     for name in absent:
-        found.append(name if name in at.known else f'({name} else "{draw(st.sampled_from(LABEL_VALUES))}")')
+        options.append(name if name in at.known else f'({name} else "{draw(st.sampled_from(LABEL_VALUES))}")')
     if at.node:
-        found.append('(node.taints["dedicated"] else "gpu")')
+        options.append('(node.taints["dedicated"] else "gpu")')
     if draw(st.integers(0, 7)) == 0:
-        then, other = draw(st.sampled_from(found)), draw(st.sampled_from(found))
+        then, other = draw(st.sampled_from(options)), draw(st.sampled_from(options))
         return f"(if has {optional_value(draw, at)} then {then} else {other})"
-    return draw(st.sampled_from(found))
+    return draw(st.sampled_from(options))
 
 
 def quoted(draw: Draw) -> str:
@@ -361,14 +361,14 @@ def condition(draw: Draw, at: At, depth: int) -> str:
 
 def optional_value(draw: Draw, at: At) -> str:
     """A value that may be missing, to be tested with `has`."""
-    found = [f'pod.labels["{key}"]' for key in LABEL_KEYS] + [name for name, _ in at.names.pod_optional]
+    options = [f'pod.labels["{key}"]' for key in LABEL_KEYS] + [name for name, _ in at.names.pod_optional]
     if at.node:
-        found += [f'node.labels["{key}"]' for key in LABEL_KEYS] + [
+        options += [f'node.labels["{key}"]' for key in LABEL_KEYS] + [
             name for name, _ in at.names.node_optional
         ]
     if at.metrics:
-        found += at.names.metrics
-    return draw(st.sampled_from(found))
+        options += at.names.metrics
+    return draw(st.sampled_from(options))
 
 
 def atom(draw: Draw, at: At, depth: int) -> str:
@@ -394,22 +394,22 @@ def atom(draw: Draw, at: At, depth: int) -> str:
         case 8:
             return listed_condition(draw, at)
         case _:
-            found = [name for name, its in at.names.pod if its == "bool"]
+            options = [name for name, name_kind in at.names.pod if name_kind == "bool"]
             some = a_fold(draw, "any", at, fallback="false")
-            found += [some] * 2 if some else []
-            found += ["(has card.clock)"] if at.element else []
-            found += [name for name, its in at.names.node if its == "bool" and at.node]
+            options += [some] * 2 if some else []
+            options += ["(has card.clock)"] if at.element else []
+            options += [name for name, name_kind in at.names.node if name_kind == "bool" and at.node]
             if at.node:
-                found.append("node.ready")
+                options.append("node.ready")
                 if at.open_labels:
                     key, value = draw(st.sampled_from(LABEL_KEYS)), quoted(draw)
-                    found += [
+                    options += [
                         f'(node.labels["{key}"] == {value})',
                         f'(node.labels["{key}"] in [{value}, "b"])',
                     ]
             if at.time:
-                found.append(f'window("{draw(st.sampled_from(WINDOWS))}", "UTC")')
-            return draw(st.sampled_from(found or ["true"]))
+                options.append(f'window("{draw(st.sampled_from(WINDOWS))}", "UTC")')
+            return draw(st.sampled_from(options or ["true"]))
 
 
 def listed_condition(draw: Draw, at: At) -> str:

@@ -50,11 +50,11 @@ score quiet weight 5 lower net_rx normalize range(0Mbps, 1Gbps) missing worst
 class Answers:
     """A transport with one response, with the labels of a node exporter."""
 
-    def __init__(self, addresses: list[str], dice: Random) -> None:
+    def __init__(self, addresses: list[str], rng: Random) -> None:
         series = [
             {
                 "metric": {"instance": f"{address}:9100", "job": "node-exporter", "cluster": "bench"},
-                "value": [1_795_000_000.781, str(dice.uniform(0, 125e6))],
+                "value": [1_795_000_000.781, str(rng.uniform(0, 125e6))],
             }
             for address in addresses
         ]

@@ -45,36 +45,36 @@ def test_the_second_command_reads_the_tables_of_the_first(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("broken", [b"", b"what is this", b"0" * 64 + b"\n"], ids=["empty", "foreign", "old"])
 def test_a_broken_cache_file_is_silently_replaced(tmp_path: Path, broken: bytes) -> None:
-    honest = lint(tmp_path)
+    original = lint(tmp_path)
     tables(tmp_path).write_bytes(broken)
 
     output = lint(tmp_path)
 
-    assert output == honest
+    assert output == original
     assert len(tables(tmp_path).read_bytes()) > len(broken) + 1000
 
 
 def test_truncated_tables_are_replaced(tmp_path: Path) -> None:
-    honest = lint(tmp_path)
+    original = lint(tmp_path)
     whole = tables(tmp_path).read_bytes()
     tables(tmp_path).write_bytes(whole[: len(whole) // 2])
 
     output = lint(tmp_path)
 
-    assert output == honest
+    assert output == original
     # Not to the byte: sets are written in another order each time.
     assert len(tables(tmp_path).read_bytes()) > 0.9 * len(whole)
 
 
 def test_without_a_writable_cache_folder_the_command_works(tmp_path: Path) -> None:
-    honest = lint(tmp_path)
+    original = lint(tmp_path)
     shut = tmp_path / "shut"
     shut.mkdir()
     (shut / ".cache").write_text("not a folder")
 
     output = lint(shut)
 
-    assert output[0] == honest[0]
+    assert output[0] == original[0]
 
 
 def test_a_folder_where_others_may_write_is_not_trusted(

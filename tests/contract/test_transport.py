@@ -20,10 +20,12 @@ def make(name: str = "a", **params: str) -> ApiRequest:
     return ApiRequest("POST", MAPS, params, orjson.dumps(config_map(name)), timeout_s=10.0)
 
 
-def road(climate: FaultRates, seed: int = 1) -> tuple[ApiServer, MemoryTransport, FaultInjector]:
+def faulty_transport(
+    fault_rates: FaultRates, seed: int = 1
+) -> tuple[ApiServer, MemoryTransport, FaultInjector]:
     loop = asyncio.get_running_loop()
     server = ApiServer(now=lambda: 1_700_000_000 + loop.time())
-    faults = FaultInjector(climate, Random(seed))
+    faults = FaultInjector(fault_rates, Random(seed))
     return server, MemoryTransport(server, faults=faults), faults
 
 
@@ -68,7 +70,7 @@ def test_an_executor_runs_synchronously() -> None:
 
 def test_a_request_lost_before_the_server_changes_nothing() -> None:
     async def main() -> tuple[list[str], float]:
-        server, transport, _ = road(FaultRates(lost_before_share=1.0))
+        server, transport, _ = faulty_transport(FaultRates(lost_before_share=1.0))
         with pytest.raises(TransportError):
             await transport.request(make())
         await asyncio.sleep(1000)
@@ -79,7 +81,7 @@ def test_a_request_lost_before_the_server_changes_nothing() -> None:
 
 def test_a_request_whose_response_is_lost_still_takes_effect() -> None:
     async def main() -> list[str]:
-        server, transport, _ = road(FaultRates(lost_after_share=1.0))
+        server, transport, _ = faulty_transport(FaultRates(lost_after_share=1.0))
         with pytest.raises(TransportError):
             await transport.request(make())
         return names(server)
@@ -90,7 +92,7 @@ def test_a_request_whose_response_is_lost_still_takes_effect() -> None:
 def test_a_late_request_takes_effect_after_the_client_timeout_within_its_lifetime() -> None:
     async def lands_at(seed: int, **params: str) -> float:
         loop = asyncio.get_running_loop()
-        server, transport, _ = road(FaultRates(late_share=1.0), seed)
+        server, transport, _ = faulty_transport(FaultRates(late_share=1.0), seed)
         started_s, landed_s = loop.time(), []
         server.store.listen("configmaps", lambda _: landed_s.append(loop.time() - started_s))
         with pytest.raises(TransportError):
@@ -112,7 +114,7 @@ def test_a_late_request_takes_effect_after_the_client_timeout_within_its_lifetim
 
 def test_a_duplicated_request_arrives_twice() -> None:
     async def main() -> tuple[int, int]:
-        server, transport, _ = road(FaultRates(duplicate_share=1.0))
+        server, transport, _ = faulty_transport(FaultRates(duplicate_share=1.0))
         body = orjson.dumps({"metadata": {"generateName": "a-"}})
         answer = await transport.request(ApiRequest("POST", MAPS, body=body))
         await asyncio.sleep(1)
@@ -122,8 +124,8 @@ def test_a_duplicated_request_arrives_twice() -> None:
 
 
 def test_a_disconnected_watch_raises_between_lines_or_within_one() -> None:
-    async def received(climate: FaultRates) -> tuple[bytes, bool]:
-        server, transport, _ = road(climate)
+    async def received(fault_rates: FaultRates) -> tuple[bytes, bool]:
+        server, transport, _ = faulty_transport(fault_rates)
         read, broke = b"", False
 
         async def write() -> None:
@@ -155,7 +157,7 @@ def test_a_disconnected_watch_raises_between_lines_or_within_one() -> None:
 
 def test_a_watch_is_decoded_from_chunks_split_anywhere() -> None:
     async def main() -> tuple[int, list[str]]:
-        server, transport, _ = road(FaultRates(split_share=1.0))
+        server, transport, _ = faulty_transport(FaultRates(split_share=1.0))
         for name in ("a", "b"):
             server.registry.create(server.kind("configmaps"), "default", config_map(name))
         pieces = []
@@ -171,7 +173,7 @@ def test_a_watch_is_decoded_from_chunks_split_anywhere() -> None:
 
 def test_a_server_that_is_down_refuses_requests_and_breaks_open_watches() -> None:
     async def main() -> tuple[list[bool], int]:
-        _, transport, _ = road(FaultRates())
+        _, transport, _ = faulty_transport(FaultRates())
         refused = []
         with pytest.raises(TransportError):
             async with transport.stream(ApiRequest("GET", MAPS, {"watch": "true"})) as stream:
@@ -192,12 +194,12 @@ def test_a_server_that_is_down_refuses_requests_and_breaks_open_watches() -> Non
 
 
 def test_the_same_seed_draws_the_same_faults_and_a_profile_without_faults_none() -> None:
-    climate = FaultRates(
+    fault_rates = FaultRates(
         latency_spread_s=0.5, lost_before_share=0.2, lost_after_share=0.2, late_share=0.2, duplicate_share=0.3
     )
 
     async def outcomes(seed: int) -> list[tuple[float, int]]:
-        _, transport, faults = road(climate, seed)
+        _, transport, faults = faulty_transport(fault_rates, seed)
         loop, answers = asyncio.get_running_loop(), []
         for at in range(60):
             if at == 40:

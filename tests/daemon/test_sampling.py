@@ -51,11 +51,13 @@ class WithMetricsApi(MemoryTransport):
         return ApiResponse(status, orjson.dumps(body), {})
 
 
-def app_with(world: World, policy: str, sources: Any, road: MemoryTransport | None = None) -> SchedulerApp:
+def app_with(
+    world: World, policy: str, sources: Any, transport: MemoryTransport | None = None
+) -> SchedulerApp:
     data = {"test.policy": policy}
     world.local.create("configmaps", "kube-system", {"metadata": {"name": "policies"}, "data": data})
     settings = read_settings(None, {}, {"policies": "kube-system/policies", "sources": sources})
-    transport = road or world.road()
+    transport = transport or world.transport()
     return SchedulerApp(
         settings,
         Runtime(
@@ -184,9 +186,9 @@ def test_a_metric_without_a_source_is_reported_on_the_configmap_once(source: str
     on_virtual_time(scenario)
 
 
-def usage_of(world: World, road: WithMetricsApi) -> SchedulerApp:
+def usage_of(world: World, transport: WithMetricsApi) -> SchedulerApp:
     policy = POLICY.format(type="cpu", query="cpu", source="", unit="cores", limit="2")
-    return app_with(world, policy, {"usage": {"kind": "metrics-api"}}, road)
+    return app_with(world, policy, {"usage": {"kind": "metrics-api"}}, transport)
 
 
 def test_a_pod_is_placed_by_samples_of_the_metrics_api() -> None:
@@ -194,7 +196,7 @@ def test_a_pod_is_placed_by_samples_of_the_metrics_api() -> None:
         world = World()
         for name in ("busy", "quiet"):
             world.add_node(name)
-        road = WithMetricsApi(world.server)
+        transport = WithMetricsApi(world.server)
         used = {"busy": "3500m", "quiet": "250000000n"}
         items = [
             {
@@ -204,8 +206,8 @@ def test_a_pod_is_placed_by_samples_of_the_metrics_api() -> None:
             }
             for name, cpu in used.items()
         ]
-        road.answer = lambda: (200, {"items": items})
-        app = usage_of(world, road)
+        transport.answer = lambda: (200, {"items": items})
+        app = usage_of(world, transport)
         run = asyncio.ensure_future(app.run())
         world.add_pod("web", scheduler="test")
 
@@ -230,9 +232,9 @@ def test_a_metrics_api_that_does_not_answer_well_stops_nothing(status: int, kind
     async def scenario() -> None:
         world = World()
         world.add_node("a")
-        road = WithMetricsApi(world.server)
-        road.answer = lambda: (status, {"kind": "Status"})
-        app = usage_of(world, road)
+        transport = WithMetricsApi(world.server)
+        transport.answer = lambda: (status, {"kind": "Status"})
+        app = usage_of(world, transport)
         run = asyncio.ensure_future(app.run())
         world.add_pod("plain", scheduler="test")
         await asyncio.sleep(30)
@@ -259,7 +261,7 @@ def test_a_server_without_certificate_verification_is_logged_at_the_start(
     settings = read_settings(None, {}, {"policies": "a/b", "sources": {"p": source}})
 
     async def scenario() -> None:
-        make_sources(settings.samples, None, World().road(), now_ns=lambda: 0, random=Random)
+        make_sources(settings.samples, None, World().transport(), now_ns=lambda: 0, random=Random)
 
     on_virtual_time(scenario)
 

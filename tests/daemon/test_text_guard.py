@@ -55,10 +55,10 @@ class Text:
     exceeded: str | None = None
 
 
-def random_text(dice: Random, depth: int = 2) -> Text:
+def random_text(rng: Random, depth: int = 2) -> Text:
     """Times are whole ticks, and no sum of them is a limit."""
-    included = [random_text(dice, depth - 1) for _ in range(dice.randint(0, 2))] if depth else []
-    times = [dice.randint(0, 12) * TICK_S + TICK_S / 64 for _ in range(2)]
+    included = [random_text(rng, depth - 1) for _ in range(rng.randint(0, 2))] if depth else []
+    times = [rng.randint(0, 12) * TICK_S + TICK_S / 64 for _ in range(2)]
     return Text(times[0], included, times[1])
 
 
@@ -90,9 +90,9 @@ def all_texts(texts: list[Text]) -> Iterator[Text]:
 
 
 def check_limits(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    dice, processor = Random(number), Processor(monkeypatch)
+    rng, processor = Random(number), Processor(monkeypatch)
     guard = CpuTimeGuard(timeout_s=ALL_S, text_timeout_s=TEXT_S)
-    texts = [random_text(dice) for _ in range(3)]
+    texts = [random_text(rng) for _ in range(3)]
 
     for text in texts:
         check(text, guard, processor)

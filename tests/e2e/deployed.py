@@ -216,10 +216,10 @@ def put_policies(api: Api, namespace: str, name: str, texts: Mapping[str, str]) 
         api.patch(f"{path}/{name}", {"data": {**gone, **data}})
 
 
-def refused(deed: Callable[[], object]) -> ApiError | None:
+def refused(action: Callable[[], object]) -> ApiError | None:
     """The API server's error message, or an empty text."""
     try:
-        deed()
+        action()
     except ApiError as error:
         return error
     return None

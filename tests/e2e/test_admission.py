@@ -41,8 +41,8 @@ def component(control_plane: ControlPlane, name: str, refuses: Callable[[], obje
         wait_for(lambda: refused(refuses) is None, f"{name} to be lifted")
 
 
-def message(deed: Callable[[], object]) -> str | None:
-    error = refused(deed)
+def message(action: Callable[[], object]) -> str | None:
+    error = refused(action)
     if error is None:
         return None
     assert error.status in (403, 422), error

@@ -110,8 +110,11 @@ def test_rbac_grants_what_a_run_uses_and_nothing_else() -> None:
 
     async def scenario() -> None:
         world = World(extra_kinds=POD_GROUP_KINDS)
-        roads = [Recorder(world.road(), somebody_else_writes_first(world)), Recorder(world.road())]
-        app = shipped(world, *roads)
+        transports = [
+            Recorder(world.transport(), somebody_else_writes_first(world)),
+            Recorder(world.transport()),
+        ]
+        app = shipped(world, *transports)
         create_what_the_program_is_given(world)
         world.add_node("a")
         world.add_pod("web", scheduler="kube-default", cpu="1")
@@ -150,7 +153,7 @@ def test_rbac_grants_what_a_run_uses_and_nothing_else() -> None:
                 await asyncio.sleep(150)
             app.request_stop()
             await asyncio.sleep(30)
-        used.update(*(road.used for road in roads))
+        used.update(*(transport.used for transport in transports))
 
     on_virtual_time(scenario)
 
@@ -247,11 +250,11 @@ def promised(world: World) -> bool:
     )
 
 
-def shipped(world: World, road: Transport, lease_road: Transport) -> SchedulerApp:
+def shipped(world: World, transport: Transport, lease_transport: Transport) -> SchedulerApp:
     settings = read_settings(DEPLOY / "settings.yaml", {}, {})
     assert settings.lease is not None
     elector = LeaderElector(
-        ApiClient(lease_road),
+        ApiClient(lease_transport),
         settings.lease,
         identity="one",
         monotonic_s=world.loop.time,
@@ -261,7 +264,7 @@ def shipped(world: World, road: Transport, lease_road: Transport) -> SchedulerAp
     return SchedulerApp(
         settings,
         Runtime(
-            transport=road,
+            transport=transport,
             check_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,

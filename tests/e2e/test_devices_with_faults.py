@@ -48,7 +48,7 @@ class Cluster:
     """
 
     def __init__(self, seed: int) -> None:
-        self.dice = Random(seed)
+        self.rng = Random(seed)
         self.seed = seed
         self.world = World()
         self.wrong: list[str] = []
@@ -70,7 +70,7 @@ class Cluster:
         return SchedulerApp(
             settings,
             Runtime(
-                transport=self.world.road(ROUGH, self.seed * 10 + turn),
+                transport=self.world.transport(ROUGH, self.seed * 10 + turn),
                 check_texts=check_inline,
                 now_ns=self.world.now_ns,
                 monotonic_s=self.world.loop.time,
@@ -95,18 +95,18 @@ class Cluster:
         self.wrong += [f"{device} has {count} claims" for device, count in held.items() if count > 1]
 
     def pod_comes(self, number: int) -> None:
-        dice = self.dice.random()
-        if dice < 0.3:
+        rng = self.rng.random()
+        if rng < 0.3:
             self.world.add_pod(f"p{number}", scheduler="kube-default", cpu="100m", resources={GPU: "1"})
             return
         template = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}
-        wanted = claiming("shared") if dice < 0.5 else template
+        wanted = claiming("shared") if rng < 0.5 else template
         self.world.add_pod(f"p{number}", scheduler="kube-default", cpu="100m", spec=wanted)
 
     def pod_ends(self) -> None:
         pods = [pod for pod in self.world.local.list("pods", "default") if pod["spec"].get("nodeName")]
         if pods:
-            self.world.local.delete("pods", self.dice.choice(pods), grace_period_s=0)
+            self.world.local.delete("pods", self.rng.choice(pods), grace_period_s=0)
 
     def claims_are_right(self) -> list[str]:
         """Each bound pod has claims whose devices its node can use and which are reserved for it,
@@ -166,11 +166,11 @@ def played(seed: int) -> list[str]:
                 app = cluster.app(turn)
                 async with running(app.run()):
                     for _ in range(12):
-                        await asyncio.sleep(cluster.dice.random() * 6)
-                        if came < PODS and cluster.dice.random() < 0.7:
+                        await asyncio.sleep(cluster.rng.random() * 6)
+                        if came < PODS and cluster.rng.random() < 0.7:
                             came += 1
                             cluster.pod_comes(came)
-                        elif cluster.dice.random() < 0.5:
+                        elif cluster.rng.random() < 0.5:
                             cluster.pod_ends()
                 await asyncio.sleep(20)  # a new leader waits for binds that the former one may have in flight
             last = cluster.app(9)

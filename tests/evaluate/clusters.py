@@ -9,8 +9,7 @@ resources, sidecars and init containers, overhead, pod-level resources, odd quan
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -35,9 +34,9 @@ from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.model.quantity import INT64_MAX
 from policysched.model.workloads import SelectorOwner, SelectorOwnerKind
 from tests.builders import pending, placed, selector_owner, world
+from tests.seeded_random import SeededRandom
 
 Json = dict[str, Any]
-Item = TypeVar("Item")
 
 SECOND_NS = 10**9
 MONDAY_NS = 1_767_607_200 * SECOND_NS  # 2026-01-05, 10:00 UTC
@@ -80,69 +79,62 @@ class Scene:
 def scenes(draw: st.DrawFn, *, nodes_max: int = 6, placed_max: int = 6, pods: int = 3) -> Scene:
     numbers = st.integers(0, 2**32 - 1)
     names = NODE_NAMES[: draw(st.integers(0, nodes_max))]
-    dice = Dice(draw(numbers))
+    rng = ClusterRandom(draw(numbers))
     count = draw(st.integers(0, placed_max)) if names else 0
     return _scene(
-        dice,
-        nodes=[random_node(Dice(draw(numbers)), name) for name in names],
+        rng,
+        nodes=[random_node(ClusterRandom(draw(numbers)), name) for name in names],
         on_nodes=[
-            (random_pod(Dice(draw(numbers)), f"placed-{index}"), dice.choice(names)) for index in range(count)
+            (random_pod(ClusterRandom(draw(numbers)), f"placed-{index}"), rng.choice(names))
+            for index in range(count)
         ],
-        pods=[random_pod(Dice(draw(numbers)), f"pod-{index}") for index in range(pods)],
+        pods=[random_pod(ClusterRandom(draw(numbers)), f"pod-{index}") for index in range(pods)],
         now_ns=draw(st.sampled_from(TIMES_NS)),
     )
 
 
 def scene_of(number: int, *, pods: int = 3) -> Scene:
     """A scene without Hypothesis, determined by the number."""
-    dice = Dice(number)
-    names = NODE_NAMES[: dice.randint(1, len(NODE_NAMES))]
+    rng = ClusterRandom(number)
+    names = NODE_NAMES[: rng.randint(1, len(NODE_NAMES))]
     return _scene(
-        dice,
-        nodes=[random_node(dice, name) for name in names],
+        rng,
+        nodes=[random_node(rng, name) for name in names],
         on_nodes=[
-            (random_pod(dice, f"placed-{index}"), dice.choice(names)) for index in range(dice.randrange(6))
+            (random_pod(rng, f"placed-{index}"), rng.choice(names)) for index in range(rng.randrange(6))
         ],
-        pods=[random_pod(dice, f"pod-{index}") for index in range(pods)],
-        now_ns=dice.choice(TIMES_NS),
+        pods=[random_pod(rng, f"pod-{index}") for index in range(pods)],
+        now_ns=rng.choice(TIMES_NS),
     )
 
 
 def _scene(
-    dice: "Dice", *, nodes: list[Node], on_nodes: list[tuple[Pod, str]], pods: list[Pod], now_ns: int
+    rng: "ClusterRandom", *, nodes: list[Node], on_nodes: list[tuple[Pod, str]], pods: list[Pod], now_ns: int
 ) -> Scene:
-    spaces = [Namespace(name, dice.labels(), dice.labels()) for name in NAMESPACES if not dice.one_in(4)]
+    spaces = [Namespace(name, rng.labels(), rng.labels()) for name in NAMESPACES if not rng.one_in(4)]
     on_them = [placed(replace(pod, ready=index % 2 == 0), name) for index, (pod, name) in enumerate(on_nodes)]
-    cache = world(nodes, [*on_them, *_waiting(pods)], spaces, random_selector_owners(dice))
+    cache = world(nodes, [*on_them, *_waiting(pods)], spaces, random_selector_owners(rng))
     for node in nodes:
         for text in cards(f"object {node.name} {dict(node.allocatable)}").values():
             cache.put_node_object("cards", node.name, text)
     return Scene(
         cache=cache,
         pods=tuple(pods),
-        facts=QueuedPodInfo(now_ns - dice.choice((0, 1, 30, 3600)) * SECOND_NS, dice.randrange(4)),
-        samples=random_samples(dice, now_ns),
+        facts=QueuedPodInfo(now_ns - rng.choice((0, 1, 30, 3600)) * SECOND_NS, rng.randrange(4)),
+        samples=random_samples(rng, now_ns),
         now_ns=now_ns,
     )
 
 
 def _waiting(pods: list[Pod]) -> list[ObservedPod]:
     """Pending pods, some of them those to schedule. Has a seed of its own, so that other choices do not change."""
-    dice = Dice(f"waiting {[(pod.labels, pod.requests) for pod in pods]}")
-    cached = [pending(pod) for pod in pods if dice.one_in(2)]
-    others = [pending(random_pod(dice, f"waiting-{index}")) for index in range(dice.randrange(4))]
-    return cached + [replace(other, deleting=dice.one_in(3)) for other in others]
+    rng = ClusterRandom(f"waiting {[(pod.labels, pod.requests) for pod in pods]}")
+    cached = [pending(pod) for pod in pods if rng.one_in(2)]
+    others = [pending(random_pod(rng, f"waiting-{index}")) for index in range(rng.randrange(4))]
+    return cached + [replace(other, deleting=rng.one_in(3)) for other in others]
 
 
-class Dice(Random):
-    """Random choices from one seed."""
-
-    def one_in(self, count: int) -> bool:
-        return self.randrange(count) == 0
-
-    def some(self, items: Sequence[Item], most: int, *, least: int = 0) -> list[Item]:
-        return self.sample(items, self.randint(least, min(most, len(items))))
-
+class ClusterRandom(SeededRandom):
     def labels(self) -> dict[str, str]:
         return {key: self.choice(LABEL_VALUES) for key in self.some(LABEL_KEYS, 3)}
 
@@ -153,107 +145,107 @@ class Dice(Random):
 
 def cards(seed: str) -> dict[str, str]:
     """An annotation with a list of records, valid or not. Has a seed of its own, so that other choices do not change."""
-    dice = Dice(seed)
-    if dice.one_in(5):
+    rng = ClusterRandom(seed)
+    if rng.one_in(5):
         return {}
-    if dice.one_in(8):
-        return {"cards": dice.choice(("", "[", "7", '{"items": 3}', "null", '[{"health": 1}]', "[[]]"))}
-    listed = [_card(dice) for _ in range(dice.choice((0, 1, 1, 2, 3)))]
-    return {"cards": json.dumps({"items": listed} if dice.one_in(2) else listed)}
+    if rng.one_in(8):
+        return {"cards": rng.choice(("", "[", "7", '{"items": 3}', "null", '[{"health": 1}]', "[[]]"))}
+    listed = [_card(rng) for _ in range(rng.choice((0, 1, 1, 2, 3)))]
+    return {"cards": json.dumps({"items": listed} if rng.one_in(2) else listed)}
 
 
-def _card(dice: Dice) -> Json:
+def _card(rng: ClusterRandom) -> Json:
     card: Json = {
-        "health": dice.choice(("Healthy", "Healthy", "Ill", "a")),
-        "freeMemory": dice.choice((0, 1, 512, "1024", 4096, 2**43)),
-        "speed": dice.choice((0, 0.1, 0.2, 1.5, -3.25, 1e300, "7")),
+        "health": rng.choice(("Healthy", "Healthy", "Ill", "a")),
+        "freeMemory": rng.choice((0, 1, 512, "1024", 4096, 2**43)),
+        "speed": rng.choice((0, 0.1, 0.2, 1.5, -3.25, 1e300, "7")),
     }
-    if not dice.one_in(3):
-        card["clock"] = dice.choice((0, 1, 7, -4, 2**62, -(2**62), None))
+    if not rng.one_in(3):
+        card["clock"] = rng.choice((0, 1, 7, -4, 2**62, -(2**62), None))
     return card
 
 
 # ── nodes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def random_node(dice: Dice, name: str) -> Node:
-    if dice.one_in(10):
-        allocatable = dice.amounts("cpu", "memory")
+def random_node(rng: ClusterRandom, name: str) -> Node:
+    if rng.one_in(10):
+        allocatable = rng.amounts("cpu", "memory")
     else:
         allocatable = {
-            "cpu": dice.choice(("2", "4", "8")),
-            "memory": dice.choice(("4Gi", "8Gi", "10000000001")),
+            "cpu": rng.choice(("2", "4", "8")),
+            "memory": rng.choice(("4Gi", "8Gi", "10000000001")),
         }
-    allocatable |= dice.amounts("ephemeral-storage", "nvidia.com/gpu", "example.com/fpga")
-    allocatable |= dice.choice((*({"pods": "110"},) * 6, {"pods": "2"}, {"pods": "0"}, {}))
+    allocatable |= rng.amounts("ephemeral-storage", "nvidia.com/gpu", "example.com/fpga")
+    allocatable |= rng.choice((*({"pods": "110"},) * 6, {"pods": "2"}, {"pods": "0"}, {}))
     sizes = (0, 30 * 2**20, 400 * 2**20, 999_999_999, 5 * 10**9)
-    images = [wire.normalized_image_name(name) for name in dice.some(IMAGES, 3)]
+    images = [wire.normalized_image_name(name) for name in rng.some(IMAGES, 3)]
     return wire.decode_node(
         {
             "metadata": {
                 "name": name,
-                "labels": {"kubernetes.io/hostname": name, **dice.choice(ZONES), **dice.labels()},
-                "annotations": {**dice.labels(), **cards(f"{name} {allocatable}")},
+                "labels": {"kubernetes.io/hostname": name, **rng.choice(ZONES), **rng.labels()},
+                "annotations": {**rng.labels(), **cards(f"{name} {allocatable}")},
                 "creationTimestamp": "2026-01-01T00:00:00Z",
             },
             "spec": {
-                "taints": [_taint(dice) for _ in range(dice.choice((0, 0, 0, 1, 2)))],
-                "unschedulable": dice.one_in(10),
+                "taints": [_taint(rng) for _ in range(rng.choice((0, 0, 0, 1, 2)))],
+                "unschedulable": rng.one_in(10),
             },
             "status": {
                 "allocatable": allocatable or {"pods": "1"},
-                "images": [{"names": [image], "sizeBytes": dice.choice(sizes)} for image in images],
-                "conditions": [{"type": "Ready", "status": dice.choice(("True", "False", "Unknown"))}],
-                "declaredFeatures": dice.some(FEATURES, 3),
+                "images": [{"names": [image], "sizeBytes": rng.choice(sizes)} for image in images],
+                "conditions": [{"type": "Ready", "status": rng.choice(("True", "False", "Unknown"))}],
+                "declaredFeatures": rng.some(FEATURES, 3),
             },
         }
     )
 
 
-def _taint(dice: Dice) -> Json:
+def _taint(rng: ClusterRandom) -> Json:
     return {
-        "key": dice.choice(TAINT_KEYS),
-        "effect": dice.choice(EFFECTS),
-        "value": dice.choice(("", "a", "b")),
+        "key": rng.choice(TAINT_KEYS),
+        "effect": rng.choice(EFFECTS),
+        "value": rng.choice(("", "a", "b")),
     }
 
 
 # ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def random_pod(dice: Dice, name: str) -> Pod:
+def random_pod(rng: ClusterRandom, name: str) -> Pod:
     spec: Json = {
-        "schedulerName": dice.choice(("test", "test", "other")),
-        "priority": dice.choice((0, 0, 10, -5, 1000)),
-        "serviceAccountName": dice.choice(("default", "trainer")),
-        "containers": [_container(dice, f"c{index}") for index in range(dice.choice((1, 1, 2)))],
-        "tolerations": [_toleration(dice) for _ in range(dice.choice((0, 0, 1, 2)))],
+        "schedulerName": rng.choice(("test", "test", "other")),
+        "priority": rng.choice((0, 0, 10, -5, 1000)),
+        "serviceAccountName": rng.choice(("default", "trainer")),
+        "containers": [_container(rng, f"c{index}") for index in range(rng.choice((1, 1, 2)))],
+        "tolerations": [_toleration(rng) for _ in range(rng.choice((0, 0, 1, 2)))],
     }
-    if dice.one_in(4):
-        sidecar = {"restartPolicy": "Always"} if dice.one_in(2) else {}
-        spec["initContainers"] = [_container(dice, "i0") | sidecar, _container(dice, "i1")]
-    if dice.one_in(6):
-        spec["overhead"] = dice.amounts("cpu", "memory")
-    if dice.one_in(6):
-        spec["resources"] = {"requests": dice.amounts("cpu", "memory")}
-    if dice.one_in(10):
-        spec["nodeSelector"] = dice.labels()
-    if dice.one_in(3):
-        spec["affinity"] = {"nodeAffinity": _node_affinity(dice)}
-    if dice.one_in(2):
-        spec["affinity"] = spec.get("affinity", {}) | random_affinity(dice)
-    if dice.one_in(3):
-        spec["topologySpreadConstraints"] = random_constraints(dice)
-    if dice.one_in(10):
+    if rng.one_in(4):
+        sidecar = {"restartPolicy": "Always"} if rng.one_in(2) else {}
+        spec["initContainers"] = [_container(rng, "i0") | sidecar, _container(rng, "i1")]
+    if rng.one_in(6):
+        spec["overhead"] = rng.amounts("cpu", "memory")
+    if rng.one_in(6):
+        spec["resources"] = {"requests": rng.amounts("cpu", "memory")}
+    if rng.one_in(10):
+        spec["nodeSelector"] = rng.labels()
+    if rng.one_in(3):
+        spec["affinity"] = {"nodeAffinity": _node_affinity(rng)}
+    if rng.one_in(2):
+        spec["affinity"] = spec.get("affinity", {}) | random_affinity(rng)
+    if rng.one_in(3):
+        spec["topologySpreadConstraints"] = random_constraints(rng)
+    if rng.one_in(10):
         spec["activeDeadlineSeconds"] = 600
-    if dice.one_in(6):
-        spec["volumes"] = [{"name": "v", "image": {"reference": dice.choice(IMAGES)}}]
-    if dice.one_in(10):
-        spec["hostUsers"], spec["hostNetwork"] = False, not dice.one_in(3)
-    if dice.one_in(10):
-        action = dice.choice(("Restart", "RestartAllContainers"))
+    if rng.one_in(6):
+        spec["volumes"] = [{"name": "v", "image": {"reference": rng.choice(IMAGES)}}]
+    if rng.one_in(10):
+        spec["hostUsers"], spec["hostNetwork"] = False, not rng.one_in(3)
+    if rng.one_in(10):
+        action = rng.choice(("Restart", "RestartAllContainers"))
         spec["containers"][0]["restartPolicyRules"] = [{"action": action}]
-    api, owner = dice.choice(
+    api, owner = rng.choice(
         (("", ""), *OWNERS, ("batch/v1", "Job"), ("apps.kruise.io/v1beta1", "StatefulSet"))
     )
     owners = []
@@ -263,83 +255,83 @@ def random_pod(dice: Dice, name: str) -> Pod:
         {
             "metadata": {
                 "name": name,
-                "namespace": dice.choice(NAMESPACES),
-                "uid": f"uid-{name}-{dice.randrange(1000)}",
-                "labels": dice.labels(),
-                "annotations": {**dice.labels(), **cards(f"{name} {spec}")},
+                "namespace": rng.choice(NAMESPACES),
+                "uid": f"uid-{name}-{rng.randrange(1000)}",
+                "labels": rng.labels(),
+                "annotations": {**rng.labels(), **cards(f"{name} {spec}")},
                 "ownerReferences": owners,
-                "creationTimestamp": dice.choice(("2026-01-05T09:00:00Z", "2026-01-05T09:59:59Z")),
-                **({"deletionTimestamp": "2026-01-05T09:59:59Z"} if dice.one_in(10) else {}),
+                "creationTimestamp": rng.choice(("2026-01-05T09:00:00Z", "2026-01-05T09:59:59Z")),
+                **({"deletionTimestamp": "2026-01-05T09:59:59Z"} if rng.one_in(10) else {}),
             },
             "spec": spec,
         }
     ).pod
 
 
-def _container(dice: Dice, name: str) -> Json:
-    requests = dice.amounts("cpu", "memory") if dice.one_in(2) else {}
-    if dice.one_in(12):
-        requests |= dice.amounts("ephemeral-storage", "nvidia.com/gpu", "example.com/fpga")
+def _container(rng: ClusterRandom, name: str) -> Json:
+    requests = rng.amounts("cpu", "memory") if rng.one_in(2) else {}
+    if rng.one_in(12):
+        requests |= rng.amounts("ephemeral-storage", "nvidia.com/gpu", "example.com/fpga")
     return {
         "name": name,
-        "image": dice.choice(IMAGES),
+        "image": rng.choice(IMAGES),
         "resources": {
             "requests": requests,
-            "limits": dice.amounts("cpu", "memory", least=5) if dice.one_in(4) else {},
+            "limits": rng.amounts("cpu", "memory", least=5) if rng.one_in(4) else {},
         },
-        "ports": [_host_port(dice)] if dice.one_in(4) else [],
+        "ports": [_host_port(rng)] if rng.one_in(4) else [],
     }
 
 
-def _host_port(dice: Dice) -> Json:
+def _host_port(rng: ClusterRandom) -> Json:
     port = {
         "containerPort": 80,
-        "hostPort": dice.choice((8080, 8081)),
-        "protocol": dice.choice(("TCP", "UDP")),
+        "hostPort": rng.choice((8080, 8081)),
+        "protocol": rng.choice(("TCP", "UDP")),
     }
-    return port | dice.choice(({}, {"hostIP": "0.0.0.0"}, {"hostIP": "10.0.0.1"}, {"hostIP": "10.0.0.2"}))
+    return port | rng.choice(({}, {"hostIP": "0.0.0.0"}, {"hostIP": "10.0.0.1"}, {"hostIP": "10.0.0.2"}))
 
 
-def _toleration(dice: Dice) -> Json:
-    effect = {"effect": dice.choice(EFFECTS)} if dice.one_in(2) else {}
-    if dice.one_in(2):
-        key = {} if dice.one_in(4) else {"key": dice.choice(TAINT_KEYS)}
+def _toleration(rng: ClusterRandom) -> Json:
+    effect = {"effect": rng.choice(EFFECTS)} if rng.one_in(2) else {}
+    if rng.one_in(2):
+        key = {} if rng.one_in(4) else {"key": rng.choice(TAINT_KEYS)}
         return {"operator": "Exists", **key, **effect}
-    return {"key": dice.choice(TAINT_KEYS), "value": dice.choice(("", "a", "b")), **effect}
+    return {"key": rng.choice(TAINT_KEYS), "value": rng.choice(("", "a", "b")), **effect}
 
 
-def _node_affinity(dice: Dice) -> Json:
+def _node_affinity(rng: ClusterRandom) -> Json:
     affinity: Json = {}
-    if dice.one_in(2):
-        required = [_term(dice) for _ in range(dice.choice((1, 2)))]
+    if rng.one_in(2):
+        required = [_term(rng) for _ in range(rng.choice((1, 2)))]
         affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": required}
-    if dice.one_in(2):
+    if rng.one_in(2):
         affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [
-            {"weight": dice.choice((1, 30, 100)), "preference": _term(dice)} for _ in range(dice.randrange(4))
+            {"weight": rng.choice((1, 30, 100)), "preference": _term(rng)} for _ in range(rng.randrange(4))
         ]
     return affinity
 
 
-def _term(dice: Dice) -> Json:
+def _term(rng: ClusterRandom) -> Json:
     term: Json = {}
-    if not dice.one_in(8):
-        term["matchExpressions"] = [_requirement(dice) for _ in range(dice.randrange(3))]
-    if dice.one_in(4):
-        operator = dice.choice(("In", "In", "NotIn"))
-        names = [{"key": "metadata.name", "operator": operator, "values": [dice.choice(NODE_NAMES)]}]
+    if not rng.one_in(8):
+        term["matchExpressions"] = [_requirement(rng) for _ in range(rng.randrange(3))]
+    if rng.one_in(4):
+        operator = rng.choice(("In", "In", "NotIn"))
+        names = [{"key": "metadata.name", "operator": operator, "values": [rng.choice(NODE_NAMES)]}]
         term["matchFields"] = names
     return term
 
 
-def _requirement(dice: Dice) -> Json:
-    operator = dice.choice(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
+def _requirement(rng: ClusterRandom) -> Json:
+    operator = rng.choice(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
     values: list[str] = []
     if operator in ("In", "NotIn"):
-        values = dice.some((*LABEL_VALUES, *NODE_NAMES), 4, least=1)
+        values = rng.some((*LABEL_VALUES, *NODE_NAMES), 4, least=1)
     elif operator in ("Gt", "Lt"):
-        values = [dice.choice(("0", "1", "5", "-7", "x"))]
+        values = [rng.choice(("0", "1", "5", "-7", "x"))]
     return {
-        "key": dice.choice((*LABEL_KEYS, "kubernetes.io/hostname")),
+        "key": rng.choice((*LABEL_KEYS, "kubernetes.io/hostname")),
         "operator": operator,
         "values": values,
     }
@@ -354,26 +346,26 @@ OWNERS: tuple[tuple[str, SelectorOwnerKind], ...] = (
 )
 
 
-def random_selector_owners(dice: Dice) -> list[SelectorOwner]:
+def random_selector_owners(rng: ClusterRandom) -> list[SelectorOwner]:
     """Services and controllers that pods may name as their owner, some without a selector, some that
     do not select their pods."""
-    return [random_service(dice, index) for index in range(dice.randrange(4))] + [
-        selector_owner(kind, f"{kind.lower()}-1", random_selector(dice, kind), namespace=space)
+    return [random_service(rng, index) for index in range(rng.randrange(4))] + [
+        selector_owner(kind, f"{kind.lower()}-1", random_selector(rng, kind), namespace=space)
         for space in NAMESPACES
         for _, kind in OWNERS
-        if dice.one_in(2)
+        if rng.one_in(2)
     ]
 
 
-def random_service(dice: Dice, index: int) -> SelectorOwner:
-    selector = dict(dice.some(tuple(dice.labels().items()), 2))
-    return selector_owner("Service", f"service-{index}", selector, namespace=dice.choice(NAMESPACES))
+def random_service(rng: ClusterRandom, index: int) -> SelectorOwner:
+    selector = dict(rng.some(tuple(rng.labels().items()), 2))
+    return selector_owner("Service", f"service-{index}", selector, namespace=rng.choice(NAMESPACES))
 
 
-def random_selector(dice: Dice, kind: SelectorOwnerKind) -> Json | None:
+def random_selector(rng: ClusterRandom, kind: SelectorOwnerKind) -> Json | None:
     if kind == "ReplicationController":
-        return dice.choice((None, dice.labels()))
-    return _label_selector(dice)
+        return rng.choice((None, rng.labels()))
+    return _label_selector(rng)
 
 
 DOMAIN_KEYS = ("kubernetes.io/hostname", "rack", "pool")
@@ -381,163 +373,159 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def random_affinity(dice: Dice) -> Json:
+def random_affinity(rng: ClusterRandom) -> Json:
     """podAffinity, podAntiAffinity or both, required or preferred."""
     manifest: Json = {}
-    for kind in dice.some(("podAffinity", "podAntiAffinity"), 2, least=1):
+    for kind in rng.some(("podAffinity", "podAntiAffinity"), 2, least=1):
         manifest[kind] = {}
-        if dice.one_in(2):
-            manifest[kind][_REQUIRED] = [_pod_term(dice) for _ in range(dice.choice((1, 1, 2)))]
-        if dice.one_in(2):
+        if rng.one_in(2):
+            manifest[kind][_REQUIRED] = [_pod_term(rng) for _ in range(rng.choice((1, 1, 2)))]
+        if rng.one_in(2):
             manifest[kind][_PREFERRED] = [
-                {"weight": dice.choice((1, 7, 50, 50)), "podAffinityTerm": _pod_term(dice)}
-                for _ in range(dice.choice((1, 2)))
+                {"weight": rng.choice((1, 7, 50, 50)), "podAffinityTerm": _pod_term(rng)}
+                for _ in range(rng.choice((1, 2)))
             ]
     return manifest
 
 
-def random_constraints(dice: Dice) -> list[Json]:
-    return [_constraint(dice, key) for key in dice.some(DOMAIN_KEYS, 2, least=1)]
+def random_constraints(rng: ClusterRandom) -> list[Json]:
+    return [_constraint(rng, key) for key in rng.some(DOMAIN_KEYS, 2, least=1)]
 
 
-def _constraint(dice: Dice, key: str) -> Json:
-    hard = dice.one_in(2)
+def _constraint(rng: ClusterRandom, key: str) -> Json:
+    hard = rng.one_in(2)
     manifest: Json = {
         "topologyKey": key,
-        "maxSkew": dice.choice((1, 1, 2)),
+        "maxSkew": rng.choice((1, 1, 2)),
         "whenUnsatisfiable": "DoNotSchedule" if hard else "ScheduleAnyway",
     }
-    if not dice.one_in(8):
-        manifest["labelSelector"] = _label_selector(dice)
-    if dice.one_in(4):
-        manifest["matchLabelKeys"] = [dice.choice(LABEL_KEYS)]
-    if hard and dice.one_in(4):
-        manifest["minDomains"] = dice.choice((1, 2, 4))
+    if not rng.one_in(8):
+        manifest["labelSelector"] = _label_selector(rng)
+    if rng.one_in(4):
+        manifest["matchLabelKeys"] = [rng.choice(LABEL_KEYS)]
+    if hard and rng.one_in(4):
+        manifest["minDomains"] = rng.choice((1, 2, 4))
     for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
-        if dice.one_in(3):
-            manifest[policy] = dice.choice(("Honor", "Ignore"))
+        if rng.one_in(3):
+            manifest[policy] = rng.choice(("Honor", "Ignore"))
     return manifest
 
 
-def _pod_term(dice: Dice) -> Json:
-    term: Json = {"topologyKey": dice.choice(DOMAIN_KEYS)}
-    if not dice.one_in(8):
-        term["labelSelector"] = _label_selector(dice)
-    if dice.one_in(4):
-        term["namespaces"] = dice.some((*NAMESPACES, "elsewhere"), 2, least=1)
-    if dice.one_in(3):
-        term["namespaceSelector"] = {} if dice.one_in(3) else _label_selector(dice)
+def _pod_term(rng: ClusterRandom) -> Json:
+    term: Json = {"topologyKey": rng.choice(DOMAIN_KEYS)}
+    if not rng.one_in(8):
+        term["labelSelector"] = _label_selector(rng)
+    if rng.one_in(4):
+        term["namespaces"] = rng.some((*NAMESPACES, "elsewhere"), 2, least=1)
+    if rng.one_in(3):
+        term["namespaceSelector"] = {} if rng.one_in(3) else _label_selector(rng)
     for keys in ("matchLabelKeys", "mismatchLabelKeys"):
-        if dice.one_in(6):
-            term[keys] = [dice.choice(LABEL_KEYS)]
+        if rng.one_in(6):
+            term[keys] = [rng.choice(LABEL_KEYS)]
     return term
 
 
-def _label_selector(dice: Dice) -> Json:
-    if dice.one_in(4):
+def _label_selector(rng: ClusterRandom) -> Json:
+    if rng.one_in(4):
         return {}
-    key = dice.choice(LABEL_KEYS)
-    operator = dice.choice(("In", "In", "Exists", "Exists", "NotIn", "DoesNotExist"))
-    values = dice.some(LABEL_VALUES, 5, least=2) if operator in ("In", "NotIn") else []
+    key = rng.choice(LABEL_KEYS)
+    operator = rng.choice(("In", "In", "Exists", "Exists", "NotIn", "DoesNotExist"))
+    values = rng.some(LABEL_VALUES, 5, least=2) if operator in ("In", "NotIn") else []
     return {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}
 
 
 # ── samples ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _recovering(dice: Dice, metric: str, now_ns: int) -> dict[RecoveryCondition, dict[NodeName, int]]:
+def _recovering(rng: ClusterRandom, metric: str, now_ns: int) -> dict[RecoveryCondition, dict[NodeName, int]]:
     """By the conditions of the corner `recovering`: some nodes forever, some for a while, some no longer."""
     condition = {
         "rx": RecoveryCondition("rx", "<", 8e8, 6e8, 120 * SECOND_NS),
         "load": RecoveryCondition("load", "<", 0.85, 0.5, 90 * SECOND_NS),
     }[metric]
     until = (INT64_MAX, now_ns - 1, now_ns, now_ns + 1, now_ns + 40 * SECOND_NS)
-    return {condition: {NodeName(name): dice.choice(until) for name in NODE_NAMES if dice.one_in(3)}}
+    return {condition: {NodeName(name): rng.choice(until) for name in NODE_NAMES if rng.one_in(3)}}
 
 
 def _decaying(
-    dice: Dice, rows: Mapping[str, StateRow], now_ns: int
+    rng: ClusterRandom, rows: Mapping[str, StateRow], now_ns: int
 ) -> dict[str, StateRow | DecayingStateRow]:
     """Some of the rows with half-lives and values of other ages. Has a seed of its own."""
-    dice = Dice(f"decay {now_ns} {dice.getstate()[1][:3]}")
+    rng = ClusterRandom(f"decay {now_ns} {rng.getstate()[1][:3]}")
     ages_s = (-5, 0, 1, 59, 600, 3600, 86_400)
 
     def decaying(row: StateRow) -> DecayingStateRow:
-        timed = {
-            name: (value, now_ns - dice.choice(ages_s) * SECOND_NS) for name, value in row.values.items()
-        }
-        return DecayingStateRow(timed, Decay(dice.choice((0.0, 1.0)), dice.choice((60, 1800)) * SECOND_NS))
+        timed = {name: (value, now_ns - rng.choice(ages_s) * SECOND_NS) for name, value in row.values.items()}
+        return DecayingStateRow(timed, Decay(rng.choice((0.0, 1.0)), rng.choice((60, 1800)) * SECOND_NS))
 
-    return {key: decaying(row) if dice.one_in(2) else row for key, row in rows.items()}
+    return {key: decaying(row) if rng.one_in(2) else row for key, row in rows.items()}
 
 
-def _state_rows(dice: Dice) -> dict[str, StateRow]:
+def _state_rows(rng: ClusterRandom) -> dict[str, StateRow]:
     """Rows of a policy state: for some keys, on some nodes and for all nodes."""
-    keys = [key for key in ("a", "b", "web", "1", "") if not dice.one_in(4)]
+    keys = [key for key in ("a", "b", "web", "1", "") if not rng.one_in(4)]
     values = (0.0, 0.25, 0.5, 1.0, 7.5, -1.0)
     return {
         key: StateRow(
-            {NodeName(name): dice.choice(values) for name in (*NODE_NAMES, ALL_NODES) if not dice.one_in(3)}
+            {NodeName(name): rng.choice(values) for name in (*NODE_NAMES, ALL_NODES) if not rng.one_in(3)}
         )
         for key in keys
     }
 
 
-def _pairs(dice: Dice, now_ns: int) -> Samples:
+def _pairs(rng: ClusterRandom, now_ns: int) -> Samples:
     """Samples of the metrics `talk` and `chat`, between pods of the scene and others. Has a seed of its
     own, so that other choices do not change."""
-    dice = Dice(f"pairs {now_ns} {dice.getstate()[1][:3]}")
+    rng = ClusterRandom(f"pairs {now_ns} {rng.getstate()[1][:3]}")
     names = (
         *(f"pod-{index}" for index in range(3)),
         *(f"placed-{index}" for index in range(6)),
         *LABEL_VALUES,
     )
-    return {
-        metric: _samples_of_pairs(dice, names, now_ns) for metric in ("talk", "chat") if not dice.one_in(8)
-    }
+    return {metric: _samples_of_pairs(rng, names, now_ns) for metric in ("talk", "chat") if not rng.one_in(8)}
 
 
-def _samples_of_pairs(dice: Dice, names: Sequence[str], now_ns: int) -> MetricSamples:
-    peers = [(namespace, name) for namespace in NAMESPACES for name in names if not dice.one_in(4)]
+def _samples_of_pairs(rng: ClusterRandom, names: Sequence[str], now_ns: int) -> MetricSamples:
+    peers = [(namespace, name) for namespace in NAMESPACES for name in names if not rng.one_in(4)]
     pairs: dict[PairEndpoint, dict[PairEndpoint, float | None]] = {}
     for source in peers:
         for target in peers:
-            if dice.one_in(2):
-                value = dice.choice((None, 0.0, 0.1, 0.7, 3.0, 3e8, 4e8, 1e9, 12345678.25))
+            if rng.one_in(2):
+                value = rng.choice((None, 0.0, 0.1, 0.7, 3.0, 3e8, 4e8, 1e9, 12345678.25))
                 pairs.setdefault(source, {})[target] = pairs.setdefault(target, {})[source] = value
-    return MetricSamples({}, polled_ns=now_ns - dice.choice((0, 0, 0, 90, 91)) * SECOND_NS, pairs=pairs)
+    return MetricSamples({}, polled_ns=now_ns - rng.choice((0, 0, 0, 90, 91)) * SECOND_NS, pairs=pairs)
 
 
-def random_samples(dice: Dice, now_ns: int) -> Samples:
+def random_samples(rng: ClusterRandom, now_ns: int) -> Samples:
     """Samples of the metrics `rx` and `load`: some nodes without a sample, some polls and samples too
     old, and some nodes with assumed load, with or without a sample."""
 
     def at_ns() -> int:
-        return now_ns - dice.choice((0, 0, 10, 10, 30, 60, 90, 91)) * SECOND_NS
+        return now_ns - rng.choice((0, 0, 10, 10, 30, 60, 90, 91)) * SECOND_NS
 
     values = (0.0, 0.25, 0.5, 0.85, 1.0, 8e8, 1e9, 123456789.0, -1.0)
     states = {
-        name: MetricSamples({}, 0, state_rows=_decaying(dice, _state_rows(dice), now_ns))
+        name: MetricSamples({}, 0, state_rows=_decaying(rng, _state_rows(rng), now_ns))
         for name in ("learnt", "share")
     }
     return (
         states
-        | _pairs(dice, now_ns)
+        | _pairs(rng, now_ns)
         | {
             metric: MetricSamples(
                 values={
-                    NodeName(name): Sample(dice.choice(values), at_ns())
+                    NodeName(name): Sample(rng.choice(values), at_ns())
                     for name in NODE_NAMES
-                    if not dice.one_in(5)
+                    if not rng.one_in(5)
                 },
-                polled_ns=now_ns - dice.choice((0, 0, 90, 91)) * SECOND_NS,
-                recovering_until_ns=_recovering(dice, metric, now_ns),
+                polled_ns=now_ns - rng.choice((0, 0, 90, 91)) * SECOND_NS,
+                recovering_until_ns=_recovering(rng, metric, now_ns),
                 assumed={
-                    NodeName(name): dice.choice((0.1, 0.5, 3e8, 1e9, -0.5, 1.7e308))
+                    NodeName(name): rng.choice((0.1, 0.5, 3e8, 1e9, -0.5, 1.7e308))
                     for name in NODE_NAMES
-                    if dice.one_in(4)
+                    if rng.one_in(4)
                 },
             )
-            for metric in dice.some(METRICS, 2, least=1)
+            for metric in rng.some(METRICS, 2, least=1)
         }
     )

@@ -9,16 +9,16 @@ from policysched.cluster.cache import ClusterCache
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from tests.builders import pending, placed
-from tests.evaluate.clusters import NODE_NAMES, Dice, random_node, random_pod, random_service
+from tests.evaluate.clusters import NODE_NAMES, ClusterRandom, random_node, random_pod, random_service
 
 seeds = st.integers(0, 2**32 - 1)
 
 
 def play(cache: ClusterCache, seed: int, changes: int) -> Iterator[None]:
     """Apply random changes to the cache; yields after each."""
-    dice = Dice(seed)
+    rng = ClusterRandom(seed)
     for number in range(changes):
-        dice.choice(_CHANGES)(cache, dice, number)
+        rng.choice(_CHANGES)(cache, rng, number)
         yield
 
 
@@ -38,63 +38,63 @@ def twin(cache: ClusterCache) -> ClusterCache:
     return other
 
 
-def _put_node(cache: ClusterCache, dice: Dice, number: int) -> None:
-    cache.put_node(random_node(dice, dice.choice(NODE_NAMES)))
+def _put_node(cache: ClusterCache, rng: ClusterRandom, number: int) -> None:
+    cache.put_node(random_node(rng, rng.choice(NODE_NAMES)))
 
 
-def _delete_node(cache: ClusterCache, dice: Dice, number: int) -> None:
-    cache.drop_node(NodeName(dice.choice(NODE_NAMES)))
+def _delete_node(cache: ClusterCache, rng: ClusterRandom, number: int) -> None:
+    cache.drop_node(NodeName(rng.choice(NODE_NAMES)))
 
 
-def _assume_pod(cache: ClusterCache, dice: Dice, number: int) -> None:
+def _assume_pod(cache: ClusterCache, rng: ClusterRandom, number: int) -> None:
     if cache.nodes:
-        cache.assume(_new_pod(dice, number), dice.choice(sorted(cache.nodes)))
+        cache.assume(_new_pod(rng, number), rng.choice(sorted(cache.nodes)))
 
 
-def _bind_pod(cache: ClusterCache, dice: Dice, number: int) -> None:
-    cache.put_pod(placed(_new_pod(dice, number), dice.choice(NODE_NAMES)))
+def _bind_pod(cache: ClusterCache, rng: ClusterRandom, number: int) -> None:
+    cache.put_pod(placed(_new_pod(rng, number), rng.choice(NODE_NAMES)))
 
 
-def _withdraw_assumed_pod(cache: ClusterCache, dice: Dice, number: int) -> None:
+def _withdraw_assumed_pod(cache: ClusterCache, rng: ClusterRandom, number: int) -> None:
     if cache.ledger.unconfirmed:
-        cache.withdraw(dice.choice(cache.ledger.unconfirmed).pod.uid)
+        cache.withdraw(rng.choice(cache.ledger.unconfirmed).pod.uid)
 
 
-def _delete_pod(cache: ClusterCache, dice: Dice, number: int) -> None:
+def _delete_pod(cache: ClusterCache, rng: ClusterRandom, number: int) -> None:
     if cache.pods:
-        cache.drop_pod(PodUid(dice.choice(sorted(cache.pods))))
+        cache.drop_pod(PodUid(rng.choice(sorted(cache.pods))))
 
 
-def _put_service(cache: ClusterCache, dice: Dice, number: int) -> None:
-    cache.put_selector_owner(random_service(dice, dice.randrange(4)))
+def _put_service(cache: ClusterCache, rng: ClusterRandom, number: int) -> None:
+    cache.put_selector_owner(random_service(rng, rng.randrange(4)))
 
 
-def _delete_selector_owner(cache: ClusterCache, dice: Dice, number: int) -> None:
+def _delete_selector_owner(cache: ClusterCache, rng: ClusterRandom, number: int) -> None:
     if cache.selector_owners.by_key:
-        cache.drop_selector_owner(*dice.choice(sorted(cache.selector_owners.by_key)))
+        cache.drop_selector_owner(*rng.choice(sorted(cache.selector_owners.by_key)))
 
 
-def _add_pending_pod(cache: ClusterCache, dice: Dice, number: int) -> None:
-    cache.put_pod(pending(_new_pod(dice, number)))
+def _add_pending_pod(cache: ClusterCache, rng: ClusterRandom, number: int) -> None:
+    cache.put_pod(pending(_new_pod(rng, number)))
 
 
-def _terminate_pod(cache: ClusterCache, dice: Dice, number: int) -> None:
+def _terminate_pod(cache: ClusterCache, rng: ClusterRandom, number: int) -> None:
     if cache.pods:
-        cache.put_pod(replace(cache.pods[dice.choice(sorted(cache.pods))], deleting=True))
+        cache.put_pod(replace(cache.pods[rng.choice(sorted(cache.pods))], deleting=True))
 
 
-def _change_readiness(cache: ClusterCache, dice: Dice, number: int) -> None:
+def _change_readiness(cache: ClusterCache, rng: ClusterRandom, number: int) -> None:
     if cache.pods:
-        observed = cache.pods[dice.choice(sorted(cache.pods))]
+        observed = cache.pods[rng.choice(sorted(cache.pods))]
         ready = observed.node is not None and not observed.pod.ready
         cache.put_pod(replace(observed, pod=replace(observed.pod, ready=ready)))
 
 
-def _new_pod(dice: Dice, number: int) -> Pod:
-    return random_pod(dice, f"new-{number}")
+def _new_pod(rng: ClusterRandom, number: int) -> Pod:
+    return random_pod(rng, f"new-{number}")
 
 
-_CHANGES: tuple[Callable[[ClusterCache, Dice, int], None], ...] = (
+_CHANGES: tuple[Callable[[ClusterCache, ClusterRandom, int], None], ...] = (
     _put_node,
     _delete_node,
     _assume_pod,

@@ -15,7 +15,7 @@ from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.kube.decode import core_objects, storage
 from policysched.model.pods import Pod
 from tests.builders import placed
-from tests.evaluate.clusters import NODE_NAMES, Dice, Scene, scenes
+from tests.evaluate.clusters import NODE_NAMES, ClusterRandom, Scene, scenes
 
 Json = dict[str, Any]
 
@@ -32,28 +32,28 @@ OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 def storage_scenes(draw: st.DrawFn) -> Scene:
     """A scene with volumes and pods that use some."""
     scene = draw(scenes(pods=1, placed_max=3))
-    dice = Dice(draw(st.integers(0, 2**32 - 1)))
+    rng = ClusterRandom(draw(st.integers(0, 2**32 - 1)))
     names = sorted(scene.cache.nodes)
     for name in names:
         node = scene.cache.nodes[name]
-        zones = {ZONE: dice.choice(("z1", "z2"))} if not dice.one_in(4) else {}
+        zones = {ZONE: rng.choice(("z1", "z2"))} if not rng.one_in(4) else {}
         scene.cache.put_node(replace(node, labels={**node.labels, **zones}, taints=(), unschedulable=False))
-    for obj in random_storage(dice):
+    for obj in random_storage(rng):
         scene.cache.put_storage(storage.STORAGE_DECODERS[obj["kind"]](obj))
-    for number in range(dice.randrange(4) if names else 0):
-        scene.cache.put_pod(placed(random_user(dice, f"there-{number}"), dice.choice(names)))
-    return replace(scene, pods=tuple(random_user(dice, f"coming-{number}") for number in range(3)))
+    for number in range(rng.randrange(4) if names else 0):
+        scene.cache.put_pod(placed(random_user(rng, f"there-{number}"), rng.choice(names)))
+    return replace(scene, pods=tuple(random_user(rng, f"coming-{number}") for number in range(3)))
 
 
-def random_user(dice: Dice, name: str) -> Pod:
+def random_user(rng: ClusterRandom, name: str) -> Pod:
     """A pod that requests little except volumes."""
-    volumes: list[Json] = [{"persistentVolumeClaim": {"claimName": claim}} for claim in dice.some(CLAIMS, 2)]
-    if dice.one_in(6):
-        volumes.append({"persistentVolumeClaim": {"claimName": dice.choice(CLAIMS)}})
-    if dice.one_in(5):
+    volumes: list[Json] = [{"persistentVolumeClaim": {"claimName": claim}} for claim in rng.some(CLAIMS, 2)]
+    if rng.one_in(6):
+        volumes.append({"persistentVolumeClaim": {"claimName": rng.choice(CLAIMS)}})
+    if rng.one_in(5):
         volumes.append({"ephemeral": {}})
-    if dice.one_in(4):
-        volumes += [random_disk(dice) for _ in range(dice.choice((1, 2)))]
+    if rng.one_in(4):
+        volumes += [random_disk(rng) for _ in range(rng.choice((1, 2)))]
     manifest = {
         "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
         "spec": {
@@ -65,19 +65,19 @@ def random_user(dice: Dice, name: str) -> Pod:
     return core_objects.decode_pod(manifest).pod
 
 
-def random_disk(dice: Dice) -> Json:
-    read_only = {"readOnly": dice.one_in(2)}
-    return dice.choice(
+def random_disk(rng: ClusterRandom) -> Json:
+    read_only = {"readOnly": rng.one_in(2)}
+    return rng.choice(
         (
-            {"gcePersistentDisk": {"pdName": dice.choice("ab"), **read_only}},
-            {"awsElasticBlockStore": {"volumeID": dice.choice(("vol-1", "aws://z1/vol-1")), **read_only}},
-            {"iscsi": {"iqn": dice.choice("ab"), **read_only}},
-            {"azureDisk": {"diskURI": dice.choice("ab")}},
+            {"gcePersistentDisk": {"pdName": rng.choice("ab"), **read_only}},
+            {"awsElasticBlockStore": {"volumeID": rng.choice(("vol-1", "aws://z1/vol-1")), **read_only}},
+            {"iscsi": {"iqn": rng.choice("ab"), **read_only}},
+            {"azureDisk": {"diskURI": rng.choice("ab")}},
             {
                 "rbd": {
-                    "pool": dice.choice("ab"),
+                    "pool": rng.choice("ab"),
                     "image": "i",
-                    "monitors": dice.some(("m1", "m2"), 2, least=1),
+                    "monitors": rng.some(("m1", "m2"), 2, least=1),
                     **read_only,
                 }
             },
@@ -85,20 +85,20 @@ def random_disk(dice: Dice) -> Json:
     )
 
 
-def random_storage(dice: Dice) -> list[Json]:
+def random_storage(rng: ClusterRandom) -> list[Json]:
     kinds = (_classes, _claims, _volumes, _csi_nodes, _drivers, _capacities, _attachments)
-    return [obj for kind in kinds for obj in kind(dice)]
+    return [obj for kind in kinds for obj in kind(rng)]
 
 
 def _meta(name: str, **more: Any) -> Json:
     return {"name": name, "uid": f"uid-{name}", "resourceVersion": "1", **more}
 
 
-def _classes(dice: Dice) -> list[Json]:
-    allowed = {"allowedTopologies": [_topology(dice) for _ in range(dice.randrange(3))]}
+def _classes(rng: ClusterRandom) -> list[Json]:
+    allowed = {"allowedTopologies": [_topology(rng) for _ in range(rng.randrange(3))]}
     modes = {
         "wait": ("kubernetes.io/no-provisioner", "WaitForFirstConsumer", {}),
-        "make": (dice.choice((DRIVER, "kubernetes.io/aws-ebs")), "WaitForFirstConsumer", allowed),
+        "make": (rng.choice((DRIVER, "kubernetes.io/aws-ebs")), "WaitForFirstConsumer", allowed),
         "now": (DRIVER, "Immediate", {}),
         "track": (DRIVER, "WaitForFirstConsumer", {}),
     }
@@ -111,85 +111,85 @@ def _classes(dice: Dice) -> list[Json]:
             **more,
         }
         for name, (provisioner, mode, more) in modes.items()
-        if not dice.one_in(8)
+        if not rng.one_in(8)
     ]
 
 
-def _topology(dice: Dice) -> Json:
-    keys = dice.some((ZONE, "kubernetes.io/hostname"), 2)
+def _topology(rng: ClusterRandom) -> Json:
+    keys = rng.some((ZONE, "kubernetes.io/hostname"), 2)
     values = {ZONE: ("z1", "z2"), "kubernetes.io/hostname": NODE_NAMES}
-    return {"matchLabelExpressions": [{"key": key, "values": dice.some(values[key], 2)} for key in keys]}
+    return {"matchLabelExpressions": [{"key": key, "values": rng.some(values[key], 2)} for key in keys]}
 
 
-def _claims(dice: Dice) -> list[Json]:
-    names = [name for name in CLAIMS if not dice.one_in(12)]
+def _claims(rng: ClusterRandom) -> list[Json]:
+    names = [name for name in CLAIMS if not rng.one_in(12)]
     ephemeral = [f"coming-{number}-x{index}" for number in range(3) for index in range(4)]
-    return [_claim(dice, name) for name in names] + [
-        _claim(dice, name) for name in ephemeral if not dice.one_in(3)
+    return [_claim(rng, name) for name in names] + [
+        _claim(rng, name) for name in ephemeral if not rng.one_in(3)
     ]
 
 
-def _claim(dice: Dice, name: str) -> Json:
+def _claim(rng: ClusterRandom, name: str) -> Json:
     annotations: Json = {}
     spec: Json = {
-        "accessModes": dice.some(("ReadWriteOnce", "ReadOnlyMany", "ReadWriteOncePod"), 2, least=1),
-        "resources": {"requests": {"storage": dice.choice(SIZES)}} if not dice.one_in(8) else {},
-        "storageClassName": dice.choice((*CLASSES, "wait", "make", "")),
+        "accessModes": rng.some(("ReadWriteOnce", "ReadOnlyMany", "ReadWriteOncePod"), 2, least=1),
+        "resources": {"requests": {"storage": rng.choice(SIZES)}} if not rng.one_in(8) else {},
+        "storageClassName": rng.choice((*CLASSES, "wait", "make", "")),
     }
-    if dice.one_in(3):
-        spec["volumeName"] = dice.choice((*VOLUMES, "v-gone"))
-        if not dice.one_in(4):
+    if rng.one_in(3):
+        spec["volumeName"] = rng.choice((*VOLUMES, "v-gone"))
+        if not rng.one_in(4):
             annotations["pv.kubernetes.io/bind-completed"] = "yes"
-    if dice.one_in(8):
-        annotations["volume.kubernetes.io/selected-node"] = dice.choice(NODE_NAMES)
-    if dice.one_in(8):
-        spec["selector"] = {"matchLabels": {"disk": dice.choice(("ssd", "hdd"))}}
-    if dice.one_in(10):
+    if rng.one_in(8):
+        annotations["volume.kubernetes.io/selected-node"] = rng.choice(NODE_NAMES)
+    if rng.one_in(8):
+        spec["selector"] = {"matchLabels": {"disk": rng.choice(("ssd", "hdd"))}}
+    if rng.one_in(10):
         spec["volumeMode"] = "Block"
-    if dice.one_in(12):
+    if rng.one_in(12):
         spec["volumeAttributesClassName"] = "gold"
     owners = []
     if name.startswith("coming"):
-        owner = "uid-other" if dice.one_in(6) else f"uid-{name.rpartition('-')[0]}"
+        owner = "uid-other" if rng.one_in(6) else f"uid-{name.rpartition('-')[0]}"
         owners = [{"uid": owner, "controller": True, "kind": "Pod", "name": "p"}]
-    deleted = {"deletionTimestamp": "2026-01-05T09:59:59Z"} if dice.one_in(20) else {}
+    deleted = {"deletionTimestamp": "2026-01-05T09:59:59Z"} if rng.one_in(20) else {}
     return {
         "kind": "PersistentVolumeClaim",
         "metadata": _meta(
             name, namespace="default", annotations=annotations, ownerReferences=owners, **deleted
         ),
         "spec": spec,
-        "status": {"phase": "Lost" if dice.one_in(20) else "Pending"},
+        "status": {"phase": "Lost" if rng.one_in(20) else "Pending"},
     }
 
 
-def _volumes(dice: Dice) -> list[Json]:
-    return [_volume(dice, name) for name in VOLUMES if not dice.one_in(8)]
+def _volumes(rng: ClusterRandom) -> list[Json]:
+    return [_volume(rng, name) for name in VOLUMES if not rng.one_in(8)]
 
 
-def _volume(dice: Dice, name: str) -> Json:
-    labels: Json = {"disk": dice.choice(("ssd", "hdd"))}
-    if dice.one_in(3):
-        labels[dice.choice((ZONE, OLD_ZONE))] = dice.choice(("z1", "z2", "z1__z2", "z1__"))
+def _volume(rng: ClusterRandom, name: str) -> Json:
+    labels: Json = {"disk": rng.choice(("ssd", "hdd"))}
+    if rng.one_in(3):
+        labels[rng.choice((ZONE, OLD_ZONE))] = rng.choice(("z1", "z2", "z1__z2", "z1__"))
     spec: Json = {
-        "capacity": {"storage": dice.choice(SIZES)},
-        "accessModes": dice.some(("ReadWriteOnce", "ReadOnlyMany", "ReadWriteOncePod"), 3, least=1),
-        "storageClassName": dice.choice(("wait", "wait", "make", "now", "")),
-        "volumeMode": "Block" if dice.one_in(10) else "Filesystem",
-        **_source(dice, name),
+        "capacity": {"storage": rng.choice(SIZES)},
+        "accessModes": rng.some(("ReadWriteOnce", "ReadOnlyMany", "ReadWriteOncePod"), 3, least=1),
+        "storageClassName": rng.choice(("wait", "wait", "make", "now", "")),
+        "volumeMode": "Block" if rng.one_in(10) else "Filesystem",
+        **_source(rng, name),
     }
-    terms = dice.choice((None, None, *(_terms(dice) for _ in range(4))))
+    terms = rng.choice((None, None, *(_terms(rng) for _ in range(4))))
     if terms is not None:
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
     phase = "Available"
-    if dice.one_in(3):
-        claim = dice.choice(CLAIMS)
-        uid = dice.choice((f"uid-{claim}", f"uid-{claim}", "", "uid-of-before"))
+    if rng.one_in(3):
+        claim = rng.choice(CLAIMS)
+        uid = rng.choice((f"uid-{claim}", f"uid-{claim}", "", "uid-of-before"))
         spec["claimRef"] = {"namespace": "default", "name": claim, "uid": uid}
-        phase = dice.choice(("Available", "Bound", "Released"))
-    elif dice.one_in(6):
-        phase = dice.choice(("Pending", "Released"))
-    deleted = {"deletionTimestamp": "2026-01-05T09:59:59Z"} if dice.one_in(15) else {}
+        phase = rng.choice(("Available", "Bound", "Released"))
+    elif rng.one_in(6):
+        phase = rng.choice(("Pending", "Released"))
+    deleted = {"deletionTimestamp": "2026-01-05T09:59:59Z"} if rng.one_in(15) else {}
     return {
         "kind": "PersistentVolume",
         "metadata": _meta(name, labels=labels, **deleted),
@@ -198,8 +198,8 @@ def _volume(dice: Dice, name: str) -> Json:
     }
 
 
-def _source(dice: Dice, name: str) -> Json:
-    return dice.choice(
+def _source(rng: ClusterRandom, name: str) -> Json:
+    return rng.choice(
         (
             {"csi": {"driver": DRIVER, "volumeHandle": name}},
             {"csi": {"driver": DRIVER, "volumeHandle": "shared"}},
@@ -209,89 +209,89 @@ def _source(dice: Dice, name: str) -> Json:
     )
 
 
-def _terms(dice: Dice) -> list[Json]:
-    if dice.one_in(2):
-        names = dice.some(NODE_NAMES, 2, least=1)
+def _terms(rng: ClusterRandom) -> list[Json]:
+    if rng.one_in(2):
+        names = rng.some(NODE_NAMES, 2, least=1)
         return [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": names}]}]
-    return [_term(dice) for _ in range(dice.choice((1, 1, 2)))]
+    return [_term(rng) for _ in range(rng.choice((1, 1, 2)))]
 
 
-def _term(dice: Dice) -> Json:
+def _term(rng: ClusterRandom) -> Json:
     term: Json = {}
-    if not dice.one_in(8):
-        zones = dice.some(("z1", "z2"), 2, least=1)
-        operator = dice.choice(("In", "NotIn", "Exists"))
+    if not rng.one_in(8):
+        zones = rng.some(("z1", "z2"), 2, least=1)
+        operator = rng.choice(("In", "NotIn", "Exists"))
         values = [] if operator == "Exists" else zones
         term["matchExpressions"] = [{"key": ZONE, "operator": operator, "values": values}]
-    if dice.one_in(6):
+    if rng.one_in(6):
         term["matchFields"] = [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]
     return term
 
 
-def _csi_nodes(dice: Dice) -> list[Json]:
+def _csi_nodes(rng: ClusterRandom) -> list[Json]:
     migrated = {"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/aws-ebs,kubernetes.io/gce-pd"}
     return [
         {
             "kind": "CSINode",
-            "metadata": _meta(name, annotations=migrated if dice.one_in(2) else {}),
+            "metadata": _meta(name, annotations=migrated if rng.one_in(2) else {}),
             "spec": {
                 "drivers": [
-                    {"name": driver, **({"allocatable": {"count": dice.randrange(4)}} if limited else {})}
-                    for driver in dice.some((DRIVER, "ebs.csi.aws.com", "disk.csi.azure.com"), 3)
-                    for limited in [not dice.one_in(4)]
+                    {"name": driver, **({"allocatable": {"count": rng.randrange(4)}} if limited else {})}
+                    for driver in rng.some((DRIVER, "ebs.csi.aws.com", "disk.csi.azure.com"), 3)
+                    for limited in [not rng.one_in(4)]
                 ]
             },
         }
         for name in NODE_NAMES
-        if not dice.one_in(4)
+        if not rng.one_in(4)
     ]
 
 
-def _drivers(dice: Dice) -> list[Json]:
-    spec = {"storageCapacity": dice.one_in(2), "preventPodSchedulingIfMissing": dice.one_in(4)}
-    return [] if dice.one_in(3) else [{"kind": "CSIDriver", "metadata": _meta(DRIVER), "spec": spec}]
+def _drivers(rng: ClusterRandom) -> list[Json]:
+    spec = {"storageCapacity": rng.one_in(2), "preventPodSchedulingIfMissing": rng.one_in(4)}
+    return [] if rng.one_in(3) else [{"kind": "CSIDriver", "metadata": _meta(DRIVER), "spec": spec}]
 
 
-def _capacities(dice: Dice) -> list[Json]:
+def _capacities(rng: ClusterRandom) -> list[Json]:
     return [
         {
             "kind": "CSIStorageCapacity",
             "metadata": _meta(f"room-{number}", namespace="kube-system"),
-            "storageClassName": dice.choice(("track", "make")),
-            **dice.choice(({}, {"capacity": dice.choice(SIZES)}, {"maximumVolumeSize": "2Gi"})),
-            **dice.choice(({}, {"nodeTopology": {}}, {"nodeTopology": {"matchLabels": {ZONE: "z1"}}})),
+            "storageClassName": rng.choice(("track", "make")),
+            **rng.choice(({}, {"capacity": rng.choice(SIZES)}, {"maximumVolumeSize": "2Gi"})),
+            **rng.choice(({}, {"nodeTopology": {}}, {"nodeTopology": {"matchLabels": {ZONE: "z1"}}})),
         }
-        for number in range(dice.randrange(4))
+        for number in range(rng.randrange(4))
     ]
 
 
-def _attachments(dice: Dice) -> list[Json]:
+def _attachments(rng: ClusterRandom) -> list[Json]:
     return [
         {
             "kind": "VolumeAttachment",
             "metadata": _meta(f"attached-{number}"),
             "spec": {
-                "nodeName": dice.choice(NODE_NAMES),
-                "attacher": dice.choice((DRIVER, "ebs.csi.aws.com")),
-                "source": {"persistentVolumeName": dice.choice(VOLUMES)} if not dice.one_in(6) else {},
+                "nodeName": rng.choice(NODE_NAMES),
+                "attacher": rng.choice((DRIVER, "ebs.csi.aws.com")),
+                "source": {"persistentVolumeName": rng.choice(VOLUMES)} if not rng.one_in(6) else {},
             },
         }
-        for number in range(dice.randrange(4))
+        for number in range(rng.randrange(4))
     ]
 
 
-def change(cache: ClusterCache, dice: Dice, step: int) -> None:
+def change(cache: ClusterCache, rng: ClusterRandom, step: int) -> None:
     """Add, change or delete a storage object, or reserve volumes."""
-    obj = dice.choice(random_storage(dice))
+    obj = rng.choice(random_storage(rng))
     obj["metadata"]["resourceVersion"] = str(step + 2)
-    if dice.one_in(5):
+    if rng.one_in(5):
         cache.drop_storage(obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-    elif dice.one_in(4) and cache.nodes:
+    elif rng.one_in(4) and cache.nodes:
         free = list(AvailableVolumes(cache.volumes).free_volumes("wait"))
         claims = [claim for claim in cache.volumes.claims.values() if not claim.volume_name]
         if free and claims:
-            choice = VolumeChoice(((dice.choice(claims), dice.choice(free)),), (dice.choice(claims),))
-            user = random_user(dice, f"promised-{step}")
-            cache.volumes.reserve(user.uid, choice, dice.choice(sorted(cache.nodes)))
+            choice = VolumeChoice(((rng.choice(claims), rng.choice(free)),), (rng.choice(claims),))
+            user = random_user(rng, f"promised-{step}")
+            cache.volumes.reserve(user.uid, choice, rng.choice(sorted(cache.nodes)))
     else:
         cache.put_storage(storage.STORAGE_DECODERS[obj["kind"]](obj))

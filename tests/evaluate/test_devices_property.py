@@ -21,7 +21,7 @@ from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import BuiltinFilter, BuiltinParamValue, BuiltinScore
 from tests import reference
 from tests.conformance.kube_default import kube_default
-from tests.evaluate.clusters import Dice, Scene
+from tests.evaluate.clusters import ClusterRandom, Scene
 from tests.evaluate.device_scenes import RESOURCES, change, device_scene_of, device_scenes, reserve_some
 from tests.evaluate.test_builtins_property import agree, differences, only
 
@@ -105,14 +105,14 @@ def changes_are_followed(scene: Scene, program: Program | None = None) -> None:
     cache, program = scene.cache, program or devices_only()
     evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
     arguments = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
-    dice = Dice(len(cache.devices.slices) + 7 * len(cache.nodes))
+    rng = ClusterRandom(len(cache.devices.slices) + 7 * len(cache.nodes))
     for step in range(8):
         for pod in scene.pods:
             verdict = evaluator.evaluate(compiled, pod, **arguments)
             slow = reference.evaluate(program, pod, cache, **arguments)
             assert (verdict.selected, verdict.pod_rejection) == (slow.selected, slow.pod_rejection), step
             assert differences(evaluator.explain(compiled, pod, **arguments), slow) == [], step
-        change(cache, dice, step)
+        change(cache, rng, step)
         usage_is_consistent(cache.devices)
 
 
@@ -203,12 +203,12 @@ def test_devices_reserved_on_an_overlay_are_taken(scene: Scene) -> None:
 
 def devices_are_allocated_once(scene: Scene) -> None:
     """Starting from unallocated claims, for any number of reservations."""
-    cache, dice = scene.cache, Dice(3 * len(scene.cache.nodes))
+    cache, rng = scene.cache, ClusterRandom(3 * len(scene.cache.nodes))
     for key, claim in list(cache.devices.claims.items()):
         if claim.allocation is not None:
             cache.devices.drop_claim(key)
     for step in range(12):
-        reserve_some(cache, dice, step)
+        reserve_some(cache, rng, step)
         usage = cache.devices.usage
         assert all(count == 1 for count in usage.whole.values())
         assert not usage.whole.keys() & usage.shares.keys()

@@ -16,7 +16,7 @@ from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore
 from policysched.model.selectors import LabelSelector, SelectorRequirement
 from tests.builders import node, placed, pod, world
 from tests.conformance.kube_default import kube_default
-from tests.evaluate.clusters import Dice, Scene, scenes
+from tests.evaluate.clusters import ClusterRandom, Scene, scenes
 from tests.evaluate.histories import seeds
 from tests.evaluate.test_builtins_property import agree, only
 from tests.evaluate.test_pod_affinity import WEB, Harness, apart, three_zones
@@ -95,29 +95,29 @@ _KEYS, _VALUES, _NAMESPACES = ("app", "tier", "team"), ("a", "b", "c"), ("defaul
 
 
 def matching_equals_comparing(seed: int) -> None:
-    dice, table = Dice(f"classes {seed}"), PodClassTable()
-    for _ in range(dice.randint(0, 12)):
-        labels = {key: dice.choice(_VALUES) for key in dice.some(_KEYS, 3)}
-        pod_class = PodClass(pod(namespace=dice.choice(_NAMESPACES), labels=labels))
-        pod_class.terminating = dice.one_in(4)
+    rng, table = ClusterRandom(f"classes {seed}"), PodClassTable()
+    for _ in range(rng.randint(0, 12)):
+        labels = {key: rng.choice(_VALUES) for key in rng.some(_KEYS, 3)}
+        pod_class = PodClass(pod(namespace=rng.choice(_NAMESPACES), labels=labels))
+        pod_class.terminating = rng.one_in(4)
         table.add(pod_class)
     for _ in range(4):
         matcher = PodMatcher(
-            tuple((_scope(dice), _selector(dice)) for _ in range(dice.randint(0, 2))),
-            exclude_terminating=dice.one_in(2),
+            tuple((_scope(rng), _selector(rng)) for _ in range(rng.randint(0, 2))),
+            exclude_terminating=rng.one_in(2),
         )
         assert table.matching(matcher) == [one for one in table.classes if matcher.matches(one)]
 
 
-def _scope(dice: Dice) -> frozenset[str] | None:
-    return None if dice.one_in(3) else frozenset(dice.some((*_NAMESPACES, "unknown"), 3))
+def _scope(rng: ClusterRandom) -> frozenset[str] | None:
+    return None if rng.one_in(3) else frozenset(rng.some((*_NAMESPACES, "unknown"), 3))
 
 
-def _selector(dice: Dice) -> LabelSelector:
+def _selector(rng: ClusterRandom) -> LabelSelector:
     requirements = []
-    for key in dice.some((*_KEYS, "unknown"), 3):
-        operator = dice.choice(("In", "NotIn", "Exists", "DoesNotExist"))
-        values = dice.some((*_VALUES, "unknown"), 3) if operator in ("In", "NotIn") else ()
+    for key in rng.some((*_KEYS, "unknown"), 3):
+        operator = rng.choice(("In", "NotIn", "Exists", "DoesNotExist"))
+        values = rng.some((*_VALUES, "unknown"), 3) if operator in ("In", "NotIn") else ()
         requirements.append(SelectorRequirement(key, operator, tuple(values)))  # type: ignore[arg-type]
     return LabelSelector(tuple(requirements))
 

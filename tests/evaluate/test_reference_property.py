@@ -21,7 +21,7 @@ from tests.evaluate.clusters import (
     NAMESPACES,
     NODE_NAMES,
     SECOND_NS,
-    Dice,
+    ClusterRandom,
     Scene,
     random_node,
     random_pod,
@@ -243,7 +243,7 @@ def changes_are_followed(case: Case) -> None:
     cache, plan = copied(case.scene.cache), case.plan
     evaluator = evaluate.Evaluator(cache)
     evaluator.build_columns(plan)
-    dice = Dice(len(cache.nodes) + len(cache.pods))
+    rng = ClusterRandom(len(cache.nodes) + len(cache.pods))
     first, *others = case.scene.pods
     for step, other in enumerate(others * 3):
         arguments = {**case.arguments, "now_ns": case.scene.now_ns + step * 40 * SECOND_NS}
@@ -252,20 +252,20 @@ def changes_are_followed(case: Case) -> None:
             slow = reference.evaluate(case.program, pod, cache, **arguments)
             assert verdict.selected == slow.selected, step
             assert differences(evaluator.explain(plan, pod, **arguments), slow) == [], step
-        change(cache, other, dice)
+        change(cache, other, rng)
 
 
-def change(cache: ClusterCache, pod: Pod, dice: Dice) -> None:
+def change(cache: ClusterCache, pod: Pod, rng: ClusterRandom) -> None:
     """A random change by the API server or by the scheduler."""
     names = sorted(cache.nodes)
     if not names:
         return
-    name = dice.choice(names)
-    match dice.randrange(8):
+    name = rng.choice(names)
+    match rng.randrange(8):
         case 0:
             cache.drop_node(name)
         case 1:
-            cache.put_node(random_node(dice, name))
+            cache.put_node(random_node(rng, name))
         case 2 if cache.ledger.placement(pod.uid) is None:
             cache.assume(pod, name)
         case 4 if cache.ledger.usage(name).pods:
@@ -273,15 +273,15 @@ def change(cache: ClusterCache, pod: Pod, dice: Dice) -> None:
             if observed is not None and observed.node is not None:
                 cache.put_pod(replace(observed, pod=replace(observed.pod, ready=not observed.pod.ready)))
         case 5:
-            cache.put_namespace(Namespace(dice.choice(NAMESPACES), dice.labels(), {}))
+            cache.put_namespace(Namespace(rng.choice(NAMESPACES), rng.labels(), {}))
         case 6:
-            cache.put_pod(pending(random_pod(dice, f"waiting-{dice.randrange(4)}")))
+            cache.put_pod(pending(random_pod(rng, f"waiting-{rng.randrange(4)}")))
         case 7 if cache.pods:
-            cache.put_pod(replace(cache.pods[dice.choice(sorted(cache.pods))], deleting=True))
+            cache.put_pod(replace(cache.pods[rng.choice(sorted(cache.pods))], deleting=True))
         case 3 if cache.ledger.usage(name).pods:
             cache.drop_pod(next(iter(cache.ledger.usage(name).pods)))
         case _:
-            cache.put_node(random_node(dice, dice.choice(NODE_NAMES)))
+            cache.put_node(random_node(rng, rng.choice(NODE_NAMES)))
 
 
 def copied(cache: ClusterCache) -> ClusterCache:

@@ -69,15 +69,13 @@ def test_products_that_wrap_around_are_caught(monkeypatch: pytest.MonkeyPatch) -
 
 def check_integer_sums(number: int) -> None:
     """Sums over nodes, and with each value replaced, are those of Python integers, saturated."""
-    dice = Random(number)
+    rng = Random(number)
     extremes = (0, 1, -1, INT64_MAX, INT64_MIN, INT64_MAX // 2, 2**32, -(2**32) - 1, 2**31 - 1)
 
     def values(count: int) -> list[int]:
-        return [
-            dice.choice((dice.choice(extremes), dice.randint(INT64_MIN, INT64_MAX))) for _ in range(count)
-        ]
+        return [rng.choice((rng.choice(extremes), rng.randint(INT64_MIN, INT64_MAX))) for _ in range(count)]
 
-    before = values(dice.randint(1, 40))
+    before = values(rng.randint(1, 40))
     after = values(len(before))
     counted = np.ones(len(before), np.bool_)
     replaced = AggregateTerms(np.array(after), counted)

@@ -20,7 +20,7 @@ from policysched.lang.ir.rules import NO_RULES, RuleSet
 from policysched.lang.ir.verdict import ShadowEffect
 from policysched.model.pods import QueuedPodInfo
 from tests.builders import node, pod, world
-from tests.evaluate.clusters import SECOND_NS, Dice, Scene, scenes
+from tests.evaluate.clusters import SECOND_NS, ClusterRandom, Scene, scenes
 from tests.evaluate.evaluation import answer
 from tests.evaluate.test_reference_property import SEARCH, change, copied
 from tests.strategies import policies
@@ -50,7 +50,7 @@ def decides_as_without(program: Program, scene: Scene) -> None:
         cache = copied(scene.cache)
         evaluator, plan = evaluate.Evaluator(cache), evaluate.compile(policy)
         evaluator.build_columns(plan)
-        sides.append((evaluator, plan, cache, Dice(len(cache.nodes) + len(cache.pods))))
+        sides.append((evaluator, plan, cache, ClusterRandom(len(cache.nodes) + len(cache.pods))))
     first, *others = scene.pods
     for step, other in enumerate(others * 2):
         arguments: dict[str, Any] = {
@@ -62,8 +62,8 @@ def decides_as_without(program: Program, scene: Scene) -> None:
             with_shadows, without = (side.evaluate(plan, each, **arguments) for side, plan, _, _ in sides[:2])
             assert answer(with_shadows) == answer(without), step
             says_what_would_happen(with_shadows, program, each, sides[2][2], arguments)
-        for _, _, cache, dice in sides:
-            change(cache, other, dice)
+        for _, _, cache, rng in sides:
+            change(cache, other, rng)
 
 
 def says_what_would_happen(

@@ -15,7 +15,7 @@ from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod
 from tests import reference
 from tests.conformance.kube_default import kube_default
-from tests.evaluate.clusters import Dice, Scene
+from tests.evaluate.clusters import ClusterRandom, Scene
 from tests.evaluate.storage import change, storage_scenes
 from tests.evaluate.test_builtins_property import agree, differences, only
 
@@ -64,7 +64,7 @@ def changes_are_followed(scene: Scene) -> None:
     cache, program = scene.cache, kube_default()
     evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
     arguments = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
-    dice = Dice(len(cache.volumes.volumes) + 7 * len(cache.nodes))
+    rng = ClusterRandom(len(cache.volumes.volumes) + 7 * len(cache.nodes))
     for step in range(8):
         for pod in scene.pods:
             verdict = evaluator.evaluate(compiled, pod, **arguments)
@@ -74,9 +74,9 @@ def changes_are_followed(scene: Scene) -> None:
                 needs = evaluator.prebind_requirements(compiled, pod, verdict.selected, **arguments)
                 choices_agree(cache, None if needs is None else needs.volumes, pod, verdict.selected)
             assert differences(evaluator.explain(compiled, pod, **arguments), slow) == [], step
-        if dice.one_in(4) and cache.nodes and cache.ledger.placement(scene.pods[0].uid) is None:
-            cache.assume(scene.pods[0], dice.choice(sorted(cache.nodes)))
-        change(cache, dice, step)
+        if rng.one_in(4) and cache.nodes and cache.ledger.placement(scene.pods[0].uid) is None:
+            cache.assume(scene.pods[0], rng.choice(sorted(cache.nodes)))
+        change(cache, rng, step)
 
 
 @SEARCH

@@ -60,45 +60,45 @@ class Scene:
     """A small, nearly full cluster, and a pod that may fit nowhere."""
 
     def __init__(self, seed: int, policy: Program) -> None:
-        dice = random.Random(seed)
+        rng = random.Random(seed)
         self.program, self.plan = policy, compile_plan(policy)
-        self.nodes = [self._node(dice, index) for index in range(dice.randint(1, 5))]
+        self.nodes = [self._node(rng, index) for index in range(rng.randint(1, 5))]
         self.placed: list[tuple[Pod, NodeName]] = []
         for place in self.nodes:
             left = place.allocatable["cpu"]
-            while left > 300 and dice.random() < 0.8:
-                cpu = dice.randrange(100, min(left, 2000) + 1, 50)
+            while left > 300 and rng.random() < 0.8:
+                cpu = rng.randrange(100, min(left, 2000) + 1, 50)
                 left -= cpu
                 number = len(self.placed)
                 member = pod(
-                    f"old-{number}", cpu=f"{cpu}m", memory="100Mi", labels={"app": dice.choice(("web", "db"))}
+                    f"old-{number}", cpu=f"{cpu}m", memory="100Mi", labels={"app": rng.choice(("web", "db"))}
                 )
-                if dice.random() < 0.2:
+                if rng.random() < 0.2:
                     member = replace(member, owner_kind="DaemonSet")
                 self.placed.append((member, place.name))
         self.pod = pod(
             "new",
-            cpu=f"{dice.choice((200, 700, 1500, 3000, 5000))}m",
-            memory=dice.choice(("50Mi", "1Gi", "3000Mi")),
+            cpu=f"{rng.choice((200, 700, 1500, 3000, 5000))}m",
+            memory=rng.choice(("50Mi", "1Gi", "3000Mi")),
             labels={"app": "web"},
-            node_selector={"disk": "ssd"} if dice.random() < 0.2 else {},
-            spec=SPREAD if dice.random() < 0.2 else None,
+            node_selector={"disk": "ssd"} if rng.random() < 0.2 else {},
+            spec=SPREAD if rng.random() < 0.2 else None,
         )
 
     @staticmethod
-    def _node(dice: random.Random, index: int) -> Node:
-        labels = {"disk": dice.choice(("ssd", "hdd"))}
-        if dice.random() < 0.1:
+    def _node(rng: random.Random, index: int) -> Node:
+        labels = {"disk": rng.choice(("ssd", "hdd"))}
+        if rng.random() < 0.1:
             labels["noisy"] = "yes"
         return node(
             f"n{index}",
-            cpu=dice.choice(("1", "2", "4")),
-            memory=dice.choice(("1Gi", "2Gi", "4Gi")),
-            pods=dice.choice(("2", "10")),
-            zone=dice.choice(("a", "b")),
+            cpu=rng.choice(("1", "2", "4")),
+            memory=rng.choice(("1Gi", "2Gi", "4Gi")),
+            pods=rng.choice(("2", "10")),
+            zone=rng.choice(("a", "b")),
             labels=labels,
-            taints=dice.choice(((), (), ("team=ml:NoSchedule",), ("gone:NoExecute", "team=ml:NoSchedule"))),
-            unschedulable=dice.random() < 0.1,
+            taints=rng.choice(((), (), ("team=ml:NoSchedule",), ("gone:NoExecute", "team=ml:NoSchedule"))),
+            unschedulable=rng.random() < 0.1,
         )
 
     def cache(self) -> ClusterCache:

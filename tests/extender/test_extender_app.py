@@ -33,26 +33,26 @@ FIT = "policy fit version 1\nfilter node_resources_fit\nscore flat weight 1 pref
 class Lossy:
     """A road on which binds, while `broken`, get lost: on the way there, or on the way back (`carried`)."""
 
-    def __init__(self, road: Transport) -> None:
-        self._road = road
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
         self.broken = False
         self.carried = False
 
     async def request(self, request: ApiRequest) -> ApiResponse:
         if self.broken and request.path.endswith("/binding"):
             if self.carried:
-                await self._road.request(request)
+                await self._transport.request(request)
             raise TransportError("lost")
-        return await self._road.request(request)
+        return await self._transport.request(request)
 
     def stream(self, request: ApiRequest) -> Any:
-        return self._road.stream(request)
+        return self._transport.stream(request)
 
 
 class Extender:
     def __init__(self, world: World, policy: str, response_timeout_s: float, sources: Any = None) -> None:
         self.world = world
-        self.road = Lossy(world.road())
+        self.transport = Lossy(world.transport())
         given = {
             "policies": "kube-system/policies",
             "http": ":1",
@@ -61,13 +61,13 @@ class Extender:
         }
         settings = read_extender_settings(None, {}, given)
         runtime = Runtime(
-            transport=self.road,
+            transport=self.transport,
             check_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=lambda name: Random(f"x/{name}"),
             identity="x",
-            samples=make_sources(settings.samples, None, self.road, now_ns=world.now_ns, random=Random),
+            samples=make_sources(settings.samples, None, self.transport, now_ns=world.now_ns, random=Random),
         )
         data = {"main.policy": policy}
         world.local.create(
@@ -229,7 +229,7 @@ def test_a_bind_without_a_response_keeps_its_resources_until_its_outcome_is_know
         async with extender(response_timeout_s=0.3) as running:
             running.world.add_pod("web", cpu="3")
             await until(lambda: len(running.app.extender_server._core.cache.pods) == 1, "the pod")
-            running.road.broken, running.road.carried = True, carried
+            running.transport.broken, running.transport.carried = True, carried
             reply = await running.bind("web", "a")
             assert "the pod may be bound or not" in reply.value["Error"]
             assert not await running.fits("a", "2")

@@ -86,17 +86,17 @@ def _exposition() -> str:
         turned_away = world.add_pod("turned-away", cpu="100m", scheduler="test")
         world.local.create("priorityclasses", "", {"metadata": {"name": "urgent"}, "value": 1000})
         given = {"policies": "kube-system/policies", "sources": {"notes": {"kind": "annotations"}}}
-        settings, road = read_settings(None, {}, given), world.road()
+        settings, transport = read_settings(None, {}, given), world.transport()
         app = SchedulerApp(
             settings,
             Runtime(
-                transport=road,
+                transport=transport,
                 check_texts=check_inline,
                 now_ns=world.now_ns,
                 monotonic_s=world.loop.time,
                 random=Random,
                 identity="one",
-                samples=make_sources(settings.samples, None, road, now_ns=world.now_ns, random=Random),
+                samples=make_sources(settings.samples, None, transport, now_ns=world.now_ns, random=Random),
             ),
             NoLeaderElection(),
             observe_decision_s=telemetry.observe_decision_s,

@@ -246,7 +246,7 @@ def test_the_pages_list_the_metrics_of_the_extender() -> None:
     async def scenario() -> None:
         world = World()
         runtime = Runtime(
-            transport=world.road(),
+            transport=world.transport(),
             check_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,

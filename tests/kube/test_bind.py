@@ -99,13 +99,13 @@ def test_planted_binder_that_treats_silence_as_a_refusal_is_detected() -> None:
 
 
 async def burst(seed: int) -> None:
-    world, dice = World(), Random(seed)
+    world, rng = World(), Random(seed)
     pods = [world.add_pod(f"p{number}") for number in range(60)]
-    binding = Binding(world.road(LOSSY, seed), settings=BindSettings(concurrent_binds_max=8))
+    binding = Binding(world.transport(LOSSY, seed), settings=BindSettings(concurrent_binds_max=8))
     async with running(binding.binder.run()):
         for pod in pods:
-            binding.binder.put(bind(pod, dice.choice("abc")))
-        for pod in dice.sample(pods, 10):
+            binding.binder.put(bind(pod, rng.choice("abc")))
+        for pod in rng.sample(pods, 10):
             await asyncio.sleep(0.3)
             world.local.delete("pods", pod, grace_period_s=0)
         await until(lambda: len(binding.outcomes) == 60, "all outcomes", within_s=600)
@@ -122,13 +122,13 @@ async def burst(seed: int) -> None:
 
 def test_a_bind_carries_the_uid_and_a_timeout_of_five_seconds() -> None:
     async def scenario() -> None:
-        road = Script([(201, {"kind": "Status"})])
+        transport = Script([(201, {"kind": "Status"})])
         command = bind(pod_manifest("web", uid="u1"))
 
-        outcome = await bound(road, command)
+        outcome = await bound(transport, command)
 
         assert outcome == BindConfirmed(PodUid("u1"), NodeName("a"))
-        assert road.asked == [
+        assert transport.asked == [
             ApiRequest(
                 "POST",
                 "/api/v1/namespaces/default/pods/web/binding",
@@ -137,21 +137,21 @@ def test_a_bind_carries_the_uid_and_a_timeout_of_five_seconds() -> None:
                 timeout_s=7.0,
             )
         ]
-        assert b'"uid":"u1"' in road.asked[0].body
+        assert b'"uid":"u1"' in transport.asked[0].body
 
     on_virtual_time(scenario)
 
 
 def test_a_bind_is_retried_unchanged_until_it_is_answered() -> None:
     async def scenario() -> None:
-        road = Script([no_answer(), (500, {}), (429, {"retryAfter": 7}), (401, {}), (201, {})])
+        transport = Script([no_answer(), (500, {}), (429, {"retryAfter": 7}), (401, {}), (201, {})])
         began_s = asyncio.get_running_loop().time()
 
-        outcome = await bound(road, bind(pod_manifest("web")))
+        outcome = await bound(transport, bind(pod_manifest("web")))
 
         assert isinstance(outcome, BindConfirmed)
-        assert len({(request.path, request.body) for request in road.asked}) == 1
-        assert len(road.asked) == 5
+        assert len({(request.path, request.body) for request in transport.asked}) == 1
+        assert len(transport.asked) == 5
         assert asyncio.get_running_loop().time() - began_s > 7
 
     on_virtual_time(scenario)
@@ -161,12 +161,12 @@ def test_after_two_lost_responses_the_third_attempt_finds_the_pod_bound() -> Non
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
-        climate = FaultRates(lost_after_share=1.0)
-        road = world.road(climate)
+        fault_rates = FaultRates(lost_after_share=1.0)
+        transport = world.transport(fault_rates)
         loop = asyncio.get_running_loop()
-        loop.call_later(12, lambda: road._faults.disable())
+        loop.call_later(12, lambda: transport._faults.disable())
 
-        outcome = await bound(road, bind(pod))
+        outcome = await bound(transport, bind(pod))
 
         assert outcome == BindConfirmed(PodUid(pod["metadata"]["uid"]), NodeName("a"))
         assert world.node_of("web") == "a"
@@ -190,9 +190,9 @@ def test_after_a_conflict_the_outcome_is_read_from_the_pod(
     async def scenario() -> None:
         conflict = (409, {"kind": "Status", "reason": "Conflict", "message": "it is terminating"})
         pod = (404, {"kind": "Status"}) if stored is None else (200, pod_manifest("web", **stored))
-        road = Script([conflict, no_answer(), pod])
+        transport = Script([conflict, no_answer(), pod])
 
-        answer = await bound(road, bind(pod_manifest("web")))
+        answer = await bound(transport, bind(pod_manifest("web")))
 
         assert type(answer) is outcome
         assert isinstance(answer, BindConfirmed) or "it is terminating" in answer.reason
@@ -211,9 +211,9 @@ def test_conflicts_of_the_server_have_the_same_outcomes() -> None:
         terminating = {**dying, "metadata": {**dying["metadata"], "finalizers": ["test/hold"]}}
         world.local.update("pods", dying, lambda obj: {**obj, "metadata": terminating["metadata"]})
         world.local.delete("pods", dying)
-        assert isinstance(await bound(world.road(), bind(elsewhere, "b")), BindConfirmed)
+        assert isinstance(await bound(world.transport(), bind(elsewhere, "b")), BindConfirmed)
 
-        outcomes = [await bound(world.road(), bind(pod)) for pod in (elsewhere, gated, dying)]
+        outcomes = [await bound(world.transport(), bind(pod)) for pod in (elsewhere, gated, dying)]
 
         assert [type(outcome) for outcome in outcomes] == [BindLost, BindRefused, BindRefused]
 
@@ -257,18 +257,18 @@ def test_a_conflict_is_not_final_while_an_earlier_attempt_may_still_take_effect(
 def test_no_bind_is_sent_after_leadership_is_lost() -> None:
     async def scenario() -> None:
         leads = True
-        road = Script([no_answer()])
-        binding = Binding(road, may_send=lambda: leads)
+        transport = Script([no_answer()])
+        binding = Binding(transport, may_send=lambda: leads)
         work = asyncio.ensure_future(binding.binder.run())
         binding.binder.put(bind(pod_manifest("web")))
-        await until(lambda: len(road.asked) == 3, "three tries")
+        await until(lambda: len(transport.asked) == 3, "three tries")
 
         leads = False
         with pytest.raises(BaseExceptionGroup) as group:
             await work
 
         assert group.value.split(LostLeadership)[1] is None
-        assert len(road.asked) == 3
+        assert len(transport.asked) == 3
         assert not binding.outcomes
 
     on_virtual_time(scenario)
@@ -319,7 +319,7 @@ def test_a_bind_that_was_decided_before_a_stall_never_leaves_after_it() -> None:
             before = stalls
             return lambda: stalls == before
 
-        binding = Binding(world.road(), fence=fence)
+        binding = Binding(world.transport(), fence=fence)
         first, second = bind(world.add_pod("first")), bind(world.add_pod("second"))
         binding.binder.put(first)
         stalls += 1

@@ -22,57 +22,57 @@ def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def road(caplog: pytest.LogCaptureFixture) -> Connectivity:
+def transport(caplog: pytest.LogCaptureFixture) -> Connectivity:
     caplog.set_level(logging.INFO)
     return Connectivity(lambda: 0.0)
 
 
 def test_a_forbidden_request_is_logged_once_for_each_activity_and_not_as_unreachable(
-    road: Connectivity, caplog: pytest.LogCaptureFixture
+    transport: Connectivity, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
-        road.record_failure("watching Node objects", NO)
-        road.record_failure("watching Pod objects", NO)
+        transport.record_failure("watching Node objects", NO)
+        transport.record_failure("watching Pod objects", NO)
 
     forbidden = "the API server denies a required permission"
     assert said(caplog) == [(forbidden, "watching Node objects"), (forbidden, "watching Pod objects")]
-    assert road.unreachable
-    assert road.problem == "the API server forbids watching Node objects, watching Pod objects"
+    assert transport.unreachable
+    assert transport.problem == "the API server forbids watching Node objects, watching Pod objects"
 
 
 def test_recovery_is_logged_once_all_requests_are_allowed(
-    road: Connectivity, caplog: pytest.LogCaptureFixture
+    transport: Connectivity, caplog: pytest.LogCaptureFixture
 ) -> None:
     for activity in ("watching Node objects", "watching Pod objects") * 2:
-        road.record_failure(activity, NO)
+        transport.record_failure(activity, NO)
 
-    road.record_success("watching Node objects")
-    between = road.problem
-    road.record_success("watching Pod objects")
+    transport.record_success("watching Node objects")
+    between = transport.problem
+    transport.record_success("watching Pod objects")
 
     assert between == "the API server forbids watching Pod objects"
-    assert (road.unreachable, road.problem) == (False, "")
+    assert (transport.unreachable, transport.problem) == (False, "")
     assert said(caplog)[-1] == ("the API server answers again", "")
 
 
 def test_a_hanging_server_is_logged_once_for_all_activities(
-    road: Connectivity, caplog: pytest.LogCaptureFixture
+    transport: Connectivity, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
-        road.record_failure("watching Node objects", HUNG)
-        road.record_failure("watching Pod objects", HUNG)
+        transport.record_failure("watching Node objects", HUNG)
+        transport.record_failure("watching Pod objects", HUNG)
 
     assert said(caplog) == [("the API server is unreachable or does not answer", "watching Node objects")]
-    assert road.problem == "the API server cannot be reached"
+    assert transport.problem == "the API server cannot be reached"
 
 
 def test_a_failure_that_the_next_attempt_recovers_from_is_not_logged(
-    road: Connectivity, caplog: pytest.LogCaptureFixture
+    transport: Connectivity, caplog: pytest.LogCaptureFixture
 ) -> None:
-    road.record_failure("watching Node objects", NO)
-    road.record_failure("watching Pod objects", HUNG)
-    road.record_success("watching Node objects")
-    road.record_success("watching Pod objects")
+    transport.record_failure("watching Node objects", NO)
+    transport.record_failure("watching Pod objects", HUNG)
+    transport.record_success("watching Node objects")
+    transport.record_success("watching Pod objects")
 
     assert said(caplog) == []
-    assert road.problem == ""
+    assert transport.problem == ""

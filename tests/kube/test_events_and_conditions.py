@@ -93,7 +93,7 @@ def test_an_event_has_its_reporter_action_and_object() -> None:
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
-        reporting = Reporting(world.road(), world)
+        reporting = Reporting(world.transport(), world)
         async with running(reporting.reporter.run()):
             reporting.reporter.record_event(failed(pod))
             await reporting.wait_until_drained()
@@ -115,7 +115,7 @@ def test_a_long_note_is_truncated_in_bytes_as_the_server_limits_it() -> None:
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
-        reporting = Reporting(world.road(), world)
+        reporting = Reporting(world.transport(), world)
         async with running(reporting.reporter.run()):
             reporting.reporter.record_event(failed(pod, note="…" * 1000))
             await reporting.wait_until_drained()
@@ -131,7 +131,7 @@ def test_unprintable_characters_are_escaped_in_an_event_and_in_a_condition() -> 
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
-        reporting = Reporting(world.road(), world)
+        reporting = Reporting(world.transport(), world)
         async with running(reporting.reporter.run()):
             reporting.reporter.record_event(failed(pod, "no \u202e way\x1b[2J"))
             reporting.reporter.set_condition(condition(pod, "no \u202e way\x1b[2J"))
@@ -148,7 +148,7 @@ def test_repeated_events_become_a_series_with_a_count() -> None:
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
-        reporting = Reporting(world.road(), world)
+        reporting = Reporting(world.transport(), world)
         async with running(reporting.reporter.run()):
             for _ in range(90):
                 reporting.reporter.record_event(failed(pod))
@@ -168,7 +168,7 @@ def test_only_the_newest_condition_is_written_and_an_equal_one_is_not_rewritten(
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
-        reporting = Reporting(world.road(), world)
+        reporting = Reporting(world.transport(), world)
         for number in range(10):
             reporting.reporter.set_condition(condition(pod, f"words {number}"))
         async with running(reporting.reporter.run()):
@@ -186,7 +186,7 @@ def test_a_new_message_keeps_the_transition_time_of_the_status() -> None:
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
-        reporting = Reporting(world.road(), world)
+        reporting = Reporting(world.transport(), world)
         async with running(reporting.reporter.run()):
             reporting.reporter.set_condition(condition(pod, "first"))
             await asyncio.sleep(30)
@@ -204,9 +204,9 @@ def test_a_condition_is_retried_until_it_is_written_unless_the_pod_is_being_boun
     async def scenario() -> None:
         world = World()
         pod, other = world.add_pod("web"), world.add_pod("other")
-        road = world.road()
-        road.refuse_for(20)
-        reporting = Reporting(road, world)
+        transport = world.transport()
+        transport.refuse_for(20)
+        reporting = Reporting(transport, world)
         async with running(reporting.reporter.run()):
             reporting.reporter.set_condition(condition(pod))
             reporting.reporter.set_condition(condition(other))
@@ -222,19 +222,19 @@ def test_a_condition_is_retried_until_it_is_written_unless_the_pod_is_being_boun
 
 def test_after_a_lost_patch_the_earlier_message_is_written_again() -> None:
     async def scenario() -> None:
-        road = Script([(200, {}), no_answer(), (200, {})])
-        reporting = Reporting(road, concurrent_writes_max=1)
+        transport = Script([(200, {}), no_answer(), (200, {})])
+        reporting = Reporting(transport, concurrent_writes_max=1)
         pod = {"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}
         async with running(reporting.reporter.run()):
             reporting.reporter.set_condition(condition(pod, "first"))
             await reporting.wait_until_drained()
             reporting.reporter.set_condition(condition(pod, "second"))
-            await until(lambda: len(road.asked) == 2, "the patch that is lost")
+            await until(lambda: len(transport.asked) == 2, "the patch that is lost")
             reporting.reporter.set_condition(condition(pod, "first"))
             await reporting.wait_until_drained()
 
         messages = [
-            orjson.loads(request.body)["status"]["conditions"][0]["message"] for request in road.asked
+            orjson.loads(request.body)["status"]["conditions"][0]["message"] for request in transport.asked
         ]
         assert messages == ["first", "second", "first"]
 
@@ -246,7 +246,7 @@ def test_a_late_or_duplicate_condition_never_reaches_a_bound_pod() -> None:
         world = World()
         world.add_node("a")
         pod = world.add_pod("web")
-        reporting = Reporting(world.road(FaultRates(latency_s=1.5, duplicate_share=1.0)), world)
+        reporting = Reporting(world.transport(FaultRates(latency_s=1.5, duplicate_share=1.0)), world)
         async with running(reporting.reporter.run()):
             reporting.reporter.set_condition(condition(pod))
             await asyncio.sleep(0.1)
@@ -262,10 +262,10 @@ def test_a_late_or_duplicate_condition_never_reaches_a_bound_pod() -> None:
 
 def test_planted_condition_without_a_resource_version_reaches_the_bound_pod() -> None:
     """The planted bug of the test before."""
-    honest = Reporter._condition_body
+    original = Reporter._condition_body
 
     def careless(self: Reporter, *what: Any, **more: Any) -> dict[str, Any]:
-        body = honest(self, *what, **more)
+        body = original(self, *what, **more)
         del body["metadata"]["resourceVersion"]
         return body
 
@@ -280,7 +280,7 @@ def test_after_a_conflict_the_current_pod_is_read_and_its_condition_written() ->
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
-        reporting = Reporting(world.road())
+        reporting = Reporting(world.transport())
         reporting.shown = lambda _: UnboundPodVersion(pod["metadata"]["resourceVersion"], 1)
         world.local.update(
             "pods", pod, lambda pod: {**pod, "metadata": {**pod["metadata"], "labels": {"a": "b"}}}
@@ -297,8 +297,8 @@ def test_after_a_conflict_the_current_pod_is_read_and_its_condition_written() ->
 
 def test_a_condition_has_the_observed_generation_if_the_pod_has_one() -> None:
     async def scenario() -> None:
-        road = Script([(200, {})])
-        reporting = Reporting(road, concurrent_writes_max=1)
+        transport = Script([(200, {})])
+        reporting = Reporting(transport, concurrent_writes_max=1)
         pod = {"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}
         async with running(reporting.reporter.run()):
             reporting.shown = lambda _: UnboundPodVersion("7", 3)
@@ -308,7 +308,7 @@ def test_a_condition_has_the_observed_generation_if_the_pod_has_one() -> None:
             reporting.reporter.set_condition(condition(pod, "not counted"))
             await reporting.wait_until_drained()
 
-        patches = [orjson.loads(request.body) for request in road.asked]
+        patches = [orjson.loads(request.body) for request in transport.asked]
         assert [patch["status"]["conditions"][0].get("observedGeneration") for patch in patches] == [3, None]
         assert {patch["metadata"]["resourceVersion"] for patch in patches} == {"7"}
 
@@ -321,7 +321,7 @@ def test_a_condition_is_not_written_on_another_pod_of_the_same_name() -> None:
         first = world.add_pod("web")
         world.local.delete("pods", first, grace_period_s=0)
         world.add_pod("web")
-        reporting = Reporting(world.road(), world)
+        reporting = Reporting(world.transport(), world)
         async with running(reporting.reporter.run()):
             reporting.reporter.set_condition(condition(first))
             await reporting.wait_until_drained()
@@ -333,20 +333,20 @@ def test_a_condition_is_not_written_on_another_pod_of_the_same_name() -> None:
 
 def test_reports_wait_for_binds_and_conditions_are_sent_before_events() -> None:
     async def scenario() -> None:
-        road = Script([(200, {})])
-        reporting = Reporting(road, concurrent_writes_max=1)
+        transport = Script([(200, {})])
+        reporting = Reporting(transport, concurrent_writes_max=1)
         reporting.binds_waiting = 201
         pod = {"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}
         async with running(reporting.reporter.run()):
             reporting.reporter.record_event(failed(pod))
             reporting.reporter.set_condition(condition(pod))
             await asyncio.sleep(10)
-            assert road.asked == []
+            assert transport.asked == []
 
             reporting.binds_waiting = 200
             await reporting.wait_until_drained()
 
-        assert [request.method for request in road.asked] == ["PATCH", "POST"]
+        assert [request.method for request in transport.asked] == ["PATCH", "POST"]
 
     on_virtual_time(scenario)
 
@@ -374,7 +374,7 @@ def test_an_event_that_was_garbage_collected_is_created_again() -> None:
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
-        reporting = Reporting(world.road(), world, series_update_interval_s=1)
+        reporting = Reporting(world.transport(), world, series_update_interval_s=1)
         async with running(reporting.reporter.run()):
             reporting.reporter.record_event(failed(pod))
             await asyncio.sleep(5)
@@ -390,16 +390,16 @@ def test_an_event_that_was_garbage_collected_is_created_again() -> None:
 
 def test_an_event_without_a_response_is_dropped_after_a_few_attempts() -> None:
     async def scenario() -> None:
-        road = Script([no_answer()])
-        reporting = Reporting(road, event_attempts_max=3)
+        transport = Script([no_answer()])
+        reporting = Reporting(transport, event_attempts_max=3)
         async with running(reporting.reporter.run()):
             reporting.reporter.record_event(
                 failed({"metadata": {"namespace": "default", "name": "web", "uid": "u1"}})
             )
             await reporting.wait_until_drained()
 
-        assert len(road.asked) == 3
-        assert len({orjson.loads(request.body)["metadata"]["name"] for request in road.asked}) == 1
+        assert len(transport.asked) == 3
+        assert len({orjson.loads(request.body)["metadata"]["name"] for request in transport.asked}) == 1
         assert reporting.reporter.counts.failed == 1
 
     on_virtual_time(scenario)
@@ -415,15 +415,15 @@ def test_an_event_outlives_a_restart_of_the_api_server() -> None:
             return await super().request(request)
 
     async def scenario() -> None:
-        road = Restarting([(201, {})])
-        reporting = Reporting(road)
+        transport = Restarting([(201, {})])
+        reporting = Reporting(transport)
         async with running(reporting.reporter.run()):
             reporting.reporter.record_event(
                 failed({"metadata": {"namespace": "default", "name": "web", "uid": "u1"}})
             )
             await reporting.wait_until_drained()
 
-        assert len(road.asked) == 1
+        assert len(transport.asked) == 1
         assert (reporting.reporter.counts.events_written, reporting.reporter.counts.failed) == (1, 0)
 
     on_virtual_time(scenario)

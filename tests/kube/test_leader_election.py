@@ -26,8 +26,8 @@ LOSSY = FaultRates(
 LAST_GOOD = NamespacedName("kube-system", "policies-last-good")
 
 
-def elector(world: World, name: str, road: MemoryTransport, seed: int = 0) -> LeaderElector:
-    api = ApiClient(road)
+def elector(world: World, name: str, transport: MemoryTransport, seed: int = 0) -> LeaderElector:
+    api = ApiClient(transport)
     return LeaderElector(
         api,
         LeaseSettings(),
@@ -47,17 +47,17 @@ def lease(world: World) -> dict[str, Any]:
 
 async def storm(seed: int) -> None:
     """Three of us, roads that fail and are gone for a while; asked every 50 ms who leads."""
-    world, dice = World(), Random(seed)
-    roads = [world.road(LOSSY, seed * 10 + number) for number in range(3)]
-    electors = [elector(world, f"e{number}", road, seed) for number, road in enumerate(roads)]
+    world, rng = World(), Random(seed)
+    transports = [world.transport(LOSSY, seed * 10 + number) for number in range(3)]
+    electors = [elector(world, f"e{number}", transport, seed) for number, transport in enumerate(transports)]
     led: set[int] = set()
     async with running(*(elector.run() for elector in electors)):
         for _ in range(4000):
             leading = [number for number, elector in enumerate(electors) if elector.leads()]
             assert len(leading) <= 1, f"{leading} lead at {world.loop.time()}"
             led.update(leading)
-            if dice.random() < 0.01:
-                dice.choice(roads).refuse_for(dice.random() * 40)
+            if rng.random() < 0.01:
+                rng.choice(transports).refuse_for(rng.random() * 40)
             await asyncio.sleep(0.05)
     assert led, "nobody ever led"
 
@@ -86,7 +86,7 @@ async def _never_gives_up(self: LeaderElector) -> None:
 def test_the_lease_has_the_fields_that_other_clients_read() -> None:
     async def scenario() -> None:
         world = World()
-        leader = elector(world, "one", world.road())
+        leader = elector(world, "one", world.transport())
 
         async with running(leader.run()):
             await until(leader.leads, "one to lead")
@@ -105,7 +105,7 @@ def test_the_lease_has_the_fields_that_other_clients_read() -> None:
 def test_a_successor_leads_within_the_lease_duration_and_waits_before_it_decides() -> None:
     async def scenario() -> None:
         world = World()
-        one, two = elector(world, "one", world.road()), elector(world, "two", world.road())
+        one, two = elector(world, "one", world.transport()), elector(world, "two", world.transport())
         first = asyncio.ensure_future(one.run())
         await until(one.may_decide, "one to decide")
         async with running(two.run()):
@@ -129,7 +129,7 @@ def test_a_successor_leads_within_the_lease_duration_and_waits_before_it_decides
 def test_a_clean_stop_releases_the_lease_only_if_no_bind_is_in_flight(nothing_in_flight: bool) -> None:
     async def scenario() -> None:
         world = World()
-        one, two = elector(world, "one", world.road()), elector(world, "two", world.road())
+        one, two = elector(world, "one", world.transport()), elector(world, "two", world.transport())
         first = asyncio.ensure_future(one.run())
         await until(one.may_decide, "one to decide")
         async with running(two.run()):
@@ -150,7 +150,7 @@ def test_a_clean_stop_releases_the_lease_only_if_no_bind_is_in_flight(nothing_in
 def test_after_a_lease_released_by_another_client_the_elector_still_waits() -> None:
     async def scenario() -> None:
         world = World()
-        leader = elector(world, "one", world.road())
+        leader = elector(world, "one", world.transport())
         first = asyncio.ensure_future(leader.run())
         await until(leader.may_decide, "one to decide")
         first.cancel()
@@ -162,7 +162,7 @@ def test_after_a_lease_released_by_another_client_the_elector_still_waits() -> N
             lambda obj: {**obj, "spec": {**obj["spec"], "holderIdentity": "", "leaseTransitions": 1}},
         )
 
-        two = elector(world, "two", world.road())
+        two = elector(world, "two", world.transport())
         async with running(two.run()):
             await until(two.leads, "two to lead")
             assert two.decides_in_s() > 5
@@ -175,7 +175,7 @@ def test_a_lease_that_never_had_a_holder_is_acquired_without_waiting() -> None:
         world = World()
         world.local.create("leases", "kube-system", {"metadata": {"name": "policysched"}, "spec": {}})
         await asyncio.sleep(90)
-        leader = elector(world, "one", world.road())
+        leader = elector(world, "one", world.transport())
 
         async with running(leader.run()):
             await until(leader.leads, "one to lead")
@@ -207,7 +207,7 @@ def test_only_the_first_start_of_a_configuration_decides_at_once(
         if last_good is not None:
             metadata = {"metadata": {"name": LAST_GOOD.name}}
             world.local.create("configmaps", LAST_GOOD.namespace, {**metadata, **last_good})
-        leader = elector(world, "one", world.road())
+        leader = elector(world, "one", world.transport())
 
         async with running(leader.run()):
             await until(leader.leads, "one to lead")
@@ -242,12 +242,12 @@ def test_the_first_start_waits_if_the_last_known_good_policies_cannot_be_read() 
 def test_leadership_ends_at_the_renew_deadline_if_the_server_hangs() -> None:
     async def scenario() -> None:
         world = World()
-        road = world.road(FaultRates())
-        leader = elector(world, "one", road)
+        transport = world.transport(FaultRates())
+        leader = elector(world, "one", transport)
         async with running(leader.run()):
             await until(leader.may_decide, "one to decide")
             hangs_s = world.loop.time()
-            road._faults.rates = FaultRates(lost_before_share=1.0)
+            transport._faults.rates = FaultRates(lost_before_share=1.0)
 
             await until(lambda: not leader.leads(), "the end of it")
             assert world.loop.time() - hangs_s <= 10.0
@@ -294,13 +294,13 @@ class Forgetful(dict[str, float]):
 def test_a_leader_whose_renewals_arrive_without_a_response_keeps_leading(*, forgets: bool) -> None:
     async def scenario() -> None:
         world = World()
-        road = Silent(world.server)
-        leader = elector(world, "one", road)
+        transport = Silent(world.server)
+        leader = elector(world, "one", transport)
         if forgets:
             leader._unanswered_renewals_s = Forgetful()
         async with running(leader.run()):
             await until(leader.leads, "one to lead")
-            road.begun = True
+            transport.begun = True
 
             led = []
             for _ in range(600):
@@ -329,11 +329,11 @@ class Deaf(MemoryTransport):
 def test_leadership_ends_without_responses_even_if_the_rest_is_below_clock_resolution() -> None:
     async def scenario() -> None:
         world = World()
-        road = Deaf(world.server)
-        leader = elector(world, "one", road)
+        transport = Deaf(world.server)
+        leader = elector(world, "one", transport)
         async with running(leader.run()):
             await until(leader.leads, "one to lead")
-            road.begun = True
+            transport.begun = True
             a_rounding_s = 1e-12
             end_s = leader._leads_until_s - a_rounding_s
             leader._monotonic_s = lambda: min(world.loop.time(), end_s)
@@ -346,19 +346,19 @@ def test_leadership_ends_without_responses_even_if_the_rest_is_below_clock_resol
 def test_a_renewal_is_a_single_request_without_concurrent_writers() -> None:
     async def scenario() -> None:
         world = World()
-        road = Failing(world, 0.0, 0)
-        leader = elector(world, "one", road)
+        transport = Failing(world, 0.0, 0)
+        leader = elector(world, "one", transport)
         async with running(leader.run()):
             await until(leader.leads, "one to lead")
-            road.asked.clear()
+            transport.asked.clear()
             await asyncio.sleep(9)
-            quiet = list(road.asked)
+            quiet = list(transport.asked)
             world.local.update("leases", lease(world), _annotated)
             await asyncio.sleep(2)
 
             assert leader.leads()
             assert quiet == ["PUT"] * 4
-            assert road.asked[4:] == ["PUT", "GET", "PUT"]
+            assert transport.asked[4:] == ["PUT", "GET", "PUT"]
 
     on_virtual_time(scenario)
 
@@ -370,7 +370,7 @@ def _annotated(obj: dict[str, Any]) -> dict[str, Any]:
 def test_a_lease_deleted_under_the_leader_ends_its_leadership_before_its_successor_decides() -> None:
     async def scenario() -> None:
         world = World()
-        first, two = elector(world, "one", world.road()), elector(world, "two", world.road())
+        first, two = elector(world, "one", world.transport()), elector(world, "two", world.transport())
         async with running(first.run(), two.run()):
             await until(lambda: first.may_decide() or two.may_decide(), "one of them to decide")
             before, after = (first, two) if first.leads() else (two, first)
@@ -403,7 +403,7 @@ def test_a_standby_logs_the_leader_once_and_again_when_it_changes(
 
     async def scenario() -> None:
         world = World()
-        one, three = elector(world, "one", world.road()), elector(world, "three", world.road())
+        one, three = elector(world, "one", world.transport()), elector(world, "three", world.transport())
         first = asyncio.ensure_future(one.run())
         await until(one.leads, "one to lead")
         caplog.clear()
@@ -434,12 +434,12 @@ def test_an_unreachable_lease_is_logged_once_and_then_the_leader(
 
     async def scenario() -> None:
         world = World()
-        first, road = elector(world, "one", world.road()), world.road()
-        two = elector(world, "two", road)
+        first, transport = elector(world, "one", world.transport()), world.transport()
+        two = elector(world, "two", transport)
         async with running(first.run()):
             await until(first.leads, "one to lead")
             caplog.clear()
-            road.refuse_for(30)
+            transport.refuse_for(30)
             async with running(two.run()):
                 await asyncio.sleep(60)
 
@@ -468,9 +468,9 @@ class PausedMachine:
         self._world.loop.skip(span_s)
         self._paused_s += span_s
 
-    def elector(self, name: str, road: MemoryTransport) -> LeaderElector:
+    def elector(self, name: str, transport: MemoryTransport) -> LeaderElector:
         return LeaderElector(
-            ApiClient(road),
+            ApiClient(transport),
             LeaseSettings(),
             identity=name,
             monotonic_s=self.monotonic_s,
@@ -483,13 +483,13 @@ def test_after_a_pause_that_stopped_its_clock_a_leader_writes_nothing_before_the
     async def scenario() -> None:
         world = World()
         machine = PausedMachine(world)
-        road = world.road()
-        one = machine.elector("one", road)
+        transport = world.transport()
+        one = machine.elector("one", transport)
         async with running(one.run()):
             await until(one.may_decide, "one to decide")
             machine.pause(60.0)
             resumed_s = world.loop.time()
-            road.refuse_for(2.0)
+            transport.refuse_for(2.0)
             assert one.leads() and not one.may_write() and not one.may_decide()
 
             await until(one.may_write, "the lease to be renewed")
@@ -506,7 +506,7 @@ def test_a_leader_that_was_paused_while_another_took_the_lease_never_writes_agai
     async def scenario() -> None:
         world = World()
         machine = PausedMachine(world)
-        one = machine.elector("one", world.road())
+        one = machine.elector("one", world.transport())
         async with running(one.run()):
             await until(one.may_decide, "one to decide")
             machine.pause(60.0)
@@ -534,7 +534,7 @@ def test_a_wall_clock_that_is_set_back_stops_no_writes() -> None:
         world = World()
         step_ns = 0
         one = LeaderElector(
-            ApiClient(world.road()),
+            ApiClient(world.transport()),
             LeaseSettings(),
             identity="one",
             monotonic_s=world.loop.time,

@@ -53,34 +53,32 @@ def every_pod_is_large() -> Iterator[None]:
         yield
 
 
-def edit(obj: Json, dice: Random) -> None:
+def edit(obj: Json, rng: Random) -> None:
     """One change that a user, a controller, the kubelet or a scheduler makes."""
     meta, spec, status = obj["metadata"], obj["spec"], obj.setdefault("status", {})
-    match dice.randrange(10):
+    match rng.randrange(10):
         case 0:
-            meta["labels"] = {"app": dice.choice("abc"), "tier": dice.choice("xy")}
+            meta["labels"] = {"app": rng.choice("abc"), "tier": rng.choice("xy")}
         case 1:
-            meta["annotations"] = {"note": str(dice.random())}
+            meta["annotations"] = {"note": str(rng.random())}
         case 2:
-            status["conditions"] = [
-                {"type": "PodScheduled", "status": "False", "message": str(dice.random())}
-            ]
+            status["conditions"] = [{"type": "PodScheduled", "status": "False", "message": str(rng.random())}]
         case 3:
             meta["deletionTimestamp"] = "2026-01-31T12:00:00Z"
         case 4:
-            spec["nodeName"] = dice.choice(("", "a", "b"))
+            spec["nodeName"] = rng.choice(("", "a", "b"))
         case 5:
-            status["phase"] = dice.choice(("Pending", "Running", "Failed"))
+            status["phase"] = rng.choice(("Pending", "Running", "Failed"))
         case 6:
             spec["tolerations"] = [
                 *spec.get("tolerations", ()),
-                {"key": str(dice.random()), "operator": "Exists"},
+                {"key": str(rng.random()), "operator": "Exists"},
             ]
         case 7:
-            spec["containers"][0]["image"] = dice.choice(("app:1", "app:2"))
+            spec["containers"][0]["image"] = rng.choice(("app:1", "app:2"))
         case 8:
             meta["ownerReferences"] = [
-                {"apiVersion": "v1", "kind": dice.choice("AB"), "name": "o", "uid": "u", "controller": True}
+                {"apiVersion": "v1", "kind": rng.choice("AB"), "name": "o", "uid": "u", "controller": True}
             ]
         case _:
             status["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
@@ -89,15 +87,15 @@ def edit(obj: Json, dice: Random) -> None:
 
 def differences(seed: int) -> list[str]:
     """Between a history of updates and pods that are decoded anew."""
-    dice, decoded, problems = Random(seed), None, []
-    obj = large(dice.choice(sorted(SPECS)))
+    rng, decoded, problems = Random(seed), None, []
+    obj = large(rng.choice(sorted(SPECS)))
     for _ in range(12):
         obj = copy.deepcopy(obj)
         observed, decoded = decode_pod_update(obj, decoded)
         fresh = decode_pod(obj)
         if (observed, observed.version, observed.generation) != (fresh, fresh.version, fresh.generation):
             problems.append(f"seed {seed}: {observed} is not {fresh}"[:200])
-        edit(obj, dice)
+        edit(obj, rng)
     return problems
 
 
@@ -110,10 +108,10 @@ def the_spec_is_not_compared(obj: Json, spec_json: bytes) -> bytes:
 
 
 def label_keys_are_overlooked(obj: Json, before: DecodedPod) -> Any:
-    return honest(obj, DecodedPod(before.digest, before.pod, reads_label_keys=False))
+    return original(obj, DecodedPod(before.digest, before.pod, reads_label_keys=False))
 
 
-honest = pod_updates._updated
+original = pod_updates._updated
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,9 @@ def written_over_a_road_that_is_cut(*, gives_devices: bool) -> PrebindOutcome:
         if not gives_devices:
             world.local.set_status("resourceclaims", claim, **given("g0"))
         meta = claim["metadata"]
-        road = world.road()
+        transport = world.transport()
         writer = PrebindWriter(
-            ApiClient(road), outcomes.append, random=Random(1), connectivity=Connectivity(lambda: 0.0)
+            ApiClient(transport), outcomes.append, random=Random(1), connectivity=Connectivity(lambda: 0.0)
         )
         has = decode_allocation(given("g0")["allocation"]) if gives_devices else None
         version = int(world.local.get("resourceclaims", "default", "c")["metadata"]["resourceVersion"])  # type: ignore[index]
@@ -45,7 +45,7 @@ def written_over_a_road_that_is_cut(*, gives_devices: bool) -> PrebindOutcome:
             0,
             None if has else decode_allocation(given("g0")["allocation"]),
         )
-        road.refuse_for(CUT_S)
+        transport.refuse_for(CUT_S)
         async with running(writer.run()):
             writer.put(
                 Prebind(
@@ -111,14 +111,14 @@ def test_a_release_that_is_repeated_keeps_what_a_later_prebind_reserves() -> Non
         consumer = {"resource": "pods", "name": "web", "uid": "uid-web"}
         world.local.set_status("resourceclaims", claim, **{**given("g0"), "reservedFor": [consumer]})
         key, uid, web = ResourceClaimKey("default", "c"), claim["metadata"]["uid"], PodUid("uid-web")
-        road = world.road()
+        transport = world.transport()
         writer = PrebindWriter(
-            ApiClient(road), outcomes.append, random=Random(1), connectivity=Connectivity(lambda: 0.0)
+            ApiClient(transport), outcomes.append, random=Random(1), connectivity=Connectivity(lambda: 0.0)
         )
         devices = decode_allocation(given("g0")["allocation"])
         wanted = ClaimToReserve(key, uid, 1, None, (), (), 0, devices)
         prebind = Prebind(web, "default", "web", NodeName("a"), (), (), claims_to_reserve=(wanted,))
-        road.refuse_for(10)
+        transport.refuse_for(10)
         async with running(writer.run()):
             writer.put(Unreserve(web, ((key, uid),)))
             await asyncio.sleep(5)

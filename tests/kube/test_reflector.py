@@ -43,7 +43,7 @@ STORMY = FaultRates(
 )
 
 
-class Mirror:
+class ReflectorHarness:
     """A reflector and what its consumer makes of its events: names to nodes, as a cache would."""
 
     def __init__(self, transport: Transport, resource: Any = PODS, **settings: Any) -> None:
@@ -93,15 +93,15 @@ def test_a_list_is_paged_and_the_watch_continues_from_its_version() -> None:
         world = World()
         for number in range(7):
             world.add_pod(f"p{number}")
-        mirror = Mirror(world.road(), page_size=3)
+        harness = ReflectorHarness(world.transport(), page_size=3)
 
-        async with running(mirror.reflector.run()):
-            await until(lambda: mirror.listed, "the list")
+        async with running(harness.reflector.run()):
+            await until(lambda: harness.listed, "the list")
             world.add_pod("later")
-            await until(lambda: len(mirror.events) == 8, "the eighth pod")
+            await until(lambda: len(harness.events) == 8, "the eighth pod")
 
-        assert names(mirror.events) == ["+p0", "+p1", "+p2", "+p3", "+p4", "+p5", "+p6", "+later"]
-        assert mirror.listed == 1
+        assert names(harness.events) == ["+p0", "+p1", "+p2", "+p3", "+p4", "+p5", "+p6", "+later"]
+        assert harness.listed == 1
 
     on_virtual_time(scenario)
 
@@ -119,20 +119,22 @@ def test_planted_reflector_that_accepts_old_events_is_detected() -> None:
 
 async def churn(seed: int) -> None:
     world = World(history_changes_max=30)
-    dice = Random(seed)
-    mirror = Mirror(world.road(STORMY, seed), page_size=4, watch_min_s=1, watch_max_s=3, page_timeout_s=1)
-    async with running(mirror.reflector.run()):
+    rng = Random(seed)
+    harness = ReflectorHarness(
+        world.transport(STORMY, seed), page_size=4, watch_min_s=1, watch_max_s=3, page_timeout_s=1
+    )
+    async with running(harness.reflector.run()):
         for number in range(120):
             alive = list(world.local.list("pods"))
-            if alive and dice.random() < 0.45:
-                world.local.delete("pods", dice.choice(alive), grace_period_s=0)
+            if alive and rng.random() < 0.45:
+                world.local.delete("pods", rng.choice(alive), grace_period_s=0)
             else:
                 world.add_pod(f"p{number}")
-            await asyncio.sleep(dice.random() * 0.2)
-        await until(lambda: mirror.state() == truth(world), "the mirror to show what there is")
+            await asyncio.sleep(rng.random() * 0.2)
+        await until(lambda: harness.state() == truth(world), "the mirror to show what there is")
 
     assert len(truth(world)) > 5
-    assert mirror.reflector.watches_total > 5
+    assert harness.reflector.watches_total > 5
 
 
 def test_duplicate_and_late_events_change_nothing() -> None:
@@ -144,7 +146,7 @@ def out_of_order() -> None:
         return versioned(pod_manifest("web", node=node), version)
 
     async def scenario() -> None:
-        road = Script(
+        transport = Script(
             [listed(10, web(9))],
             [
                 [
@@ -158,15 +160,15 @@ def out_of_order() -> None:
                 [],
             ],
         )
-        mirror = Mirror(road)
+        harness = ReflectorHarness(transport)
 
-        async with running(mirror.reflector.run()):
-            await until(lambda: len(road.watched) > 1, "the second watch")
+        async with running(harness.reflector.run()):
+            await until(lambda: len(transport.watched) > 1, "the second watch")
 
-        gone = mirror.events.pop()
+        gone = harness.events.pop()
         assert gone == PodDeleted(PodUid("uid-default-web"))
-        assert [event.pod.node for event in mirror.events] == [None, "a"]
-        assert [request.params["resourceVersion"] for request in road.watched[:2]] == ["10", "20"]
+        assert [event.pod.node for event in harness.events] == [None, "a"]
+        assert [request.params["resourceVersion"] for request in transport.watched[:2]] == ["10", "20"]
 
     on_virtual_time(scenario)
 
@@ -174,17 +176,17 @@ def out_of_order() -> None:
 def test_a_watch_without_changes_continues_from_its_bookmarks() -> None:
     async def scenario() -> None:
         world = World(bookmark_every_s=5)
-        mirror = Mirror(world.road(), NODES, watch_min_s=30, watch_max_s=30)
+        harness = ReflectorHarness(world.transport(), NODES, watch_min_s=30, watch_max_s=30)
 
-        async with running(mirror.reflector.run()):
+        async with running(harness.reflector.run()):
             for number in range(10):
                 world.add_pod(f"p{number}")  # the version of the first list grows old by what others write
                 await asyncio.sleep(10)
                 world.server.compact_history()
                 await asyncio.sleep(15)
 
-        assert mirror.reflector.watches_total > 5
-        assert mirror.listed == 1
+        assert harness.reflector.watches_total > 5
+        assert harness.listed == 1
 
     on_virtual_time(scenario)
 
@@ -192,14 +194,14 @@ def test_a_watch_without_changes_continues_from_its_bookmarks() -> None:
 def test_an_incomplete_line_at_the_end_of_a_watch_is_ignored() -> None:
     async def scenario() -> None:
         whole = event("ADDED", versioned(pod_manifest("late"), 11))
-        road = Script([listed(10)], [[b'{"type":"ADDED","object":{"meta', no_answer()], [whole], []])
-        mirror = Mirror(road)
+        transport = Script([listed(10)], [[b'{"type":"ADDED","object":{"meta', no_answer()], [whole], []])
+        harness = ReflectorHarness(transport)
 
-        async with running(mirror.reflector.run()):
-            await until(lambda: mirror.events, "the pod")
+        async with running(harness.reflector.run()):
+            await until(lambda: harness.events, "the pod")
 
-        assert names(mirror.events) == ["+late"]
-        assert mirror.listed == 1
+        assert names(harness.events) == ["+late"]
+        assert harness.listed == 1
 
     on_virtual_time(scenario)
 
@@ -209,30 +211,30 @@ def test_after_status_410_objects_deleted_meanwhile_are_removed(how: str) -> Non
     async def scenario() -> None:
         world = World()
         doomed, _ = world.add_pod("doomed"), world.add_pod("stays")
-        road = world.road()
-        mirror = Mirror(road)
+        transport = world.transport()
+        harness = ReflectorHarness(transport)
 
-        async with running(mirror.reflector.run()):
-            await until(lambda: mirror.listed == 1, "the first list")
-            road.refuse_for(5)
+        async with running(harness.reflector.run()):
+            await until(lambda: harness.listed == 1, "the first list")
+            transport.refuse_for(5)
             world.local.delete("pods", doomed, grace_period_s=0)
             world.add_pod("new")
             world.server.compact_history()
-            await until(lambda: mirror.listed == 2, "the second list")
+            await until(lambda: harness.listed == 2, "the second list")
 
-        assert mirror.state() == truth(world)
-        assert names(mirror.events).count("+stays") == 1
+        assert harness.state() == truth(world)
+        assert names(harness.events).count("+stays") == 1
 
     async def scripted() -> None:
         old, new = versioned(pod_manifest("old"), 9), versioned(pod_manifest("new"), 30)
         expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
-        road = Script([listed(10, old), listed(31, new)], [[event("ERROR", expired)], []])
-        mirror = Mirror(road)
+        transport = Script([listed(10, old), listed(31, new)], [[event("ERROR", expired)], []])
+        harness = ReflectorHarness(transport)
 
-        async with running(mirror.reflector.run()):
-            await until(lambda: mirror.listed == 2, "the second list")
+        async with running(harness.reflector.run()):
+            await until(lambda: harness.listed == 2, "the second list")
 
-        assert names(mirror.events) == ["+old", "+new", "-uid-default-old"]
+        assert names(harness.events) == ["+old", "+new", "-uid-default-old"]
 
     on_virtual_time(scripted if how == "410 in the stream" else scenario)
 
@@ -241,14 +243,14 @@ def test_a_watch_error_other_than_410_causes_no_relist() -> None:
     async def scenario() -> None:
         broken = {"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcd"}
         late = event("ADDED", versioned(pod_manifest("late"), 11))
-        road = Script([listed(10)], [[event("ERROR", broken)], [late], []])
-        mirror = Mirror(road)
+        transport = Script([listed(10)], [[event("ERROR", broken)], [late], []])
+        harness = ReflectorHarness(transport)
 
-        async with running(mirror.reflector.run()):
-            await until(lambda: mirror.events, "the pod")
+        async with running(harness.reflector.run()):
+            await until(lambda: harness.events, "the pod")
 
-        assert mirror.listed == 1
-        assert [request.params["resourceVersion"] for request in road.watched[:2]] == ["10", "10"]
+        assert harness.listed == 1
+        assert [request.params["resourceVersion"] for request in transport.watched[:2]] == ["10", "10"]
 
     on_virtual_time(scenario)
 
@@ -263,16 +265,16 @@ def test_relists_back_off_while_every_watch_fails(how: str) -> None:
 
     async def scenario() -> None:
         broken = {"kind": "Status", "code": 504, "reason": "Timeout", "message": "Too large resource version"}
-        road = NoWatch([listed(10)], [[event("ERROR", broken)]])
-        mirror = Mirror(road)
+        transport = NoWatch([listed(10)], [[event("ERROR", broken)]])
+        harness = ReflectorHarness(transport)
 
-        async with running(mirror.reflector.run()):
+        async with running(harness.reflector.run()):
             await asyncio.sleep(60)
-            first = (mirror.listed, len(road.watched))
+            first = (harness.listed, len(transport.watched))
             await asyncio.sleep(240)
 
         assert 2 < first[0] < 12 and first[1] < 16, f"lists and watches of the first minute: {first}"
-        assert 15 < mirror.listed - first[0] < 35, "one each quarter of a minute, later on"
+        assert 15 < harness.listed - first[0] < 35, "one each quarter of a minute, later on"
 
     on_virtual_time(scenario)
 
@@ -284,14 +286,14 @@ def test_a_list_whose_pages_expire_is_restarted_at_once() -> None:
             410,
             {"kind": "Status", "reason": "Expired", "message": "the provided continue parameter is too old"},
         )
-        road = Script([listed(5, first, token="more"), gone, listed(6, first, second)], [])
-        mirror = Mirror(road)
+        transport = Script([listed(5, first, token="more"), gone, listed(6, first, second)], [])
+        harness = ReflectorHarness(transport)
 
-        async with running(mirror.reflector.run()):
-            await until(lambda: mirror.listed, "the list")
+        async with running(harness.reflector.run()):
+            await until(lambda: harness.listed, "the list")
 
-        assert names(mirror.events) == ["+a", "+b"]
-        assert "limit" not in road.asked[-1].params
+        assert names(harness.events) == ["+a", "+b"]
+        assert "limit" not in transport.asked[-1].params
 
     on_virtual_time(scenario)
 
@@ -300,7 +302,7 @@ def test_a_malformed_object_is_left_out_and_logged_once_for_each_version() -> No
     async def scenario() -> None:
         broken = versioned(node_manifest("broken", cpu="four"), 8)
         good = versioned(node_manifest("good"), 9)
-        road = Script(
+        transport = Script(
             [listed(10, broken, good)],
             [
                 [event("MODIFIED", broken)],
@@ -311,13 +313,13 @@ def test_a_malformed_object_is_left_out_and_logged_once_for_each_version() -> No
                 [],
             ],
         )
-        mirror = Mirror(road, NODES)
+        harness = ReflectorHarness(transport, NODES)
 
-        async with running(mirror.reflector.run()):
-            await until(lambda: len(mirror.events) == 2, "both nodes")
+        async with running(harness.reflector.run()):
+            await until(lambda: len(harness.events) == 2, "both nodes")
 
-        assert [event.node.name for event in mirror.events] == ["good", "broken"]
-        assert [(obj.name, obj.field) for obj in mirror.malformed] == [
+        assert [event.node.name for event in harness.events] == ["good", "broken"]
+        assert [(obj.name, obj.field) for obj in harness.malformed] == [
             ("broken", "status.allocatable.cpu")
         ] * 2
 
@@ -335,7 +337,7 @@ def test_a_node_that_becomes_malformed_is_deleted_and_a_placed_pod_keeps_its_res
             [listed(10, versioned(placed, 9))],
             [[event("MODIFIED", versioned(pod_manifest("web", node="a", cpu="x"), 11))], []],
         )
-        of_nodes, of_pods = Mirror(nodes, NODES), Mirror(pods)
+        of_nodes, of_pods = ReflectorHarness(nodes, NODES), ReflectorHarness(pods)
 
         async with running(of_nodes.reflector.run(), of_pods.reflector.run()):
             await until(lambda: of_nodes.malformed and of_pods.malformed, "both reports")
@@ -350,16 +352,16 @@ def test_a_server_restored_from_a_backup_is_accepted_with_older_versions() -> No
     async def scenario() -> None:
         expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "compacted"}
         before, after = pod_manifest("web", node="a"), pod_manifest("web")
-        road = Script(
+        transport = Script(
             [listed(100, versioned(before, 90)), listed(50, versioned(after, 40))],
             [[event("ERROR", expired)], []],
         )
-        mirror = Mirror(road)
+        harness = ReflectorHarness(transport)
 
-        async with running(mirror.reflector.run()):
-            await until(lambda: mirror.listed == 2, "the second list")
+        async with running(harness.reflector.run()):
+            await until(lambda: harness.listed == 2, "the second list")
 
-        assert [event.pod.node for event in mirror.events] == ["a", None]
+        assert [event.pod.node for event in harness.events] == ["a", None]
 
     on_virtual_time(scenario)
 
@@ -367,14 +369,14 @@ def test_a_server_restored_from_a_backup_is_accepted_with_older_versions() -> No
 def test_a_server_that_lost_its_data_is_relisted() -> None:
     async def scenario() -> None:
         before, after = versioned(pod_manifest("before"), 90), versioned(pod_manifest("after"), 4)
-        road = Script([listed(100, before), listed(5, after)], [[no_answer()], []])
-        mirror = Mirror(road)
+        transport = Script([listed(100, before), listed(5, after)], [[no_answer()], []])
+        harness = ReflectorHarness(transport)
 
-        async with running(mirror.reflector.run()):
-            await until(lambda: mirror.listed == 2, "the second list")
+        async with running(harness.reflector.run()):
+            await until(lambda: harness.listed == 2, "the second list")
 
-        assert names(mirror.events) == ["+before", "+after", "-uid-default-before"]
-        assert [request.params["resourceVersion"] for request in road.watched] == ["100", "5"]
+        assert names(harness.events) == ["+before", "+after", "-uid-default-before"]
+        assert [request.params["resourceVersion"] for request in transport.watched] == ["100", "5"]
 
     on_virtual_time(scenario)
 
@@ -386,12 +388,12 @@ def test_an_outage_of_the_server_is_logged_once_when_it_begins_and_once_when_it_
 
     async def scenario() -> None:
         world = World()
-        road = world.road()
-        road.refuse_for(100)
-        mirror = Mirror(road)
+        transport = world.transport()
+        transport.refuse_for(100)
+        harness = ReflectorHarness(transport)
 
-        async with running(mirror.reflector.run()):
-            await until(lambda: mirror.listed, "the list", within_s=200)
+        async with running(harness.reflector.run()):
+            await until(lambda: harness.listed, "the list", within_s=200)
 
     on_virtual_time(scenario)
 
@@ -403,13 +405,13 @@ def test_an_outage_of_the_server_is_logged_once_when_it_begins_and_once_when_it_
 
 def test_watches_that_close_at_once_are_not_reopened_in_a_tight_loop() -> None:
     async def scenario() -> None:
-        road = Script([listed(10)], [[]])
-        mirror = Mirror(road)
+        transport = Script([listed(10)], [[]])
+        harness = ReflectorHarness(transport)
 
-        async with running(mirror.reflector.run()):
+        async with running(harness.reflector.run()):
             await asyncio.sleep(60)
 
-        assert 3 < len(road.watched) < 30
+        assert 3 < len(transport.watched) < 30
 
     on_virtual_time(scenario)
 
@@ -417,13 +419,13 @@ def test_watches_that_close_at_once_are_not_reopened_in_a_tight_loop() -> None:
 def test_a_silent_watch_is_reopened_from_its_last_version() -> None:
     async def scenario() -> None:
         world = World(bookmark_every_s=10_000)
-        mirror = Mirror(world.road(), idle_timeout_s=30, watch_min_s=9000, watch_max_s=9000)
+        harness = ReflectorHarness(world.transport(), idle_timeout_s=30, watch_min_s=9000, watch_max_s=9000)
 
-        async with running(mirror.reflector.run()):
-            await until(lambda: mirror.listed, "the list")
+        async with running(harness.reflector.run()):
+            await until(lambda: harness.listed, "the list")
             await asyncio.sleep(300)
 
-        assert mirror.reflector.watches_total >= 5
-        assert mirror.listed == 1
+        assert harness.reflector.watches_total >= 5
+        assert harness.listed == 1
 
     on_virtual_time(scenario)

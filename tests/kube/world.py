@@ -33,13 +33,13 @@ class World:
     def now_ns(self) -> int:
         return int((EPOCH_S + self.loop.time()) * 1e9)
 
-    def road(self, climate: FaultRates | None = None, seed: int = 0) -> MemoryTransport:
+    def transport(self, fault_rates: FaultRates | None = None, seed: int = 0) -> MemoryTransport:
         return MemoryTransport(
-            self.server, faults=None if climate is None else FaultInjector(climate, Random(seed))
+            self.server, faults=None if fault_rates is None else FaultInjector(fault_rates, Random(seed))
         )
 
-    def api(self, climate: FaultRates | None = None, seed: int = 0) -> ApiClient:
-        return ApiClient(self.road(climate, seed))
+    def api(self, fault_rates: FaultRates | None = None, seed: int = 0) -> ApiClient:
+        return ApiClient(self.transport(fault_rates, seed))
 
     def add_pod(self, name: str, **more: Any) -> dict[str, Any]:
         manifest = pod_manifest(name, **more)
@@ -102,18 +102,18 @@ class Failing(MemoryTransport):
     def __init__(self, world: World, share: float, seed: int = 0) -> None:
         super().__init__(world.server)
         self._share = share
-        self._dice = Random(seed)
+        self._rng = Random(seed)
         self.asked: list[str] = []
 
     async def request(self, request: ApiRequest) -> ApiResponse:
         self.asked.append(request.method)
-        if self._dice.random() < self._share:
+        if self._rng.random() < self._share:
             return ApiResponse(500, _BROKEN, {})
         return await super().request(request)
 
     @asynccontextmanager
     async def stream(self, request: ApiRequest) -> AsyncIterator[ApiStream]:
-        if self._dice.random() < self._share:
+        if self._rng.random() < self._share:
             yield ApiStream(500, {}, _said([_BROKEN]))
             return
         async with super().stream(request) as stream:

@@ -66,7 +66,7 @@ def by_instance(values: Mapping[str, object], **more: Any) -> bytes:
     return vector(*(({"instance": name}, value) for name, value in values.items()), **more)
 
 
-class PretendRoad:
+class PretendTransport:
     """`answers` by query: bytes, or an exception to raise. `asked` has (time, query)."""
 
     def __init__(self, answers: Mapping[str, bytes | PollError]) -> None:
@@ -100,12 +100,14 @@ class Listener:
         return {str(node): sample.value for node, sample in arrived[-1].samples.values.items()}
 
 
-def prometheus(road: PretendRoad, book: SourcePollStatus | None = None, seed: int = 1) -> PollingSource[Any]:
+def prometheus(
+    transport: PretendTransport, poll_status: SourcePollStatus | None = None, seed: int = 1
+) -> PollingSource[Any]:
     """The clock of the running loop."""
     now_ns = loop_now_ns()
     return PollingSource(
-        PrometheusQueryClient(road, now_ns=now_ns),
-        book or SourcePollStatus("prom"),
+        PrometheusQueryClient(transport, now_ns=now_ns),
+        poll_status or SourcePollStatus("prom"),
         now_ns=now_ns,
         random=Random(seed),
     )

@@ -115,16 +115,16 @@ def test_an_invalid_file_is_logged_once_and_delivers_nothing_until_it_is_fixed(
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        book = SourcePollStatus("--metrics")
-        source = FileSampleSource(path, book, now_ns=lambda: int(loop.time() * 1e9))
+        poll_status = SourcePollStatus("--metrics")
+        source = FileSampleSource(path, poll_status, now_ns=lambda: int(loop.time() * 1e9))
         async with running(source.run(SampleConsumer(lambda: {"test": metrics()}, dict, delivered.append))):
             await asyncio.sleep(0.5)
-            assert book.polls_by_outcome == {"ok": 1}
+            assert poll_status.polls_by_outcome == {"ok": 1}
             path.write_text("cpu_util: [broken\n")
             await asyncio.sleep(30)
             assert len(delivered) == 1
-            assert book.polls_by_outcome == {"ok": 1, "malformed": 30}
-            failure = book.failures["test", "cpu_util"]
+            assert poll_status.polls_by_outcome == {"ok": 1, "malformed": 30}
+            failure = poll_status.failures["test", "cpu_util"]
             assert (failure.kind, failure.since_ns) == ("malformed", 10**9)
             assert failure.message.startswith(f"{path}: line 2: not YAML: ")
 
@@ -134,7 +134,7 @@ def test_an_invalid_file_is_logged_once_and_delivers_nothing_until_it_is_fixed(
             os.utime(path, (1, 1))
             await asyncio.sleep(2)
         assert len(delivered) == 2
-        assert book.failures == {}
+        assert poll_status.failures == {}
 
     with caplog.at_level(logging.INFO, "policysched.metric_sources.file"):
         on_virtual_time(scenario)

@@ -17,7 +17,7 @@ from policysched.metric_sources.poll_status import SourcePollStatus
 from tests.kube.world import on_virtual_time, running
 from tests.metric_sources.builders import (
     Listener,
-    PretendRoad,
+    PretendTransport,
     Series,
     checked_metric,
     prometheus,
@@ -39,13 +39,13 @@ def between(sender: PairEndpoint, receiver: PairEndpoint) -> dict[str, str]:
 
 
 def polled(
-    *series: Series, metric: Metric | None = None, book: SourcePollStatus | None = None
+    *series: Series, metric: Metric | None = None, poll_status: SourcePollStatus | None = None
 ) -> PairSamples:
     listener = Listener({"test": {"talk": metric or talk()}})
-    road = PretendRoad({"flows": vector(*series)})
+    transport = PretendTransport({"flows": vector(*series)})
 
     async def scenario() -> None:
-        async with running(prometheus(road, book).run(listener.customer())):
+        async with running(prometheus(transport, poll_status).run(listener.customer())):
             await asyncio.sleep(3.0)
 
     on_virtual_time(scenario)
@@ -70,26 +70,29 @@ def test_a_single_label_may_name_the_namespace_and_the_pod() -> None:
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-5"])
 def test_a_pair_with_an_invalid_value_is_known_without_a_value(value: str) -> None:
-    book = SourcePollStatus("prom")
+    poll_status = SourcePollStatus("prom")
 
-    pairs = polled((between(A, B), value), (between(B, A), 7), (between(B, C), 1), book=book)
+    pairs = polled((between(A, B), value), (between(B, A), 7), (between(B, C), 1), poll_status=poll_status)
 
     assert pairs[A] == {B: None}
     assert pairs[B] == {A: None, C: 8.0}
-    assert (book.last_good["test", "talk"].nodes, book.last_good["test", "talk"].invalid) == (3, 1)
+    assert (poll_status.last_good["test", "talk"].nodes, poll_status.last_good["test", "talk"].invalid) == (
+        3,
+        1,
+    )
 
 
 def a_doubled_pair() -> tuple[PairSamples, SourcePollStatus]:
-    book = SourcePollStatus("prom")
+    poll_status = SourcePollStatus("prom")
     series = [({**between(A, B), "device": device}, 1) for device in ("eth0", "eth1", "eth2")]
-    return polled(*series, (between(B, C), 1), book=book), book
+    return polled(*series, (between(B, C), 1), poll_status=poll_status), poll_status
 
 
 def test_a_pair_with_duplicate_series_has_no_value() -> None:
-    pairs, book = a_doubled_pair()
+    pairs, poll_status = a_doubled_pair()
 
     assert pairs[A] == {B: None}
-    assert book.last_good["test", "talk"].duplicated == 1
+    assert poll_status.last_good["test", "talk"].duplicated == 1
 
 
 def test_planted_duplicate_pair_that_counts_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,26 +106,28 @@ def test_planted_duplicate_pair_that_counts_is_detected(monkeypatch: pytest.Monk
 
 
 def test_a_series_without_two_pods_belongs_to_no_pair() -> None:
-    book = SourcePollStatus("prom")
+    poll_status = SourcePollStatus("prom")
     outside = {"ns": "ml", "pod": "train-0", "peer_ns": "", "peer_pod": ""}
 
-    pairs = polled((outside, 1), ({"ns": "ml", "pod": "train-0"}, 1), (between(A, B), 1), book=book)
+    pairs = polled(
+        (outside, 1), ({"ns": "ml", "pod": "train-0"}, 1), (between(A, B), 1), poll_status=poll_status
+    )
 
     assert pairs == {A: {B: 8.0}, B: {A: 8.0}}
-    assert book.last_good["test", "talk"].unmatched == 2
+    assert poll_status.last_good["test", "talk"].unmatched == 2
 
 
 def test_policies_with_other_units_share_the_response() -> None:
     listener = Listener({"test": {"talk": talk()}, "other": {"talk": talk(unit="kbps")}})
-    road = PretendRoad({"flows": vector((between(A, B), 1))})
+    transport = PretendTransport({"flows": vector((between(A, B), 1))})
 
     async def scenario() -> None:
-        async with running(prometheus(road).run(listener.customer())):
+        async with running(prometheus(transport).run(listener.customer())):
             await asyncio.sleep(3.0)
 
     on_virtual_time(scenario)
 
-    assert len(road.asked) == 1
+    assert len(transport.asked) == 1
     assert {arrival.policy: arrival.samples.pairs[A] for arrival in listener.got} == {
         "test": {B: 8.0},
         "other": {B: 1000.0},

@@ -19,7 +19,7 @@ from policysched.scheduler.events import SamplesArrived
 from tests.kube.world import on_virtual_time, running
 from tests.metric_sources.builders import (
     Listener,
-    PretendRoad,
+    PretendTransport,
     by_instance,
     metric,
     node_at,
@@ -31,10 +31,14 @@ A, B = node_at("a", "10.0.0.1"), node_at("b", "10.0.0.2")
 
 
 def one_poll(
-    listener: Listener, road: PretendRoad, book: SourcePollStatus | None = None, *, for_s: float = 3.0
+    listener: Listener,
+    transport: PretendTransport,
+    poll_status: SourcePollStatus | None = None,
+    *,
+    for_s: float = 3.0,
 ) -> None:
     async def scenario() -> None:
-        async with running(prometheus(road, book).run(listener.customer())):
+        async with running(prometheus(transport, poll_status).run(listener.customer())):
             await asyncio.sleep(for_s)
 
     on_virtual_time(scenario)
@@ -47,7 +51,7 @@ def wanting(*metrics: object) -> dict[str, dict[str, object]]:
 def test_values_are_converted_to_the_type_that_the_policy_declares() -> None:
     listener = Listener(wanting(metric(unit="MB/s")), [A, B])
 
-    one_poll(listener, PretendRoad({"rx": by_instance({"10.0.0.1:9100": 2, "10.0.0.2:9100": "1e1"})}))
+    one_poll(listener, PretendTransport({"rx": by_instance({"10.0.0.1:9100": 2, "10.0.0.2:9100": "1e1"})}))
 
     assert listener.last() == {"a": 16e6, "b": 80e6}
 
@@ -61,26 +65,29 @@ def test_planted_unit_conversion_that_is_skipped_is_detected(monkeypatch: pytest
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-5", "much"])
 def test_a_value_that_does_not_fit_the_type_is_missing(value: str) -> None:
-    listener, book = Listener(wanting(metric()), [A, B]), SourcePollStatus("prom")
+    listener, poll_status = Listener(wanting(metric()), [A, B]), SourcePollStatus("prom")
 
-    one_poll(listener, PretendRoad({"rx": by_instance({"a": value, "b": 1})}), book)
+    one_poll(listener, PretendTransport({"rx": by_instance({"a": value, "b": 1})}), poll_status)
 
     assert listener.last() == {"b": 8}
-    assert (book.last_good["test", "net_rx"].nodes, book.last_good["test", "net_rx"].invalid) == (1, 1)
+    assert (
+        poll_status.last_good["test", "net_rx"].nodes,
+        poll_status.last_good["test", "net_rx"].invalid,
+    ) == (1, 1)
 
 
 def doubled() -> tuple[Listener, SourcePollStatus]:
-    listener, book = Listener(wanting(metric()), [A, B]), SourcePollStatus("prom")
+    listener, poll_status = Listener(wanting(metric()), [A, B]), SourcePollStatus("prom")
     series = [({"instance": "a", "device": device}, 1) for device in ("eth0", "eth1", "eth2")]
-    one_poll(listener, PretendRoad({"rx": vector(*series, ({"instance": "b"}, 2))}), book)
-    return listener, book
+    one_poll(listener, PretendTransport({"rx": vector(*series, ({"instance": "b"}, 2))}), poll_status)
+    return listener, poll_status
 
 
 def test_a_node_with_duplicate_series_has_no_sample() -> None:
-    listener, book = doubled()
+    listener, poll_status = doubled()
 
     assert listener.last() == {"b": 16}
-    assert book.last_good["test", "net_rx"].duplicated == 1
+    assert poll_status.last_good["test", "net_rx"].duplicated == 1
 
 
 def test_planted_duplicate_series_that_counts_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,23 +107,27 @@ def test_planted_duplicate_series_that_counts_is_detected(monkeypatch: pytest.Mo
 
 
 def test_series_of_unknown_nodes_are_counted() -> None:
-    listener, book = Listener(wanting(metric()), [A]), SourcePollStatus("prom")
+    listener, poll_status = Listener(wanting(metric()), [A]), SourcePollStatus("prom")
 
-    one_poll(listener, PretendRoad({"rx": by_instance({"a": 1, "elsewhere:9100": 5, "10.9.9.9:1": 5})}), book)
+    one_poll(
+        listener,
+        PretendTransport({"rx": by_instance({"a": 1, "elsewhere:9100": 5, "10.9.9.9:1": 5})}),
+        poll_status,
+    )
 
-    assert (listener.last(), book.last_good["test", "net_rx"].unmatched) == ({"a": 8}, 2)
+    assert (listener.last(), poll_status.last_good["test", "net_rx"].unmatched) == ({"a": 8}, 2)
 
 
 # ── sample times ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_sample_has_the_time_at_which_its_query_was_sent() -> None:
-    listener, road = Listener(wanting(metric()), [A]), PretendRoad({"rx": by_instance({"a": 1})})
-    road.takes_s = 5.0
+    listener, transport = Listener(wanting(metric()), [A]), PretendTransport({"rx": by_instance({"a": 1})})
+    transport.takes_s = 5.0
 
-    one_poll(listener, road, for_s=8.0)
+    one_poll(listener, transport, for_s=8.0)
 
-    sent_s, samples = road.asked[0][0], listener.got[0].samples
+    sent_s, samples = transport.asked[0][0], listener.got[0].samples
     assert samples.polled_ns == samples.values[NodeName("a")].at_ns == int((1000 + sent_s) * 1e9)
 
 
@@ -125,13 +136,13 @@ def sampled_at(*, age_s: float, server_ahead_s: float = 0.0) -> float:
     evaluated_s = 5000.0 + server_ahead_s
     dated = metric(more='sampled_at = "when"')
     listener = Listener(wanting(dated), [A, B])
-    road = PretendRoad(
+    transport = PretendTransport(
         {
             "rx": by_instance({"a": 1, "b": 2}, at_s=evaluated_s),
             "when": by_instance({"a": evaluated_s - age_s, "b": "NaN"}, at_s=evaluated_s),
         }
     )
-    one_poll(listener, road)
+    one_poll(listener, transport)
     samples = listener.got[0].samples
     assert set(samples.values) == {"a"}, "what has no time is missing"
     return (samples.polled_ns - samples.values[NodeName("a")].at_ns) / 1e9
@@ -146,8 +157,10 @@ def test_sampled_at_gives_the_age_of_a_sample_independent_of_the_servers_clock()
 def test_a_sampled_at_in_the_future_ages_from_its_first_observation() -> None:
     clock = [1000 * 10**9]
     dated = metric(more='sampled_at = "when"')
-    road = PretendRoad({"rx": by_instance({"a": 1}, at_s=5000), "when": by_instance({"a": 5600}, at_s=5000)})
-    asker = PrometheusQueryClient(road, now_ns=lambda: clock[0])
+    transport = PretendTransport(
+        {"rx": by_instance({"a": 1}, at_s=5000), "when": by_instance({"a": 5600}, at_s=5000)}
+    )
+    asker = PrometheusQueryClient(transport, now_ns=lambda: clock[0])
     nodes = {node.name: node for node in (A, B)}
 
     async def times() -> list[int]:
@@ -176,19 +189,23 @@ def test_planted_dead_target_that_counts_as_fresh_is_detected(monkeypatch: pytes
 
 def test_a_poll_succeeds_only_if_both_of_its_queries_do() -> None:
     dated = metric(more='sampled_at = "when"')
-    listener, book = Listener(wanting(dated), [A]), SourcePollStatus("prom")
+    listener, poll_status = Listener(wanting(dated), [A]), SourcePollStatus("prom")
 
-    one_poll(listener, PretendRoad({"rx": by_instance({"a": 1}), "when": PollError("query", "no")}), book)
+    one_poll(
+        listener,
+        PretendTransport({"rx": by_instance({"a": 1}), "when": PollError("query", "no")}),
+        poll_status,
+    )
 
     assert listener.got == []
-    assert book.failures["test", "net_rx"].kind == "query"
+    assert poll_status.failures["test", "net_rx"].kind == "query"
 
 
 # ── intervals ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def asked_times(road: PretendRoad, query: str = "rx") -> list[float]:
-    return [at_s for at_s, asked in road.asked if asked == query]
+def asked_times(transport: PretendTransport, query: str = "rx") -> list[float]:
+    return [at_s for at_s, asked in transport.asked if asked == query]
 
 
 def gaps(times: list[float]) -> list[float]:
@@ -196,11 +213,14 @@ def gaps(times: list[float]) -> list[float]:
 
 
 def test_a_query_is_sent_at_once_and_then_slightly_more_often_than_its_interval() -> None:
-    listener, road = Listener(wanting(metric(every="10s")), [A]), PretendRoad({"rx": by_instance({"a": 1})})
+    listener, transport = (
+        Listener(wanting(metric(every="10s")), [A]),
+        PretendTransport({"rx": by_instance({"a": 1})}),
+    )
 
-    one_poll(listener, road, for_s=100)
+    one_poll(listener, transport, for_s=100)
 
-    times = asked_times(road)
+    times = asked_times(transport)
     assert times[0] <= 1
     assert 9 <= min(gaps(times)) <= max(gaps(times)) <= 10
     assert len(set(gaps(times))) > 5, "drawn, not fixed"
@@ -214,63 +234,63 @@ def test_policies_with_the_same_query_share_a_poll_in_their_own_units() -> None:
         },
         [A],
     )
-    road = PretendRoad({"rx": by_instance({"a": 1})})
+    transport = PretendTransport({"rx": by_instance({"a": 1})})
 
-    one_poll(listener, road, for_s=8)
+    one_poll(listener, transport, for_s=8)
 
-    assert len(road.asked) == 1
+    assert len(transport.asked) == 1
     assert listener.last("one", "net_rx") == listener.last("two", "again") == {"a": 8}
     assert listener.last("two", "rx") == {"a": 8e6}
 
 
 def test_a_new_policy_gets_the_last_response_at_once() -> None:
-    listener, road = Listener(wanting(metric()), [A]), PretendRoad({"rx": by_instance({"a": 1})})
+    listener, transport = Listener(wanting(metric()), [A]), PretendTransport({"rx": by_instance({"a": 1})})
 
     async def scenario() -> None:
-        async with running(prometheus(road).run(listener.customer())):
+        async with running(prometheus(transport).run(listener.customer())):
             await asyncio.sleep(3)
             listener.wanted = {"test": {"net_rx": metric()}, "late": {"net_rx": metric(unit="kB/s")}}
             await asyncio.sleep(1.5)
 
     on_virtual_time(scenario)
 
-    assert len(road.asked) == 1
+    assert len(transport.asked) == 1
     assert listener.last("late") == {"a": 8000}
 
 
 def test_a_query_that_no_policy_uses_is_not_sent() -> None:
-    listener, road = (
+    listener, transport = (
         Listener(wanting(metric(every="2s", stale="9s")), [A]),
-        PretendRoad({"rx": by_instance({"a": 1})}),
+        PretendTransport({"rx": by_instance({"a": 1})}),
     )
-    book = SourcePollStatus("prom")
+    poll_status = SourcePollStatus("prom")
 
     async def scenario() -> None:
-        async with running(prometheus(road, book).run(listener.customer())):
+        async with running(prometheus(transport, poll_status).run(listener.customer())):
             await asyncio.sleep(3)
             listener.wanted = {}
             await asyncio.sleep(1.1)
-            count = len(road.asked)
+            count = len(transport.asked)
             assert count > 0
             await asyncio.sleep(60)
-            assert len(road.asked) == count
+            assert len(transport.asked) == count
 
     on_virtual_time(scenario)
 
-    assert book.last_good == {}
+    assert poll_status.last_good == {}
 
 
 def test_a_slow_server_does_not_make_queries_pile_up() -> None:
-    listener, road = (
+    listener, transport = (
         Listener(wanting(metric(every="2s", stale="9s")), [A]),
-        PretendRoad({"rx": by_instance({"a": 1})}),
+        PretendTransport({"rx": by_instance({"a": 1})}),
     )
-    road.takes_s = 9.0
+    transport.takes_s = 9.0
 
-    one_poll(listener, road, for_s=60)
+    one_poll(listener, transport, for_s=60)
 
-    assert len(gaps(asked_times(road))) >= 4
-    assert min(gaps(asked_times(road))) >= 9
+    assert len(gaps(asked_times(transport))) >= 4
+    assert min(gaps(asked_times(transport))) >= 9
 
 
 # ── failures ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -279,64 +299,70 @@ def test_a_slow_server_does_not_make_queries_pile_up() -> None:
 def test_failures_are_counted_logged_once_and_retried_with_backoff(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    listener, book = Listener(wanting(metric(every="5s")), [A]), SourcePollStatus("prom")
-    road = PretendRoad({"rx": PollError("timeout", "no complete response within 10 s")})
+    listener, poll_status = Listener(wanting(metric(every="5s")), [A]), SourcePollStatus("prom")
+    transport = PretendTransport({"rx": PollError("timeout", "no complete response within 10 s")})
 
     async def scenario() -> None:
-        async with running(prometheus(road, book).run(listener.customer())):
+        async with running(prometheus(transport, poll_status).run(listener.customer())):
             await asyncio.sleep(600)
-            road.answers["rx"] = by_instance({"a": 1})
+            transport.answers["rx"] = by_instance({"a": 1})
             await asyncio.sleep(RETRY_MAX_S + 1)
 
     with caplog.at_level(logging.INFO, "policysched.metric_sources.poll_status"):
         on_virtual_time(scenario)
 
-    waits = gaps(asked_times(road))
+    waits = gaps(asked_times(transport))
     assert [round(wait / 5) for wait in waits[:4]] == [1, 2, 4, 8]
     assert max(waits) <= RETRY_MAX_S
-    assert set(book.polls_by_outcome) == {"ok", "timeout"}
-    assert sum(book.polls_by_outcome.values()) == len(road.asked)
+    assert set(poll_status.polls_by_outcome) == {"ok", "timeout"}
+    assert sum(poll_status.polls_by_outcome.values()) == len(transport.asked)
     assert [(record.levelname, getattr(record, "source")) for record in caplog.records] == [  # noqa: B009
         ("WARNING", "prom"),
         ("INFO", "prom"),
     ]
-    assert (book.failures, listener.last()) == ({}, {"a": 8})
+    assert (poll_status.failures, listener.last()) == ({}, {"a": 8})
 
 
 def test_nothing_is_delivered_while_a_server_fails() -> None:
-    listener, road = Listener(wanting(metric(every="5s")), [A]), PretendRoad({"rx": by_instance({"a": 1})})
+    listener, transport = (
+        Listener(wanting(metric(every="5s")), [A]),
+        PretendTransport({"rx": by_instance({"a": 1})}),
+    )
 
     async def scenario() -> None:
-        async with running(prometheus(road).run(listener.customer())):
+        async with running(prometheus(transport).run(listener.customer())):
             await asyncio.sleep(3)
-            road.answers["rx"] = PollError("unreachable", "refused")
-            count, asked = len(listener.got), len(road.asked)
+            transport.answers["rx"] = PollError("unreachable", "refused")
+            count, asked = len(listener.got), len(transport.asked)
             assert count > 0
             await asyncio.sleep(300)
-            assert len(road.asked) > asked
+            assert len(transport.asked) > asked
             assert len(listener.got) == count
 
     on_virtual_time(scenario)
 
 
 def test_a_partial_response_counts_and_its_warning_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    listener, book = Listener(wanting(metric(every="5s")), [A, B]), SourcePollStatus("prom")
-    road = PretendRoad({"rx": by_instance({"a": 1}, warnings=["store b is unavailable"])})
+    listener, poll_status = Listener(wanting(metric(every="5s")), [A, B]), SourcePollStatus("prom")
+    transport = PretendTransport({"rx": by_instance({"a": 1}, warnings=["store b is unavailable"])})
 
     with caplog.at_level(logging.INFO, "policysched.metric_sources.poll_status"):
-        one_poll(listener, road, book, for_s=60)
+        one_poll(listener, transport, poll_status, for_s=60)
 
     assert listener.last() == {"a": 8}
-    assert book.last_good["test", "net_rx"].warnings == ("store b is unavailable",)
+    assert poll_status.last_good["test", "net_rx"].warnings == ("store b is unavailable",)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 def test_samples_in_a_unit_that_the_policy_no_longer_uses_are_not_delivered() -> None:
-    listener, road = Listener(wanting(metric(unit="B/s")), [A]), PretendRoad({"rx": by_instance({"a": 1})})
-    road.takes_s = 2.0
+    listener, transport = (
+        Listener(wanting(metric(unit="B/s")), [A]),
+        PretendTransport({"rx": by_instance({"a": 1})}),
+    )
+    transport.takes_s = 2.0
 
     async def scenario() -> None:
-        async with running(prometheus(road).run(listener.customer())):
+        async with running(prometheus(transport).run(listener.customer())):
             await asyncio.sleep(2.0)
             listener.wanted = wanting(metric(unit="MB/s"))  # type: ignore[assignment]
             await asyncio.sleep(3.0)

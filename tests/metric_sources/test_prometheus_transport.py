@@ -29,7 +29,7 @@ GOOD = vector(({"instance": "a"}, 1))
 
 def asking(
     answer: Handler,
-    deed: Callable[[Pretend, PrometheusHttpTransport], Awaitable[None]],
+    action: Callable[[Pretend, PrometheusHttpTransport], Awaitable[None]],
     *,
     server_tls: ssl.SSLContext | None = None,
     path: str = "",
@@ -41,7 +41,7 @@ def asking(
             HttpConnectionPool("policysched/test") as pool,
         ):
             given = PrometheusSettings(**{"url": pretend.url + path, "timeout_s": 5.0, **settings})
-            await deed(pretend, PrometheusHttpTransport(given, pool))
+            await action(pretend, PrometheusHttpTransport(given, pool))
 
     asyncio.run(scenario())
 
@@ -50,17 +50,17 @@ def failure(answer: Handler, query: str = "up", **more: Any) -> PollError:
     """The error that the query ends with."""
     errors: list[PollError] = []
 
-    async def deed(_: Pretend, server: PrometheusHttpTransport) -> None:
+    async def action(_: Pretend, server: PrometheusHttpTransport) -> None:
         with pytest.raises(PollError) as error:
             await server.query(query)
         errors.append(error.value)
 
-    asking(answer, deed, **more)
+    asking(answer, action, **more)
     return errors[0]
 
 
 def test_a_query_is_posted_to_the_api_under_the_path_of_the_url() -> None:
-    async def deed(pretend: Pretend, server: PrometheusHttpTransport) -> None:
+    async def action(pretend: Pretend, server: PrometheusHttpTransport) -> None:
         assert await server.query('rate(x{device="eth0"}[2m]) + 1') == GOOD
         (request,) = pretend.asked
         assert (request.method, request.path) == ("POST", "/team-a/prometheus/api/v1/query")
@@ -68,14 +68,14 @@ def test_a_query_is_posted_to_the_api_under_the_path_of_the_url() -> None:
         assert request.headers["user-agent"] == "policysched/test"
         assert "authorization" not in request.headers
 
-    asking(saying(GOOD), deed, path="/team-a/prometheus/")
+    asking(saying(GOOD), action, path="/team-a/prometheus/")
 
 
 def test_after_status_405_queries_use_get() -> None:
     async def only_get(request: web.Request) -> web.StreamResponse:
         return web.Response(status=405) if request.method == "POST" else web.Response(body=GOOD)
 
-    async def deed(pretend: Pretend, server: PrometheusHttpTransport) -> None:
+    async def action(pretend: Pretend, server: PrometheusHttpTransport) -> None:
         assert await server.query("a+b") == await server.query("a+b") == GOOD
         assert [(request.method, request.query) for request in pretend.asked] == [
             ("POST", "a+b"),
@@ -83,7 +83,7 @@ def test_after_status_405_queries_use_get() -> None:
             ("GET", "a+b"),
         ]
 
-    asking(only_get, deed)
+    asking(only_get, action)
 
 
 def test_queries_share_connections() -> None:
@@ -94,11 +94,11 @@ def test_queries_share_connections() -> None:
         ports.add(request.transport.get_extra_info("peername"))
         return web.Response(body=GOOD)
 
-    async def deed(_: Pretend, server: PrometheusHttpTransport) -> None:
+    async def action(_: Pretend, server: PrometheusHttpTransport) -> None:
         for _again in range(5):
             await server.query("up")
 
-    asking(note, deed)
+    asking(note, action)
 
     assert len(ports) == 1
 
@@ -110,7 +110,7 @@ def test_a_rotated_token_is_sent(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first\n")
 
-    async def deed(pretend: Pretend, server: PrometheusHttpTransport) -> None:
+    async def action(pretend: Pretend, server: PrometheusHttpTransport) -> None:
         await server.query("up")
         token.write_text("second\n")
         await server.query("up")
@@ -119,7 +119,7 @@ def test_a_rotated_token_is_sent(tmp_path: Path) -> None:
             "Bearer second",
         ]
 
-    asking(saying(GOOD), deed, bearer_token_file=token)
+    asking(saying(GOOD), action, bearer_token_file=token)
 
 
 def test_basic_auth_and_further_headers_are_sent(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_basic_auth_and_further_headers_are_sent(tmp_path: Path) -> None:
     password.write_text("päss:word")
     key.write_text("k3y")
 
-    async def deed(pretend: Pretend, server: PrometheusHttpTransport) -> None:
+    async def action(pretend: Pretend, server: PrometheusHttpTransport) -> None:
         await server.query("up")
         headers = pretend.asked[0].headers
         assert headers["authorization"] == "Basic bWU6cMOkc3M6d29yZA=="  # me:päss:word
@@ -135,7 +135,7 @@ def test_basic_auth_and_further_headers_are_sent(tmp_path: Path) -> None:
 
     asking(
         saying(GOOD),
-        deed,
+        action,
         basic_auth=BasicAuth("me", password),
         headers={"X-Scope-OrgID": "team-a"},
         header_files={"X-API-Key": key},
@@ -270,7 +270,7 @@ def test_a_replaced_authority_file_is_reloaded(
     ca_file = tmp_path / "ca.crt"
     ca_file.write_bytes(stranger.certificate.read_bytes())
 
-    async def deed(_: Pretend, server: PrometheusHttpTransport) -> None:
+    async def action(_: Pretend, server: PrometheusHttpTransport) -> None:
         with pytest.raises(PollError):
             await server.query("up")
         fresh = tmp_path / "fresh"
@@ -278,7 +278,7 @@ def test_a_replaced_authority_file_is_reloaded(
         fresh.replace(ca_file)
         assert await server.query("up") == GOOD
 
-    asking(saying(GOOD), deed, server_tls=serving(authority), tls=PrometheusTls(ca_file=ca_file))
+    asking(saying(GOOD), action, server_tls=serving(authority), tls=PrometheusTls(ca_file=ca_file))
 
 
 def test_unreadable_certificates_are_reported_with_their_path(authority: Authority, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from policysched.metric_sources.source import SampleConsumer
 from tests.kube.world import on_virtual_time, running
 from tests.metric_sources.builders import (
     Listener,
-    PretendRoad,
+    PretendTransport,
     by_instance,
     loop_now_ns,
     metric,
@@ -86,7 +86,10 @@ def test_each_source_gets_only_its_own_metrics_and_an_override_file_takes_preced
         },
         [A],
     )
-    first, two = PretendRoad({"rx": by_instance({"a": 1})}), PretendRoad({"tx": by_instance({"a": 2})})
+    first, two = (
+        PretendTransport({"rx": by_instance({"a": 1})}),
+        PretendTransport({"tx": by_instance({"a": 2})}),
+    )
     changes: list[SampleSourceRouter] = []
 
     async def scenario() -> None:
@@ -108,6 +111,6 @@ def test_each_source_gets_only_its_own_metrics_and_an_override_file_takes_preced
     assert {query for _, query in first.asked} == {"rx"}
     assert {query for _, query in two.asked} == {"tx"}
     assert [listener.last(name=name) for name in ("near", "far", "over")] == [{"a": 8}, {"a": 16}, {"a": 56}]
-    book = changes[0].status_of(("test", "far"))
-    assert book is not None and book.source == "two"
+    poll_status = changes[0].status_of(("test", "far"))
+    assert poll_status is not None and poll_status.source == "two"
     assert unserved_metrics(listener.wanted, changes[0].unserved_reason) == {}

@@ -12,7 +12,7 @@ from policysched.metric_sources.prometheus import PrometheusQuery, PrometheusQue
 from policysched.metric_sources.series_join import SeriesJoiner, instance_host
 from policysched.model.identifiers import NodeName
 from policysched.model.nodes import Node
-from tests.metric_sources.builders import PretendRoad, node_at, vector
+from tests.metric_sources.builders import PretendTransport, node_at, vector
 
 
 def nodes(*several: Node) -> dict[NodeName, Node]:
@@ -145,7 +145,7 @@ def test_the_host_is_parsed_from_an_instance() -> None:
 
 
 def test_unused_joins_keep_no_nodes() -> None:
-    asker = PrometheusQueryClient(PretendRoad({"rx": vector()}), now_ns=lambda: 0)
+    asker = PrometheusQueryClient(PretendTransport({"rx": vector()}), now_ns=lambda: 0)
     there = nodes(node_at("a"))
 
     for number in range(100):

@@ -33,7 +33,7 @@ class Seen:
     """The samples and the poll status that a scheduler would have for a metric polled every second."""
 
     listener: Listener
-    book: SourcePollStatus = field(default_factory=lambda: SourcePollStatus("real"))
+    poll_status: SourcePollStatus = field(default_factory=lambda: SourcePollStatus("real"))
 
     async def until(self, look: Callable[[], object], what: str, *, within_s: float = PATIENCE_S) -> None:
         ends_s = time.monotonic() + within_s
@@ -46,13 +46,13 @@ class Seen:
 
     @property
     def failure(self) -> str | None:
-        failure = self.book.failures.get(("test", "net_rx"))
+        failure = self.poll_status.failures.get(("test", "net_rx"))
         return None if failure is None else failure.kind
 
 
 def polling(
     monitoring: Monitoring,
-    deed: Callable[[Seen], Awaitable[None]],
+    action: Callable[[Seen], Awaitable[None]],
     query: str = RATE,
     more: str = "",
     of: Metric | None = None,
@@ -65,10 +65,10 @@ def polling(
         async with HttpConnectionPool("policysched/test") as pool:
             server = PrometheusHttpTransport(PrometheusSettings(monitoring.url, timeout_s=1.0), pool)
             asker = PrometheusQueryClient(server, now_ns=time.time_ns)
-            source = PollingSource(asker, polled.book, now_ns=time.time_ns, random=Random(1))
+            source = PollingSource(asker, polled.poll_status, now_ns=time.time_ns, random=Random(1))
             run = asyncio.ensure_future(source.run(polled.listener.customer()))
             try:
-                await deed(polled)
+                await action(polled)
                 assert not run.done(), "the source keeps polling after failures"
             finally:
                 run.cancel()
@@ -80,7 +80,7 @@ def polling(
 def test_traffic_is_measured_on_its_node_and_follows_the_traffic(monitoring: Monitoring) -> None:
     monitoring.send("a", bytes_per_s=BUSY_BYTES_PER_S)
 
-    async def deed(polled: Seen) -> None:
+    async def action(polled: Seen) -> None:
         def busy(name: str, other: str) -> bool:
             """Values are in bits per second, and differ by node."""
             rates, expected = polled.fresh(), 8 * BUSY_BYTES_PER_S
@@ -92,11 +92,11 @@ def test_traffic_is_measured_on_its_node_and_follows_the_traffic(monitoring: Mon
         monitoring.send("b", bytes_per_s=BUSY_BYTES_PER_S)
         await polled.until(lambda: busy("b", other="a"), "traffic on b alone")
 
-    polling(monitoring, deed)
+    polling(monitoring, action)
 
 
 def test_a_prometheus_that_hangs_stops_and_returns_is_reported_each_time(monitoring: Monitoring) -> None:
-    async def deed(polled: Seen) -> None:
+    async def action(polled: Seen) -> None:
         await polled.until(lambda: len(polled.fresh()) == 2, "samples of both")
 
         monitoring.pause()
@@ -116,7 +116,7 @@ def test_a_prometheus_that_hangs_stops_and_returns_is_reported_each_time(monitor
             "samples after a restart",
         )
 
-    polling(monitoring, deed)
+    polling(monitoring, action)
 
 
 @pytest.mark.parametrize(
@@ -131,31 +131,33 @@ def test_a_prometheus_that_hangs_stops_and_returns_is_reported_each_time(monitor
 def test_a_rejected_query_is_distinguished_from_one_of_another_type(
     monitoring: Monitoring, query: str, kind: str
 ) -> None:
-    async def deed(polled: Seen) -> None:
+    async def action(polled: Seen) -> None:
         await polled.until(lambda: polled.failure == kind, f"failure of the kind {kind}")
         assert polled.listener.got == []
 
-    polling(monitoring, deed, query)
+    polling(monitoring, action, query)
 
 
 def test_nodes_with_two_series_are_excluded_and_counted(monitoring: Monitoring) -> None:
-    async def deed(polled: Seen) -> None:
+    async def action(polled: Seen) -> None:
         def twins() -> bool:
-            return any(poll.duplicated == 2 and poll.nodes == 0 for poll in polled.book.last_good.values())
+            return any(
+                poll.duplicated == 2 and poll.nodes == 0 for poll in polled.poll_status.last_good.values()
+            )
 
         await polled.until(twins, "both nodes to be left out")
 
     two_series = "label_replace(up, 'twin', '1', '', '') or label_replace(up, 'twin', '2', '', '')"
-    polling(monitoring, deed, two_series)
+    polling(monitoring, action, two_series)
 
 
 def test_sampled_at_detects_the_stale_rate_of_a_dead_exporter(monitoring: Monitoring) -> None:
-    async def deed(polled: Seen) -> None:
+    async def action(polled: Seen) -> None:
         await polled.until(lambda: set(polled.fresh()) == {"a", "b"}, "samples of both")
         monitoring.exporters["a"].kill()
         await polled.until(lambda: set(polled.fresh()) == {"b"}, "the samples of b alone")
 
-    polling(monitoring, deed, LONG_RATE, f'sampled_at = "{SAMPLED_AT}"')
+    polling(monitoring, action, LONG_RATE, f'sampled_at = "{SAMPLED_AT}"')
 
     assert {series["metric"]["instance"] for series in monitoring.ask(LONG_RATE)} == {
         "10.64.0.1:9100",
@@ -182,7 +184,7 @@ def test_counters_between_pods_become_pairs_and_outlive_their_exporter(monitorin
             flows = {("shop/db-0", "shop/db-1"): 1e6 * gone_s, ("shop/db-1", "shop/db-0"): 5e5 * gone_s}
             monitoring.flows(name, flows)
 
-    async def deed(polled: Seen) -> None:
+    async def action(polled: Seen) -> None:
         def rate(poll: int) -> float:
             count()
             peers = polled.listener.got[poll].samples.pairs.get(first, {}) if polled.listener.got else {}
@@ -197,7 +199,7 @@ def test_counters_between_pods_become_pairs_and_outlive_their_exporter(monitorin
         )
         assert rate(polls + 1) > 1e6, "the range query still has them"
 
-    polling(monitoring, deed, of=metric)
+    polling(monitoring, action, of=metric)
 
 
 # ── the fixture ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -24,13 +24,13 @@ POLICY = "policy test version 1\nfilter node_resources_fit\ninclude pod_groups\n
 KUBERNETES, _, SCHEDULER_PLUGINS, VOLCANO = POD_GROUP_KINDS
 
 
-def app_on(world: World, climate: FaultRates | None = None) -> SchedulerApp:
+def app_on(world: World, fault_rates: FaultRates | None = None) -> SchedulerApp:
     data = {"test.policy": POLICY}
     world.local.create("configmaps", "kube-system", {"metadata": {"name": "policies"}, "data": data})
     return SchedulerApp(
         read_settings(None, {}, {"policies": "kube-system/policies"}),
         Runtime(
-            transport=world.road(climate, seed=3),
+            transport=world.transport(fault_rates, seed=3),
             check_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,

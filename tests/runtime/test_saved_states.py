@@ -76,7 +76,7 @@ def test_states_and_texts_are_saved_without_overwriting_each_other() -> None:
     api = _Api({"a.policy": "policy a version 1", "a.state.json": "old"})
     last_good = kept(api)
 
-    async def deed() -> tuple[dict[str, str], dict[str, str]]:
+    async def action() -> tuple[dict[str, str], dict[str, str]]:
         texts = dict(await last_good.read())
         states = dict(last_good.states)
         last_good.save_states({"a": "new"})
@@ -85,7 +85,7 @@ def test_states_and_texts_are_saved_without_overwriting_each_other() -> None:
         await _written(last_good)
         return texts, states
 
-    texts, states = asyncio.run(deed())
+    texts, states = asyncio.run(action())
 
     assert (texts, states) == ({"a.policy": "policy a version 1"}, {"a": "old"})
     assert api.written == [
@@ -107,7 +107,7 @@ def test_a_write_that_was_given_up_and_arrives_late_changes_nothing() -> None:
     api = _Api({}, lose=1)
     last_good = kept(api)
 
-    async def deed() -> None:
+    async def action() -> None:
         await last_good.read()
         last_good.save_policies({"a": "policy a version 1"})
         await _written_at_last(last_good)
@@ -117,7 +117,7 @@ def test_a_write_that_was_given_up_and_arrives_late_changes_nothing() -> None:
         with suppress(Conflict):
             api.arrive(late)
 
-    run_virtual(deed())
+    run_virtual(action())
 
     assert api.data == {"a.policy": "policy a version 1", "a.state.json": "learnt"}
 
@@ -126,12 +126,12 @@ def test_values_that_another_writer_saved_meanwhile_are_replaced() -> None:
     api = _Api({"a.policy": "policy a version 1"})
     last_good = kept(api)
 
-    async def deed() -> None:
+    async def action() -> None:
         await last_good.read()
         api.arrive([{"op": "add", "path": "/data", "value": {"a.policy": "of another"}}])
         last_good.save_policies({"a": "policy a version 2"})
         await _written_at_last(last_good)
 
-    run_virtual(deed())
+    run_virtual(action())
 
     assert api.data == {"a.policy": "policy a version 2"}

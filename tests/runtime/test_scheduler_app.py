@@ -58,7 +58,7 @@ def put_policies(world: World, **texts: str) -> None:
 
 def app_on(
     world: World,
-    road: MemoryTransport,
+    transport: MemoryTransport,
     leadership: Leadership | None = None,
     name: str = "one",
     settings: Settings | None = None,
@@ -66,7 +66,7 @@ def app_on(
     return SchedulerApp(
         settings or read_settings(None, {}, {"policies": "kube-system/policies"}),
         Runtime(
-            transport=road,
+            transport=transport,
             check_texts=check_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
@@ -77,10 +77,10 @@ def app_on(
     )
 
 
-def elected(world: World, road: MemoryTransport, name: str) -> EventLoopLeaderElection:
+def elected(world: World, transport: MemoryTransport, name: str) -> EventLoopLeaderElection:
     return EventLoopLeaderElection(
         LeaderElector(
-            ApiClient(road),
+            ApiClient(transport),
             LeaseSettings(),
             identity=name,
             monotonic_s=world.loop.time,
@@ -127,7 +127,7 @@ def test_pending_pods_are_bound_and_a_shutdown_ends_with_all_binds_answered_and_
         world.add_node("a", pods="40")
         for number in range(50):
             world.add_pod(f"p{number}", cpu="10m")
-        app = app_on(world, world.road(FaultRates(latency_s=0.2)))
+        app = app_on(world, world.transport(FaultRates(latency_s=0.2)))
         run = asyncio.ensure_future(app.run())
         await until(lambda: app.binder.in_flight > 10, "binds in flight")
 
@@ -148,14 +148,14 @@ def test_a_shutdown_waits_for_unanswered_binds_up_to_its_limit_and_then_keeps_th
         put_policies(world, main=PLAIN)
         world.add_node("a")
         world.add_pod("web")
-        road, lease_road = world.road(FaultRates()), world.road()
-        app = app_on(world, road, elected(world, lease_road, "one"))
+        transport, lease_transport = world.transport(FaultRates()), world.transport()
+        app = app_on(world, transport, elected(world, lease_transport, "one"))
         run = asyncio.ensure_future(app.run())
         await until(
             lambda: app.scheduler.synced and app.leadership.decides_in_s() < 0.1, "the first decision"
         )
-        assert road._faults is not None
-        road._faults.rates = FaultRates(lost_before_share=1.0)
+        assert transport._faults is not None
+        transport._faults.rates = FaultRates(lost_before_share=1.0)
         await until(lambda: app.binder.in_flight, "a bind in flight")
         asked_s = world.loop.time()
 
@@ -208,7 +208,7 @@ def test_what_arrives_during_a_long_decision_is_applied_after_it(monkeypatch: py
     async def scenario() -> None:
         world = World()
         full_of_low_pods(world, nodes=60)
-        app = app_on(world, world.road())
+        app = app_on(world, world.transport())
         handle = app.scheduler.handle
 
         def watched(event: Event, now_ns: int) -> list[Command]:
@@ -236,7 +236,7 @@ def test_a_stop_during_a_long_decision_leaves_everybody_where_he_was(monkeypatch
     async def scenario() -> None:
         world = World()
         full_of_low_pods(world, nodes=60)
-        app = app_on(world, world.road())
+        app = app_on(world, world.transport())
         midway(monkeypatch, app, app.request_stop)
         run = asyncio.ensure_future(app.run())
         await until(lambda: app.scheduler.synced, "the first lists")
@@ -257,7 +257,7 @@ def test_with_no_policy_to_run_it_ends() -> None:
         world = World()
         put_policies(world, main="policy test version 1\nfilter x require y\n")
 
-        assert await app_on(world, world.road()).run() is ExitReason.NOTHING_TO_RUN
+        assert await app_on(world, world.transport()).run() is ExitReason.NOTHING_TO_RUN
 
     on_virtual_time(scenario)
 
@@ -267,12 +267,12 @@ def test_a_leader_that_loses_the_lease_exits_and_binds_nothing_more() -> None:
         world = World()
         put_policies(world, main=PLAIN)
         world.add_node("a")
-        road, lease_road = world.road(), world.road()
-        app = app_on(world, road, elected(world, lease_road, "one"))
+        transport, lease_transport = world.transport(), world.transport()
+        app = app_on(world, transport, elected(world, lease_transport, "one"))
         run = asyncio.ensure_future(app.run())
         await until(lambda: app.leadership.may_decide() and app.scheduler.synced, "it to decide")
 
-        lease_road.refuse_for(60)
+        lease_transport.refuse_for(60)
         await asyncio.sleep(10.1)
         world.add_pod("late")
         outcome = await run
@@ -292,8 +292,13 @@ def test_a_leader_that_dies_in_mid_burst_is_followed_and_no_pod_is_lost() -> Non
             world.add_node(f"n{number}", cpu="10")
         for number in range(60):
             world.add_pod(f"p{number}", cpu="600m")
-        roads = [world.road(FaultRates(latency_s=0.05, latency_spread_s=2.0), seed) for seed in range(4)]
-        apps = [app_on(world, roads[n], elected(world, roads[n + 2], f"app{n}"), f"app{n}") for n in range(2)]
+        transports = [
+            world.transport(FaultRates(latency_s=0.05, latency_spread_s=2.0), seed) for seed in range(4)
+        ]
+        apps = [
+            app_on(world, transports[n], elected(world, transports[n + 2], f"app{n}"), f"app{n}")
+            for n in range(2)
+        ]
         runs = [asyncio.ensure_future(app.run()) for app in apps]
         await until(lambda: any(app.binder.counts.confirmed > 3 for app in apps), "a burst")
         dead = 0 if apps[0].binder.counts.confirmed else 1
@@ -319,7 +324,7 @@ def test_with_the_check_enabled_a_lost_change_of_the_cache_is_detected() -> None
         put_policies(world, main=PLAIN)
         world.add_node("a")
         pod = world.add_pod("web")
-        app = app_on(world, world.road())
+        app = app_on(world, world.transport())
         async with running(app.run()):
             await until(lambda: world.node_of("web"), "the pod to be bound")
             await asyncio.sleep(1)
@@ -338,23 +343,23 @@ def test_with_the_check_enabled_a_lost_change_of_the_cache_is_detected() -> None
 @pytest.mark.parametrize("seed", range(3))
 def test_under_faults_no_node_is_overcommitted_and_at_rest_the_cache_equals_the_server(seed: int) -> None:
     async def scenario() -> None:
-        world, dice = World(history_changes_max=200), Random(seed)
+        world, rng = World(history_changes_max=200), Random(seed)
         put_policies(world, main=PLAIN)
         for number in range(3):
             world.add_node(f"n{number}", cpu="4")
-        road = world.road(STORMY, seed)
-        app = app_on(world, road)
+        transport = world.transport(STORMY, seed)
+        app = app_on(world, transport)
         async with running(app.run()):
             for number in range(80):
                 alive: list[dict[str, Any]] = list(world.local.list("pods"))
-                if len(alive) > 15 or (alive and dice.random() < 0.3):
-                    world.local.delete("pods", dice.choice(alive), grace_period_s=0)
+                if len(alive) > 15 or (alive and rng.random() < 0.3):
+                    world.local.delete("pods", rng.choice(alive), grace_period_s=0)
                 else:
-                    world.add_pod(f"p{number}", cpu=dice.choice(["500m", "1", "2"]))
-                await asyncio.sleep(dice.random())
+                    world.add_pod(f"p{number}", cpu=rng.choice(["500m", "1", "2"]))
+                await asyncio.sleep(rng.random())
                 assert overcommitted(world) == []
-            assert road._faults is not None
-            road._faults.disable()
+            assert transport._faults is not None
+            transport._faults.disable()
             await until(
                 lambda: app.scheduler.programs() and not app.binder.in_flight and not differences(world, app),
                 "quiet under a policy",
@@ -372,8 +377,8 @@ def test_a_server_that_answers_500_to_half_the_requests_costs_no_pod_and_no_lead
         put_policies(world, main=PLAIN)
         for number in range(3):
             world.add_node(f"n{number}", cpu="40")
-        road, lease_road = Failing(world, 0.5, 1), Failing(world, 0.5, 2)
-        app = app_on(world, road, elected(world, lease_road, "one"))
+        transport, lease_transport = Failing(world, 0.5, 1), Failing(world, 0.5, 2)
+        app = app_on(world, transport, elected(world, lease_transport, "one"))
         async with running(app.run()):
             for number in range(60):
                 world.add_pod(f"p{number}", cpu="1")
@@ -383,7 +388,7 @@ def test_a_server_that_answers_500_to_half_the_requests_costs_no_pod_and_no_lead
             await until(lambda: len(scheduled(world)) == 60, "all to be said")
             assert overcommitted(world) == []
             assert app.leadership.may_decide()
-        assert road.asked.count("POST") > 60 + 60 + 30, "binds and events were repeated"
+        assert transport.asked.count("POST") > 60 + 60 + 30, "binds and events were repeated"
 
     on_virtual_time(scenario)
 
@@ -408,7 +413,7 @@ def test_values_for_parameters_come_from_the_configmap_and_from_the_settings() -
         data = {"main.policy": text, "test.params.yaml": "most: 3\nleast: 0\n"}
         world.local.create("configmaps", "kube-system", {"metadata": {"name": "policies"}, "data": data})
         given = {"policies": "kube-system/policies", "params": {"test": {"most": 2}}}
-        app = app_on(world, world.road(), settings=read_settings(None, {}, given))
+        app = app_on(world, world.transport(), settings=read_settings(None, {}, given))
         run = asyncio.ensure_future(app.run())
         await until(lambda: bool(app.scheduler.programs()), "the policy")
 
@@ -450,7 +455,7 @@ def test_a_custom_resource_of_a_node_decides_and_its_change_requeues_waiting_pod
             world.add_node(name)
             world.local.create("scvs", "", scv(name, 1024))
         world.add_pod("web", cpu="10m")
-        app = app_on(world, world.road(), settings=with_cards())
+        app = app_on(world, world.transport(), settings=with_cards())
         run = asyncio.ensure_future(app.run())
         nodes = app.scheduler.cache.nodes
         await until(lambda: len(nodes) == 2 and all(node.objects for node in nodes.values()), "the cards")
@@ -474,7 +479,7 @@ def test_a_kind_that_the_server_does_not_serve_keeps_nothing_else_from_running()
         put_policies(world, main=PLAIN)
         world.add_node("a")
         world.add_pod("web", cpu="10m")
-        app = app_on(world, world.road(), settings=with_cards())
+        app = app_on(world, world.transport(), settings=with_cards())
         run = asyncio.ensure_future(app.run())
 
         await until(lambda: bound(world) == 1, "the pod")
@@ -489,8 +494,8 @@ def test_the_pages_of_a_standby_name_the_leader() -> None:
     async def scenario() -> None:
         world = World()
         put_policies(world, main=PLAIN)
-        leader = app_on(world, world.road(), elected(world, world.road(), "one"), "one")
-        second = app_on(world, world.road(), elected(world, world.road(), "two"), "two")
+        leader = app_on(world, world.transport(), elected(world, world.transport(), "one"), "one")
+        second = app_on(world, world.transport(), elected(world, world.transport(), "two"), "two")
         runs = [asyncio.ensure_future(leader.run())]
         await until(lambda: bool(leader.scheduler.programs()), "the policy")
         runs.append(asyncio.ensure_future(second.run()))

@@ -48,7 +48,7 @@ def flooded_app() -> tuple[SchedulerApp, Flooded]:
     put_policies(world, main=PLAIN)
     world.add_node("a")
     world.add_pod("first")
-    app = app_on(world, world.road())
+    app = app_on(world, world.transport())
     return app, Flooded(app, world)
 
 

@@ -198,10 +198,10 @@ def test_a_search_that_starts_with_the_same_domains_is_caught(monkeypatch: pytes
 
 def check_gang_budget(number: int) -> None:
     """Whatever a gang consists of, one attempt evaluates no more than its budget and one domain, and others are bound."""
-    dice = Random(number)
-    count, terms = dice.randint(2, 12), dice.choice((1, 20, 60, 300))
-    zones = dice.randint(1, 12)
-    budget = dice.choice((20_000, 60_000, 200_000))
+    rng = Random(number)
+    count, terms = rng.randint(2, 12), rng.choice((1, 20, 60, 300))
+    zones = rng.randint(1, 12)
+    budget = rng.choice((20_000, 60_000, 200_000))
     labels = {"group": "g", "least": str(count)}
     members = [
         hostile_pod(
@@ -209,7 +209,7 @@ def check_gang_budget(number: int) -> None:
         )
         for index in range(count)
     ]
-    cpu = dice.choice(("8", "60m"))
+    cpu = rng.choice(("8", "60m"))
     racks = [node(f"n{index}", cpu=cpu, labels={"zone": f"z{index}"}) for index in range(zones)]
     policy = GANG.format(more=' topology = "zone"').replace(
         "filter node_resources_fit", "include kube_default\npreemption never"

@@ -261,24 +261,22 @@ def test_pods_of_higher_priority_come_first_whatever_their_policy_took() -> None
 def violations(seed: int) -> list[str]:
     """A random history of the active queues, with a list of the entries as its model. In every other one the order does
     not begin with the priority."""
-    dice, problems, by_priority = Random(seed), [], seed % 2 == 0
+    rng, problems, by_priority = Random(seed), [], seed % 2 == 0
     time = DecisionTime(SchedulerLimits())
     queues = ActiveQueues(lambda _: SortKeyQueue(), frozenset(), time)
     waiting: list[PendingPod] = []
     for number in range(200):
-        time.now_ns += dice.choice((0, MS, 100 * MS, 5_000 * MS))
-        match dice.randrange(4):
+        time.now_ns += rng.choice((0, MS, 100 * MS, 5_000 * MS))
+        match rng.randrange(4):
             case 0 | 1:
-                made = pod(
-                    f"p{number}", namespace=dice.choice("xyz"), scheduler=dice.choice(("test", "plain"))
-                )
+                made = pod(f"p{number}", namespace=rng.choice("xyz"), scheduler=rng.choice(("test", "plain")))
                 entry = PendingPod(pending(made), queued_ns=number)
-                entry.priority = dice.randrange(2)
-                entry.order_key = (-entry.priority if by_priority else dice.randrange(5), number)
+                entry.priority = rng.randrange(2)
+                entry.order_key = (-entry.priority if by_priority else rng.randrange(5), number)
                 queues.put(entry)
                 waiting.append(entry)
             case 2:
-                time.charge_failed_attempt(dice.choice("xyz"), dice.randrange(200) * MS)
+                time.charge_failed_attempt(rng.choice("xyz"), rng.randrange(200) * MS)
             case _:
                 popped = queues.pop()
                 if (popped is None) != (not waiting) or (popped is not None and popped not in waiting):

@@ -130,24 +130,24 @@ def test_the_end_of_a_layer_requeues_the_pods_that_it_held() -> None:
 def always_the_first(seed: int) -> list[str]:
     """Pods come, are placed and go in many namespaces; each that is taken is the first of all that wait, by the
     definition. One sentence for each that is not."""
-    dice, rig, mistakes = Random(seed), Rig(FAIR, node("a", cpu="1000")), []
+    rng, rig, mistakes = Random(seed), Rig(FAIR, node("a", cpu="1000")), []
     core = rig.scheduler._core
     for step in range(120):
-        space = dice.choice("abcde")
-        match dice.randrange(4):
+        space = rng.choice("abcde")
+        match rng.randrange(4):
             case 0 | 1:
                 rig.observe(
-                    pod(f"p{step}", namespace=space, cpu=str(dice.randint(1, 9)), priority=dice.randint(0, 2))
+                    pod(f"p{step}", namespace=space, cpu=str(rng.randint(1, 9)), priority=rng.randint(0, 2))
                 )
             case 2 if core.cache.pods:
-                uid = dice.choice(sorted(core.cache.pods))
+                uid = rng.choice(sorted(core.cache.pods))
                 if core.cache.pods[uid].node is not None:
                     core.cache.drop_pod(uid)
             case _:
-                rig.observe(placed(pod(f"q{step}", namespace=space, cpu=str(dice.randint(1, 9))), "a"))
+                rig.observe(placed(pod(f"q{step}", namespace=space, cpu=str(rng.randint(1, 9))), "a"))
         program = core.policies.running["test"].program
         waiting = [entry for entry in core.queue._active.of_policy("test") if isinstance(entry, PendingPod)]
-        if waiting and dice.random() < 0.6:
+        if waiting and rng.random() < 0.6:
             first = min(
                 waiting,
                 key=lambda entry: order_key(program, entry.pod, None, entry.facts, rig.now_ns, core.cache),

@@ -147,15 +147,15 @@ def test_an_eviction_that_the_api_server_refuses_leaves_the_gang_pending() -> No
 
 def any_order_of_answers(seed: int) -> None:
     """Binds are answered in any order. A cancelled one may have been sent, and is confirmed then."""
-    dice = Random(seed)
-    count = dice.randint(2, 6)
-    minimum, evicts = dice.randint(1, count), dice.random() < 0.5
+    rng = Random(seed)
+    count = rng.randint(2, 6)
+    minimum, evicts = rng.randint(1, count), rng.random() < 0.5
     rig, open_binds = attempted(EVICT if evicts else KEEP, *members(count, least=minimum))
     bound: set[PodUid] = set()
     was_below = False
     while open_binds:
-        uid = open_binds.pop(dice.randrange(len(open_binds)))
-        if dice.random() < 0.6:
+        uid = open_binds.pop(rng.randrange(len(open_binds)))
+        if rng.random() < 0.6:
             confirm(rig, uid)
             bound.add(uid)
         else:

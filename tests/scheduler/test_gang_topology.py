@@ -172,14 +172,14 @@ def test_members_placed_after_the_timeout_share_a_domain_too() -> None:
 def broken_up(seed: int) -> list[str]:
     """Random racks, gangs of random sizes: each gang that is placed is whole and stands in one rack, and one that waits
     would not have fitted into any rack, counted by cpu alone."""
-    dice, mistakes = Random(seed), []
+    rng, mistakes = Random(seed), []
     things = [
-        node(f"{rack}{index}", cpu=str(dice.randint(1, 6)), labels={"rack": rack})
+        node(f"{rack}{index}", cpu=str(rng.randint(1, 6)), labels={"rack": rack})
         for rack in "abcd"
-        for index in range(dice.randint(1, 4))
+        for index in range(rng.randint(1, 4))
     ]
     rig = rig_of(3, *things)
-    rig.observe(*members(dice.randint(3, 7), cpu=str(dice.randint(1, 3))))
+    rig.observe(*members(rng.randint(3, 7), cpu=str(rng.randint(1, 3))))
     rig.settle()
     where = rig.placements()
     if len({name[0] for name in where.values()}) > 1:
@@ -326,11 +326,9 @@ def test_preferred_levels_alone_keep_no_pod_waiting() -> None:
 def levels_hold(seed: int) -> None:
     """On random clusters: one zone; one rack if some rack takes all; never refused if a zone takes all. Members request
     the same, so how many a place takes is a sum."""
-    dice = Random(seed)
-    places = {
-        f"n{index}": f"z{dice.randint(1, 2)}/r{dice.randint(1, 3)}" for index in range(dice.randint(1, 8))
-    }
-    count = dice.randint(1, 7)
+    rng = Random(seed)
+    places = {f"n{index}": f"z{rng.randint(1, 2)}/r{rng.randint(1, 3)}" for index in range(rng.randint(1, 8))}
+    count = rng.randint(1, 7)
     rig = levels_rig(count, ZONE_THEN_RACK, *grid("2", **places), *ranked(count))
     rig.settle()
     room_of_rack = {place: 2 * list(places.values()).count(place) for place in places.values()}

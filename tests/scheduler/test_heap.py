@@ -23,8 +23,8 @@ def test_pop_returns_the_smallest_item_and_among_equals_the_oldest(steps: list[t
     heap: MovableHeap[str] = MovableHeap()
     model: dict[str, tuple[int, int]] = {}
 
-    for serial, (deed, item, key) in enumerate(steps):
-        match deed:
+    for serial, (action, item, key) in enumerate(steps):
+        match action:
             case "put":
                 heap.put(item, key)
                 model[item] = (key, serial)

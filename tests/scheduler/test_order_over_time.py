@@ -14,7 +14,7 @@ from policysched.evaluate.scalar import next_change
 from policysched.model.identifiers import PodUid
 from policysched.scheduler import events as e
 from tests.builders import node, pod
-from tests.evaluate.clusters import Dice
+from tests.evaluate.clusters import ClusterRandom
 from tests.scheduler.rig import Rig
 
 POLICY = """\
@@ -70,25 +70,25 @@ def out_of_order(rig: Rig) -> list[tuple[PodUid, PodUid]]:
 
 def attack(keys: str, number: int) -> list[tuple[PodUid, PodUid]]:
     """Pods come, go and wait, none of which fits; every pair that was out of order at any time."""
-    dice = Dice(f"order {keys} {number}")
+    rng = ClusterRandom(f"order {keys} {number}")
     rig = Rig(POLICY.format(keys=keys), node("a", cpu="1"))
     mistakes = []
     for step in range(25):
         there = sorted(rig.scheduler._core.pods)
-        if len(there) < 8 and not dice.one_in(3):
-            ends = datetime.fromtimestamp(rig.now_ns // 10**9 + dice.randrange(30) - 5, UTC).isoformat()
+        if len(there) < 8 and not rng.one_in(3):
+            ends = datetime.fromtimestamp(rig.now_ns // 10**9 + rng.randrange(30) - 5, UTC).isoformat()
             rig.observe(
                 pod(
                     f"p{step}",
                     cpu="2",
-                    priority=dice.randrange(11),
-                    labels={"late": f"{dice.randrange(10)}s"},
-                    annotations={"end": ends} if dice.one_in(2) else {},
+                    priority=rng.randrange(11),
+                    labels={"late": f"{rng.randrange(10)}s"},
+                    annotations={"end": ends} if rng.one_in(2) else {},
                 )
             )
-        elif there and dice.one_in(3):
-            rig.handle(e.PodDeleted(dice.choice(there)))
-        rig.pass_time(dice.choice((0.001, 0.3, 1, 2.7, 5)))
+        elif there and rng.one_in(3):
+            rig.handle(e.PodDeleted(rng.choice(there)))
+        rig.pass_time(rng.choice((0.001, 0.3, 1, 2.7, 5)))
         mistakes += out_of_order(rig)
     assert rig.scheduler.programs(), f"the policy is not accepted: queue by {keys}"
     return mistakes

@@ -15,7 +15,7 @@ from policysched.scheduler.gangs.pause import Pause
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.builders import node, placed, pod
-from tests.evaluate.clusters import Dice
+from tests.evaluate.clusters import ClusterRandom
 from tests.scheduler.rig import FIT, GANG, Rig
 
 ALONE = GANG.format(more="") + "preemption never\n"
@@ -242,34 +242,34 @@ def test_an_event_in_a_pause_requeues_a_gang_that_fails() -> None:
 
 def history(number: int) -> Rig:
     """Gangs, plain pods, nodes that come and go and pods that end, in the pauses of attempts."""
-    dice = Dice(f"pauses {number}")
-    nodes = {f"n{index}": dice.choice(("2", "4")) for index in range(dice.randint(3, 6))}
+    rng = ClusterRandom(f"pauses {number}")
+    nodes = {f"n{index}": rng.choice(("2", "4")) for index in range(rng.randint(3, 6))}
     policies = {
         **POLICIES,
-        "gangs.policy": dice.choice((POLICIES["gangs.policy"], SPREAD, IN_A_RACK)),
-        "plain.policy": dice.choice(
+        "gangs.policy": rng.choice((POLICIES["gangs.policy"], SPREAD, IN_A_RACK)),
+        "plain.policy": rng.choice(
             (POLICIES["plain.policy"], "policy plain version 1\ninclude kube_default\npreemption never\n")
         ),
     }
     scheduler = rig(
         *[_node(name, cpu) for name, cpu in nodes.items()],
         policies=policies,
-        piece=dice.choice((1, 2, 3)),
-        head_start=dice.choice((1, 4, NEVER)),
+        piece=rng.choice((1, 2, 3)),
+        head_start=rng.choice((1, 4, NEVER)),
     )
     running: list[PodUid] = []
     count = 0
-    for round_number in range(dice.randint(1, 3)):
-        for index in range(dice.randint(1, 2)):
+    for round_number in range(rng.randint(1, 3)):
+        for index in range(rng.randint(1, 2)):
             scheduler.observe(
-                *gang(dice.randint(2, 6), name=f"g{round_number}{index}-", cpu=dice.choice(("1", "2")))
+                *gang(rng.randint(2, 6), name=f"g{round_number}{index}-", cpu=rng.choice(("1", "2")))
             )
         while scheduler.scheduler.ready(scheduler.now_ns):
             decide_checked(scheduler)
             if not scheduler.scheduler.attempt_paused or count > 40:
                 continue
             count += 1
-            match dice.randrange(8):
+            match rng.randrange(8):
                 case 0 | 1 | 2:
                     anti = {
                         "affinity": {
@@ -285,29 +285,29 @@ def history(number: int) -> Rig:
                             }
                         }
                     }
-                    spec = anti if dice.one_in(3) else {}
+                    spec = anti if rng.one_in(3) else {}
                     scheduler.observe(
                         pod(
                             f"p{count}",
-                            cpu=dice.choice(("1", "2")),
-                            scheduler=dice.choice(("plain", "test")),
+                            cpu=rng.choice(("1", "2")),
+                            scheduler=rng.choice(("plain", "test")),
                             spec=spec,
                         )
                     )
                 case 3:
                     scheduler.observe(_node(f"new{count}", "2"))
                 case 4 if running:
-                    scheduler.handle(e.PodDeleted(running.pop(dice.randrange(len(running)))))
+                    scheduler.handle(e.PodDeleted(running.pop(rng.randrange(len(running)))))
                 case 5:
                     pending = sorted(
                         uid for uid, found in scheduler.scheduler._core.pods.items() if found.node is None
                     )
-                    if pending and dice.one_in(2):
-                        scheduler.handle(e.PodDeleted(dice.choice(pending)))
-                case 6 if dice.one_in(3):
+                    if pending and rng.one_in(2):
+                        scheduler.handle(e.PodDeleted(rng.choice(pending)))
+                case 6 if rng.one_in(3):
                     names = sorted(scheduler.scheduler.cache.nodes)
                     if len(names) > 2:
-                        scheduler.handle(e.NodeDeleted(dice.choice(names)))
+                        scheduler.handle(e.NodeDeleted(rng.choice(names)))
                 case _:
                     pass
         running += [bind.uid for bind in scheduler.in_flight_binds()]
@@ -368,14 +368,14 @@ def test_random_histories_with_pauses(block: int) -> None:
 
 def check_same_as_without_pauses(number: int) -> None:
     """Gangs alone, with nothing in the pauses, get the placements that they get without pauses."""
-    dice = Dice(f"alone {number}")
-    nodes = [_node(f"n{index}", dice.choice(("2", "4"))) for index in range(dice.randint(3, 6))]
+    rng = ClusterRandom(f"alone {number}")
+    nodes = [_node(f"n{index}", rng.choice(("2", "4"))) for index in range(rng.randint(3, 6))]
     members = [
         m
         for index in range(2)
-        for m in gang(dice.randint(2, 7), name=f"g{index}-", cpu=dice.choice(("1", "2")))
+        for m in gang(rng.randint(2, 7), name=f"g{index}-", cpu=rng.choice(("1", "2")))
     ]
-    policy = {"gangs.policy": dice.choice((POLICIES["gangs.policy"], SPREAD, IN_A_RACK))}
+    policy = {"gangs.policy": rng.choice((POLICIES["gangs.policy"], SPREAD, IN_A_RACK))}
     placements = []
     for piece in (1, NEVER):
         scheduler = rig(*nodes, *members, policies=policy, piece=piece)

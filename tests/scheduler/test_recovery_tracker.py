@@ -133,11 +133,11 @@ STALE_S, FOR_S = 20.25, 30
 
 def history(seed: int) -> list[tuple[int, int]]:
     """(second, Mbit/s): mostly every five seconds, now and then with a gap."""
-    dice = Random(seed)
+    rng = Random(seed)
     at_s, values = 0, []
     for _ in range(60):
-        at_s += dice.choice((5, 5, 5, 5, 10, 20, 21, 45))
-        values.append((at_s, dice.choice((500, 550, 599, 600, 601, 700, 799, 800, 900))))
+        at_s += rng.choice((5, 5, 5, 5, 10, 20, 21, 45))
+        values.append((at_s, rng.choice((500, 550, 599, 600, 601, 700, 799, 800, 900))))
     return values
 
 

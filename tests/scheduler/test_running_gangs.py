@@ -20,7 +20,7 @@ from policysched.scheduler import events as e
 from policysched.scheduler.preemption import victim_selection as searching
 from policysched.scheduler.preemption.best_candidate_search import find_best_candidate
 from policysched.scheduler.preemption.running_gangs import EvictablePods, RunningGang, RunningGangs, no_gang
-from policysched.scheduler.preemption.running_gangs import reprieve_order as honest_order
+from policysched.scheduler.preemption.running_gangs import reprieve_order as original_order
 from policysched.scheduler.preemption.victim_selection import (
     Candidate,
     PreemptionInputs,
@@ -289,7 +289,7 @@ def test_victims_are_whole_gangs_or_leave_the_minimum(by: Program) -> None:
 @pytest.mark.parametrize(
     ("owner", "part", "planted"),
     [
-        (searching, "reprieve_order", lambda pods, _, *more: honest_order(pods, no_gang, *more)),
+        (searching, "reprieve_order", lambda pods, _, *more: original_order(pods, no_gang, *more)),
         (EvictablePods, "_may_go_whole", lambda *_: True),
     ],
     ids=["gangs are ignored", "protected members are evicted"],

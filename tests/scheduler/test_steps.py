@@ -17,7 +17,7 @@ from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.preemption import best_candidate_search, victim_selection
 from policysched.scheduler.scheduler import Scheduler
 from tests.builders import node, placed, pod
-from tests.evaluate.clusters import Dice
+from tests.evaluate.clusters import ClusterRandom
 from tests.scheduler.rig import GANG, Rig
 
 FIT = GANG.format(more="") + "preemption { victims = any }\n"
@@ -32,14 +32,14 @@ Worlds = settings(max_examples=25, deadline=None, suppress_health_check=[HealthC
 
 def world(number: int) -> tuple[list[object], list[ObservedPod | Pod]]:
     """Nodes with pods of little importance on them, and budgets; and who comes then: a gang or two, and pods by themselves."""
-    dice = Dice(f"steps {number}")
-    names = [f"n{index}" for index in range(dice.randint(2, 9))]
+    rng = ClusterRandom(f"steps {number}")
+    names = [f"n{index}" for index in range(rng.randint(2, 9))]
     nodes = [
         node(
             name,
-            cpu=dice.choice(("4", "6", "8")),
-            zone=f"z{dice.randrange(2)}",
-            labels={"rack": f"r{dice.randrange(3)}"},
+            cpu=rng.choice(("4", "6", "8")),
+            zone=f"z{rng.randrange(2)}",
+            labels={"rack": f"r{rng.randrange(3)}"},
         )
         for name in names
     ]
@@ -47,36 +47,36 @@ def world(number: int) -> tuple[list[object], list[ObservedPod | Pod]]:
         placed(
             pod(
                 f"low{index}",
-                cpu=dice.choice(("1", "2", "3")),
-                priority=dice.choice((0, 1, 5)),
-                labels={"app": dice.choice(("web", "db")), "group": dice.choice(("x", "g0"))},
+                cpu=rng.choice(("1", "2", "3")),
+                priority=rng.choice((0, 1, 5)),
+                labels={"app": rng.choice(("web", "db")), "group": rng.choice(("x", "g0"))},
                 scheduler="other",
-                spec=_away(dice) if dice.one_in(6) else {},
+                spec=_away(rng) if rng.one_in(6) else {},
             ),
-            dice.choice(names),
+            rng.choice(names),
         )
-        for index in range(dice.randint(4, 24))
+        for index in range(rng.randint(4, 24))
     ]
     budgets = [
         DisruptionBudget(
             "default",
             app,
             LabelSelector((SelectorRequirement("app", "In", (app,)),)),
-            dice.randrange(3),
+            rng.randrange(3),
             frozenset(),
         )
-        for app in dice.some(("web", "db"), 2)
+        for app in rng.some(("web", "db"), 2)
     ]
     came: list[ObservedPod | Pod] = []
-    for gang in range(dice.randint(1, 2)):
-        least, alike = dice.randint(2, 5), not dice.one_in(3)
-        cpu, priority = dice.choice(("1", "2", "4")), dice.choice((2, 100))
-        spec = _demands(dice)
-        for index in range(least + dice.randrange(2)):
+    for gang in range(rng.randint(1, 2)):
+        least, alike = rng.randint(2, 5), not rng.one_in(3)
+        cpu, priority = rng.choice(("1", "2", "4")), rng.choice((2, 100))
+        spec = _demands(rng)
+        for index in range(least + rng.randrange(2)):
             labels = {"group": f"g{gang}", "least": str(least)}
             web = pod(
                 f"g{gang}-{index}",
-                cpu=cpu if alike else dice.choice(("1", "3")),
+                cpu=cpu if alike else rng.choice(("1", "3")),
                 priority=priority,
                 labels=labels,
                 spec=spec,
@@ -85,19 +85,19 @@ def world(number: int) -> tuple[list[object], list[ObservedPod | Pod]]:
     came += [
         pod(
             f"single{index}",
-            cpu=dice.choice(("2", "4")),
-            priority=dice.choice((0, 3, 50)),
-            spec=_demands(dice),
+            cpu=rng.choice(("2", "4")),
+            priority=rng.choice((0, 3, 50)),
+            spec=_demands(rng),
         )
-        for index in range(dice.randrange(3))
+        for index in range(rng.randrange(3))
     ]
     return [*nodes, *low, *budgets], came
 
 
-def _demands(dice: Dice) -> dict[str, object]:
-    match dice.randrange(4):
+def _demands(rng: ClusterRandom) -> dict[str, object]:
+    match rng.randrange(4):
         case 0:
-            return _away(dice)
+            return _away(rng)
         case 1:
             constraint = {"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
             return {
@@ -109,8 +109,8 @@ def _demands(dice: Dice) -> dict[str, object]:
             return {}
 
 
-def _away(dice: Dice) -> dict[str, object]:
-    term = {"topologyKey": dice.choice((HOST, ZONE)), "labelSelector": {"matchLabels": {"group": "g0"}}}
+def _away(rng: ClusterRandom) -> dict[str, object]:
+    term = {"topologyKey": rng.choice((HOST, ZONE)), "labelSelector": {"matchLabels": {"group": "g0"}}}
     return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 

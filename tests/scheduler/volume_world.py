@@ -29,7 +29,7 @@ SECOND_NS = 10**9
 
 @dataclass
 class World:
-    dice: Random
+    rng: Random
     scheduler: Scheduler = field(init=False)
     now_ns: int = START_NS
     version: int = 10
@@ -44,17 +44,17 @@ class World:
     violations: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for number in range(self.dice.randint(2, 5)):
-            self._write_volume(volume(f"v{number}", node=self.dice.choice(NODES)))
-        for number in range(self.dice.randint(3, 6)):
-            self._write_claim(claim(f"c{number}", of_class=self.dice.choice(("local", "local", "made"))))
+        for number in range(self.rng.randint(2, 5)):
+            self._write_volume(volume(f"v{number}", node=self.rng.choice(NODES)))
+        for number in range(self.rng.randint(3, 6)):
+            self._write_claim(claim(f"c{number}", of_class=self.rng.choice(("local", "local", "made"))))
         self.restart()
 
     # ── actions ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def step(self) -> None:
-        self.dice.choice(_ACTIONS)(self)
-        self.now_ns += self.dice.randrange(SECOND_NS)
+        self.rng.choice(_ACTIONS)(self)
+        self.now_ns += self.rng.randrange(SECOND_NS)
         self._check()
 
     def restart(self) -> None:
@@ -62,7 +62,7 @@ class World:
         self.scheduler = Scheduler(SchedulerLimits())
         self.watch.clear()
         self.in_flight = [
-            command for command in self.in_flight if isinstance(command, c.Bind) and self.dice.random() < 0.5
+            command for command in self.in_flight if isinstance(command, c.Bind) and self.rng.random() < 0.5
         ]
         for late in self.in_flight:
             self._bind(late)
@@ -81,24 +81,24 @@ class World:
     def create_pod(self) -> None:
         self.pods_created += 1
         name = f"p{self.pods_created}"
-        wanted = self.dice.sample(sorted(key.name for key in self.claims), self.dice.choice((1, 1, 2)))
+        wanted = self.rng.sample(sorted(key.name for key in self.claims), self.rng.choice((1, 1, 2)))
         observed = pending(pod(name, spec=using(*wanted)))
         self.pods[observed.pod.uid] = observed
         self.watch.append(e.PodUpdated(observed))
 
     def delete_pod(self) -> None:
         if self.pods:
-            uid = self.dice.choice(sorted(self.pods))
+            uid = self.rng.choice(sorted(self.pods))
             del self.pods[uid]
             self.watch.append(e.PodDeleted(uid))
 
     def deliver_watch_events(self) -> None:
-        for _ in range(self.dice.randrange(4)):
+        for _ in range(self.rng.randrange(4)):
             if self.watch:
                 self._handle(self.watch.popleft())
 
     def decide(self) -> None:
-        for _ in range(self.dice.randrange(4)):
+        for _ in range(self.rng.randrange(4)):
             if self.scheduler.ready(self.now_ns):
                 self._collect(self.scheduler.decide(self.now_ns))
 
@@ -106,15 +106,15 @@ class World:
         """Execute one command in flight, not necessarily the oldest."""
         if not self.in_flight:
             return
-        command = self.in_flight.pop(self.dice.randrange(len(self.in_flight)))
+        command = self.in_flight.pop(self.rng.randrange(len(self.in_flight)))
         if isinstance(command, c.Bind):
             self._handle(self._bind(command))
         else:
-            self._write(command, kind=self.dice.choice(("well", "well", "refused", "answer lost")))
+            self._write(command, kind=self.rng.choice(("well", "well", "refused", "answer lost")))
 
     def run_controllers(self) -> None:
         """The PV controller or the provisioner advances one claim."""
-        for pvc in self.dice.sample(sorted(self.claims.values(), key=lambda pvc: pvc.key), len(self.claims)):
+        for pvc in self.rng.sample(sorted(self.claims.values(), key=lambda pvc: pvc.key), len(self.claims)):
             if pvc.fully_bound:
                 continue
             for held in self.volumes.values():
@@ -127,16 +127,16 @@ class World:
 
     def take_volume(self) -> None:
         free = [volume for volume in self.volumes.values() if volume.claim_ref is None]
-        if free and self.dice.random() < 0.2:
-            taken = self.dice.choice(free)
+        if free and self.rng.random() < 0.2:
+            taken = self.rng.choice(free)
             foreign = ClaimRef(VolumeClaimKey("elsewhere", "theirs"), "uid-theirs")
             self._write_volume(replace(taken, claim_ref=foreign, phase="Bound"))
 
     def advance_clock(self) -> None:
-        self.now_ns += self.dice.choice((1, 5, 20, 700)) * SECOND_NS
+        self.now_ns += self.rng.choice((1, 5, 20, 700)) * SECOND_NS
 
     def maybe_restart(self) -> None:
-        if self.dice.random() < 0.15:
+        if self.rng.random() < 0.15:
             self.restart()
 
     # ── end of the run ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -266,7 +266,7 @@ class World:
         return self.version
 
     def _provision_or_give_up(self, claim: PersistentVolumeClaim, selected: NodeName) -> None:
-        if self.dice.random() < 0.3:
+        if self.rng.random() < 0.3:
             self._write_claim(replace(claim, selected_node=None))
             return
         self.made += 1

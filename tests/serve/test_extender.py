@@ -37,7 +37,7 @@ PAGES = StatusEndpoints(metrics=lambda: "", policy=dict, decisions=None, configz
 WELL = Health(live={}, ready={})
 
 
-class Desk:
+class FakeHandlers:
     """Answers with what it was asked; the verb preempt waits until it is no longer `held`, bind breaks."""
 
     response_timeout_s = PATIENCE_S
@@ -83,27 +83,29 @@ def post(url: str, body: bytes | Iterator[bytes], context: ssl.SSLContext | None
 
 
 def served(
-    scenario: Callable[[int, Desk], Awaitable[None]],
+    scenario: Callable[[int, FakeHandlers], Awaitable[None]],
     *,
     tls: ServerTls | None = None,
     open_reviewer: OpenReviewer | None = None,
-    desk: Desk | None = None,
+    handlers: FakeHandlers | None = None,
 ) -> None:
-    async def main(desk: Desk) -> None:
+    async def main(handlers: FakeHandlers) -> None:
         loop = asyncio.get_running_loop()
-        extras = HttpServerOptions(routes=extender_routes(desk, loop), tls=tls, open_reviewer=open_reviewer)
+        extras = HttpServerOptions(
+            routes=extender_routes(handlers, loop), tls=tls, open_reviewer=open_reviewer
+        )
         server = HttpThread(ListenAddress("127.0.0.1", 0), WELL, PAGES, loop, extras)
         port = server.start()
         try:
-            await scenario(port, desk)
+            await scenario(port, handlers)
         finally:
             await asyncio.to_thread(server.stop)
 
-    asyncio.run(main(desk or Desk()))
+    asyncio.run(main(handlers or FakeHandlers()))
 
 
 def test_the_path_has_the_policy_and_the_verb() -> None:
-    async def scenario(port: int, desk: Desk) -> None:
+    async def scenario(port: int, handlers: FakeHandlers) -> None:
         base = f"http://127.0.0.1:{port}"
         status, text = await asyncio.to_thread(
             post, f"{base}/net-aware/filter?scale=candidates", b"x" * 70_000
@@ -115,24 +117,24 @@ def test_the_path_has_the_policy_and_the_verb() -> None:
         assert (await asyncio.to_thread(post, f"{base}/net-aware/filters", b""))[0] == 404
         assert (await asyncio.to_thread(post, f"{base}/filter", b""))[0] == 404
         assert await asyncio.to_thread(post, f"{base}/net-aware/filter", b"bad") == (400, "bad\n")
-        assert desk.noted == [("filter", "answered"), ("filter", "bad")]
+        assert handlers.noted == [("filter", "answered"), ("filter", "bad")]
 
     served(scenario)
 
 
 def test_a_request_beyond_its_time_budget_gets_a_timeout_response() -> None:
-    async def scenario(port: int, desk: Desk) -> None:
-        desk.response_timeout_s = 0.2
+    async def scenario(port: int, handlers: FakeHandlers) -> None:
+        handlers.response_timeout_s = 0.2
         answer = await asyncio.to_thread(post, f"http://127.0.0.1:{port}/p/preempt", b"{}")
         assert answer == (503, "preempt is late\n")
-        assert desk.noted == [("preempt", "late")]
+        assert handlers.noted == [("preempt", "late")]
 
     served(scenario)
 
 
 def test_a_busy_main_loop_causes_a_timeout_response() -> None:
-    async def scenario(port: int, desk: Desk) -> None:
-        desk.response_timeout_s = 0.2
+    async def scenario(port: int, handlers: FakeHandlers) -> None:
+        handlers.response_timeout_s = 0.2
         with ThreadPoolExecutor() as threads:
             asking = threads.submit(post, f"http://127.0.0.1:{port}/p/filter", b"{}")
             gives_up_s = time.monotonic() + PATIENCE_S
@@ -140,29 +142,29 @@ def test_a_busy_main_loop_causes_a_timeout_response() -> None:
                 sum(range(1000))  # and nothing else runs on this loop
             assert asking.done()
             assert asking.result() == (503, "filter is late\n")
-        assert desk.noted == [("filter", "late")]
+        assert handlers.noted == [("filter", "late")]
 
     served(scenario)
 
 
 def test_an_internal_error_is_status_500_and_the_next_request_succeeds() -> None:
-    async def scenario(port: int, desk: Desk) -> None:
+    async def scenario(port: int, handlers: FakeHandlers) -> None:
         base = f"http://127.0.0.1:{port}/p"
         assert (await asyncio.to_thread(post, f"{base}/bind", b"{}"))[0] == 500
         assert (await asyncio.to_thread(post, f"{base}/filter", b"{}"))[0] == 200
-        assert desk.worked_on == 2
+        assert handlers.worked_on == 2
 
     served(scenario)
 
 
 @pytest.mark.parametrize("length", [True, False])
 def test_a_body_beyond_the_size_limit_is_rejected(*, length: bool) -> None:
-    async def scenario(port: int, desk: Desk) -> None:
-        desk.body_bytes_max = 65_536
+    async def scenario(port: int, handlers: FakeHandlers) -> None:
+        handlers.body_bytes_max = 65_536
         base, body = f"http://127.0.0.1:{port}/p/filter", b"x" * 70_000
         answer = await asyncio.to_thread(post, base, body if length else iter([body[:40_000], body[40_000:]]))
         assert answer == (413, "the body has more than 65536 bytes\n")
-        assert desk.worked_on == 0
+        assert handlers.worked_on == 0
 
     served(scenario)
 
@@ -170,14 +172,14 @@ def test_a_body_beyond_the_size_limit_is_rejected(*, length: bool) -> None:
 def test_a_body_of_many_small_values_is_rejected_while_it_arrives() -> None:
     """57 MiB of nested lists became 1.9 GB."""
 
-    async def scenario(port: int, desk: Desk) -> None:
+    async def scenario(port: int, handlers: FakeHandlers) -> None:
         lists = b"[" + b"[[]]," * 10_000_000 + b"[]]"
-        desk.body_bytes_max = len(lists)
+        handlers.body_bytes_max = len(lists)
         resource_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         answer = await asyncio.to_thread(post, f"http://127.0.0.1:{port}/p/filter", lists)
         assert answer == (413, "the body has more than 1000 values\n")
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resource_before < 20 * 1024
-        assert desk.worked_on == 0
+        assert handlers.worked_on == 0
 
     served(scenario)
 
@@ -194,21 +196,21 @@ NESTED = {
 @pytest.mark.parametrize("unit", NESTED.values(), ids=NESTED.keys())
 def test_the_memory_of_a_parsed_body_is_bounded_by_its_values(unit: bytes) -> None:
     """Against the limit of values, which so bounds the memory: 3,000,000 of at most 100 bytes."""
-    desk = Desk()
-    desk.body_bytes_max, desk.values_max = 2**24, 20_000
+    handlers = FakeHandlers()
+    handlers.body_bytes_max, handlers.values_max = 2**24, 20_000
     bytes_each: list[float] = []
 
     def parse(call: ExtenderHttpCall) -> ExtenderResponse:
         tracemalloc.start()
         value = orjson.loads(call.body)
-        bytes_each.append(tracemalloc.get_traced_memory()[0] / desk.values_max)
+        bytes_each.append(tracemalloc.get_traced_memory()[0] / handlers.values_max)
         tracemalloc.stop()
         return ExtenderResponse(200, len(value), "answered")
 
-    desk.parse = parse  # type: ignore[assignment, method-assign]
+    handlers.parse = parse  # type: ignore[assignment, method-assign]
 
-    async def scenario(port: int, _: Desk) -> None:
-        url, low, high = f"http://127.0.0.1:{port}/p/filter", 1, desk.values_max
+    async def scenario(port: int, _: FakeHandlers) -> None:
+        url, low, high = f"http://127.0.0.1:{port}/p/filter", 1, handlers.values_max
         while low < high:  # the largest count of units that is accepted
             middle = (low + high + 1) // 2
             body = b"[" + b",".join([unit] * middle) + b"]"
@@ -216,21 +218,21 @@ def test_the_memory_of_a_parsed_body_is_bounded_by_its_values(unit: bytes) -> No
             assert status in (200, 413)
             low, high = (middle, high) if status == 200 else (low, middle - 1)
 
-    served(scenario, desk=desk)
+    served(scenario, handlers=handlers)
     assert 15 < max(bytes_each) < 100
 
 
 def test_the_bodies_of_all_requests_have_a_limit_together() -> None:
-    async def scenario(port: int, desk: Desk) -> None:
-        desk.body_bytes_max, base = 10_000, f"http://127.0.0.1:{port}/p"
+    async def scenario(port: int, handlers: FakeHandlers) -> None:
+        handlers.body_bytes_max, base = 10_000, f"http://127.0.0.1:{port}/p"
         held = [
             asyncio.create_task(asyncio.to_thread(post, f"{base}/preempt", b"x" * 9_000)) for _ in range(2)
         ]
-        while desk.worked_on < 2:
+        while handlers.worked_on < 2:
             await asyncio.sleep(0.01)
 
         refused = await asyncio.to_thread(post, f"{base}/filter", b"x" * 9_000)
-        desk.held.set()
+        handlers.held.set()
         await asyncio.gather(*held)
 
         assert refused == (503, "policysched extender: the requests in flight are too large; retry later\n")
@@ -240,15 +242,15 @@ def test_the_bodies_of_all_requests_have_a_limit_together() -> None:
 
 
 def test_a_request_beyond_the_limit_gets_retry_after_and_the_next_succeeds() -> None:
-    async def scenario(port: int, desk: Desk) -> None:
-        desk.requests_max = 1
+    async def scenario(port: int, handlers: FakeHandlers) -> None:
+        handlers.requests_max = 1
         base = f"http://127.0.0.1:{port}/p"
         under_way = asyncio.create_task(asyncio.to_thread(post, f"{base}/preempt", b"{}"))
-        await desk.begun.wait()
+        await handlers.begun.wait()
 
         with pytest.raises(urllib.error.HTTPError) as refused:
             await asyncio.to_thread(urllib.request.urlopen, f"{base}/filter", b"x" * 500_000, PATIENCE_S)
-        desk.held.set()
+        handlers.held.set()
         first = await under_way
         after = await asyncio.to_thread(post, f"{base}/filter", b"{}")
 
@@ -258,14 +260,14 @@ def test_a_request_beyond_the_limit_gets_retry_after_and_the_next_succeeds() -> 
             == b"policysched extender: too many requests in flight (limit 1); retry later\n"
         )
         assert (first[0], after[0]) == (200, 200)
-        assert desk.noted == [("filter", "busy"), ("preempt", "answered"), ("filter", "answered")]
+        assert handlers.noted == [("filter", "busy"), ("preempt", "answered"), ("filter", "answered")]
 
     served(scenario)
 
 
 def test_probes_are_answered_at_the_connection_limit() -> None:
-    async def scenario(port: int, desk: Desk) -> None:
-        desk.requests_max = 0
+    async def scenario(port: int, handlers: FakeHandlers) -> None:
+        handlers.requests_max = 0
         url = f"http://127.0.0.1:{port}"
 
         assert (await asyncio.to_thread(post, f"{url}/p/filter", b"{}"))[0] == 503
@@ -276,18 +278,18 @@ def test_probes_are_answered_at_the_connection_limit() -> None:
 
 
 def test_a_client_that_stops_sending_is_disconnected_after_the_budget() -> None:
-    async def scenario(port: int, desk: Desk) -> None:
-        desk.response_timeout_s, desk.requests_max = 0.2, 1
+    async def scenario(port: int, handlers: FakeHandlers) -> None:
+        handlers.response_timeout_s, handlers.requests_max = 0.2, 1
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
 
         writer.write(b"POST /p/filter HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf")
         status = await reader.readline()
-        desk.response_timeout_s = PATIENCE_S
+        handlers.response_timeout_s = PATIENCE_S
         after = await asyncio.to_thread(post, f"http://127.0.0.1:{port}/p/filter", b"{}")
 
         assert status == b"HTTP/1.1 503 Service Unavailable\r\n"
         assert after[0] == 200
-        assert desk.noted == [("filter", "late"), ("filter", "answered")]
+        assert handlers.noted == [("filter", "late"), ("filter", "answered")]
         writer.close()
 
     served(scenario)
@@ -336,7 +338,7 @@ def test_a_client_with_a_certificate_of_the_settings_authority_may_call_the_exte
     foreign = Authority(tmp_path / "other").client("kube-scheduler")
     tls = ServerTls(ServerTlsFiles(serving.certificate, serving.key, authority.certificate))
 
-    async def scenario(port: int, desk: Desk) -> None:
+    async def scenario(port: int, handlers: FakeHandlers) -> None:
         url = f"https://127.0.0.1:{port}"
         with_one = await asyncio.to_thread(post, f"{url}/p/filter", b"{}", trusting(authority, client))
         without = await asyncio.to_thread(post, f"{url}/p/filter", b"{}", trusting(authority))
@@ -347,7 +349,7 @@ def test_a_client_with_a_certificate_of_the_settings_authority_may_call_the_exte
         )
         with pytest.raises(OSError):
             await asyncio.to_thread(post, f"{url}/p/filter", b"{}", trusting(authority, foreign))
-        assert desk.worked_on == 1
+        assert handlers.worked_on == 1
         status = urllib.request.Request(f"{url}/metrics")
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(status, timeout=PATIENCE_S, context=trusting(authority, client))
@@ -359,11 +361,11 @@ def test_a_client_with_a_certificate_of_the_settings_authority_may_call_the_exte
 
 
 def test_without_files_the_certificate_is_self_signed() -> None:
-    async def scenario(port: int, desk: Desk) -> None:
+    async def scenario(port: int, handlers: FakeHandlers) -> None:
         pem = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
         trusting_it = ssl.create_default_context(cadata=pem)
         status, _ = await asyncio.to_thread(post, f"https://127.0.0.1:{port}/p/filter", b"{}", trusting_it)
-        assert (status, desk.worked_on) == (200, 1)
+        assert (status, handlers.worked_on) == (200, 1)
 
     served(scenario, tls=ServerTls(ServerTlsFiles()))
 
@@ -375,7 +377,7 @@ def test_a_self_signed_certificate_is_renewed_before_it_expires_while_the_server
         make_self_signed_pem("ca", now).decode().partition("-----END PRIVATE KEY-----")[2]
     )
 
-    async def scenario(port: int, desk: Desk) -> None:
+    async def scenario(port: int, handlers: FakeHandlers) -> None:
         nonlocal now
 
         def shown() -> str:
@@ -412,7 +414,7 @@ def test_a_renewed_certificate_is_reloaded_and_an_incomplete_one_is_not(
     tls = ServerTls(files)
     second = authority.serving()
 
-    async def scenario(port: int, _desk: Desk) -> None:
+    async def scenario(port: int, _desk: FakeHandlers) -> None:
         def shown() -> str:
             return ssl.get_server_certificate(("127.0.0.1", port))
 

@@ -172,10 +172,10 @@ def a_watch_skips_changes_after_410_gone() -> AbstractContextManager[Any]:
 
 
 def a_condition_patch_omits_the_resource_version() -> AbstractContextManager[Any]:
-    honest = Reporter._condition_body
+    original = Reporter._condition_body
 
     def body(self: Reporter, *what: Any, **more: Any) -> Any:
-        written = honest(self, *what, **more)
+        written = original(self, *what, **more)
         del written["metadata"]["resourceVersion"]
         return written
 

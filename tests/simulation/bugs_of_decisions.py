@@ -77,9 +77,9 @@ def more_pods_are_evicted_than_needed() -> AbstractContextManager[Any]:
 
     def candidate(self: victim_selection._VictimSelection) -> Candidate:
         self.victim_uids = {pod.uid for pod in self._pods}
-        return honest(self)
+        return original(self)
 
-    honest = victim_selection._VictimSelection.candidate
+    original = victim_selection._VictimSelection.candidate
     return patch.object(victim_selection._VictimSelection, "candidate", candidate)
 
 

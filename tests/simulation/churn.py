@@ -102,11 +102,11 @@ class Churn:
             **self._devices.actions,
         }
 
-    def has_action(self, deed: str) -> bool:
-        return deed in self._actions
+    def has_action(self, action: str) -> bool:
+        return action in self._actions
 
-    def perform(self, deed: str) -> None:
-        self._actions[deed]()
+    def perform(self, action: str) -> None:
+        self._actions[action]()
 
     def populate(self, *, nodes: int, pods: int) -> None:
         """Create the initial cluster."""

@@ -111,8 +111,8 @@ class FakePrometheus:
         return [{**sample, "value": [0, "NaN"]}] if drawn < 0.93 else []
 
 
-def sources(road: FakePrometheus, now_ns: Any, random: Random) -> SampleSourceRouter:
-    book = SourcePollStatus("prometheus")
-    asker = PrometheusQueryClient(road, now_ns=now_ns)
-    polled = PollingSource(asker, book, now_ns=now_ns, random=random)
-    return SampleSourceRouter({"prometheus": ConfiguredSource("prometheus", polled, book)})
+def sources(transport: FakePrometheus, now_ns: Any, random: Random) -> SampleSourceRouter:
+    poll_status = SourcePollStatus("prometheus")
+    asker = PrometheusQueryClient(transport, now_ns=now_ns)
+    polled = PollingSource(asker, poll_status, now_ns=now_ns, random=random)
+    return SampleSourceRouter({"prometheus": ConfiguredSource("prometheus", polled, poll_status)})

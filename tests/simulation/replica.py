@@ -144,7 +144,7 @@ class Replica:
         self.wall_offset_ns = 0
         self.caught_up_from_s = float("-inf")
         self._starts = 0
-        self._road, self._lease_road = (
+        self._process_transport, self._process_lease_transport = (
             ProcessTransport(self._transport),
             ProcessTransport(self._lease_transport),
         )
@@ -206,7 +206,7 @@ class Replica:
         return self._connect_random.random() * hostile.connect_wait_s if waits else 0.0
 
     def _cut_transports(self) -> None:
-        self._road.dead = self._lease_road.dead = True
+        self._process_transport.dead = self._process_lease_transport.dead = True
         if self._task is not None:
             self._task.cancel()
         self._thaw(self._process, float("inf"))  # a process that stands still can be killed
@@ -239,10 +239,10 @@ class Replica:
         self._starts += 1
         identity = f"{self.name}-{self._starts}"
         self._process = Process()
-        self._road = ProcessTransport(
+        self._process_transport = ProcessTransport(
             self._transport, lambda: self.connect_wait_s(), partial(self._world.written, self)
         )
-        self._lease_road = ProcessTransport(self._failing_lease_transport)
+        self._process_lease_transport = ProcessTransport(self._failing_lease_transport)
         kept = self._kept_policies()
         app = self.app = self._app(identity)
         listening = StepChecker(
@@ -304,7 +304,7 @@ class Replica:
             request_timeout_s=duration_s / 4,
         )
         elector = LeaderElector(
-            ApiClient(self._lease_road),
+            ApiClient(self._process_lease_transport),
             lease,
             identity=identity,
             monotonic_s=loop.time,
@@ -321,7 +321,7 @@ class Replica:
             limits=_limits(world.profile.teams),
         )
         runtime = Runtime(
-            transport=self._road,
+            transport=self._process_transport,
             check_texts=world.check_texts,
             now_ns=self._clock.now_ns,
             monotonic_s=loop.time,

@@ -177,17 +177,17 @@ def the_plan_counts_a_node_twice() -> AbstractContextManager[Any]:
 
 
 def the_plan_counts_a_reason_twice() -> AbstractContextManager[Any]:
-    honest = Verdict.reason_counts
+    original = Verdict.reason_counts
     return patch.object(
-        Verdict, "reason_counts", lambda self: {why: 2 * count for why, count in honest(self).items()}
+        Verdict, "reason_counts", lambda self: {why: 2 * count for why, count in original(self).items()}
     )
 
 
 def only_the_first_victim_is_evicted() -> AbstractContextManager[Any]:
-    honest = victim_selection._VictimSelection.candidate
+    original = victim_selection._VictimSelection.candidate
 
     def candidate(self: victim_selection._VictimSelection) -> Candidate:
-        chosen = honest(self)
+        chosen = original(self)
         return replace(chosen, victims=chosen.victims[:1])
 
     return patch.object(victim_selection._VictimSelection, "candidate", candidate)

@@ -59,10 +59,10 @@ async def two_pods_share_a_claim_and_fit_on_no_node(world: Scenario) -> None:
 
 def a_claim_allocation_is_overwritten() -> AbstractContextManager[Any]:
     """The devices are reserved again, and the patch has no resource version."""
-    honest = resource_claims._metadata_patch
+    original = resource_claims._metadata_patch
 
     def body(claim: ClaimToReserve, **metadata: object) -> Json:
-        written = honest(claim, **metadata)
+        written = original(claim, **metadata)
         del written["metadata"]["resourceVersion"]
         return written
 

@@ -110,10 +110,10 @@ async def a_claim_is_bound_just_after_its_leader_stood_still(world: Scenario) ->
 
 def a_volume_claim_is_overwritten() -> AbstractContextManager[Any]:
     """The volume is reserved again, and the patch has no resource version."""
-    honest = claim_writes.claim_ref_patch
+    original = claim_writes.claim_ref_patch
 
     def body(volume: VolumeToBind) -> Json:
-        written = honest(volume)
+        written = original(volume)
         del written["metadata"]["resourceVersion"]
         return written
 
@@ -140,10 +140,10 @@ def every_claim_gets_the_first_volume() -> AbstractContextManager[Any]:
 
 
 def a_bound_claim_gets_another_volume() -> AbstractContextManager[Any]:
-    honest = VolumeController._bind
+    original = VolumeController._bind
 
     def bind(self: VolumeController, claim: Json, volume: Json) -> None:
-        honest(self, claim, volume)
+        original(self, claim, volume)
         others = [volume["metadata"]["name"] for volume in self._local.list(VOLUMES)]
         others.remove(volume["metadata"]["name"])
         self._local.update(

@@ -185,8 +185,8 @@ class World:
 
     def samples(self, now_ns: Callable[[], int]) -> SampleSourceRouter:
         """Of a process with this clock."""
-        road = FakePrometheus(self.server, self.random_stream("samples"), self.profile, self._recovering)
-        return sources(road, now_ns, self.random_stream("polls"))
+        transport = FakePrometheus(self.server, self.random_stream("samples"), self.profile, self._recovering)
+        return sources(transport, now_ns, self.random_stream("polls"))
 
     def extender(self) -> FakeExtender:
         return FakeExtender(self.random_stream("extender"), self.profile, self._recovering)
@@ -314,9 +314,9 @@ class World:
         weights = [self.profile.action_weights[name] for name in names]
         while True:
             await asyncio.sleep(random.expovariate(1 / self.profile.action_interval_s))
-            deed = random.choices(names, weights)[0]
+            action = random.choices(names, weights)[0]
             replica = random.choice(self.replicas)
-            match deed:
+            match action:
                 case "kill a scheduler":
                     replica.kill()
                 case "stop a scheduler":
@@ -329,7 +329,7 @@ class World:
                     for replica in self.replicas:
                         replica.cut_off(span_s)
                 case _:
-                    self.churn.perform(deed)
+                    self.churn.perform(action)
 
     async def _run_hostile_actions(self) -> None:
         hostile, random = self.profile.hostile, self.random_stream("hostile deeds")
@@ -339,8 +339,8 @@ class World:
         names, weights = list(hostile.action_weights), list(hostile.action_weights.values())
         while True:
             await asyncio.sleep(random.expovariate(1 / hostile.action_interval_s))
-            deed, replica = random.choices(names, weights)[0], random.choice(self.replicas)
-            match deed:
+            action, replica = random.choices(names, weights)[0], random.choice(self.replicas)
+            match action:
                 case "freeze a scheduler":
                     replica.freeze(random.uniform(0.5, 3 * self.profile.lease_duration_s))
                 case "set the wall clock":
@@ -362,7 +362,7 @@ class World:
                 case "take the file descriptors":
                     replica.take_descriptors(random.uniform(0.5, 6.0))
                 case _:
-                    raise AssertionError(f"unknown action {deed}")
+                    raise AssertionError(f"unknown action {action}")
 
     async def _run_team_actions(self) -> None:
         teams, random = self.profile.teams, self.random_stream("team times")

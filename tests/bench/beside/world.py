@@ -135,11 +135,11 @@ async def world(control_plane: Reachable) -> AsyncIterator[World]:
         yield World(session, control_plane.url)
 
 
-async def _each(things: Iterable[int] | Iterable[str], deed: Callable[..., Awaitable[None]]) -> None:
+async def _each(things: Iterable[int] | Iterable[str], action: Callable[..., Awaitable[None]]) -> None:
     left = iter(things)
 
     async def work() -> None:
         for name in left:
-            await deed(name)
+            await action(name)
 
     await asyncio.gather(*(work() for _ in range(AT_ONCE)))

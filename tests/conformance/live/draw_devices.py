@@ -13,10 +13,10 @@ one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from random import Random
 from typing import Any
 
 from tests.devices import ask, claim_manifest, claim_spec, class_manifest, gpu, new, slice_manifest
+from tests.seeded_random import SeededRandom
 
 Json = dict[str, Any]
 
@@ -31,19 +31,11 @@ _TRUSTED = "green"
 _MADE = "made"
 
 
-class DeviceDice(Random):
-    def one_in(self, count: int) -> bool:
-        return self.randrange(count) == 0
-
-    def some(self, items: Sequence[str], most: int, *, least: int = 0) -> list[str]:
-        return self.sample(items, self.randint(least, min(most, len(items))))
-
-
 def add_devices(seed: int, case: Json) -> None:
     """For half of the clusters."""
-    dice = DeviceDice(f"live devices {seed}")
-    if dice.one_in(2):
-        _Devices(dice, seed, case).add()
+    rng = SeededRandom(f"live devices {seed}")
+    if rng.one_in(2):
+        _Devices(rng, seed, case).add()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +53,19 @@ class _Offered:
 class _Devices:
     """`orderly`: all pools are complete, so that claims may request all devices."""
 
-    def __init__(self, dice: DeviceDice, seed: int, case: Json) -> None:
-        self._dice = dice
+    def __init__(self, rng: SeededRandom, seed: int, case: Json) -> None:
+        self._rng = rng
         self._seed = seed
         self._case = case
         self._cards, self._parts = f"gpu{seed}.example.com", f"part{seed}.example.com"
         self._shares, self._net = f"share{seed}.example.com", f"net{seed}.example.com"
-        self._orderly = dice.one_in(2)
+        self._orderly = rng.one_in(2)
         self._nodes = [node["metadata"]["name"] for node in case["nodes"]]
-        self._extended = not dice.one_in(3)
+        self._extended = not rng.one_in(3)
         self._free: list[_Offered] = []
 
     def add(self) -> None:
-        dice, case = self._dice, self._case
+        rng, case = self._rng, self._case
         for obj in case["objects"]:
             if obj["kind"] == "Namespace" and obj["metadata"]["name"] == _TRUSTED:
                 obj["metadata"]["labels"] = {**obj["metadata"]["labels"], ADMIN_ACCESS: "true"}
@@ -81,13 +73,13 @@ class _Devices:
         case["objects"] += [new(class_) for class_ in self._classes()] + slices
         claims: dict[str, list[str]] = {}
         for space in sorted({pod["metadata"]["namespace"] for pod in (*case["bound"], *case["pending"])}):
-            for number in range(dice.randint(1, 4)):
+            for number in range(rng.randint(1, 4)):
                 name = f"s{self._seed}-{space}-d{number}"
-                case["objects"].append(self._claim(name, space, held=dice.one_in(4)))
+                case["objects"].append(self._claim(name, space, held=rng.one_in(4)))
                 claims.setdefault(space, []).append(name)
         for pod in (*case["bound"], *case["pending"]):
             is_bound = "nodeName" in pod["spec"]
-            if dice.one_in(6 if is_bound else 2):
+            if rng.one_in(6 if is_bound else 2):
                 self._use(pod, claims[pod["metadata"]["namespace"]], template=not is_bound)
             elif self._extended and not is_bound:
                 self._ask_for_resources(pod)
@@ -97,33 +89,33 @@ class _Devices:
     def _slices(self) -> list[Json]:
         slices = []
         for node in self._nodes:
-            if not self._dice.one_in(4):
+            if not self._rng.one_in(4):
                 slices += self._pool_of_cards(node)
-            if self._dice.one_in(2):
+            if self._rng.one_in(2):
                 slices += self._pool_of_parts(node)
-            if self._dice.one_in(2):
+            if self._rng.one_in(2):
                 slices.append(self._shared_card(node))
-        if not self._dice.one_in(3):
+        if not self._rng.one_in(3):
             slices.append(self._near())
-        if not self._orderly and self._dice.one_in(3):
-            slices.append(self._contradictory(self._dice.choice(self._nodes)))
+        if not self._orderly and self._rng.one_in(3):
+            slices.append(self._contradictory(self._rng.choice(self._nodes)))
         return slices
 
     def _pool_of_cards(self, node: str) -> list[Json]:
         """A pool of one or two slices, of which one may be missing, perhaps with a slice of an
         earlier generation.
         """
-        dice = self._dice
-        cards = [self._card(f"g{place}") for place in range(dice.randint(1, 4))]
-        parts = [cards] if dice.one_in(2) else [cards[: len(cards) // 2], cards[len(cards) // 2 :]]
+        rng = self._rng
+        cards = [self._card(f"g{place}") for place in range(rng.randint(1, 4))]
+        parts = [cards] if rng.one_in(2) else [cards[: len(cards) // 2], cards[len(cards) // 2 :]]
         more: Json = {"driver": self._cards, "generation": 2, "slices": len(parts)}
-        if not self._orderly and dice.one_in(6):
+        if not self._orderly and rng.one_in(6):
             more["slices"] += 1
-        names = dice.sample((f"{node}-a", f"{node}-b"), len(parts))
+        names = rng.sample((f"{node}-a", f"{node}-b"), len(parts))
         slices = [
             slice_manifest(node, *part, name=name, **more) for name, part in zip(names, parts, strict=True)
         ]
-        if dice.one_in(6):
+        if rng.one_in(6):
             old = {**more, "generation": 1, "slices": 1}
             slices.append(slice_manifest(node, self._card("old"), name=f"{node}-old", **old))
         if more["slices"] == len(parts):
@@ -132,27 +124,27 @@ class _Devices:
         return slices
 
     def _card(self, name: str) -> Json:
-        dice = self._dice
+        rng = self._rng
         more: Json = {}
-        if dice.one_in(3):
-            effect = dice.choice(("NoSchedule", "NoSchedule", "NoExecute", "None"))
-            more["taints"] = [{"key": dice.choice(("hot", "old")), "value": "yes", "effect": effect}]
+        if rng.one_in(3):
+            effect = rng.choice(("NoSchedule", "NoSchedule", "NoExecute", "None"))
+            more["taints"] = [{"key": rng.choice(("hot", "old")), "value": "yes", "effect": effect}]
         attributes: Json = {
-            "model": dice.choice(("a", "b")),
-            "index": dice.randrange(4),
-            "driverVersion": {"version": dice.choice(("1.0.0", "1.1.0", "2.0.0-rc.1"))},
+            "model": rng.choice(("a", "b")),
+            "index": rng.randrange(4),
+            "driverVersion": {"version": rng.choice(("1.0.0", "1.1.0", "2.0.0-rc.1"))},
         }
-        if not dice.one_in(6):
-            attributes["rack"] = dice.choice(("x", "y"))
-        if dice.one_in(2):
-            attributes["fast"] = dice.one_in(2)
-        return gpu(name, attributes=attributes, capacity={"memory": dice.choice(("40Gi", "80Gi"))}, **more)
+        if not rng.one_in(6):
+            attributes["rack"] = rng.choice(("x", "y"))
+        if rng.one_in(2):
+            attributes["fast"] = rng.one_in(2)
+        return gpu(name, attributes=attributes, capacity={"memory": rng.choice(("40Gi", "80Gi"))}, **more)
 
     def _pool_of_parts(self, node: str) -> list[Json]:
         """Partitions of one card that consume the same counters."""
-        dice = self._dice
-        room = {"memory": {"value": dice.choice(("20Gi", "40Gi"))}, "engines": {"value": "4"}}
-        sizes = dice.sample(("40Gi", "20Gi", "20Gi", "10Gi"), dice.randint(2, 4))
+        rng = self._rng
+        room = {"memory": {"value": rng.choice(("20Gi", "40Gi"))}, "engines": {"value": "4"}}
+        sizes = rng.sample(("40Gi", "20Gi", "20Gi", "10Gi"), rng.randint(2, 4))
         parts = [
             gpu(
                 f"p{place}",
@@ -163,7 +155,7 @@ class _Devices:
                         "counterSet": "card",
                         "counters": {
                             "memory": {"value": size},
-                            "engines": {"value": str(dice.randint(1, 2))},
+                            "engines": {"value": str(rng.randint(1, 2))},
                         },
                     }
                 ],
@@ -178,8 +170,8 @@ class _Devices:
         ]
 
     def _shared_card(self, node: str) -> Json:
-        dice = self._dice
-        policy = dice.choice(
+        rng = self._rng
+        policy = rng.choice(
             (
                 None,
                 {"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi", "max": "6Gi"}},
@@ -189,19 +181,19 @@ class _Devices:
         room: Json = {"value": "8Gi", **({"requestPolicy": policy} if policy else {})}
         cards = [
             gpu(f"s{place}", allowMultipleAllocations=True, capacity={"memory": room})
-            for place in range(dice.randint(1, 2))
+            for place in range(rng.randint(1, 2))
         ]
         return slice_manifest(node, *cards, name=f"{node}-share", driver=self._shares, pool=f"{node}-share")
 
     def _near(self) -> Json:
         """Devices that several nodes can use."""
-        dice = self._dice
-        zone = {"key": ZONE, "operator": "In", "values": dice.some(("z1", "z2", "z3"), 2, least=1)}
+        rng = self._rng
+        zone = {"key": ZONE, "operator": "In", "values": rng.some(("z1", "z2", "z3"), 2, least=1)}
         term = {"matchExpressions": [zone]}
         terms = {"nodeSelector": {"nodeSelectorTerms": [term]}}
-        cards, reach = [gpu("n0"), gpu("n1"), gpu("n2")], dice.choice((terms, {"allNodes": True}, None))
+        cards, reach = [gpu("n0"), gpu("n1"), gpu("n2")], rng.choice((terms, {"allNodes": True}, None))
         if reach is None:
-            own = [terms, {"nodeName": dice.choice(self._nodes)}, {"allNodes": True}]
+            own = [terms, {"nodeName": rng.choice(self._nodes)}, {"allNodes": True}]
             cards = [gpu(f"n{place}", **attributes) for place, attributes in enumerate(own)]
             reach = {"perDeviceNodeSelection": True}
         name = f"s{self._seed}-near"
@@ -223,12 +215,12 @@ class _Devices:
     # ── device classes ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _classes(self) -> list[Json]:
-        dice, classes = self._dice, []
+        rng, classes = self._rng, []
         for kind, driver in self._drivers().items():
             more: Json = {}
             if kind == "card" and self._extended:
                 more["extendedResourceName"] = GPU
-            if dice.one_in(4):
+            if rng.one_in(4):
                 more["config"] = [{"opaque": {"driver": driver, "parameters": {"a": 1}}}]
             classes.append(class_manifest(self._class(kind), f'device.driver == "{driver}"', **more))
         big = f'device.capacity["{self._cards}"].memory.compareTo(quantity("80Gi")) >= 0'
@@ -246,14 +238,14 @@ class _Devices:
 
     def _claim(self, name: str, space: str, *, held: bool = False) -> Json:
         if held and self._free:
-            return self._held(name, space, self._free.pop(self._dice.randrange(len(self._free))))
+            return self._held(name, space, self._free.pop(self._rng.randrange(len(self._free))))
         spec = self._spec(trusted=space == _TRUSTED)
         return {**new(claim_manifest(name, namespace=space)), "spec": spec}
 
     def _held(self, name: str, space: str, device: _Offered) -> Json:
         """A claim to which the device is allocated."""
         plain = ask(of_class=self._class(device.kind))
-        request = self._dice.choice(("r0", "r0/s0", "r0/s1"))
+        request = self._rng.choice(("r0", "r0/s0", "r0/s1"))
         claimed: Json = {"name": "r0", "exactly": plain}
         if request != "r0":
             claimed = {
@@ -275,37 +267,35 @@ class _Devices:
         return new(claim_manifest(name, claimed, namespace=space, status=status))
 
     def _spec(self, *, trusted: bool) -> Json:
-        dice = self._dice
-        kind = dice.randrange(8)
+        rng = self._rng
+        kind = rng.randrange(8)
         constraints: list[Json] = []
         if kind == 0:
-            asks = [{"count": dice.randint(2, 3)}, {}][: dice.randint(1, 2)]
+            asks = [{"count": rng.randint(2, 3)}, {}][: rng.randint(1, 2)]
             requests = [
                 {"name": f"r{place}", "exactly": self._plain() | ask} for place, ask in enumerate(asks)
             ]
-            constraints = [{"matchAttribute": f"{self._cards}/{dice.choice(('rack', 'model'))}"}]
-            if dice.one_in(2):
+            constraints = [{"matchAttribute": f"{self._cards}/{rng.choice(('rack', 'model'))}"}]
+            if rng.one_in(2):
                 constraints[0]["requests"] = ["r0"]
         elif kind == 1:
             requests = [{"name": f"r{place}", "exactly": self._plain()} for place in range(2)]
             constraints = [{"distinctAttribute": f"{self._cards}/model", "requests": ["r0", "r1"]}]
         else:
-            requests = [
-                self._request(f"r{place}", trusted=trusted) for place in range(dice.choice((1, 1, 2)))
-            ]
+            requests = [self._request(f"r{place}", trusted=trusted) for place in range(rng.choice((1, 1, 2)))]
         configs = []
-        if dice.one_in(6):
+        if rng.one_in(6):
             opaque = {"opaque": {"driver": "other.example.com", "parameters": {}}}
-            configs = [{**opaque, **({"requests": ["r0"]} if dice.one_in(2) else {})}]
+            configs = [{**opaque, **({"requests": ["r0"]} if rng.one_in(2) else {})}]
         return claim_spec(*requests, constraints=constraints, config=configs)
 
     def _request(self, name: str, *, trusted: bool) -> Json:
-        dice = self._dice
-        if dice.one_in(3):
-            subs = [{"name": f"s{place}", **self._ask()} for place in range(dice.randint(2, 3))]
+        rng = self._rng
+        if rng.one_in(3):
+            subs = [{"name": f"s{place}", **self._ask()} for place in range(rng.randint(2, 3))]
             return {"name": name, "firstAvailable": subs}
         exactly = self._ask()
-        if trusted and dice.one_in(3):
+        if trusted and rng.one_in(3):
             exactly["adminAccess"] = True
         return {"name": name, "exactly": exactly}
 
@@ -313,21 +303,21 @@ class _Devices:
         return ask(of_class=self._class("card"))
 
     def _ask(self) -> Json:
-        dice = self._dice
+        rng = self._rng
         more: Json = {}
-        kind = dice.choice(("card", "card", "big", "part", "share", "share", "net", "any"))
-        if dice.one_in(30):
+        kind = rng.choice(("card", "card", "big", "part", "share", "share", "net", "any"))
+        if rng.one_in(30):
             return ask(of_class="nowhere")
-        if self._orderly and dice.one_in(8):
+        if self._orderly and rng.one_in(8):
             more["allocationMode"] = "All"
-        elif dice.one_in(3):
-            more["count"] = dice.choice((1, 2, 2, 3))
-        if kind == "share" and dice.one_in(2):
-            amount = dice.choice(("1500Mi", "2Gi", "3Gi", "7Gi"))
+        elif rng.one_in(3):
+            more["count"] = rng.choice((1, 2, 2, 3))
+        if kind == "share" and rng.one_in(2):
+            amount = rng.choice(("1500Mi", "2Gi", "3Gi", "7Gi"))
             more["capacity"] = {"requests": {"memory": amount}}
-        if dice.one_in(4):
+        if rng.one_in(4):
             more["tolerations"] = [
-                dice.choice(
+                rng.choice(
                     (
                         {"operator": "Exists"},
                         {"key": "hot", "operator": "Exists", "effect": "NoSchedule"},
@@ -335,14 +325,14 @@ class _Devices:
                     )
                 )
             ]
-        selectors = [self._selector()] if dice.one_in(2) and kind in ("card", "big", "any") else []
+        selectors = [self._selector()] if rng.one_in(2) and kind in ("card", "big", "any") else []
         return ask(*selectors, of_class=self._class(kind), **more)
 
     def _selector(self) -> str:
         """A CEL expression that does not fail on any device."""
         attributes = f'device.attributes["{self._cards}"]'
         room = f'device.capacity["{self._cards}"]'
-        condition = self._dice.choice(
+        condition = self._rng.choice(
             (
                 f"{attributes}.index >= 2",
                 f'has({attributes}.rack) && {attributes}.rack == "x"',
@@ -364,36 +354,36 @@ class _Devices:
 
     def _use(self, pod: Json, claims: Sequence[str], *, template: bool) -> None:
         """Let the pod use shared claims, or one that is created for it."""
-        dice, spec = self._dice, pod["spec"]
+        rng, spec = self._rng, pod["spec"]
         meta = pod["metadata"]
-        if template and not dice.one_in(3):
+        if template and not rng.one_in(3):
             spec["resourceClaims"] = [{"name": _MADE, "resourceClaimTemplateName": "t"}]
             claim = self._claim(f"{meta['name']}-{_MADE}", meta["namespace"])
             claim["metadata"]["annotations"] = {TEMPLATE_ENTRY: _MADE}
             self._case.setdefault("owned", {}).setdefault(meta["name"], []).append(claim)
         else:
-            chosen = dice.some(claims, 2, least=1)
+            chosen = rng.some(claims, 2, least=1)
             spec["resourceClaims"] = [{"name": claim, "resourceClaimName": claim} for claim in chosen]
         spec["containers"][0]["resources"]["claims"] = [{"name": spec["resourceClaims"][0]["name"]}]
         for container in (*spec.get("initContainers", ()), *spec["containers"]):
             container["resources"].get("limits", {}).pop(GPU, None)
-        if template and not dice.one_in(3):
+        if template and not rng.one_in(3):
             _want_little_else(spec)
-        if self._extended and dice.one_in(4):
+        if self._extended and rng.one_in(4):
             self._ask_for(pod, f"deviceclass.resource.kubernetes.io/{self._class('card')}")
 
     def _ask_for_resources(self, pod: Json) -> None:
-        if not self._dice.one_in(3):
+        if not self._rng.one_in(3):
             _want_little_else(pod["spec"])
-        for name in self._dice.some(
+        for name in self._rng.some(
             (GPU, f"deviceclass.resource.kubernetes.io/{self._class('part')}"), 2, least=1
         ):
             self._ask_for(pod, name)
 
     def _ask_for(self, pod: Json, resource: str) -> None:
         containers = [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
-        for container in self._dice.sample(containers, self._dice.randint(1, len(containers))):
-            container["resources"].setdefault("limits", {})[resource] = str(self._dice.randint(1, 2))
+        for container in self._rng.sample(containers, self._rng.randint(1, len(containers))):
+            container["resources"].setdefault("limits", {})[resource] = str(self._rng.randint(1, 2))
 
 
 def _want_little_else(spec: Json) -> None:

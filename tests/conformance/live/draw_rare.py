@@ -11,8 +11,9 @@ Lt (TaintTolerationComparisonOperators), and pods of a host network with their o
 """
 
 from collections.abc import Iterable
-from random import Random
 from typing import Any
+
+from tests.seeded_random import SeededRandom
 
 Json = dict[str, Any]
 
@@ -30,108 +31,103 @@ GRACE_S = 600
 RANKS = ("high", "high-never", "mid", "low")
 
 
-class RareDice(Random):
-    def one_in(self, count: int) -> bool:
-        return self.randrange(count) == 0
-
-
 def add_rarities(seed: int, case: Json) -> None:
-    dice = RareDice(f"live rarities {seed}")
+    rng = SeededRandom(f"live rarities {seed}")
     pods = [*case["bound"], *case["pending"]]
-    _host_networks(dice, pods)
-    _tolerances(dice, pods)
-    if dice.one_in(2):
-        _inline_disks(dice, pods)
-        _limits_of_drivers(dice, case)
-        _volumes_in_tree(dice, case)
-    if dice.one_in(3):
-        _huge_pages(dice, case)
-    if dice.one_in(2):
-        _attachments(dice, seed, case)
-    if dice.one_in(3):
-        _ephemeral_volumes(dice, seed, case)
+    _host_networks(rng, pods)
+    _tolerances(rng, pods)
+    if rng.one_in(2):
+        _inline_disks(rng, pods)
+        _limits_of_drivers(rng, case)
+        _volumes_in_tree(rng, case)
+    if rng.one_in(3):
+        _huge_pages(rng, case)
+    if rng.one_in(2):
+        _attachments(rng, seed, case)
+    if rng.one_in(3):
+        _ephemeral_volumes(rng, seed, case)
     if "pdbs" in case:
-        if not dice.one_in(4):
+        if not rng.one_in(4):
             _easy_to_please(case["pending"][-1])
-            _fill_up(dice, seed, case)
-        _odd_budgets(dice, case)
-        if dice.one_in(2):
-            _slow_victims(dice, seed, case)
-    if dice.one_in(3):
-        _lives_of_pods(dice, case)
+            _fill_up(rng, seed, case)
+        _odd_budgets(rng, case)
+        if rng.one_in(2):
+            _slow_victims(rng, seed, case)
+    if rng.one_in(3):
+        _lives_of_pods(rng, case)
     if "pdbs" in case:
-        _say_who_came_first(dice, case)
+        _say_who_came_first(rng, case)
 
 
 # ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _host_networks(dice: RareDice, pods: Iterable[Json]) -> None:
+def _host_networks(rng: SeededRandom, pods: Iterable[Json]) -> None:
     """Pods of the host network: their containers' ports are the node's. Sidecars hold ports as
     well, other init containers do not.
     """
     for pod in pods:
         spec = pod["spec"]
         first, early = spec["containers"][0], spec.get("initContainers")
-        if early and "ports" not in first and dice.one_in(2):
-            early[0]["ports"] = [{"containerPort": 80, "hostPort": dice.choice((8080, 8081))}]
-        if dice.one_in(8):
+        if early and "ports" not in first and rng.one_in(2):
+            early[0]["ports"] = [{"containerPort": 80, "hostPort": rng.choice((8080, 8081))}]
+        if rng.one_in(8):
             spec["hostNetwork"] = True
             if "ports" not in first and not (early and "ports" in early[0]):
                 first["ports"] = [
-                    {"containerPort": dice.choice((8080, 8081)), "protocol": dice.choice(("TCP", "UDP"))}
+                    {"containerPort": rng.choice((8080, 8081)), "protocol": rng.choice(("TCP", "UDP"))}
                 ]
             for container in (*(early or ()), *spec["containers"]):
                 for port in container.get("ports", ()):
                     port["containerPort"] = port.get("hostPort", port["containerPort"])
 
 
-def _tolerances(dice: RareDice, pods: Iterable[Json]) -> None:
+def _tolerances(rng: SeededRandom, pods: Iterable[Json]) -> None:
     """Tolerations for unschedulable nodes, as DaemonSet pods have."""
     for pod in pods:
-        if dice.one_in(10):
+        if rng.one_in(10):
             toleration = {"key": UNSCHEDULABLE, "operator": "Exists", "effect": "NoSchedule"}
             pod["spec"]["tolerations"] = [*pod["spec"].get("tolerations", ()), toleration]
 
 
-def _huge_pages(dice: RareDice, case: Json) -> None:
+def _huge_pages(rng: SeededRandom, case: Json) -> None:
     for node in case["nodes"]:
-        if not dice.one_in(3):
-            node["status"]["capacity"][HUGE] = dice.choice(
+        if not rng.one_in(3):
+            node["status"]["capacity"][HUGE] = rng.choice(
                 ("4Mi", "8Mi", "64Mi")
             )  # the same object is the allocatable amounts
     for pod in (*case["bound"], *case["pending"]):
         requests = pod["spec"]["containers"][0]["resources"].get("requests", {})
-        if "memory" in requests and dice.one_in(3):  # The API server requires CPU or memory in addition.
-            size = dice.choice(("2Mi", "4Mi"))
+        if "memory" in requests and rng.one_in(3):  # The API server requires CPU or memory in addition.
+            size = rng.choice(("2Mi", "4Mi"))
             requests[HUGE] = size
             pod["spec"]["containers"][0]["resources"].setdefault("limits", {})[HUGE] = size
 
 
-def _lives_of_pods(dice: RareDice, case: Json) -> None:
+def _lives_of_pods(rng: SeededRandom, case: Json) -> None:
     """Some pods on nodes are terminating, some have finished, and some are being resized. No pod
     terminates forever in cases where the preemptor is decided once its victims are gone.
     """
     case["leaving"] = []
     may_leave = "pdbs" not in case or case.get("lingers")
     for pod in case["bound"]:
-        match dice.randrange(8):
+        match rng.randrange(8):
             case 0 if may_leave:
                 case["leaving"].append(pod["metadata"]["name"])
             case 1:
-                pod["status"] = {"phase": dice.choice(("Succeeded", "Failed"))}
+                pod["status"] = {"phase": rng.choice(("Succeeded", "Failed"))}
             case 2 if "resources" not in pod["spec"]:
-                pod["status"] = {"phase": "Running", "containerStatuses": _resized(dice, pod)}
+                pod["status"] = {"phase": "Running", "containerStatuses": _resized(rng, pod)}
             case _:
                 pass
 
 
-def _resized(dice: RareDice, pod: Json) -> list[Json]:
+def _resized(rng: SeededRandom, pod: Json) -> list[Json]:
     """The allocated resources of a container count while they exceed its requests."""
     changes = []
     for container in pod["spec"]["containers"]:
         requests = dict(container["resources"].get("requests", {}))
-        given = {**requests, "cpu": dice.choice(("50m", "500m", "2"))}
+        given = {**requests, "cpu": rng.choice(("50m", "500m", "2"))}
         changes.append(
             {
                 "name": container["name"],
@@ -141,7 +137,7 @@ def _resized(dice: RareDice, pod: Json) -> list[Json]:
                 "started": True,
                 "restartCount": 0,
                 "state": {"running": {}},
-                "allocatedResources": given if dice.one_in(2) else requests,
+                "allocatedResources": given if rng.one_in(2) else requests,
                 "resources": {"requests": given},
             }
         )
@@ -151,31 +147,29 @@ def _resized(dice: RareDice, pod: Json) -> list[Json]:
 # ── volumes ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _inline_disks(dice: RareDice, pods: Iterable[Json]) -> None:
+def _inline_disks(rng: SeededRandom, pods: Iterable[Json]) -> None:
     """Inline disks with few names, so that pods conflict on them, and volume types that only the
     kubelet reads.
     """
     for pod in pods:
-        volumes = [
-            {"name": f"d{place}", **_inline_disk(dice)} for place in range(dice.choice((0, 0, 1, 1, 2)))
-        ]
+        volumes = [{"name": f"d{place}", **_inline_disk(rng)} for place in range(rng.choice((0, 0, 1, 1, 2)))]
         if volumes:
             pod["spec"]["volumes"] = [*pod["spec"].get("volumes", ()), *volumes]
 
 
-def _inline_disk(dice: RareDice) -> Json:
-    name, read_only = dice.choice(("d1", "d2", "d3")), {"readOnly": True} if dice.one_in(2) else {}
-    match dice.randrange(8):
+def _inline_disk(rng: SeededRandom) -> Json:
+    name, read_only = rng.choice(("d1", "d2", "d3")), {"readOnly": True} if rng.one_in(2) else {}
+    match rng.randrange(8):
         case 0 | 1:
             return {"gcePersistentDisk": {"pdName": name, **read_only}}
         case 2:
-            return {"awsElasticBlockStore": {"volumeID": dice.choice(("vol-1", "vol-2", "aws://z1/vol-1"))}}
+            return {"awsElasticBlockStore": {"volumeID": rng.choice(("vol-1", "vol-2", "aws://z1/vol-1"))}}
         case 3:
             target = {"targetPortal": "10.0.0.9:3260", "iqn": f"iqn.2026-01.com.example:{name}", "lun": 0}
             return {"iscsi": {**target, **read_only}}
         case 4:
-            monitors = dice.sample(("m1:6789", "m2:6789", "m3:6789"), dice.randint(1, 2))
-            pool = {"pool": "fast"} if dice.one_in(3) else {}
+            monitors = rng.sample(("m1:6789", "m2:6789", "m3:6789"), rng.randint(1, 2))
+            pool = {"pool": "fast"} if rng.one_in(3) else {}
             return {"rbd": {"monitors": monitors, "image": name, **pool, **read_only}}
         case 5:
             uri = f"/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/{name}"
@@ -183,7 +177,7 @@ def _inline_disk(dice: RareDice) -> Json:
         case 6:
             return {"cinder": {"volumeID": name}}
         case _:
-            return dice.choice(
+            return rng.choice(
                 (
                     {"emptyDir": {}},
                     {"configMap": {"name": "c"}},
@@ -193,14 +187,14 @@ def _inline_disk(dice: RareDice) -> Json:
             )
 
 
-def _limits_of_drivers(dice: RareDice, case: Json) -> None:
+def _limits_of_drivers(rng: SeededRandom, case: Json) -> None:
     """Nodes whose kubelet has migrated disks to drivers, with the attach limits of these."""
     known = {obj["metadata"]["name"]: obj for obj in case["objects"] if obj["kind"] == "CSINode"}
     for node in case["nodes"]:
         name = node["metadata"]["name"]
-        if dice.one_in(3):
+        if rng.one_in(3):
             continue
-        plugins = dice.sample(sorted(IN_TREE), dice.randint(1, len(IN_TREE)))
+        plugins = rng.sample(sorted(IN_TREE), rng.randint(1, len(IN_TREE)))
         if name not in known:
             known[name] = {
                 "apiVersion": "storage.k8s.io/v1",
@@ -209,30 +203,30 @@ def _limits_of_drivers(dice: RareDice, case: Json) -> None:
                 "spec": {"drivers": []},
             }
             case["objects"].append(known[name])
-        if not dice.one_in(4):
+        if not rng.one_in(4):
             known[name]["metadata"]["annotations"] = {MIGRATED: ",".join(plugins)}
         known[name]["spec"]["drivers"] += [
             {
                 "name": IN_TREE[plugin],
                 "nodeID": name,
                 "topologyKeys": [],
-                "allocatable": {"count": dice.choice((0, 1, 2, 3))},
+                "allocatable": {"count": rng.choice((0, 1, 2, 3))},
             }
             for plugin in plugins
         ]
 
 
-def _volumes_in_tree(dice: RareDice, case: Json) -> None:
+def _volumes_in_tree(rng: SeededRandom, case: Json) -> None:
     """Bound volumes of the removed plugins. No GCE disk has two zones without names of its own:
     kube-scheduler would end every attempt of a pod that uses one with a translation error.
     """
     for obj in case["objects"]:
-        if obj["kind"] != "PersistentVolume" or "csi" not in obj["spec"] or not dice.one_in(2):
+        if obj["kind"] != "PersistentVolume" or "csi" not in obj["spec"] or not rng.one_in(2):
             continue
         name = obj["metadata"]["name"]
         del obj["spec"]["csi"]
         between_zones = any("__" in value for value in obj["metadata"].get("labels", {}).values())
-        match dice.randrange(3):
+        match rng.randrange(3):
             case 0:
                 obj["spec"]["awsElasticBlockStore"] = {"volumeID": f"aws://z1/vol-{name[-3:]}"}
             case 1 if not between_zones:
@@ -241,13 +235,13 @@ def _volumes_in_tree(dice: RareDice, case: Json) -> None:
                 obj["spec"]["cinder"] = {"volumeID": name}
 
 
-def _attachments(dice: RareDice, seed: int, case: Json) -> None:
+def _attachments(rng: SeededRandom, seed: int, case: Json) -> None:
     """Volumes that are attached to a node without a pod that uses them there: some are used by pods
     elsewhere, and some only fill the attach limit of a driver.
     """
     volumes = [obj for obj in case["objects"] if obj["kind"] == "PersistentVolume" and "csi" in obj["spec"]]
     nodes = [node["metadata"]["name"] for node in case["nodes"]]
-    pairs = [(dice.choice(volumes), dice.choice(nodes)) for _ in range(dice.randrange(4) if volumes else 0)]
+    pairs = [(rng.choice(volumes), rng.choice(nodes)) for _ in range(rng.randrange(4) if volumes else 0)]
     limited = [
         (obj["metadata"]["name"], driver["name"])
         for obj in case["objects"]
@@ -256,7 +250,7 @@ def _attachments(dice: RareDice, seed: int, case: Json) -> None:
         if "allocatable" in driver
     ]
     for place, (node, driver) in enumerate(limited):
-        for number in range(dice.choice((0, 1, 2))):
+        for number in range(rng.choice((0, 1, 2))):
             stranger = _stranger(f"s{seed}-x{place}-{number}", driver)
             case["objects"].append(stranger)
             pairs.append((stranger, node))
@@ -290,7 +284,7 @@ def _stranger(name: str, driver: str) -> Json:
     }
 
 
-def _ephemeral_volumes(dice: RareDice, seed: int, case: Json) -> None:
+def _ephemeral_volumes(rng: SeededRandom, seed: int, case: Json) -> None:
     """Generic ephemeral volumes: their claims are created together with the pod (`owned`, by the
     pod's name). Some claims do not exist yet, and some exist without an owner; but not for pods on
     nodes, because kube-scheduler gives up on every pod with volumes as soon as it meets such a pod.
@@ -298,12 +292,12 @@ def _ephemeral_volumes(dice: RareDice, seed: int, case: Json) -> None:
     classes = [obj["metadata"]["name"] for obj in case["objects"] if obj["kind"] == "StorageClass"]
     case["owned"] = {}
     for pod in (*case["bound"], *case["pending"]) if classes else ():
-        if not dice.one_in(4):
+        if not rng.one_in(4):
             continue
         name, space = pod["metadata"]["name"], pod["metadata"]["namespace"]
         claim_spec = {
             "accessModes": ["ReadWriteOnce"],
-            "storageClassName": dice.choice(classes),
+            "storageClassName": rng.choice(classes),
             "resources": {"requests": {"storage": "1Gi"}},
         }
         volume = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": claim_spec}}}
@@ -314,7 +308,7 @@ def _ephemeral_volumes(dice: RareDice, seed: int, case: Json) -> None:
             "metadata": {"name": f"{name}-scratch", "namespace": space, "labels": {"fate": "ephemeral"}},
             "spec": claim_spec,
         }
-        match dice.randrange(4):
+        match rng.randrange(4):
             case 0:
                 pass
             case 1 if pod in case["pending"]:
@@ -344,29 +338,29 @@ def _easy_to_please(urgent: Json) -> None:
         spec["containers"][0].pop(field, None)
 
 
-def _fill_up(dice: RareDice, seed: int, case: Json) -> None:
+def _fill_up(rng: SeededRandom, seed: int, case: Json) -> None:
     """Budgets decide which victims are chosen."""
     for node in case["nodes"]:
         name = node["metadata"]["name"]
-        for number in range(dice.randint(1, 4)):
+        for number in range(rng.randint(1, 4)):
             case["bound"].append(
                 {
                     "apiVersion": "v1",
                     "kind": "Pod",
                     "metadata": {
                         "name": f"{name}-filler{number}",
-                        "namespace": dice.choice(("default", "blue", "green")),
-                        "labels": {"app": dice.choice(("web", "db", "cache"))},
+                        "namespace": rng.choice(("default", "blue", "green")),
+                        "labels": {"app": rng.choice(("web", "db", "cache"))},
                     },
                     "spec": {
                         "nodeName": name,
                         "terminationGracePeriodSeconds": 0,
-                        "priorityClassName": dice.choice(("low", "mid")),
+                        "priorityClassName": rng.choice(("low", "mid")),
                         "containers": [
                             {
                                 "name": "c0",
                                 "image": "app:1",
-                                "resources": {"requests": {"cpu": dice.choice(("500m", "1", "1500m"))}},
+                                "resources": {"requests": {"cpu": rng.choice(("500m", "1", "1500m"))}},
                             }
                         ],
                     },
@@ -374,19 +368,19 @@ def _fill_up(dice: RareDice, seed: int, case: Json) -> None:
             )
 
 
-def _say_who_came_first(dice: RareDice, case: Json) -> None:
+def _say_who_came_first(rng: SeededRandom, case: Json) -> None:
     """Different start times; otherwise kube-scheduler compares "now" with "now" when it orders
     equal pods.
     """
-    seconds = dice.sample(range(3600), len(case["bound"]))
+    seconds = rng.sample(range(3600), len(case["bound"]))
     for pod, second in zip(case["bound"], seconds, strict=True):
         at = f"2026-01-01T00:{second // 60:02}:{second % 60:02}Z"
         pod["status"] = {**pod.get("status", {}), "startTime": at}
 
 
-def _odd_budgets(dice: RareDice, case: Json) -> None:
+def _odd_budgets(rng: SeededRandom, case: Json) -> None:
     for budget in case["pdbs"]:
-        match dice.randrange(5):
+        match rng.randrange(5):
             case 0:
                 budget["spec"]["selector"] = {}
             case 1:
@@ -395,21 +389,21 @@ def _odd_budgets(dice: RareDice, case: Json) -> None:
             case 2 | 3:
                 budget["spec"]["selector"] = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
                 names = [pod["metadata"]["name"] for pod in case["bound"]]
-                chosen = dice.sample(names, len(names) // 2)
+                chosen = rng.sample(names, len(names) // 2)
                 budget["status"]["disruptionsAllowed"] = 0
                 budget["status"]["disruptedPods"] = dict.fromkeys(chosen, "2026-01-01T00:00:00Z")
             case _:
                 pass
 
 
-def _slow_victims(dice: RareDice, seed: int, case: Json) -> None:
+def _slow_victims(rng: SeededRandom, seed: int, case: Json) -> None:
     """Victims terminate slowly, so that the preemptor stays nominated while other pods are decided."""
     case["lingers"] = True
     for pod in (*case["bound"], *case["pending"]):
         pod["spec"]["terminationGracePeriodSeconds"] = GRACE_S
     # Highest priority first: a pod that takes a node from a nominated pod would make that one
     # pending again.
-    ranks = sorted(dice.choices(RANKS, k=dice.randint(2, 4)), key=RANKS.index)
+    ranks = sorted(rng.choices(RANKS, k=rng.randint(2, 4)), key=RANKS.index)
     for number, rank in enumerate(ranks):
         case["pending"].append(
             {
@@ -418,20 +412,20 @@ def _slow_victims(dice: RareDice, seed: int, case: Json) -> None:
                 "metadata": {
                     "name": f"s{seed}-next{number}",
                     "namespace": "default",
-                    "labels": {"app": dice.choice(("web", "db"))},
+                    "labels": {"app": rng.choice(("web", "db"))},
                 },
                 "spec": {
                     "terminationGracePeriodSeconds": GRACE_S,
                     "priorityClassName": rank,
-                    "affinity": {"nodeAffinity": _one_of_some(dice, case)},
+                    "affinity": {"nodeAffinity": _one_of_some(rng, case)},
                     "containers": [
                         {
                             "name": "c0",
                             "image": "app:1",
                             "resources": {
                                 "requests": {
-                                    "cpu": dice.choice(("100m", "300m", "500m", "1")),
-                                    "memory": dice.choice(("64Mi", "1Gi")),
+                                    "cpu": rng.choice(("100m", "300m", "500m", "1")),
+                                    "memory": rng.choice(("64Mi", "1Gi")),
                                 }
                             },
                         }
@@ -441,11 +435,11 @@ def _slow_victims(dice: RareDice, seed: int, case: Json) -> None:
         )
 
 
-def _one_of_some(dice: RareDice, case: Json) -> Json:
+def _one_of_some(rng: SeededRandom, case: Json) -> Json:
     """Few nodes, so that a nomination affects the others."""
     names = [node["metadata"]["name"] for node in case["nodes"]]
     terms = [
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
-        for name in dice.sample(names, min(len(names), dice.randint(1, 3)))
+        for name in rng.sample(names, min(len(names), rng.randint(1, 3)))
     ]
     return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}

@@ -8,8 +8,9 @@ counts only one, so with two of them it evicts one and then cannot place the pod
 """
 
 from collections.abc import Sequence
-from random import Random
 from typing import Any
+
+from tests.seeded_random import SeededRandom
 
 Json = dict[str, Any]
 
@@ -23,28 +24,21 @@ or without capacity tracking by the driver); unbound with immediate binding; or 
 _GI = 2**30
 
 
-class VolumeDice(Random):
-    def one_in(self, count: int) -> bool:
-        return self.randrange(count) == 0
-
-
 def add_volumes(seed: int, case: Json) -> None:
     """For most of the clusters. The random stream is separate, so the rest of the cluster does not
     change.
     """
-    dice = VolumeDice(f"live volumes {seed}")
-    if dice.one_in(4):
+    rng = SeededRandom(f"live volumes {seed}")
+    if rng.one_in(4):
         return
     nodes = [node["metadata"]["name"] for node in case["nodes"]]
     driver, tracking = f"d{seed}.example.com", f"t{seed}.example.com"
     namespaces = sorted({pod["metadata"]["namespace"] for pod in (*case["bound"], *case["pending"])})
-    claims = [
-        _claim(dice, seed, space, number) for space in namespaces for number in range(dice.randint(1, 4))
-    ]
-    held = [_volume_of(dice, seed, claim, nodes, driver) for claim in claims if _fate(claim) == BOUND]
-    free = [_free_volume(dice, seed, number, nodes) for number in range(dice.randint(2, 9))]
+    claims = [_claim(rng, seed, space, number) for space in namespaces for number in range(rng.randint(1, 4))]
+    held = [_volume_of(rng, seed, claim, nodes, driver) for claim in claims if _fate(claim) == BOUND]
+    free = [_free_volume(rng, seed, number, nodes) for number in range(rng.randint(2, 9))]
     case["objects"] += [
-        *_classes(dice, seed, driver, tracking),
+        *_classes(rng, seed, driver, tracking),
         *(
             {
                 "apiVersion": "storage.k8s.io/v1",
@@ -59,21 +53,21 @@ def add_volumes(seed: int, case: Json) -> None:
             }
             for name in (driver, tracking)
         ),
-        *_capacities(dice, seed),
+        *_capacities(rng, seed),
         *(claim for claim in claims if _fate(claim) != NONE),
         *held,
         *free,
-        *_csi_nodes(dice, nodes, (driver, tracking)),
+        *_csi_nodes(rng, nodes, (driver, tracking)),
     ]
     used: set[str] = set()
     for pod in case["bound"]:
-        if not dice.one_in(3):
-            _use(dice, pod, [claim for claim in claims if _fate(claim) == BOUND], used)
+        if not rng.one_in(3):
+            _use(rng, pod, [claim for claim in claims if _fate(claim) == BOUND], used)
             used |= {claim["metadata"]["name"] for claim in claims if _alone(claim) and _uses(pod, claim)}
     used -= {claim["metadata"]["name"] for claim in claims if _alone(claim)}
     for pod in case["pending"]:
-        if not dice.one_in(3):
-            _use(dice, pod, claims, used)
+        if not rng.one_in(3):
+            _use(rng, pod, claims, used)
 
 
 def _fate(claim: Json) -> str:
@@ -91,7 +85,7 @@ def _uses(pod: Json, claim: Json) -> bool:
     return claim["metadata"]["name"] in named
 
 
-def _use(dice: VolumeDice, pod: Json, claims: Sequence[Json], used: set[str]) -> None:
+def _use(rng: SeededRandom, pod: Json, claims: Sequence[Json], used: set[str]) -> None:
     """Use one or two claims of the pod's namespace."""
     space = pod["metadata"]["namespace"]
     there = [
@@ -99,7 +93,7 @@ def _use(dice: VolumeDice, pod: Json, claims: Sequence[Json], used: set[str]) ->
         for claim in claims
         if claim["metadata"]["namespace"] == space and claim["metadata"]["name"] not in used
     ]
-    chosen = dice.sample(there, min(len(there), dice.choice((1, 1, 2))))
+    chosen = rng.sample(there, min(len(there), rng.choice((1, 1, 2))))
     used |= {claim["metadata"]["name"] for claim in chosen if _fate(claim) in (MAKE, TRACK)}
     volumes = [
         {"name": f"v{place}", "persistentVolumeClaim": {"claimName": claim["metadata"]["name"]}}
@@ -112,15 +106,15 @@ def _use(dice: VolumeDice, pod: Json, claims: Sequence[Json], used: set[str]) ->
 # ── classes, drivers ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _classes(dice: VolumeDice, seed: int, driver: str, tracking: str) -> list[Json]:
+def _classes(rng: SeededRandom, seed: int, driver: str, tracking: str) -> list[Json]:
     classes = [
         _class(seed, WAIT, "kubernetes.io/no-provisioner"),
         _class(seed, MAKE, driver),
         _class(seed, TRACK, tracking),
         {**_class(seed, NOW, driver), "volumeBindingMode": "Immediate"},
     ]
-    if dice.one_in(2):
-        values = dice.sample(ZONES, dice.randint(1, 2))
+    if rng.one_in(2):
+        values = rng.sample(ZONES, rng.randint(1, 2))
         classes[1]["allowedTopologies"] = [{"matchLabelExpressions": [{"key": ZONE, "values": values}]}]
     return classes
 
@@ -135,7 +129,7 @@ def _class(seed: int, fate: str, provisioner: str) -> Json:
     }
 
 
-def _capacities(dice: VolumeDice, seed: int) -> list[Json]:
+def _capacities(rng: SeededRandom, seed: int) -> list[Json]:
     return [
         {
             "apiVersion": "storage.k8s.io/v1",
@@ -143,14 +137,14 @@ def _capacities(dice: VolumeDice, seed: int) -> list[Json]:
             "metadata": {"name": f"s{seed}-{zone}", "namespace": "default"},
             "storageClassName": f"s{seed}-{TRACK}",
             "nodeTopology": {"matchLabels": {ZONE: zone}},
-            "capacity": dice.choice(("2Gi", "4Gi", "20Gi")),
+            "capacity": rng.choice(("2Gi", "4Gi", "20Gi")),
         }
         for zone in ZONES
-        if not dice.one_in(3)
+        if not rng.one_in(3)
     ]
 
 
-def _csi_nodes(dice: VolumeDice, nodes: Sequence[str], drivers: Sequence[str]) -> list[Json]:
+def _csi_nodes(rng: SeededRandom, nodes: Sequence[str], drivers: Sequence[str]) -> list[Json]:
     return [
         {
             "apiVersion": "storage.k8s.io/v1",
@@ -162,24 +156,24 @@ def _csi_nodes(dice: VolumeDice, nodes: Sequence[str], drivers: Sequence[str]) -
                         "name": driver,
                         "nodeID": node,
                         "topologyKeys": [],
-                        **({"allocatable": {"count": dice.choice((1, 1, 2, 3))}} if dice.one_in(2) else {}),
+                        **({"allocatable": {"count": rng.choice((1, 1, 2, 3))}} if rng.one_in(2) else {}),
                     }
                     for driver in drivers
                 ]
             },
         }
         for node in nodes
-        if not dice.one_in(4)
+        if not rng.one_in(4)
     ]
 
 
 # ── claims and volumes ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _claim(dice: VolumeDice, seed: int, space: str, number: int) -> Json:
-    fate = dice.choices((BOUND, WAIT, MAKE, TRACK, NOW, NONE), (6, 4, 3, 3, 1, 1))[0]
+def _claim(rng: SeededRandom, seed: int, space: str, number: int) -> Json:
+    fate = rng.choices((BOUND, WAIT, MAKE, TRACK, NOW, NONE), (6, 4, 3, 3, 1, 1))[0]
     name = f"s{seed}-{space}-{number}"
-    mode = "ReadWriteOncePod" if fate == BOUND and dice.one_in(3) else "ReadWriteOnce"
+    mode = "ReadWriteOncePod" if fate == BOUND and rng.one_in(3) else "ReadWriteOnce"
     bound = {"volumeName": f"{name}-v"} if fate == BOUND else {}
     done = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}} if fate == BOUND else {}
     return {
@@ -189,14 +183,14 @@ def _claim(dice: VolumeDice, seed: int, space: str, number: int) -> Json:
         "spec": {
             "accessModes": [mode],
             "storageClassName": f"s{seed}-{MAKE if fate in (BOUND, NONE) else fate}",
-            "resources": {"requests": {"storage": str(dice.randint(1, 3) * _GI)}},
+            "resources": {"requests": {"storage": str(rng.randint(1, 3) * _GI)}},
             **bound,
         },
         **({"status": {"phase": "Bound"}} if bound else {}),
     }
 
 
-def _volume_of(dice: VolumeDice, seed: int, claim: Json, nodes: Sequence[str], driver: str) -> Json:
+def _volume_of(rng: SeededRandom, seed: int, claim: Json, nodes: Sequence[str], driver: str) -> Json:
     """The volume that a claim is bound to, available on some or all nodes."""
     name, spec = claim["metadata"]["name"], claim["spec"]
     volume = _volume(f"{name}-v", f"s{seed}-{MAKE}", 6 * _GI, spec["accessModes"][0])
@@ -206,30 +200,30 @@ def _volume_of(dice: VolumeDice, seed: int, claim: Json, nodes: Sequence[str], d
         "namespace": claim["metadata"]["namespace"],
         "name": name,
     }
-    if dice.one_in(4):
+    if rng.one_in(4):
         volume["spec"]["hostPath"] = {"path": "/mnt/x"}
     else:
         volume["spec"]["csi"] = {"driver": driver, "volumeHandle": name}
-    match dice.randrange(5):
+    match rng.randrange(5):
         case 0:
-            volume["metadata"]["labels"] = {dice.choice((ZONE, OLD_ZONE)): dice.choice((*ZONES, "z1__z2"))}
+            volume["metadata"]["labels"] = {rng.choice((ZONE, OLD_ZONE)): rng.choice((*ZONES, "z1__z2"))}
         case 1:
-            volume["spec"]["nodeAffinity"] = _within(HOST, [dice.choice(nodes)])
+            volume["spec"]["nodeAffinity"] = _within(HOST, [rng.choice(nodes)])
         case 2 | 3:
-            volume["spec"]["nodeAffinity"] = _within(ZONE, dice.sample(ZONES, dice.randint(1, 2)))
+            volume["spec"]["nodeAffinity"] = _within(ZONE, rng.sample(ZONES, rng.randint(1, 2)))
         case _:
             pass
     volume["status"] = {"phase": "Bound"}
     return volume
 
 
-def _free_volume(dice: VolumeDice, seed: int, number: int, nodes: Sequence[str]) -> Json:
-    size = dice.randint(2, 6) * _GI + number * 2**20
+def _free_volume(rng: SeededRandom, seed: int, number: int, nodes: Sequence[str]) -> Json:
+    size = rng.randint(2, 6) * _GI + number * 2**20
     volume = _volume(f"s{seed}-free{number}", f"s{seed}-{WAIT}", size, "ReadWriteOnce")
     volume["spec"]["local"] = {"path": f"/mnt/{number}"}
-    where = (HOST, [dice.choice(nodes)]) if dice.one_in(2) else (ZONE, [dice.choice(ZONES)])
+    where = (HOST, [rng.choice(nodes)]) if rng.one_in(2) else (ZONE, [rng.choice(ZONES)])
     volume["spec"]["nodeAffinity"] = _within(*where)
-    volume["status"] = {"phase": "Released" if dice.one_in(8) else "Available"}
+    volume["status"] = {"phase": "Released" if rng.one_in(8) else "Available"}
     return volume
 
 

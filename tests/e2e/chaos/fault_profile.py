@@ -82,10 +82,10 @@ def profile_of(seed: int) -> FaultProfile:
     """
     if seed % 4 == 3:
         return LOST_ANSWERS
-    dice = Random(f"climate {seed}")
+    rng = Random(f"climate {seed}")
 
     def probabilities(faults: tuple[Fault, ...], most: float) -> dict[Fault, float]:
-        return {fault: dice.uniform(0, most) if dice.random() < 0.5 else 0.0 for fault in faults}
+        return {fault: rng.uniform(0, most) if rng.random() < 0.5 else 0.0 for fault in faults}
 
     hostile = Random(f"hostile weather {seed}")
     share = hostile.choice((0.0, 0.2))
@@ -98,15 +98,15 @@ def profile_of(seed: int) -> FaultProfile:
         write_faults=probabilities(WRITES, 0.25),
         read_faults=probabilities(READS, 0.2),
         watch_faults=probabilities(WATCHES, 0.2),
-        delay_s=dice.choice((0.0, 0.02, 0.2)),
-        late_s=dice.choice((0.2, 1.0, 2.0)),
-        watch_lives_s=dice.choice((0.3, 1.0, 10.0)),
-        watch_lags_s=dice.choice((0.0, 0.1, 0.6)),
+        delay_s=rng.choice((0.0, 0.02, 0.2)),
+        late_s=rng.choice((0.2, 1.0, 2.0)),
+        watch_lives_s=rng.choice((0.3, 1.0, 10.0)),
+        watch_lags_s=rng.choice((0.0, 0.1, 0.6)),
     )
 
 
-def draw(dice: Random, faults: dict[Fault, float]) -> Fault:
-    remaining = dice.random()
+def draw(rng: Random, faults: dict[Fault, float]) -> Fault:
+    remaining = rng.random()
     for fault, probability in faults.items():
         remaining -= probability
         if remaining < 0:

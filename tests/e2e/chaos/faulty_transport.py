@@ -31,7 +31,7 @@ class FaultyTransport:
         self._session = session
         self._server_url = server_url
         self._profile = profile
-        self._dice = Random(f"road {seed}")
+        self._rng = Random(f"road {seed}")
         self._faults_on = True
         self._runner = web.AppRunner(self._app(), access_log=None, shutdown_timeout=0.1)
         self._late_requests: set[asyncio.Task[None]] = set()
@@ -91,12 +91,12 @@ class FaultyTransport:
         if "watch" in request.query:
             return await self._watch(request)
         faults = self._profile.read_faults if request.method == "GET" else self._profile.write_faults
-        fault = draw(self._dice, faults) if self._faults_on else Fault.NONE
+        fault = draw(self._rng, faults) if self._faults_on else Fault.NONE
         if self._faults_on and request.method != "GET" and self._is_of_failing_pod(request.path):
             fault = Fault.FAILING_POD
         self.injected[fault] += 1
         if self._faults_on:
-            await asyncio.sleep(self._dice.uniform(0, self._profile.delay_s))
+            await asyncio.sleep(self._rng.uniform(0, self._profile.delay_s))
         match fault:
             case Fault.LOST_BEFORE:
                 return _cut(request)
@@ -104,13 +104,13 @@ class FaultyTransport:
                 await self._forward(request, body)
                 return _cut(request)
             case Fault.LATE:
-                self._send_later(request, body, self._dice.uniform(0, self._profile.late_s))
+                self._send_later(request, body, self._rng.uniform(0, self._profile.late_s))
                 return _cut(request)
             case Fault.TWICE:
                 answer = await self._forward(request, body)
                 # A refused request is not sent again: a client may rely on a definite refusal.
                 if answer.status < 400 or answer.status >= 500:
-                    self._send_later(request, body, self._dice.uniform(0, self._profile.late_s))
+                    self._send_later(request, body, self._rng.uniform(0, self._profile.late_s))
                 return answer
             case Fault.NONE:
                 return await self._forward(request, body)
@@ -153,14 +153,14 @@ class FaultyTransport:
         )
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
-        fault = draw(self._dice, self._profile.watch_faults) if self._faults_on else Fault.NONE
+        fault = draw(self._rng, self._profile.watch_faults) if self._faults_on else Fault.NONE
         self.injected[fault] += 1
         if fault is Fault.LOST_BEFORE:
             return _cut(request)
         if fault is not Fault.NONE:
             return _error(fault)
-        lives_s = self._dice.uniform(0, self._profile.watch_lives_s)
-        cut_off = self._dice.random()
+        lives_s = self._rng.uniform(0, self._profile.watch_lives_s)
+        cut_off = self._rng.random()
         async with self._send(request) as answer:
             if answer.status != 200:
                 return web.Response(status=answer.status, body=await answer.read())
@@ -173,7 +173,7 @@ class FaultyTransport:
                     if chunk is None:
                         break
                     if self._faults_on:
-                        await asyncio.sleep(self._dice.uniform(0, self._profile.watch_lags_s))
+                        await asyncio.sleep(self._rng.uniform(0, self._profile.watch_lags_s))
                     if self._faults_on and asyncio.get_running_loop().time() > ends_s:
                         await response.write(chunk[: int(len(chunk) * cut_off)])  # in the middle of a line
                         break

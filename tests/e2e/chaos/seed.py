@@ -119,10 +119,10 @@ async def _momentary_faults(
     pid: int, transport: FaultyTransport, webhook: AdmissionWebhook, profile: FaultProfile, seed: int
 ) -> None:
     """One after the other in the order of the profile, again and again, until cancelled."""
-    dice = Random(f"moments {seed}")
+    rng = Random(f"moments {seed}")
     for fault in cycle(profile.moments):
-        await asyncio.sleep(dice.uniform(0.1, 0.6))
-        span_s = dice.uniform(0.2, profile.moment_s)
+        await asyncio.sleep(rng.uniform(0.1, 0.6))
+        span_s = rng.uniform(0.2, profile.moment_s)
         match fault:
             case Fault.PUT_OFF:
                 transport.put_off(span_s)

@@ -45,18 +45,18 @@ class Plan:
 
 
 def plan(seed: int) -> Plan:
-    dice = Random(f"workload {seed}")
-    faults_s = dice.uniform(2.0, 4.0)
-    nodes = {f"s{seed}-{letter}": dice.choice((1000, 2000)) for letter in "abc"}
+    rng = Random(f"workload {seed}")
+    faults_s = rng.uniform(2.0, 4.0)
+    nodes = {f"s{seed}-{letter}": rng.choice((1000, 2000)) for letter in "abc"}
     plain = [
-        (f"plain-{number:02}", dice.choice((100, 200, 300, 500)), dice.uniform(0, faults_s))
+        (f"plain-{number:02}", rng.choice((100, 200, 300, 500)), rng.uniform(0, faults_s))
         for number in range(24)
     ]
     gangs = [
-        (f"gang-{number}", dice.choice((2, 3, 4)), dice.choice((400, 700, 900)), dice.uniform(0, faults_s))
+        (f"gang-{number}", rng.choice((2, 3, 4)), rng.choice((400, 700, 900)), rng.uniform(0, faults_s))
         for number in range(3)
     ]
-    deleted = {name: dice.uniform(0.1, 1.5) for name, _, _ in plain if dice.random() < 0.3}
+    deleted = {name: rng.uniform(0.1, 1.5) for name, _, _ in plain if rng.random() < 0.3}
     profile = profile_of(seed)
     if profile.failing_pods_share:
         names = (f"failing-{number}" for number in count())
