@@ -35,8 +35,8 @@ def volume(
 ) -> PersistentVolume:
     """`node`: the only node that can use it. `claim`: its claimRef, in the namespace `default`.
     `handle`: of csi.example.com."""
-    here = {"key": HOSTNAME, "operator": "In", "values": [node]}
-    terms = {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}
+    on_node = {"key": HOSTNAME, "operator": "In", "values": [node]}
+    terms = {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}}
     return storage.decode_persistent_volume(
         {
             "metadata": {

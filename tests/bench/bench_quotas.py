@@ -71,8 +71,8 @@ class _Run:
         """Microseconds a decision, for one pod of each team in each round."""
         created = _pods(rounds, self.created)
         self.created += len(created)
-        for one in created:
-            observed: ObservedPod = pending(one)
+        for created_pod in created:
+            observed: ObservedPod = pending(created_pod)
             self._handle(e.PodUpdated(observed))
         began, binds = perf_counter(), 0
         while self.scheduler.ready(START_NS):

@@ -45,8 +45,10 @@ def applied(kubectl: Ask, text: str, manager: str, *flags: str) -> str:
 
 
 def labels(kubectl: Ask) -> dict[str, str]:
-    found: dict[str, str] = json.loads(kubectl("get", "service", "web", "-o", "jsonpath={.metadata.labels}"))
-    return found
+    service_labels: dict[str, str] = json.loads(
+        kubectl("get", "service", "web", "-o", "jsonpath={.metadata.labels}")
+    )
+    return service_labels
 
 
 def test_a_field_that_is_no_longer_applied_is_removed_and_others_stay(kubectl: Ask) -> None:
@@ -273,6 +275,6 @@ def test_helm_installs_upgrades_rolls_back_and_removes_a_chart(
     (release,) = yaml.safe_load(helm("list", "--output", "yaml"))
     helm("uninstall", "web", f"--timeout={PATIENCE_S:g}s")
 
-    assert [found["team"] for found in (installed, upgraded, back)] == ["a", "b", "a"]
+    assert [service_labels["team"] for service_labels in (installed, upgraded, back)] == ["a", "b", "a"]
     assert (release["name"], release["revision"], release["status"]) == ("web", "3", "deployed")
     assert kubectl("get", "services", "-o", "name") == ""

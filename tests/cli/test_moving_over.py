@@ -112,5 +112,5 @@ def errors_of(data: dict[str, str], folder: Path) -> list[str]:
     manifest.write_text(
         yaml.safe_dump({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "p"}, "data": stored})
     )
-    found = lint(load_policy_sources((str(manifest),)))
-    return [str(diagnostic) for diagnostic in found if diagnostic.severity >= Severity.ERROR]
+    findings = lint(load_policy_sources((str(manifest),)))
+    return [str(diagnostic) for diagnostic in findings if diagnostic.severity >= Severity.ERROR]

@@ -115,6 +115,6 @@ def test_the_tutorial_does_what_it_says(reader: Reader) -> None:
 
 
 def nodes_of_running_pods(table: str) -> set[str]:
-    found = set(re.findall(r"^web-\S+ +1/1 .* (node-\d) ", table, re.MULTILINE))
-    assert found, table
-    return found
+    nodes = set(re.findall(r"^web-\S+ +1/1 .* (node-\d) ", table, re.MULTILINE))
+    assert nodes, table
+    return nodes

@@ -45,16 +45,16 @@ def brute_force(chosen: tuple[Edit, ...], files: ClusterFiles) -> Causes:
         for subset in combinations(chosen, size)
     }
     before, after = results[()], results[chosen]
-    found: dict[str, frozenset[frozenset[int]]] = {}
+    causes_by_pod: dict[str, frozenset[frozenset[int]]] = {}
     for pod in before.keys() | after.keys():
         if before.get(pod) == after.get(pod):
             continue
         enough = [subset for subset, result in results.items() if result.get(pod) == after.get(pod)]
         smallest = min(len(subset) for subset in enough)
-        found[pod] = frozenset(
+        causes_by_pod[pod] = frozenset(
             frozenset(lines[edit] for edit in subset) for subset in enough if len(subset) == smallest
         )
-    return found
+    return causes_by_pod
 
 
 def attributed(comparison: Comparison) -> Causes:
@@ -88,7 +88,9 @@ def test_a_cause_that_is_not_the_smallest_is_detected(monkeypatch: pytest.Monkey
     """Planted bug: only single changes and all of them together are considered, in the wrong order."""
     original = causes.is_same_change
     monkeypatch.setattr(
-        causes, "is_same_change", lambda one, other: (one is None) == (other is None) or original(one, other)
+        causes,
+        "is_same_change",
+        lambda first, other: (first is None) == (other is None) or original(first, other),
     )
 
     with pytest.raises(AssertionError):
@@ -113,12 +115,12 @@ def test_a_rule_and_the_let_that_only_it_reads_are_one_cause() -> None:
     comparison = compare(policy(POLICY), policy(new), compared(random_files(1)))
 
     by_number = {change.number: change.statement for change in comparison.changes}
-    found = {
+    causes_by_pod = {
         frozenset(by_number[number] for number in numbers)
         for pod_causes in comparison.causes.values()
         for numbers in pod_causes
     }
-    assert found == {frozenset({"let most", "filter fewer"})}
+    assert causes_by_pod == {frozenset({"let most", "filter fewer"})}
 
 
 def test_causes_beyond_the_allowed_simulations_are_unknown() -> None:

@@ -26,9 +26,9 @@ SEEDS = range(2)
 
 
 def compared(folder: Path, since_ns: int | None = None) -> ComparedRecording:
-    found = compared_recording(open_recording(folder), "test", since_ns, None)
-    found.workers = 1
-    return found
+    recorded = compared_recording(open_recording(folder), "test", since_ns, None)
+    recorded.workers = 1
+    return recorded
 
 
 def as_texts(outcomes: Outcomes) -> dict[str, str]:
@@ -67,8 +67,8 @@ def check_recording(seed: int, folder: Path) -> int:
                 for subset in enough
                 if len(subset) == smallest
             )
-    found: Causes = attributed(comparison)
-    assert found == expected
+    recorded: Causes = attributed(comparison)
+    assert recorded == expected
     return len(expected)
 
 

@@ -37,20 +37,20 @@ def stream(files: ClusterFiles) -> io.BytesIO:
 def comparison(text: str, files: ClusterFiles, **options: Any) -> dict[str, Any]:
     answer = tried(job(text, **options), stream(files))
     assert answer["comparison"] is not None, answer
-    found: dict[str, Any] = answer["comparison"]
-    return found
+    result: dict[str, Any] = answer["comparison"]
+    return result
 
 
 def test_the_pods_that_move_are_those_of_diff_with_the_same_lines() -> None:
     files, text = random_files(1), edited(EDITS[:3])
     expected = compare(policy(POLICY), policy(text), compared(files)).record()
 
-    found = comparison(text, files)
+    result = comparison(text, files)
 
-    assert found["decided"] == expected["pods"] > 0
-    assert [row["pod"] for row in found["pods"]] == [pod["pod"] for pod in expected["changed_pods"]]
-    assert all("(line " in row["cause"] for row in found["pods"])
-    assert {row["namespace"] for row in found["pods"]} == {"default"}
+    assert result["decided"] == expected["pods"] > 0
+    assert [row["pod"] for row in result["pods"]] == [pod["pod"] for pod in expected["changed_pods"]]
+    assert all("(line " in row["cause"] for row in result["pods"])
+    assert {row["namespace"] for row in result["pods"]} == {"default"}
 
 
 def test_placed_pods_are_placed_again_up_to_a_limit() -> None:
@@ -65,7 +65,7 @@ def test_an_error_has_its_place_in_the_text_and_nothing_is_simulated() -> None:
 
     answer = tried(job(text), io.BytesIO())
 
-    (error,) = [found for found in answer["diagnostics"] if found["severity"] == "error"]
+    (error,) = [result for result in answer["diagnostics"] if result["severity"] == "error"]
     assert answer["comparison"] is None
     assert text.split("\n")[error["line"] - 1].startswith("filter few")
     assert text[error["start"] : error["end"]] == "crowds"
@@ -78,5 +78,5 @@ def test_libraries_of_the_config_map_are_included() -> None:
     without = tried(job(text, simulates=False), io.BytesIO())
     answer = tried(job(text, simulates=False, **{"base.policy": library}), io.BytesIO())
 
-    assert [found["severity"] for found in without["diagnostics"]].count("error") == 1
-    assert not [found for found in answer["diagnostics"] if found["severity"] == "error"]
+    assert [result["severity"] for result in without["diagnostics"]].count("error") == 1
+    assert not [result for result in answer["diagnostics"] if result["severity"] == "error"]

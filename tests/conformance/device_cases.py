@@ -44,9 +44,13 @@ def _of_own(choice: DeviceChoice, recorded: Mapping[str, ResourceClaim]) -> list
         [] if touched == recorded.keys() else [f"claims {sorted(touched)}, recorded {sorted(recorded)}"]
     )
     for key, allocation in given.items():
-        there = recorded.get(key)
-        if there is None or _comparable(allocation, there) != _comparable(there.allocation, there):
-            differences.append(f"{key} gets {allocation}, recorded {there and there.allocation}")
+        recorded_claim = recorded.get(key)
+        if recorded_claim is None or _comparable(allocation, recorded_claim) != _comparable(
+            recorded_claim.allocation, recorded_claim
+        ):
+            differences.append(
+                f"{key} gets {allocation}, recorded {recorded_claim and recorded_claim.allocation}"
+            )
     return differences
 
 

@@ -78,9 +78,9 @@ def compare_preemption(
         len(decision.cache.nodes), refused, placement_message(program, node, len(victims))
     )
     recorded = expected.get("message", message)
-    said = [] if message == recorded else [f"`{message}`, recorded `{recorded}`"]
+    differences = [] if message == recorded else [f"`{message}`, recorded `{recorded}`"]
     if agrees(outcome.candidates, node, victims):
-        return PreemptionDifferences(message=said)
+        return PreemptionDifferences(message=differences)
     for in_order in orders_of(decision, program, node):
         others = [
             max(orders_of(decision, program, candidate.node), key=lambda other: other.disruption[:4])
@@ -90,7 +90,7 @@ def compare_preemption(
             if candidate.node != node
         ]
         if agrees([*others, in_order], node, victims):
-            return PreemptionDifferences(message=said, diced=True)
+            return PreemptionDifferences(message=differences, diced=True)
     candidates = {str(candidate.node): _names(candidate) for candidate in outcome.candidates}
     return PreemptionDifferences([f"{candidates}, recorded {victims} on {node}"])
 
@@ -108,9 +108,9 @@ def orders_of(decision: Decision, program: Program, node: NodeName) -> Iterator[
     """The candidates on one node for each order of its pods with equal priority. If all start times
     are recorded, there is one order.
     """
-    there = decision.cache.ledger.usage(node).pods.values()
+    node_pods = decision.cache.ledger.usage(node).pods.values()
     pods = sorted(
-        (pod for pod in there if pod.priority < decision.pod.priority), key=lambda one: one.priority
+        (pod for pod in node_pods if pod.priority < decision.pod.priority), key=lambda lower: lower.priority
     )
     if all(decision.cache.pods[pod.uid].started_ns is not None for pod in pods):
         yield from find_preemption(decision, program, only=node).candidates

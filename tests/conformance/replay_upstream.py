@@ -127,15 +127,15 @@ def _set_up(control_plane: ControlPlane, case: Json) -> None:
         control_plane.add_node(node)
     objects = [*case.get("objects", []), *case.get("pdbs", [])]
     uids: dict[str, str] = {}
-    for thing in sorted(objects, key=lambda o: ORDER.index(o["kind"]) if o["kind"] in ORDER else len(ORDER)):
-        if thing["kind"] == "Namespace":
-            api.post("/api/v1/namespaces", thing)
-            control_plane.create_default_service_account(thing["metadata"]["name"])
+    for obj in sorted(objects, key=lambda o: ORDER.index(o["kind"]) if o["kind"] in ORDER else len(ORDER)):
+        if obj["kind"] == "Namespace":
+            api.post("/api/v1/namespaces", obj)
+            control_plane.create_default_service_account(obj["metadata"]["name"])
         else:
-            _create(control_plane, thing, uids)
+            _create(control_plane, obj, uids)
     for pod in case["bound"]:
         api.post(_pods(pod), pod)
-    if any(thing["kind"] == "PersistentVolumeClaim" for thing in objects):
+    if any(obj["kind"] == "PersistentVolumeClaim" for obj in objects):
         control_plane.start_controller_manager("--controllers=persistentvolume-binder-controller")
 
 
@@ -143,19 +143,19 @@ def _create(control_plane: ControlPlane, recorded: Json, uids: dict[str, str]) -
     """Create an object as it was recorded, with its status. `uids` maps recorded UIDs of claims to
     their current ones.
     """
-    thing = json.loads(json.dumps(recorded))
-    meta = thing["metadata"]
+    obj = json.loads(json.dumps(recorded))
+    meta = obj["metadata"]
     for name in ("uid", "resourceVersion", "creationTimestamp"):
         meta.pop(name, None)
-    claim = thing.get("spec", {}).get("claimRef", {})
+    claim = obj.get("spec", {}).get("claimRef", {})
     claim.pop("resourceVersion", None)
     if "uid" in claim:
         claim["uid"] = uids.get(claim["uid"], claim["uid"])
-    path = PATHS[thing["kind"]].format(meta.get("namespace", "default"))
-    made = control_plane.api.post(path, thing)
+    path = PATHS[obj["kind"]].format(meta.get("namespace", "default"))
+    made = control_plane.api.post(path, obj)
     uids[recorded["metadata"].get("uid", "")] = made["metadata"]["uid"]
-    if "status" in thing:
-        made["status"] = thing["status"]
+    if "status" in obj:
+        made["status"] = obj["status"]
         control_plane.api.put(f"{path}/{meta['name']}/status", made)
 
 
@@ -192,11 +192,11 @@ def _refusal(pod: Json) -> Json | None:
 
 
 def _gone(control_plane: ControlPlane, bound: list[Json]) -> tuple[str, ...]:
-    there = {
+    present = {
         (p["metadata"]["namespace"], p["metadata"]["name"]) for p in control_plane.api.items("/api/v1/pods")
     }
     names = ((p["metadata"].get("namespace", "default"), p["metadata"]["name"]) for p in bound)
-    return tuple(sorted(name for namespace, name in names if (namespace, name) not in there))
+    return tuple(sorted(name for namespace, name in names if (namespace, name) not in present))
 
 
 def _scores(log_path: Path, pod_key: str) -> dict[str, dict[str, int]]:

@@ -67,7 +67,7 @@ def riya_gate(pods: Sequence[Json]) -> dict[str, str]:
             continue
         labels = pod["metadata"].get("labels", {})
         group, minimum = labels.get("podGroup", ""), parse_int(labels.get("minAvailable"))
-        there = [
+        capacity = [
             other
             for other in pods
             if other["metadata"].get("labels", {}).get("podGroup") == group
@@ -75,7 +75,7 @@ def riya_gate(pods: Sequence[Json]) -> dict[str, str]:
             and other.get("status", {}).get("phase") not in ("Succeeded", "Failed")
             and "deletionTimestamp" not in other["metadata"]
         ]
-        gated = group != "" and minimum is not None and minimum > 1 and len(there) < minimum
+        gated = group != "" and minimum is not None and minimum > 1 and len(capacity) < minimum
         verdicts[pod["metadata"]["name"]] = "Unschedulable" if gated else "Success"
     return verdicts
 
@@ -98,7 +98,7 @@ def traffic_scores(samples: Mapping[str, float]) -> dict[str, int]:
 
 def safe_resource(
     *,
-    there: float,
+    capacity: float,
     mean: float,
     deviation: float,
     forecast: float | None,
@@ -110,8 +110,8 @@ def safe_resource(
     """
     weight = terms["SAFEFORECASTWEIGHT"] / 100
     free = mean if forecast is None else (1 - weight) * mean + weight * forecast
-    mu = min(max((max(there - free, 0) + demand) / there, 0), 1)
-    sigma = min(max(deviation / there, 0), 1)
+    mu = min(max((max(capacity - free, 0) + demand) / capacity, 0), 1)
+    sigma = min(max(deviation / capacity, 0), 1)
     limit, most = terms["SAFEUTILIZATION"] / 100, terms["SAFEPERCENTILE"] / 100
     risk = 1 - _at_most(limit, mu, sigma)
     share = 0.0 if risk == 0 else min(risk / most, 1) if most else 1.0
@@ -196,8 +196,8 @@ def pigeon_step(
     values = {
         name: _placed_value(objective, prime, nodes, demand, name, before)
         if all(
-            wanted <= there - held
-            for wanted, there, held in zip(
+            wanted <= capacity - held
+            for wanted, capacity, held in zip(
                 demand, nodes[name]["capacity"], nodes[name]["requested"], strict=True
             )
         )
@@ -223,7 +223,7 @@ def _placed_value(
         for name, node in nodes.items()
     }
     shares = [
-        [_share(used, there) for used, there in zip(held[name], nodes[name]["capacity"], strict=True)]
+        [_share(used, capacity) for used, capacity in zip(held[name], nodes[name]["capacity"], strict=True)]
         for name in nodes
     ]
     primes = [
@@ -246,20 +246,20 @@ def _placed_value(
             return abs(_varies(clamped) - _varies(_in_shares([*before, demand], nodes)))
 
 
-def _share(used: int, there: int) -> float:
-    return used / there if there else float(used > 0)
+def _share(used: int, capacity: int) -> float:
+    return used / capacity if capacity else float(used > 0)
 
 
 def _in_shares(demands: Sequence[Sequence[int]], nodes: Mapping[str, Json]) -> list[list[float]]:
     """Relative to the average capacity of the nodes that have any."""
     shares = []
     for demand in demands:
-        there = [
+        capacity = [
             [node["capacity"][at] for node in nodes.values() if node["capacity"][at]]
             for at in range(len(demand))
         ]
         shares.append(
-            [wanted * len(of) / sum(of) if of else 0.0 for wanted, of in zip(demand, there, strict=True)]
+            [wanted * len(of) / sum(of) if of else 0.0 for wanted, of in zip(demand, capacity, strict=True)]
         )
     return shares
 
@@ -361,9 +361,9 @@ def resources_fit(
         return failing
     first = ("cpu", "memory", "ephemeral-storage")
     for name in (*first, *sorted(set(wanted) - set(first))):
-        want, used, there = wanted.get(name, 0), requested.get(name, 0), allocatable.get(name, 0)
-        if there < want + used and (want or name in ("cpu", "memory")):
-            failing.append([name, want, used, there])
+        want, used, capacity = wanted.get(name, 0), requested.get(name, 0), allocatable.get(name, 0)
+        if capacity < want + used and (want or name in ("cpu", "memory")):
+            failing.append([name, want, used, capacity])
     return failing
 
 

@@ -184,16 +184,16 @@ def safe_cases(draw: st.DrawFn) -> Json:
     says = []
     for _ in range(draw(st.integers(1, 3))):
         amounts: Json = {}
-        for resource, there in (("cpu", 2000), ("memory", 1024)):
+        for resource, amount in (("cpu", 2000), ("memory", 1024)):
             if draw(st.integers(0, 3)) == 0:
                 continue
             amounts[resource] = {
-                "mean": draw(st.sampled_from((0, 0.05, 0.3, 0.7, 0.95, 1))) * there,
-                "deviation": draw(st.sampled_from((0, 0.01, 0.05, 0.1, 0.4))) * there,
+                "mean": draw(st.sampled_from((0, 0.05, 0.3, 0.7, 0.95, 1))) * amount,
+                "deviation": draw(st.sampled_from((0, 0.01, 0.05, 0.1, 0.4))) * amount,
                 "forecast": draw(st.sampled_from((None, 0.1, 0.8))),
             }
             if amounts[resource]["forecast"] is not None:
-                amounts[resource]["forecast"] *= there
+                amounts[resource]["forecast"] *= amount
         says.append(amounts)
     return {"terms": terms, "demand": demand, "says": says}
 
@@ -241,14 +241,14 @@ def test_safe_is_the_risk_of_a_beta_distribution(case: Json) -> None:
     for index, says in enumerate(case["says"]):
         of = {
             resource: formulas.safe_resource(
-                there=there,
+                capacity=allocatable,
                 mean=says[resource]["mean"],
                 deviation=says[resource]["deviation"],
                 forecast=says[resource]["forecast"],
                 demand=demand[resource],
                 terms=case["terms"],
             )
-            for resource, there in (("cpu", 2000), ("memory", 1024))
+            for resource, allocatable in (("cpu", 2000), ("memory", 1024))
             if resource in says
         }
         steps = [outcome["overload"] for outcome in of.values()]
@@ -279,7 +279,7 @@ def pigeon_nodes(draw: st.DrawFn) -> dict[str, Json]:
             draw(st.sampled_from((0, 0, 4, 8))),
             draw(st.sampled_from((10, 40))),
         ]
-        used = [draw(st.integers(0, 20)) * there // 20 for there in capacity]
+        used = [draw(st.integers(0, 20)) * amount // 20 for amount in capacity]
         used[2] = max(used[2], 1)  # at least one is in use
         nodes[f"n{index}"] = {"capacity": capacity, "requested": used}
     return nodes
@@ -326,18 +326,18 @@ def test_pigeon_packs_by_the_variance_of_the_placed_pods(
     nodes: dict[str, Json], count: int, demands: list[tuple[int, ...]]
 ) -> None:
     """Place each pod on the first node that fits, if any does."""
-    there, steps, expected, before = cut(nodes, count), [], [], list[list[int]]()
+    cluster, steps, expected, before = cut(nodes, count), [], [], list[list[int]]()
     for demand in ([*demand[:count]] for demand in demands):
-        wanted = formulas.pigeon_step("A_BINPACK", 0, there, demand, before)
+        wanted = formulas.pigeon_step("A_BINPACK", 0, cluster, demand, before)
         fitting = [name for name, value in wanted["values"].items() if value is not None]
         if not fitting:
             continue
-        steps.append({"nodes": there, "demand": demand})
+        steps.append({"nodes": cluster, "demand": demand})
         expected.append({"values": wanted["values"], "scores": known(wanted["scores"])})
         before.append(demand)
-        on = there[fitting[0]]
+        on = cluster[fitting[0]]
         held = [used + more for used, more in zip(on["requested"], demand, strict=True)]
-        there = {**there, fitting[0]: {**on, "requested": held}}
+        cluster = {**cluster, fitting[0]: {**on, "requested": held}}
 
     assert_answered(
         "kube-safe-scheduler agent pigeon",
@@ -410,16 +410,16 @@ AMOUNT = st.integers(0, 12)
 
 @_FEW
 @given(
-    there=st.tuples(AMOUNT, AMOUNT, AMOUNT, AMOUNT),
+    allocatable_amounts=st.tuples(AMOUNT, AMOUNT, AMOUNT, AMOUNT),
     used=st.tuples(AMOUNT, AMOUNT, AMOUNT),
     wanted=st.tuples(AMOUNT, AMOUNT, AMOUNT, AMOUNT),
     pods=st.integers(1, 3),
 )
 def test_resources_fit_where_enough_is_free(
-    there: tuple[int, ...], used: tuple[int, ...], wanted: tuple[int, ...], pods: int
+    allocatable_amounts: tuple[int, ...], used: tuple[int, ...], wanted: tuple[int, ...], pods: int
 ) -> None:
     names = ("cpu", "memory", "example.com/aaa", "ephemeral-storage")
-    allocatable = {**dict(zip(names, there, strict=True)), "pods": 3}
+    allocatable = {**dict(zip(names, allocatable_amounts, strict=True)), "pods": 3}
     requested = dict(zip(names, used, strict=False))
     request = {name: amount for name, amount in zip(names, wanted, strict=True) if amount}
     failing = formulas.resources_fit(allocatable, requested, pods, request)

@@ -300,9 +300,9 @@ def test_a_deleted_definition_takes_its_objects_along(api: Api) -> None:
     with api.watch(path, resourceVersion=api.get(path).version) as watch:
         api.delete(f"{DEFINITIONS}/widgets.{group}").ok()
 
-        gone = watch.next_of("DELETED")
+        deleted = watch.next_of("DELETED")
 
-    assert gone["object"]["metadata"]["name"] == "w"
+    assert deleted["object"]["metadata"]["name"] == "w"
     wait_for(lambda: api.get(path).status == 404, "the resource to be gone")
     api.post(DEFINITIONS, definition(group))
     wait_for(lambda: api.get(path).status == 200, "the resource to be served again")

@@ -12,9 +12,9 @@ def test_a_watch_shows_an_immediate_deletion_as_modified_first(api: Api) -> None
     answer = api.delete(f"{pods}/web", {"gracePeriodSeconds": 0}).ok()
 
     with api.watch(pods, resourceVersion=version) as watch:
-        marked, gone = watch.next(), watch.next()
-    assert (marked["type"], gone["type"]) == ("MODIFIED", "DELETED")
-    for obj in (answer.json, marked["object"], gone["object"]):
+        marked, deleted = watch.next(), watch.next()
+    assert (marked["type"], deleted["type"]) == ("MODIFIED", "DELETED")
+    for obj in (answer.json, marked["object"], deleted["object"]):
         assert "deletionTimestamp" in obj["metadata"]
         assert obj["metadata"]["deletionGracePeriodSeconds"] == 0
 

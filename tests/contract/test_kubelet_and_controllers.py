@@ -194,12 +194,12 @@ def test_an_indexed_job_gives_each_index_one_pod() -> None:
 def test_owned_objects_are_deleted_with_their_owner_and_objects_with_their_namespace() -> None:
     async def story(_: ApiServer, local: LocalClient) -> tuple[int, int, bool]:
         made = local.create("deployments", "default", deployment("web", replicas=3))
-        there = local.create("namespaces", "", {"metadata": {"name": "there"}})
+        namespace = local.create("namespaces", "", {"metadata": {"name": "there"}})
         await asyncio.sleep(1)
         local.create("configmaps", "there", config_map("a"))
         pods_before = len(list(local.list("pods")))
         local.delete("deployments", made)
-        local.delete("namespaces", there)
+        local.delete("namespaces", namespace)
         await asyncio.sleep(5)
         left = [*local.list("pods"), *local.list("replicasets"), *local.list("configmaps", "there")]
         return pods_before, len(left), local.get("namespaces", "", "there") is None

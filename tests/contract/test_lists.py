@@ -98,8 +98,8 @@ def test_label_selectors_select(api: Api, selector: str, expected: list[str]) ->
         "c": {"app": "db", "mine": "", "size": "4"},
         "d": {"mine": ""},
     }
-    for name, its in labels.items():
-        api.post(maps, {"metadata": {"name": name, "labels": its}}).ok()
+    for name, pod_labels in labels.items():
+        api.post(maps, {"metadata": {"name": name, "labels": pod_labels}}).ok()
 
     listed = api.get(maps, labelSelector=f"mine,{selector}")
 

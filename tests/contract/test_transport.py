@@ -230,15 +230,15 @@ def test_without_faults_a_request_is_answered_at_once() -> None:
 
 
 def test_timers_due_at_the_same_time_fire_in_the_order_they_were_set() -> None:
-    came: list[int] = []
+    arrivals: list[int] = []
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         for place in range(80):
-            loop.call_at(9.0, came.append, place)
-            loop.call_at(place % 7 + 1.0, came.append, -1).cancel()
+            loop.call_at(9.0, arrivals.append, place)
+            loop.call_at(place % 7 + 1.0, arrivals.append, -1).cancel()
         await asyncio.sleep(10)
 
     run_virtual(scenario())
 
-    assert came == list(range(80))
+    assert arrivals == list(range(80))

@@ -136,14 +136,14 @@ def test_a_watch_with_a_selector_shows_objects_that_start_and_stop_matching(api:
 
     with api.watch(pods, resourceVersion=version, fieldSelector="spec.nodeName=") as watch:
         api.post(pods, pod("web")).ok()
-        came = watch.next()
+        event = watch.next()
         api.post(f"{pods}/web/binding", binding("web", "anywhere")).ok()
         went = watch.next()
 
-    assert (came["type"], went["type"]) == ("ADDED", "DELETED")
+    assert (event["type"], went["type"]) == ("ADDED", "DELETED")
     assert "nodeName" not in went["object"]["spec"]
     assert int(went["object"]["metadata"]["resourceVersion"]) > int(
-        came["object"]["metadata"]["resourceVersion"]
+        event["object"]["metadata"]["resourceVersion"]
     )
 
 
@@ -174,12 +174,12 @@ def test_a_write_without_changes_creates_no_event_and_no_version(api: Api) -> No
 
 
 def test_a_watch_of_a_namespace_shows_only_objects_of_that_namespace(api: Api) -> None:
-    here, there = api.namespace(), api.namespace()
-    version = api.get(f"/api/v1/namespaces/{here}/configmaps").version
+    watched, other = api.namespace(), api.namespace()
+    version = api.get(f"/api/v1/namespaces/{watched}/configmaps").version
 
-    with api.watch(f"/api/v1/namespaces/{here}/configmaps", resourceVersion=version) as watch:
-        api.post(f"/api/v1/namespaces/{there}/configmaps", config_map("elsewhere")).ok()
-        api.post(f"/api/v1/namespaces/{here}/configmaps", config_map("here")).ok()
+    with api.watch(f"/api/v1/namespaces/{watched}/configmaps", resourceVersion=version) as watch:
+        api.post(f"/api/v1/namespaces/{other}/configmaps", config_map("elsewhere")).ok()
+        api.post(f"/api/v1/namespaces/{watched}/configmaps", config_map("here")).ok()
         event = watch.next()
 
     assert event["object"]["metadata"]["name"] == "here"

@@ -29,17 +29,17 @@ async def check_once(checker: WorkerChecker) -> policy_checker.PolicyBundle:
 
 
 def test_a_worker_reports_the_diagnostics_of_an_inline_check() -> None:
-    there = asyncio.run(check_once(WorkerChecker(timeout_s=30)))
+    in_worker = asyncio.run(check_once(WorkerChecker(timeout_s=30)))
 
-    here = check_texts(TEXTS, "ConfigMap a/b")
-    assert list(there.sources) == list(here.sources)
-    for key, source in here.sources.items():
-        other = there.sources[key]
+    in_process = check_texts(TEXTS, "ConfigMap a/b")
+    assert list(in_worker.sources) == list(in_process.sources)
+    for key, source in in_process.sources.items():
+        other = in_worker.sources[key]
         assert (other.program and other.program.sha256) == (source.program and source.program.sha256)
         assert [(d.code, d.message) for d in other.diagnostics] == [
             (d.code, d.message) for d in source.diagnostics
         ]
-    (finding,) = there.sources["bad.policy"].diagnostics
+    (finding,) = in_worker.sources["bad.policy"].diagnostics
     assert finding.span is not None
     assert finding.span.source.name == "ConfigMap a/b key bad.policy"
     assert finding.span.text == "y"

@@ -95,9 +95,9 @@ def test_a_key_without_the_ending_of_a_policy_is_named_once(caplog: pytest.LogCa
 
 
 def test_a_file_that_is_not_utf_8_reaches_the_check_and_is_not_passed_over() -> None:
-    there = ConfigMapUpdated({"a.policy": "a"}, "1", "uid", {"b.policy": b"\xfc", "logo.png": b"\x89"})
+    config_map = ConfigMapUpdated({"a.policy": "a"}, "1", "uid", {"b.policy": b"\xfc", "logo.png": b"\x89"})
 
-    assert checked(there) == [{"a.policy": "a", "b.policy": "\udcfc"}]
+    assert checked(config_map) == [{"a.policy": "a", "b.policy": "\udcfc"}]
 
 
 def test_a_slow_check_is_reported_as_in_progress(caplog: pytest.LogCaptureFixture) -> None:

@@ -239,10 +239,10 @@ def test_a_metrics_api_that_does_not_answer_well_stops_nothing(status: int, kind
         world.add_pod("plain", scheduler="test")
         await asyncio.sleep(30)
 
-        (one,) = app.metric_monitor.statuses()
-        assert one.last_failure is not None and (
-            one.last_failure.kind,
-            words in one.last_failure.message,
+        (source_status,) = app.metric_monitor.statuses()
+        assert source_status.last_failure is not None and (
+            source_status.last_failure.kind,
+            words in source_status.last_failure.message,
         ) == (kind, True)
         assert not run.done()
         app.request_stop()
@@ -252,10 +252,10 @@ def test_a_metrics_api_that_does_not_answer_well_stops_nothing(status: int, kind
 
 
 @pytest.mark.parametrize(
-    ("verify", "said"), [(True, []), (False, ["TLS verification is disabled by the settings"])]
+    ("verify", "problems"), [(True, []), (False, ["TLS verification is disabled by the settings"])]
 )
 def test_a_server_without_certificate_verification_is_logged_at_the_start(
-    verify: bool, said: list[str], caplog: pytest.LogCaptureFixture
+    verify: bool, problems: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     source = {"kind": "prometheus", "url": "https://prometheus", "tls": {"verify": verify}}
     settings = read_settings(None, {}, {"policies": "a/b", "sources": {"p": source}})
@@ -265,4 +265,4 @@ def test_a_server_without_certificate_verification_is_logged_at_the_start(
 
     on_virtual_time(scenario)
 
-    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == said
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == problems

@@ -115,10 +115,8 @@ class Deployed:
         try:
             return wait_for(look, f"{count} pods to be bound")
         except AssertionError as error:
-            there = self.pods()
-            raise AssertionError(
-                f"{error}: of {len(there)} there are pending {pending(there)[:20]}"
-            ) from None
+            pods = self.pods()
+            raise AssertionError(f"{error}: of {len(pods)} there are pending {pending(pods)[:20]}") from None
 
     def condition(self, name: str) -> Json:
         """The PodScheduled condition of the pod, or None if it has none yet."""
@@ -212,8 +210,8 @@ def put_policies(api: Api, namespace: str, name: str, texts: Mapping[str, str]) 
             raise
         api.post(path, {"metadata": {"namespace": namespace, "name": name}, "data": data})
     else:
-        gone = {key: None for key in before if key.endswith(".policy")}
-        api.patch(f"{path}/{name}", {"data": {**gone, **data}})
+        removals = {key: None for key in before if key.endswith(".policy")}
+        api.patch(f"{path}/{name}", {"data": {**removals, **data}})
 
 
 def refused(action: Callable[[], object]) -> ApiError | None:

@@ -230,11 +230,11 @@ def stored() -> list[tuple[str, str, dict[str, Any]]]:
     """One claim is bound to an existing volume, and another waits for provisioning, which nothing
     does here.
     """
-    there = {**local_volume("v", node="a"), "status": {"phase": "Available"}}
+    volume = {**local_volume("v", node="a"), "status": {"phase": "Available"}}
     return [
         ("storageclasses", "", storage_class("local")),
         ("storageclasses", "", storage_class("made", "example.com/maker")),
-        ("persistentvolumes", "", there),
+        ("persistentvolumes", "", volume),
         ("persistentvolumeclaims", "default", claim("found")),
         ("persistentvolumeclaims", "default", claim("missing", "made")),
     ]

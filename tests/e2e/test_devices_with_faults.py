@@ -161,21 +161,21 @@ def played(seed: int) -> list[str]:
     async def scenario() -> None:
         cluster = Cluster(seed)
         async with running(Controllers(cluster.world.local).run()):
-            came = 0
+            arrived = 0
             for turn in range(3):
                 app = cluster.app(turn)
                 async with running(app.run()):
                     for _ in range(12):
                         await asyncio.sleep(cluster.rng.random() * 6)
-                        if came < PODS and cluster.rng.random() < 0.7:
-                            came += 1
-                            cluster.pod_comes(came)
+                        if arrived < PODS and cluster.rng.random() < 0.7:
+                            arrived += 1
+                            cluster.pod_comes(arrived)
                         elif cluster.rng.random() < 0.5:
                             cluster.pod_ends()
                 await asyncio.sleep(20)  # a new leader waits for binds that the former one may have in flight
             last = cluster.app(9)
             async with running(last.run()):
-                for number in range(came + 1, came + 13):
+                for number in range(arrived + 1, arrived + 13):
                     cluster.pod_comes(number)
                 await asyncio.sleep(60)
                 for _ in range(4):

@@ -86,9 +86,9 @@ def test_an_installation_by_kustomize_is_taken_over(cluster: Cluster) -> None:
 def test_a_wrong_value_changes_nothing(cluster: Cluster) -> None:
     cluster.kubectl("create", "namespace", "policysched")
 
-    said = cluster.helm("install", *RELEASE, "--set", "replicas=two", code=1)
+    output = cluster.helm("install", *RELEASE, "--set", "replicas=two", code=1)
 
-    assert "at '/replicas': got string, want integer" in said
+    assert "at '/replicas': got string, want integer" in output
     assert (
         cluster.kubectl(
             "get",

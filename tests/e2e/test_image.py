@@ -162,7 +162,7 @@ def test_the_image_is_small_and_has_no_shell(image: Image, container: Container)
 
 
 def test_everything_that_the_program_may_need_is_in_it(container: Container) -> None:
-    found = container.python(
+    output = container.python(
         "import bz2, ctypes, json, lzma, os, sqlite3, ssl, uuid, zoneinfo\n"
         "import aiohttp, cryptography, kubernetes, numpy, orjson, uvloop, yaml\n"
         "zoneinfo.ZoneInfo('Asia/Shanghai')\n"
@@ -180,7 +180,7 @@ def test_everything_that_the_program_may_need_is_in_it(container: Container) -> 
     )
 
     expected_user = USER if os.getuid() == 0 else os.getuid()
-    assert found == {
+    assert output == {
         "user": expected_user,
         "writable": False,
         "capabilities": 0,

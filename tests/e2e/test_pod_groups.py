@@ -132,9 +132,9 @@ def test_a_group_that_is_deleted_keeps_its_pods_pending(deployed: Deployed) -> N
         wait_for(lambda: missing in deployed.condition("w0")["message"], "the reason")
         create_group(deployed, version, "train", 1)
         deployed.bound("w0")
-        said = program.said("pods wait for their PodGroup")
+        lines = program.said("pods wait for their PodGroup")
 
-    assert [line["reason"].endswith(missing) for line in said] == [True]
+    assert [line["reason"].endswith(missing) for line in lines] == [True]
 
 
 def test_pods_wait_while_the_server_does_not_serve_the_api(deployed: Deployed) -> None:

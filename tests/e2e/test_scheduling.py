@@ -72,7 +72,7 @@ def test_an_unschedulable_pod_gets_the_message_of_kube_scheduler(whole: Deployed
             whole.create(f"{name}-theirs", scheduler="default-scheduler", **spec)
         events = {
             name: (whole.event(name, "FailedScheduling"), whole.condition(name))
-            for name in (f"{pod}-{whose}" for pod in hopeless for whose in ("ours", "theirs"))
+            for name in (f"{pod}-{scheduler}" for pod in hopeless for scheduler in ("ours", "theirs"))
         }
 
     for name in hopeless:

@@ -130,12 +130,14 @@ def schedule_beside(
         for pod in pods:
             control_plane.api.post(f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods", pod)
         wait_for(lambda: bound_pods(control_plane) > PODS // 2, "most pods to be bound")
-        seen = 0
+        record_count = 0
 
         def settled() -> bool:
-            nonlocal seen
-            before, seen = seen, len(shadow.records())
-            return seen >= bound_pods(control_plane) - _probes(control_plane) and seen == before
+            nonlocal record_count
+            before, record_count = record_count, len(shadow.records())
+            return (
+                record_count >= bound_pods(control_plane) - _probes(control_plane) and record_count == before
+            )
 
         wait_for(settled, "every bind to be compared")
         return shadow.stop()

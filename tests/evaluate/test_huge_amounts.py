@@ -31,13 +31,13 @@ AMOUNTS = st.lists(st.sampled_from(NUMBERS), min_size=5, max_size=5)
 
 def scene(amounts: list[int]) -> Scene:
     """A node that has so much, two pods on it that request so much, and two that wait; `x` is of another pod's number."""
-    there, first, second, waiting, other = amounts
+    allocatable, first, second, waiting, other = amounts
 
     def some(name: str, memory: int, things: int) -> Pod:
         return pod(name, memory=str(memory), resources={"example.com/x": str(things)})
 
     cache = world(
-        [node("a", memory=str(there), resources={"example.com/x": str(other)}), node("b")],
+        [node("a", memory=str(allocatable), resources={"example.com/x": str(other)}), node("b")],
         [placed(some("one", first, second), "a"), placed(some("two", second, first), "a")],
     )
     asked = (some("web", waiting, other), some("more", other, waiting))

@@ -106,7 +106,9 @@ def matching_equals_comparing(seed: int) -> None:
             tuple((_scope(rng), _selector(rng)) for _ in range(rng.randint(0, 2))),
             exclude_terminating=rng.one_in(2),
         )
-        assert table.matching(matcher) == [one for one in table.classes if matcher.matches(one)]
+        assert table.matching(matcher) == [
+            candidate_class for candidate_class in table.classes if matcher.matches(candidate_class)
+        ]
 
 
 def _scope(rng: ClusterRandom) -> frozenset[str] | None:

@@ -73,15 +73,15 @@ def compare(seed: int) -> tuple[int, int]:
         if placed and random.random() < 0.25:
             uid = random.choice(sorted(placed))
             account.remove(placed.pop(uid)[0].uid)
-        one, space = random_pod(random, number)
-        expected = quotas_admit(program, placed.values(), one, space)
+        candidate, space = random_pod(random, number)
+        expected = quotas_admit(program, placed.values(), candidate, space)
         trial = QuotaUsage(account.limits, account.usage)
-        block = trial.blocked(account.charge_of(one, space))
-        assert (block is None) == expected, f"seed {seed}: {one.name} of {one.labels}: {block}"
+        block = trial.blocked(account.charge_of(candidate, space))
+        assert (block is None) == expected, f"seed {seed}: {candidate.name} of {candidate.labels}: {block}"
         counts[block is not None] += 1
         if expected or random.random() < 0.1:  # another scheduler may bind it all the same
-            placed[one.uid] = one, space
-            account.add(one, space)
+            placed[candidate.uid] = candidate, space
+            account.add(candidate, space)
         assert account.check() == []
     return counts[0], counts[1]
 

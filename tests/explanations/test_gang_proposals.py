@@ -37,9 +37,9 @@ def test_every_proposal_starts_the_gang_and_a_step_less_does_not() -> None:
     for seed in range(SEEDS):
         scene = Scene(seed)
         assert list(broken(scene)) == [], f"seed {seed}"
-        found = scene.explained().proposals
-        kinds.update(proposal.kind for proposal in found)
-        without_the_member += sum(proposal.node is None for proposal in found)
+        proposals = scene.explained().proposals
+        kinds.update(proposal.kind for proposal in proposals)
+        without_the_member += sum(proposal.node is None for proposal in proposals)
 
     assert set(kinds) == {"minimum", "request", "toleration", "uncordon", "move", "node"}
     assert without_the_member

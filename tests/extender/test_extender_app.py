@@ -121,13 +121,14 @@ async def extender(
 ) -> AsyncIterator[Extender]:
     world = World()
     world.add_node("a", cpu="4")
-    one = Extender(world, policy, response_timeout_s, sources)
-    async with running(one.app.run()):
+    extender = Extender(world, policy, response_timeout_s, sources)
+    async with running(extender.app.run()):
         await until(
-            lambda: one.app.extender_server.synced and one.app.extender_server.programs(), "the start"
+            lambda: extender.app.extender_server.synced and extender.app.extender_server.programs(),
+            "the start",
         )
-        yield one
-        await one.desk.close()
+        yield extender
+        await extender.desk.close()
 
 
 def test_each_verb_reports_errors_in_its_own_form() -> None:

@@ -65,12 +65,12 @@ def plain(document: Json) -> Json:
 
 
 def by_name(documents: list[Json]) -> dict[tuple[str, str, str], Json]:
-    found = {
+    rendered = {
         (document["kind"], document["metadata"].get("namespace", ""), document["metadata"]["name"]): document
         for document in map(plain, documents)
     }
-    assert len(found) == len(documents)
-    return found
+    assert len(rendered) == len(documents)
+    return rendered
 
 
 def kustomized() -> dict[tuple[str, str, str], Json]:

@@ -32,25 +32,25 @@ main()
 
 def deployments() -> list[tuple[str, Json]]:
     """The pod templates that run the image, with their files."""
-    found = []
+    references = []
     for path in sorted((ROOT / "deploy").rglob("deployment.yaml")):
         for document in yaml.safe_load_all(re.sub(r"^\{\{.*$", "", path.read_text(), flags=re.MULTILINE)):
             spec = document["spec"]["template"]["spec"]
             if any(container["image"].startswith("policysched") for container in spec["containers"]):
-                found.append((path.relative_to(ROOT).as_posix(), spec))
-    return found
+                references.append((path.relative_to(ROOT).as_posix(), spec))
+    return references
 
 
 def test_the_manifests_have_the_images_user_and_need_no_writable_folder() -> None:
     user, home = oci.USER, "/"
-    found = deployments()
+    references = deployments()
 
-    assert {name for name, _ in found} >= {
+    assert {name for name, _ in references} >= {
         "deploy/deployment.yaml",
         "deploy/extender/deployment.yaml",
         "deploy/chart/manifests/deployment.yaml",
     }
-    for name, spec in found:
+    for name, spec in references:
         context = spec["securityContext"]
         assert (context["runAsUser"], context["runAsGroup"], context["runAsNonRoot"]) == (user, user, True), (
             name

@@ -42,10 +42,10 @@ def unknown_names(expr: str) -> set[str]:
 
 @pytest.mark.parametrize("source", [alerts, queries], ids=["alerts", "dashboard"])
 def test_every_metric_of_a_query_is_exported(source: Any) -> None:
-    found = source()
+    text = source()
 
-    assert len(found) > 9
-    assert {title: unknown for title, expr in found.items() if (unknown := unknown_names(expr))} == {}
+    assert len(text) > 9
+    assert {title: unknown for title, expr in text.items() if (unknown := unknown_names(expr))} == {}
 
 
 def test_a_metric_that_is_not_exported_is_detected() -> None:
@@ -54,10 +54,10 @@ def test_a_metric_that_is_not_exported_is_detected() -> None:
 
 @pytest.fixture(scope="module")
 def promtool() -> str:
-    found = shutil.which("promtool")
-    if found is None:
+    text = shutil.which("promtool")
+    if text is None:
         pytest.skip("promtool is not on the PATH (apt-get install prometheus)")
-    return found
+    return text
 
 
 def test_prometheus_understands_every_query(promtool: str, tmp_path: Path) -> None:

@@ -52,12 +52,12 @@ def test_vendored_files_are_those_that_were_recorded() -> None:
     recorded = json.loads((folder / "vendored.json").read_text(encoding="utf-8"))
 
     hashes = {name: sha for library in recorded.values() for name, sha in library["files"].items()}
-    found = {
+    imported = {
         file.name: hashlib.sha256(file.read_bytes()).hexdigest()
         for file in folder.iterdir()
         if file.name != "vendored.json"
     }
-    assert found == hashes
+    assert imported == hashes
     for name, library in recorded.items():
         assert library["version"] and f"{name}.LICENSE.txt" in library["files"], name
 
@@ -117,15 +117,15 @@ def test_a_package_without_its_checkout_lints_and_finds_its_policies(tmp_path: P
 
 def closure(requirements: Iterable[str]) -> set[str]:
     """The distributions that an installation of `requirements` has."""
-    found: set[str] = set()
+    imported: set[str] = set()
     waiting = list(requirements)
     while waiting:
         required = Requirement(waiting.pop())
         name = canonicalize_name(required.name)
-        if name not in found and (required.marker is None or required.marker.evaluate({"extra": ""})):
-            found.add(name)
+        if name not in imported and (required.marker is None or required.marker.evaluate({"extra": ""})):
+            imported.add(name)
             waiting += requires(name) or []
-    return found
+    return imported
 
 
 def not_in_the_core() -> list[str]:

@@ -73,10 +73,10 @@ def permissions_of(roles: Iterable[Any], file: str = "") -> set[Permission]:
 
 def granted(section: str) -> set[Permission]:
     permissions: set[Permission] = set()
-    for file, which in ROLES[section].items():
-        chosen = [role for role in roles_in(file) if which in ("", "all", role["metadata"]["name"])]
-        assert chosen, f"{file} has no role {which}"
-        permissions |= permissions_of(chosen, file if which else "")
+    for file, role_name in ROLES[section].items():
+        chosen = [role for role in roles_in(file) if role_name in ("", "all", role["metadata"]["name"])]
+        assert chosen, f"{file} has no role {role_name}"
+        permissions |= permissions_of(chosen, file if role_name else "")
     return permissions
 
 
@@ -123,7 +123,7 @@ def test_each_role_is_in_a_section_or_is_not_for_this_program() -> None:
 
     listed = {file for files in ROLES.values() for file in files}
     assert with_roles == listed | OTHER_ROLES.keys()
-    chosen = {which for files in ROLES.values() for which in files.values()}
+    chosen = {role_name for files in ROLES.values() for role_name in files.values()}
     assert {role["metadata"]["name"] for role in roles_in("team-policies/rbac.yaml")} <= chosen
 
 

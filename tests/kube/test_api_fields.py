@@ -185,12 +185,12 @@ def unexplained(
     types: ApiTypes, read: Collection[Field], irrelevant: Collection[str], unsupported: Collection[str]
 ) -> Iterator[str]:
     """The fields that are not read, not named and not known not to matter, below those that are read."""
-    pending, seen = list(ROOTS), set[str]()
+    pending, visited = list(ROOTS), set[str]()
     while pending:
         kind = pending.pop()
-        if kind in seen:
+        if kind in visited:
             continue
-        seen.add(kind)
+        visited.add(kind)
         for field, referred in types[kind].items():
             name = f"{kind}.{field}"
             if (kind, field) in read:

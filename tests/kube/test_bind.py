@@ -387,8 +387,8 @@ class Server:
         namespace = request.path.split("/")[4]
         assert request.path not in self.active, f"two requests at once: {request.path}"
         self.active.add(request.path)
-        here = sum(path.split("/")[4] == namespace for path in self.active)
-        self.active_most[namespace] = max(self.active_most[namespace], here)
+        in_namespace = sum(path.split("/")[4] == namespace for path in self.active)
+        self.active_most[namespace] = max(self.active_most[namespace], in_namespace)
         self.paths.append(request.path)
         self.bodies.setdefault(request.path, set()).add(request.body)
         try:

@@ -165,8 +165,8 @@ def out_of_order() -> None:
         async with running(harness.reflector.run()):
             await until(lambda: len(transport.watched) > 1, "the second watch")
 
-        gone = harness.events.pop()
-        assert gone == PodDeleted(PodUid("uid-default-web"))
+        deleted = harness.events.pop()
+        assert deleted == PodDeleted(PodUid("uid-default-web"))
         assert [event.pod.node for event in harness.events] == [None, "a"]
         assert [request.params["resourceVersion"] for request in transport.watched[:2]] == ["10", "20"]
 
@@ -282,11 +282,11 @@ def test_relists_back_off_while_every_watch_fails(how: str) -> None:
 def test_a_list_whose_pages_expire_is_restarted_at_once() -> None:
     async def scenario() -> None:
         first, second = versioned(pod_manifest("a"), 1), versioned(pod_manifest("b"), 2)
-        gone = (
+        deleted = (
             410,
             {"kind": "Status", "reason": "Expired", "message": "the provided continue parameter is too old"},
         )
-        transport = Script([listed(5, first, token="more"), gone, listed(6, first, second)], [])
+        transport = Script([listed(5, first, token="more"), deleted, listed(6, first, second)], [])
         harness = ReflectorHarness(transport)
 
         async with running(harness.reflector.run()):

@@ -26,8 +26,8 @@ def judged(**totals: int) -> NodeSubsetVerdict:
     return NodeSubsetVerdict(None, totals, {}, 1000)
 
 
-def scores(**found: int) -> ExtenderResult:
-    return ExtenderResult({}, found)
+def scores(**scores_by_node: int) -> ExtenderResult:
+    return ExtenderResult({}, scores_by_node)
 
 
 def refuses(*nodes: str, words: str = "no") -> ExtenderResult:

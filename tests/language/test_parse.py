@@ -367,20 +367,20 @@ def test_the_property_notices_a_reader_that_fails(monkeypatch: pytest.MonkeyPatc
 
 
 def test_two_threads_can_read_at_the_same_time() -> None:
-    seen: dict[str, set[str]] = {"one": set(), "two": set()}
+    terminals: dict[str, set[str]] = {"one": set(), "two": set()}
 
     def work(name: str) -> None:
         for number in range(40):
             document, _ = parse(Source(name, f"let {name}{number}: cpu = 1\nfilter a require {name} > 1\n"))
-            seen[name] |= {statement.span.source.name for statement in document.statements}
+            terminals[name] |= {statement.span.source.name for statement in document.statements}
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in seen]
+    threads = [threading.Thread(target=work, args=(name,)) for name in terminals]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
-    assert seen == {"one": {"one"}, "two": {"two"}}
+    assert terminals == {"one": {"one"}, "two": {"two"}}
 
 
 # ── the grammar ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -170,16 +170,16 @@ def ask(tmp_path: Path, path: str, query: dict[str, str], **options: Any) -> tup
 
 
 def test_the_leader_is_asked_through_the_tunnel_with_the_users_token(tmp_path: Path) -> None:
-    found, forwarded = ask(tmp_path, "/explain", {"pod": "shop/web"})
+    response, forwarded = ask(tmp_path, "/explain", {"pod": "shop/web"})
 
-    assert found == {"pod": "shop/web", "note": None}
+    assert response == {"pod": "shop/web", "note": None}
     assert forwarded == ["leader"]
 
 
 def test_without_the_permission_to_read_the_lease_the_replicas_are_asked_in_turn(tmp_path: Path) -> None:
-    found, forwarded = ask(tmp_path, "/explain", {"pod": "shop/web"}, holder=None)
+    response, forwarded = ask(tmp_path, "/explain", {"pod": "shop/web"}, holder=None)
 
-    assert found == {"pod": "shop/web", "note": None}
+    assert response == {"pod": "shop/web", "note": None}
     assert forwarded == ["follower", "leader"]
 
 

@@ -29,9 +29,9 @@ def proxied(tmp_path: Path, scenario: Callable[[PageProxy, Ask], None]) -> list[
                 connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
                 connection.request("GET", path, headers={"Host": f"127.0.0.1:{port}"} | headers)
                 answer = connection.getresponse()
-                found = answer.status, dict(answer.getheaders()), answer.read()
+                response = answer.status, dict(answer.getheaders()), answer.read()
                 connection.close()
-                return found
+                return response
 
             scenario(proxy, ask)
             proxy.shutdown()

@@ -121,7 +121,7 @@ def test_any_series_are_parsed_without_an_exception() -> None:
         nonlocal parsed
         body = {"status": "success", "data": {"resultType": "vector", "result": series}, "warnings": warnings}
         joiner, joined = SeriesJoiner("instance"), _JoinedSeries()
-        joiner.update_nodes({(one := node_at("a")).name: one})
+        joiner.update_nodes({(node := node_at("a")).name: node})
         try:
             answer = parse_response(orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS))
         except (PollError, TypeError):  # a server cannot send what orjson cannot write

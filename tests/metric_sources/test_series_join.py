@@ -146,11 +146,11 @@ def test_the_host_is_parsed_from_an_instance() -> None:
 
 def test_unused_joins_keep_no_nodes() -> None:
     asker = PrometheusQueryClient(PretendTransport({"rx": vector()}), now_ns=lambda: 0)
-    there = nodes(node_at("a"))
+    joined = nodes(node_at("a"))
 
     for number in range(100):
         question = PrometheusQuery("rx", None, ("host", f"label-{number}"))
-        asyncio.run(asker.fetch(question, lambda: there))
+        asyncio.run(asker.fetch(question, lambda: joined))
 
     assert len(asker._joiners) < 20
     assert ("host", "label-99") in asker._joiners

@@ -30,7 +30,7 @@ def main() -> None:
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
     )
     assert demo.stdout is not None
-    url = next(found[0] for line in demo.stdout if (found := re.findall(r"http://127\.0\.0\.1:\d+/", line)))
+    url = next(match[0] for line in demo.stdout if (match := re.findall(r"http://127\.0\.0\.1:\d+/", line)))
     try:
         with sync_playwright() as playwright:
             running = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)

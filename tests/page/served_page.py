@@ -35,9 +35,9 @@ def documents(rig: Rig) -> PageDocuments:
 
 def document(rig: Rig, path: str, query: Mapping[str, str] = {}) -> Json:
     page, _ = documents(rig).by_path()[path]
-    found = [step for step in page(query) if isinstance(step, Mapping)]
-    assert len(found) == 1
-    return dict(found[0])
+    results = [step for step in page(query) if isinstance(step, Mapping)]
+    assert len(results) == 1
+    return dict(results[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,9 +98,9 @@ class Tries:
         )
         return WorkerTries(app, 2**40, lambda: rig().now_ns).look(policy, simulates=simulates)
 
-    async def run(self, seen: Any, text: str, *, placed: bool) -> Json:
-        job = replace(seen.job, text=text, placed_max=500 if placed else 0)
-        parts = [pickle.dumps(part) for part in (*seen.cluster.items(), None)]
+    async def run(self, visible: Any, text: str, *, placed: bool) -> Json:
+        job = replace(visible.job, text=text, placed_max=500 if placed else 0)
+        parts = [pickle.dumps(part) for part in (*visible.cluster.items(), None)]
         answer = await asyncio.to_thread(tried, job, io.BytesIO(b"".join(parts)))
         if self._attack and answer["comparison"]:
             for row in answer["comparison"]["pods"]:

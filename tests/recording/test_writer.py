@@ -144,13 +144,13 @@ def test_every_cut_of_a_file_is_read_up_to_the_cut(tmp_path: Path) -> None:
     whole = file.read_bytes()
     assert _replayed(tmp_path) == (10, 0, 0)
 
-    seen = set()
+    names = set()
     for length in range(len(whole) - 1, len(whole) // 3, -97):
         file.write_bytes(whole[:length])
         same, different, problems = _replayed(tmp_path)
         assert different == 0 and problems <= 1
-        seen.add((same, problems))
-    assert len(seen) > 5 and any(problems for _, problems in seen)
+        names.add((same, problems))
+    assert len(names) > 5 and any(problems for _, problems in names)
 
 
 def test_a_changed_byte_is_reported_and_loses_the_rest_of_its_file_alone(tmp_path: Path) -> None:

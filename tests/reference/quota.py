@@ -154,16 +154,16 @@ def _within(
     }
     together = 0
     for sibling in siblings:
-        its = limit_of(spec, sibling, resource)
-        if its is not None:
+        quota_limit = limit_of(spec, sibling, resource)
+        if quota_limit is not None:
             use = quota_use(program, spec, sibling, resource, after)
             has_row = any(row.path == sibling for row in spec.rows)
-            together += use if has_row else max(0, use - its.amount)
+            together += use if has_row else max(0, use - quota_limit.amount)
     total = sum(
-        its.amount
+        quota_limit.amount
         for row in spec.rows
         if row.path[:-1] == path[:-1]
-        for its in row.limits
-        if its.resource == resource
+        for quota_limit in row.limits
+        if quota_limit.resource == resource
     )
     return together <= total

@@ -41,7 +41,7 @@ def goes_first(
     program: Program,
     preemptor: Pod,
     namespace: Namespace | None,
-    one: Pod,
+    pod: Pod,
     other: Pod,
     *,
     facts: QueuedPodInfo,
@@ -51,7 +51,7 @@ def goes_first(
     value goes last."""
     context = pod_context(program, preemptor, namespace, now_ns=now_ns, facts=facts, cache=None)
     for key in program.preemption.order:
-        of_one, of_other = (value(key.value, context._replace(victim=victim)) for victim in (one, other))
+        of_one, of_other = (value(key.value, context._replace(victim=victim)) for victim in (pod, other))
         if of_one == of_other:
             continue
         if of_one is MISSING or of_other is MISSING:

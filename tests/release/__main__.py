@@ -105,10 +105,10 @@ def try_wheel(interpreter: str) -> None:
 
 
 def wheel() -> Path:
-    found = next((ROOT / "dist").glob(f"*-{__version__}-*.whl"), None)
-    if found is None:
+    wheel = next((ROOT / "dist").glob(f"*-{__version__}-*.whl"), None)
+    if wheel is None:
         raise CheckFailed(f"the build left no wheel of {__version__} in dist/")
-    return found
+    return wheel
 
 
 def install(interpreter: str, python: Path) -> None:

@@ -25,8 +25,8 @@ def tries(rig: Rig) -> WorkerTries:
 
 def run(rig: Rig, text: str, *, simulates: bool = True, placed: bool = False) -> dict[str, Any]:
     trial = tries(rig)
-    seen = trial.look("test", simulates=simulates)
-    return asyncio.run(trial.run(seen, text, placed=placed))
+    visible = trial.look("test", simulates=simulates)
+    return asyncio.run(trial.run(visible, text, placed=placed))
 
 
 @pytest.fixture(autouse=True)
@@ -46,11 +46,11 @@ def rig() -> Rig:
 def test_a_changed_line_moves_the_pods_of_the_running_cluster(rig: Rig) -> None:
     answer = run(rig, FIT + 'filter none reject node.name != "c" says "closed"\n', placed=True)
 
-    assert "error" not in {found["severity"] for found in answer["diagnostics"]}
-    found = answer["comparison"]
-    assert found["placed_again"] == 1
-    assert [(row["pod"], row["after"]) for row in found["pods"]] == [("default/placed", "pending")]
-    assert "filter none (line 4)" in found["pods"][0]["cause"]
+    assert "error" not in {result["severity"] for result in answer["diagnostics"]}
+    result = answer["comparison"]
+    assert result["placed_again"] == 1
+    assert [(row["pod"], row["after"]) for row in result["pods"]] == [("default/placed", "pending")]
+    assert "filter none (line 4)" in result["pods"][0]["cause"]
 
 
 def test_the_samples_of_a_try_do_not_change_while_they_are_sent(rig: Rig) -> None:

@@ -106,24 +106,30 @@ class QuotaHistory:
         """In some order each victim is of a borrower; members of a gang are one."""
         remaining, left = self.placed(), list(victims)
         while left:
-            group = next((one for one in left if self._borrows(one, remaining)), None)
+            group = next((candidate for candidate in left if self._borrows(candidate, remaining)), None)
             if group is None:
-                names = ", ".join(one.full_name for one in left)
+                names = ", ".join(candidate.full_name for candidate in left)
                 self.problems.append(f"{names} evicted, and their entities borrow nothing")
                 return
-            gone = {one.uid for one in left if one is group or self._same_gang(one, group)}
-            left = [one for one in left if one.uid not in gone]
-            remaining = [entry for entry in remaining if entry[0].uid not in gone]
+            evicted = {
+                candidate.uid for candidate in left if candidate is group or self._same_gang(candidate, group)
+            }
+            left = [candidate for candidate in left if candidate.uid not in evicted]
+            remaining = [entry for entry in remaining if entry[0].uid not in evicted]
         self.counts["evicted"] += len(victims)
 
-    def _same_gang(self, one: Pod, other: Pod) -> bool:
-        group = one.labels.get("group")
-        return group is not None and group == other.labels.get("group") and one.namespace == other.namespace
+    def _same_gang(self, candidate: Pod, other: Pod) -> bool:
+        group = candidate.labels.get("group")
+        return (
+            group is not None
+            and group == other.labels.get("group")
+            and candidate.namespace == other.namespace
+        )
 
-    def _borrows(self, one: Pod, among: list[PlacedPod]) -> bool:
-        space = self.core.namespace_of(one)
+    def _borrows(self, candidate: Pod, among: list[PlacedPod]) -> bool:
+        space = self.core.namespace_of(candidate)
         for spec in self.program.quotas.values():
-            path = quota_path(self.program, spec, one, space)
+            path = quota_path(self.program, spec, candidate, space)
             limit = limit_of(spec, path, "cpu")
             if limit is not None and quota_use(self.program, spec, path, "cpu", among) > limit.amount:
                 return True
@@ -131,45 +137,48 @@ class QuotaHistory:
 
     def starving(self) -> list[str]:
         """Pending pods that are within the amounts of all their entities, or that the quotas admit."""
-        found = []
+        starving = []
         for pending in self.core.pods.values():
-            one, space = pending.pod, self.core.namespace_of(pending.pod)
-            if pending.state is QueueState.BINDING or "group" in one.labels:
+            candidate, space = pending.pod, self.core.namespace_of(pending.pod)
+            if pending.state is QueueState.BINDING or "group" in candidate.labels:
                 continue
-            admitted = quotas_admit(self.program, self.placed(), one, space)
-            if admitted and self._fits_a_node(one):
-                found.append(f"{one.full_name} is admitted and waits: {pending.pending_message}")
-            elif not admitted and self._is_entitled(one):
-                found.append(f"{one.full_name} is entitled and waits: {pending.pending_message}")
+            admitted = quotas_admit(self.program, self.placed(), candidate, space)
+            if admitted and self._fits_a_node(candidate):
+                starving.append(f"{candidate.full_name} is admitted and waits: {pending.pending_message}")
+            elif not admitted and self._is_entitled(candidate):
+                starving.append(f"{candidate.full_name} is entitled and waits: {pending.pending_message}")
         for gang in self.core.gangs:
             members = [pending.pod for pending in gang.pending_members.values()][: gang.needed_count]
             if members and gang.has_quorum and self._are_entitled(members):
-                found.append(f"gang {gang.name} is entitled and waits")
-        return found
+                starving.append(f"gang {gang.name} is entitled and waits")
+        return starving
 
     def _are_entitled(self, members: list[Pod]) -> bool:
         """Whether the members together, all of one team, stay within its amounts."""
-        asked = sum(one.requests.get("cpu", 0) for one in members)
-        return all(self._within_amount(spec, members[0], asked) for spec in self.program.quotas.values())
-
-    def _is_entitled(self, one: Pod) -> bool:
-        return all(self._within_amount(spec, one) for spec in self.program.quotas.values())
-
-    def _within_amount(self, spec: QuotaSpec, one: Pod, asked: int | None = None) -> bool:
-        space = self.core.namespace_of(one)
-        path = quota_path(self.program, spec, one, space)
-        limit = limit_of(spec, path, "cpu")
-        if asked is None:
-            asked = quota_request(self.program, "cpu", one, space)
-        return (
-            limit is None or quota_use(self.program, spec, path, "cpu", self.placed()) + asked <= limit.amount
+        requested_cpu = sum(candidate.requests.get("cpu", 0) for candidate in members)
+        return all(
+            self._within_amount(spec, members[0], requested_cpu) for spec in self.program.quotas.values()
         )
 
-    def _fits_a_node(self, one: Pod) -> bool:
+    def _is_entitled(self, candidate: Pod) -> bool:
+        return all(self._within_amount(spec, candidate) for spec in self.program.quotas.values())
+
+    def _within_amount(self, spec: QuotaSpec, candidate: Pod, requested_cpu: int | None = None) -> bool:
+        space = self.core.namespace_of(candidate)
+        path = quota_path(self.program, spec, candidate, space)
+        limit = limit_of(spec, path, "cpu")
+        if requested_cpu is None:
+            requested_cpu = quota_request(self.program, "cpu", candidate, space)
+        return (
+            limit is None
+            or quota_use(self.program, spec, path, "cpu", self.placed()) + requested_cpu <= limit.amount
+        )
+
+    def _fits_a_node(self, candidate: Pod) -> bool:
         ledger = self.core.cache.ledger
         return any(
             known.allocatable["cpu"] - ledger.usage(known.name).requested.get("cpu", 0)
-            >= one.requests.get("cpu", 0)
+            >= candidate.requests.get("cpu", 0)
             for known in self.core.cache.nodes.values()
             if not known.unschedulable
         )
@@ -227,9 +236,9 @@ class QuotaHistory:
                 in_flight = self.core.binds.in_flight
                 mine = [entry[0] for entry in self.placed() if entry[0].uid not in in_flight]
                 if mine:
-                    one = random.choice(mine)
-                    self.rig.observe(finished(one, "n0")) if random.random() < 0.5 else self.rig.handle(
-                        e.PodDeleted(one.uid)
+                    candidate = random.choice(mine)
+                    self.rig.observe(finished(candidate, "n0")) if random.random() < 0.5 else self.rig.handle(
+                        e.PodDeleted(candidate.uid)
                     )
             case "foreign":
                 if random.random() < 0.4:
@@ -242,8 +251,8 @@ class QuotaHistory:
                 if random.random() < 0.4:
                     self.rig.apply_policies(quota_text(random, self.cpu, shrunk=random.random() < 0.5))
             case "cordon":
-                one = random.choice(self.nodes)
-                self.rig.observe(replace(one, unschedulable=random.random() < 0.5))
+                candidate = random.choice(self.nodes)
+                self.rig.observe(replace(candidate, unschedulable=random.random() < 0.5))
 
     def _new_pod(self, team: str = "", org: str = "", **labels: str) -> Pod:
         self.number += 1
@@ -268,11 +277,11 @@ class QuotaHistory:
         if not late:
             leaving, self.late = self.late, []
             for victim in [victim for eviction in leaving for victim in eviction.victims]:
-                gone = self.core.cache.pods.get(victim.uid)
+                evicted = self.core.cache.pods.get(victim.uid)
                 self.rig.handle(e.PodDeleted(victim.uid))
-                if gone is not None and self.random.random() < 0.5:  # its controller replaces it
+                if evicted is not None and self.random.random() < 0.5:  # its controller replaces it
                     self.number += 1
-                    self.rig.observe(replace(gone.pod, uid=f"uid-{self.number}", name=f"p{self.number}"))
+                    self.rig.observe(replace(evicted.pod, uid=f"uid-{self.number}", name=f"p{self.number}"))
         self.rig.settle()
 
     def _answer_binds(self) -> None:

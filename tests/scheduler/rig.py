@@ -82,7 +82,7 @@ class Rig:
 
     def observe(self, *things: ObservedPod | Pod | Node | Namespace) -> list[c.Command]:
         """Add or change objects. A `Pod` is pending; an `ObservedPod` has its own state."""
-        return self.handle(*[_event(thing) for thing in things])
+        return self.handle(*[_event(obj) for obj in things])
 
     def apply_policies(
         self, policies: str | Mapping[str, str] | None, last_good: Mapping[str, str] | None = None
@@ -171,13 +171,13 @@ class Rig:
         return timers[-1].at_ns if timers and timers[-1].at_ns > self.now_ns else None
 
 
-def _event(thing: ObservedPod | Pod | Node | Namespace) -> e.Event:
-    match thing:
+def _event(obj: ObservedPod | Pod | Node | Namespace) -> e.Event:
+    match obj:
         case ObservedPod():
-            return e.PodUpdated(thing)
+            return e.PodUpdated(obj)
         case Pod():
-            return e.PodUpdated(pending(thing))
+            return e.PodUpdated(pending(obj))
         case Node():
-            return e.NodeUpdated(thing)
+            return e.NodeUpdated(obj)
         case Namespace():
-            return e.NamespaceUpdated(thing)
+            return e.NamespaceUpdated(obj)

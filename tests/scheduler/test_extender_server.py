@@ -46,8 +46,8 @@ class Asked:
         self.answering = ExtenderServer(bindable_scheduler_names=["test"], permissions=permissions)
         self.handle(e.PoliciesUpdated(bundle({"main.policy": policy}), "1"))
         self.handle(e.NamespaceUpdated(Namespace("default", {}, {})))
-        for thing in things:
-            self.handle(e.NodeUpdated(thing) if isinstance(thing, Node) else e.PodUpdated(thing))
+        for obj in things:
+            self.handle(e.NodeUpdated(obj) if isinstance(obj, Node) else e.PodUpdated(obj))
         if synced:
             self.handle(e.Synced())
 

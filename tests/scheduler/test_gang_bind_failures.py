@@ -68,11 +68,11 @@ def test_the_binds_of_the_other_members_are_cancelled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "effect", "gone"),
+    ("text", "effect", "lost"),
     [(KEEP, "they keep their nodes", set()), (EVICT, "they are evicted", {"w0", "w2"})],
 )
 def test_the_policy_decides_about_bound_members_once_every_bind_is_answered(
-    text: str, effect: str, gone: set[str]
+    text: str, effect: str, lost: set[str]
 ) -> None:
     rig, (first, second, third) = attempted(text, *members(3))
 
@@ -82,7 +82,7 @@ def test_the_policy_decides_about_bound_members_once_every_bind_is_answered(
     confirm(rig, third)
 
     assert before == (set(), [])
-    assert evicted(rig) == gone
+    assert evicted(rig) == lost
     assert failures(rig) == [
         "gang default/train: binding to a was refused: no; 2 of the 3 needed members are bound, and " + effect
     ]

@@ -155,7 +155,7 @@ def _play(policy: str, random: Random) -> tuple[list[str], int]:
             case 2:
                 rig.observe(node(random.choice(nodes), cpu="4", unschedulable=random.random() < 0.4))
             case 3:
-                placed = [uid for uid, seen in rig.scheduler._core.cache.pods.items() if seen.node]
+                placed = [uid for uid, observed in rig.scheduler._core.cache.pods.items() if observed.node]
                 if placed:
                     rig.handle(e.PodDeleted(random.choice(sorted(placed))))
             case 4:

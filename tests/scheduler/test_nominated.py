@@ -58,10 +58,10 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def judged(
-    case: Case, by: Program, gone: Iterable[PodUid] = (), here: Iterable[tuple[Pod, NodeName]] = ()
+    case: Case, by: Program, removed: Iterable[PodUid] = (), added: Iterable[tuple[Pod, NodeName]] = ()
 ) -> tuple[str | None, Mapping[str, NodeRejection]]:
     """The first refusal of each node, on a cluster without some pods and with others."""
-    scene, cache, left_out = case.scene, ClusterCache(), set(gone)
+    scene, cache, left_out = case.scene, ClusterCache(), set(removed)
     for space in scene.cache.namespaces.values():
         cache.put_namespace(space)
     for value in scene.cache.nodes.values():
@@ -69,7 +69,7 @@ def judged(
     for uid, observed in scene.cache.pods.items():
         if uid not in left_out:
             cache.put_pod(observed)
-    for other, on in here:
+    for other, on in added:
         if other.namespace not in cache.namespaces:
             cache.put_namespace(Namespace(other.namespace, {}, {}))
         cache.put_pod(placed(other, on))
@@ -77,12 +77,12 @@ def judged(
     return explanation.pod_rejection, {node: rules[0] for node, rules in explanation.rejections.items()}
 
 
-def rejection_at(case: Case, by: Program, node: str, gone: Iterable[PodUid] = ()) -> NodeRejection | None:
+def rejection_at(case: Case, by: Program, node: str, removed: Iterable[PodUid] = ()) -> NodeRejection | None:
     """What the node says with its own nominated pods, and if nothing, without."""
-    gone = list(gone)
+    removed = list(removed)
     nominated_here = [(other, on) for other, on in case.reserved if on == node]
-    refusal = judged(case, by, gone, nominated_here)[1].get(node)
-    return refusal or judged(case, by, gone)[1].get(node)
+    refusal = judged(case, by, removed, nominated_here)[1].get(node)
+    return refusal or judged(case, by, removed)[1].get(node)
 
 
 def refusals(case: Case, by: Program) -> dict[str, NodeRejection] | None:
@@ -129,8 +129,8 @@ def check_preemption(by: Program, case: Case) -> None:
             possible.add(name)
     assert {candidate.node for candidate in result.candidates} == possible
     for candidate in result.candidates:
-        gone = [victim.uid for victim in candidate.victims]
-        assert rejection_at(case, by, candidate.node, gone) is None, f"{candidate} does not do"
+        removed = [victim.uid for victim in candidate.victims]
+        assert rejection_at(case, by, candidate.node, removed) is None, f"{candidate} does not do"
 
 
 def searched(case: Case, by: Program) -> tuple[CandidateSearchResult, Callable[[Pod], bool]]:

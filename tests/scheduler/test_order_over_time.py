@@ -74,8 +74,8 @@ def attack(keys: str, number: int) -> list[tuple[PodUid, PodUid]]:
     rig = Rig(POLICY.format(keys=keys), node("a", cpu="1"))
     mistakes = []
     for step in range(25):
-        there = sorted(rig.scheduler._core.pods)
-        if len(there) < 8 and not rng.one_in(3):
+        waiting = sorted(rig.scheduler._core.pods)
+        if len(waiting) < 8 and not rng.one_in(3):
             ends = datetime.fromtimestamp(rig.now_ns // 10**9 + rng.randrange(30) - 5, UTC).isoformat()
             rig.observe(
                 pod(
@@ -86,8 +86,8 @@ def attack(keys: str, number: int) -> list[tuple[PodUid, PodUid]]:
                     annotations={"end": ends} if rng.one_in(2) else {},
                 )
             )
-        elif there and rng.one_in(3):
-            rig.handle(e.PodDeleted(rng.choice(there)))
+        elif waiting and rng.one_in(3):
+            rig.handle(e.PodDeleted(rng.choice(waiting)))
         rig.pass_time(rng.choice((0.001, 0.3, 1, 2.7, 5)))
         mistakes += out_of_order(rig)
     assert rig.scheduler.programs(), f"the policy is not accepted: queue by {keys}"

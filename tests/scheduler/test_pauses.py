@@ -300,7 +300,9 @@ def history(number: int) -> Rig:
                     scheduler.handle(e.PodDeleted(running.pop(rng.randrange(len(running)))))
                 case 5:
                     pending = sorted(
-                        uid for uid, found in scheduler.scheduler._core.pods.items() if found.node is None
+                        uid
+                        for uid, observed in scheduler.scheduler._core.pods.items()
+                        if observed.node is None
                     )
                     if pending and rng.one_in(2):
                         scheduler.handle(e.PodDeleted(rng.choice(pending)))
@@ -322,23 +324,23 @@ def _node(name: str, cpu: str) -> Node:
 def check_room(scheduler: Rig) -> None:
     """No node has more pods than its cpu allows."""
     cache = scheduler.scheduler.cache
-    for name, found in cache.nodes.items():
+    for name, observed in cache.nodes.items():
         used = cache.ledger.usage(name).requested.get("cpu", 0)
-        assert used <= found.allocatable["cpu"], f"{name} has {used} of {found.allocatable['cpu']}"
+        assert used <= observed.allocatable["cpu"], f"{name} has {used} of {observed.allocatable['cpu']}"
 
 
 def decide_checked(scheduler: Rig) -> None:
     """One call of `decide`. A gang without placed members gets as many binds as it needs, or none."""
     gangs = scheduler.scheduler._core.gangs
-    needed = {found.id: found.minimum for found in gangs if not found.placed_members}
+    needed = {observed.id: observed.minimum for observed in gangs if not observed.placed_members}
     commands = scheduler.scheduler.decide(scheduler.now_ns)
     scheduler.commands += commands
     scheduler.check_invariants()
     check_room(scheduler)
     bound = Counter(
-        found.id
+        observed.id
         for command in commands
-        if isinstance(command, c.Bind) and (found := gangs.gang_of(command.uid)) is not None
+        if isinstance(command, c.Bind) and (observed := gangs.gang_of(command.uid)) is not None
     )
     for gang_id, count in bound.items():
         assert count >= needed.get(gang_id, 0), f"{count} members of {gang_id} were bound"

@@ -463,18 +463,18 @@ def test_a_workload_that_is_gone_keeps_pods_waiting_until_it_is_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "problem"),
     [
         ({"parentCompositePodGroupName": "tree"}, "CompositePodGroups are not supported"),
         ({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims, which are not supported"),
     ],
 )
-def test_what_is_not_supported_is_said_by_name(spec: dict[str, Any], said: str) -> None:
+def test_what_is_not_supported_is_said_by_name(spec: dict[str, Any], problem: str) -> None:
     rig = rig_with(e.PodGroupUpdated(gang_group(least=1, **spec)))
 
     rig.observe(member("a"))
 
-    assert said in problem_of(rig)
+    assert problem in problem_of(rig)
     assert rig.placements() == {}
 
 

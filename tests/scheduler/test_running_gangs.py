@@ -251,20 +251,20 @@ def check_gang_victims(by: Program, scene: Scene, gangs: Gangs) -> int:
         assert best == (least_disruptive(every) if every else None)
     whole = 0
     for candidate in every:
-        gone = set(uids(candidate.victims))
+        victims = set(uids(candidate.victims))
         own = {group: [pod.uid for pod in pods] for group, pods in members.items()}
         assert all(allowed(victim) for victim in candidate.victims)
-        assert len(gone) == len(candidate.victims)
-        assert not gangs_left_below_minimum(own, dict(enumerate(gangs.minima)), gone), f"{candidate}"
-        assert candidate.node in judged(scene, by, preemptor, gone).feasible
-        evicted_whole = [set(group) for group in own.values() if set(group) <= gone]
+        assert len(victims) == len(candidate.victims)
+        assert not gangs_left_below_minimum(own, dict(enumerate(gangs.minima)), victims), f"{candidate}"
+        assert candidate.node in judged(scene, by, preemptor, victims).feasible
+        evicted_whole = [set(group) for group in own.values() if set(group) <= victims]
         whole += len(evicted_whole)
-        here = set(cache.ledger.usage(candidate.node).pods)
-        assert all(uid in here or any(uid in group for group in evicted_whole) for uid in gone)
+        placed_uids = set(cache.ledger.usage(candidate.node).pods)
+        assert all(uid in placed_uids or any(uid in group for group in evicted_whole) for uid in victims)
         if by is OF_NODES:
             in_gangs = set[PodUid]().union(*evicted_whole)
-            for spared in [*evicted_whole, *({uid} for uid in gone - in_gangs)]:
-                explanation = judged(scene, by, preemptor, gone - spared)
+            for spared in [*evicted_whole, *({uid} for uid in victims - in_gangs)]:
+                explanation = judged(scene, by, preemptor, victims - spared)
                 assert candidate.node not in explanation.feasible, f"{spared} could have stayed"
     return whole
 

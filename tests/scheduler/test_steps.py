@@ -67,7 +67,7 @@ def world(number: int) -> tuple[list[object], list[ObservedPod | Pod]]:
         )
         for app in rng.some(("web", "db"), 2)
     ]
-    came: list[ObservedPod | Pod] = []
+    arriving: list[ObservedPod | Pod] = []
     for gang in range(rng.randint(1, 2)):
         least, alike = rng.randint(2, 5), not rng.one_in(3)
         cpu, priority = rng.choice(("1", "2", "4")), rng.choice((2, 100))
@@ -81,8 +81,8 @@ def world(number: int) -> tuple[list[object], list[ObservedPod | Pod]]:
                 labels=labels,
                 spec=spec,
             )
-            came.append(web)
-    came += [
+            arriving.append(web)
+    arriving += [
         pod(
             f"single{index}",
             cpu=rng.choice(("2", "4")),
@@ -91,7 +91,7 @@ def world(number: int) -> tuple[list[object], list[ObservedPod | Pod]]:
         )
         for index in range(rng.randrange(3))
     ]
-    return [*nodes, *low, *budgets], came
+    return [*nodes, *low, *budgets], arriving
 
 
 def _demands(rng: ClusterRandom) -> dict[str, object]:
@@ -117,14 +117,14 @@ def _away(rng: ClusterRandom) -> dict[str, object]:
 def played(policy: str, number: int, *, a_step: int) -> tuple[list[c.Command], int]:
     """All that is said while the world of this number settles, its victims leave, and it settles again; and in how many calls of
     `decide`."""
-    there, came = world(number)
+    present, arriving = world(number)
     rig = Rig(policy, limits=SchedulerLimits(attempt_step_cost_max=a_step))
-    for thing in there:
-        if isinstance(thing, DisruptionBudget):
-            rig.handle(e.DisruptionBudgetUpdated(thing))
+    for obj in present:
+        if isinstance(obj, DisruptionBudget):
+            rig.handle(e.DisruptionBudgetUpdated(obj))
         else:
-            rig.observe(thing)  # type: ignore[arg-type]
-    rig.observe(*came)
+            rig.observe(obj)  # type: ignore[arg-type]
+    rig.observe(*arriving)
     calls = answered = 0
     for _ in range(2):
         while rig.scheduler.ready(rig.now_ns):

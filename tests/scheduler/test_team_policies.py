@@ -131,7 +131,7 @@ def test_a_suspended_policy_places_no_pods_stays_saved_and_comes_back(text: str 
     assert good is not None
     rig.settle()
 
-    told = fall_back(rig, text, suspended_program(good, "policy ml-a is suspended: why")) + rig.settle()
+    messages = fall_back(rig, text, suspended_program(good, "policy ml-a is suspended: why")) + rig.settle()
     rig.observe(pod("own", scheduler="ml-a", namespace="ml"))
     rig.settle()
     suspended = rig.placements(), rig.pending_message("own"), phase(rig), list(rig.scheduler.programs())
@@ -139,7 +139,9 @@ def test_a_suspended_policy_places_no_pods_stays_saved_and_comes_back(text: str 
     rig.settle()
 
     assert suspended == ({}, "policy ml-a is suspended: why", ("suspended", None), ["test"])
-    assert ("PolicySuspended", "ml") in events_to(told) and ("PolicyMissing", "ml") not in events_to(told)
+    assert ("PolicySuspended", "ml") in events_to(messages) and ("PolicyMissing", "ml") not in events_to(
+        messages
+    )
     assert rig.placements() == {"own": "a"} and phase(rig) == (later, good.sha256)
     assert list(rig.of(c.SavePolicyTexts)[-1].texts) == ["ml-a", "test"], "it stays saved"
 

@@ -85,9 +85,9 @@ def searched(
     return run_to_completion(find_candidates(dry_run, allowed, cluster)), dry_run.potential_nodes, allowed
 
 
-def without(scene: Scene, gone: Iterable[PodUid]) -> ClusterCache:
+def without(scene: Scene, removed: Iterable[PodUid]) -> ClusterCache:
     """The same cluster without these pods."""
-    cache, left_out = ClusterCache(), set(gone)
+    cache, left_out = ClusterCache(), set(removed)
     for space in scene.cache.namespaces.values():
         cache.put_namespace(space)
     for node in scene.cache.nodes.values():
@@ -98,8 +98,8 @@ def without(scene: Scene, gone: Iterable[PodUid]) -> ClusterCache:
     return cache
 
 
-def judged(scene: Scene, by: Program, pod: Pod, gone: Iterable[PodUid] = ()) -> PlacementExplanation:
-    cache = without(scene, gone)
+def judged(scene: Scene, by: Program, pod: Pod, removed: Iterable[PodUid] = ()) -> PlacementExplanation:
+    cache = without(scene, removed)
     return evaluate(by, pod, cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
 
 
@@ -190,8 +190,8 @@ def check_victims_are_minimal(by: Program, scene: Scene) -> int:
     outcome, _, _ = searched(scene, by, preemptor)
     for candidate in outcome.candidates:
         for spared in candidate.victims:
-            gone = [victim.uid for victim in candidate.victims if victim is not spared]
-            assert candidate.node not in judged(scene, by, preemptor, gone).feasible, (
+            removed = [victim.uid for victim in candidate.victims if victim is not spared]
+            assert candidate.node not in judged(scene, by, preemptor, removed).feasible, (
                 f"{spared.full_name} could have stayed"
             )
     return sum(len(candidate.victims) for candidate in outcome.candidates)
@@ -213,12 +213,12 @@ def check_order(by: Program, scene: Scene) -> int:
             other for other in scene.cache.ledger.usage(candidate.node).pods.values() if allowed(other)
         ]
         for victim in candidate.victims:
-            gone = {other.uid for other in candidate.victims} | {
+            removed = {other.uid for other in candidate.victims} | {
                 other.uid
                 for other in evictable
                 if goes_first(by, preemptor, namespace, other, victim, facts=scene.facts, now_ns=scene.now_ns)
             }
-            assert candidate.node not in judged(scene, by, preemptor, gone - {victim.uid}).feasible, (
+            assert candidate.node not in judged(scene, by, preemptor, removed - {victim.uid}).feasible, (
                 f"{victim.full_name} went before others"
             )
     return sum(len(candidate.victims) for candidate in outcome.candidates)

@@ -28,10 +28,10 @@ def test_a_host_whose_addresses_all_refuse_is_described_once() -> None:
 
 
 def test_an_unknown_host_name_is_described_with_the_resolvers_message() -> None:
-    said = why("http://nobody.invalid/")
+    reason = why("http://nobody.invalid/")
 
-    assert said.startswith("cannot connect to nobody.invalid:80: ")
-    assert "ssl" not in said and "Errno" not in said
+    assert reason.startswith("cannot connect to nobody.invalid:80: ")
+    assert "ssl" not in reason and "Errno" not in reason
 
 
 def test_other_errors_are_described_in_one_line_or_by_their_type() -> None:

@@ -32,12 +32,12 @@ class FakeTries:
             raise LookupError("no policy gone runs")
         return simulates
 
-    async def run(self, seen: bool, text: str, *, placed: bool) -> dict[str, Any]:
+    async def run(self, visible: bool, text: str, *, placed: bool) -> dict[str, Any]:
         if text == "slow":
             raise TryFailed("it takes more than 15 s of CPU")
         self.entered.set()
         await asyncio.to_thread(self.gate.wait)
-        return {"diagnostics": [], "comparison": {"pods": ROWS if seen else [], "placed": placed}}
+        return {"diagnostics": [], "comparison": {"pods": ROWS if visible else [], "placed": placed}}
 
 
 def post(port: int, body: Any, *, content_type: str = JSON_TYPE, token: str | None = None) -> tuple[int, str]:
@@ -73,8 +73,8 @@ ASKED = {"policy": "test", "text": "policy test version 1", "simulate": True}
 )
 def test_what_cannot_be_tried_is_refused_with_one_line(body: Any, status: int, part: str) -> None:
     async def scenario(port: int) -> None:
-        found, text = await asyncio.to_thread(post, port, body)
-        assert (found, text.count("\n")) == (status, 1), text
+        response_status, text = await asyncio.to_thread(post, port, body)
+        assert (response_status, text.count("\n")) == (status, 1), text
         assert part in text
 
     trying(scenario)

@@ -55,9 +55,9 @@ class Watched:
         return self
 
     def bound(self, to: Pod, name: str, *following: ObservedPod) -> BindComparison:
-        found = self.send(e.PodUpdated(placed(to, name)), *(e.PodUpdated(later) for later in following))
-        assert found is not None
-        return found
+        records = self.send(e.PodUpdated(placed(to, name)), *(e.PodUpdated(later) for later in following))
+        assert records is not None
+        return records
 
 
 def test_the_same_node_agrees_and_another_with_an_equal_total_agrees_among_equals() -> None:
@@ -80,35 +80,35 @@ def test_a_node_with_a_lower_total_differs_by_its_rule_and_points() -> None:
     watched.send(e.PodUpdated(placed(waiting("first"), "b")))
     watched.synced().pending(waiting("p"))
 
-    found = watched.bound(waiting("p"), "a")
+    records = watched.bound(waiting("p"), "a")
 
-    assert (found.result, found.choice, found.rule, found.location) == (
+    assert (records.result, records.choice, records.rule, records.location) == (
         "differs",
         "b",
         "pack",
         "mine.policy:3",
     )
-    assert found.points > 0
-    assert "pack +90" in found.text
+    assert records.points > 0
+    assert "pack +90" in records.text
 
 
 def test_a_node_that_the_policy_rejects_would_be_refused() -> None:
     watched = Watched().synced()
     quiet = waiting("p", labels={"quiet": "yes"})
 
-    found = watched.pending(quiet).bound(quiet, "loud")
+    records = watched.pending(quiet).bound(quiet, "loud")
 
-    assert (found.result, found.rule, found.location) == ("rejects", "quiet", "mine.policy:4")
-    assert found.text == "rejects loud: loud is loud"
+    assert (records.result, records.rule, records.location) == ("rejects", "quiet", "mine.policy:4")
+    assert records.text == "rejects loud: loud is loud"
 
 
 def test_a_bind_is_judged_without_itself() -> None:
     """With its own request counted, the node would be full."""
     big = waiting("big", cpu="4")
 
-    found = Watched(nodes=("a",)).synced().pending(big).bound(big, "a")
+    records = Watched(nodes=("a",)).synced().pending(big).bound(big, "a")
 
-    assert found.result == "agrees"
+    assert records.result == "agrees"
 
 
 def test_a_bind_that_is_judged_after_it_is_applied_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,9 +150,9 @@ def test_a_pod_with_a_node_for_long_would_have_been_earlier() -> None:
     watched.observer.check_pending(watched.at_ns)
     watched.at_ns += 30 * SECOND_NS
 
-    found = watched.bound(waiting("p"), "a")
+    records = watched.bound(waiting("p"), "a")
 
-    assert found.earlier_ns == 30 * SECOND_NS
+    assert records.earlier_ns == 30 * SECOND_NS
 
 
 def test_a_pod_without_a_node_until_now_would_not_have_been_earlier() -> None:
@@ -183,10 +183,10 @@ def test_a_gang_that_is_incomplete_would_be_refused() -> None:
     text = PACK + 'input team: string = pod.labels["team"] optional\ngang by team { min = 2 }\n'
     member = waiting("m", labels={"team": "x"})
 
-    found = Watched(text).synced().pending(member).bound(member, "a")
+    records = Watched(text).synced().pending(member).bound(member, "a")
 
-    assert found.result == "rejects"
-    assert "gang" in found.text
+    assert records.result == "rejects"
+    assert "gang" in records.text
 
 
 def test_pods_of_others_and_pods_that_were_bound_at_the_start_are_not_compared() -> None:
@@ -250,6 +250,6 @@ def test_many_binds_at_once_are_judged_in_the_order_of_the_queue() -> None:
     for other in others:
         watched.bound(other, "b")
 
-    found = watched.bound(urgent, "a")
+    records = watched.bound(urgent, "a")
 
-    assert (found.result, found.in_flight) == ("agrees", 10)
+    assert (records.result, records.in_flight) == ("agrees", 10)

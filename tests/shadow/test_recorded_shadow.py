@@ -57,8 +57,8 @@ def test_policies_are_compared_over_what_a_shadow_saw(tmp_path: Path) -> None:
     assert compared.policy_name == "test"
     assert comparison.as_recorded is not None
     assert comparison.as_recorded[0] == comparison.as_recorded[1] > 20
-    found = {pod: change.after.node or change.after.kind for pod, change in comparison.changed.items()}
-    assert before | found == after
+    moved = {pod: change.after.node or change.after.kind for pod, change in comparison.changed.items()}
+    assert before | moved == after
 
 
 def test_a_shadow_has_no_decisions_to_replay(tmp_path: Path) -> None:

@@ -105,14 +105,14 @@ class StorageChurn:
         if not nodes:
             return
         name, node = f"disk-{self._next_number()}", self._random.choice(nodes)["name"]
-        here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+        on_node = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
         spec = {
             "storageClassName": _LOCAL,
             "accessModes": ["ReadWriteOnce", "ReadWriteOncePod"],
             "capacity": {"storage": self._random.choice(_SIZES)},
             "persistentVolumeReclaimPolicy": "Retain",
             "local": {"path": f"/disks/{name}"},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
         }
         self._log(f"{name} is put into {node}")
         self._local.create(VOLUMES, "", {"metadata": {"name": name}, "spec": spec})

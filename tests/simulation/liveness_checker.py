@@ -144,10 +144,10 @@ class LivenessChecker:
             ("slice", known.devices.slices, fresh.devices.slices),
         ]
         return [
-            f"{what} {key} is {cached.get(key)} in the cache and on the server {its.get(key)}"
-            for what, cached, its in pairs
-            for key in sorted(cached.keys() | its.keys(), key=str)
-            if cached.get(key) != its.get(key)
+            f"{what} {key} is {cached.get(key)} in the cache and on the server {expected.get(key)}"
+            for what, cached, expected in pairs
+            for key in sorted(cached.keys() | expected.keys(), key=str)
+            if cached.get(key) != expected.get(key)
         ]
 
     def _policy_problems(self) -> list[str]:
@@ -238,8 +238,12 @@ class LivenessChecker:
             if outer is None:
                 continue
             own = quota_path(program, spec, pod, spaces.get(pod.namespace))
-            its = quota_path(program, spec, victim, spaces.get(victim.namespace))
-            borrowed = borrows(program, spec, its, placed) if own[:-1] == its[:-1] and own != its else set()
+            expected = quota_path(program, spec, victim, spaces.get(victim.namespace))
+            borrowed = (
+                borrows(program, spec, expected, placed)
+                if own[:-1] == expected[:-1] and own != expected
+                else set()
+            )
             if any(quota_request(program, resource, pod, spaces.get(pod.namespace)) for resource in borrowed):
                 return True
         return False

@@ -227,10 +227,10 @@ class OracleChecker:
         self._begin(now_ns)
 
     def _note_backtracking(self, gang: QueuedGang, *search: Any) -> Steps[GangSearchResult | None]:
-        found = yield from self._backtrack(gang, *search)
-        if found is not None:
+        placement = yield from self._backtrack(gang, *search)
+        if placement is not None:
             self._backtracked = gang
-        return found
+        return placement
 
     # ── preemption for gangs ────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -14,11 +14,11 @@ from policysched.scheduler.scheduler import Scheduler
 def duplicate_reservations(scheduler: Scheduler) -> list[str]:
     """A message for each volume and each device that is reserved for two claims."""
     promised: dict[Any, set[str]] = {}
-    for thing, claim in _reservations(scheduler):
-        promised.setdefault(thing, set()).add(claim)
+    for reserved, claim in _reservations(scheduler):
+        promised.setdefault(reserved, set()).add(claim)
     return [
-        f"{thing} is reserved for {len(claims)} claims: {sorted(claims)}"
-        for thing, claims in promised.items()
+        f"{reserved} is reserved for {len(claims)} claims: {sorted(claims)}"
+        for reserved, claims in promised.items()
         if len(claims) > 1
     ]
 

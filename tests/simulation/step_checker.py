@@ -238,8 +238,12 @@ def partial_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> li
             if observed.pod.scheduler == pod.scheduler
             and not observed.deleting
             and core.cache.ledger.placement(observed.pod.uid) is not None
-            and (its := gang_terms(program, observed.pod, core.cache.namespaces.get(observed.pod.namespace)))
-            and its.key == terms.key
+            and (
+                group_terms := gang_terms(
+                    program, observed.pod, core.cache.namespaces.get(observed.pod.namespace)
+                )
+            )
+            and group_terms.key == terms.key
         ]
         if len(members) < terms.minimum:
             problems.append(

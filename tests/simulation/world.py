@@ -464,11 +464,11 @@ class World:
                 uid = event["involvedObject"]["uid"]
                 events_by_pod[uid] = events_by_pod.get(uid, 0) + 1
         nothing_lost = not any(replica.may_have_lost_reports for replica in self.replicas)
-        there = {pod["metadata"]["uid"] for pod in self.local.list("pods")}
+        uids = {pod["metadata"]["uid"] for pod in self.local.list("pods")}
         problems = []
         for uid, landed_s in self.safety_checker.bound_at_s.items():
             in_calm = landed_s - EPOCH_S > self.recovering_since_s + 15.0
-            if (nothing_lost or in_calm) and uid in there and events_by_pod.get(uid, 0) != 1:
+            if (nothing_lost or in_calm) and uid in uids and events_by_pod.get(uid, 0) != 1:
                 problems.append(f"{uid} was bound and has {events_by_pod.get(uid, 0)} Scheduled events")
         return problems
 

@@ -30,8 +30,8 @@ def deleted_pods_are_kept() -> AbstractContextManager[Any]:
     drop_pod = ClusterCache.drop_pod
 
     def drop_and_keep(self: ClusterCache, uid: PodUid) -> Any:
-        there: list[ObservedPod | None] = self.__dict__.setdefault("gone_pods", [])
-        there.append(self.pods.get(uid))
+        gone_pods: list[ObservedPod | None] = self.__dict__.setdefault("gone_pods", [])
+        gone_pods.append(self.pods.get(uid))
         return drop_pod(self, uid)
 
     return patch.object(ClusterCache, "drop_pod", drop_and_keep)
@@ -73,4 +73,4 @@ def test_an_object_counts_once_under_its_shortest_path_through_closures_and_meth
 
     sizes = held_bytes({"app": holder, "twice": things})
 
-    assert sizes["app.things[]"] + sizes["twice[]"] == sum(thing.__sizeof__() for thing in things)
+    assert sizes["app.things[]"] + sizes["twice[]"] == sum(obj.__sizeof__() for obj in things)

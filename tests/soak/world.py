@@ -303,11 +303,11 @@ async def _expire_events(server: ApiServer) -> None:
     local, since = LocalClient(server), dict[str, float]()
     while True:
         await asyncio.sleep(10.0)
-        there = {event["metadata"]["uid"]: event for event in local.list("events")}
-        since = {uid: since.get(uid, local.now()) for uid in there}
+        events = {event["metadata"]["uid"]: event for event in local.list("events")}
+        since = {uid: since.get(uid, local.now()) for uid in events}
         for uid, since_s in since.items():
             if local.now() - since_s > EVENT_TTL_S:
-                local.delete("events", there[uid])
+                local.delete("events", events[uid])
 
 
 def _delete_pods(server: ApiServer) -> None:

@@ -58,8 +58,8 @@ def _bind(api: Api, path: str, claim: Json) -> None:
     _set_phase(api, path, api.put(path, claim))
 
 
-def _set_phase(api: Api, path: str, thing: Json) -> None:
-    api.put(f"{path}/status", {**thing, "status": {**thing.get("status", {}), "phase": "Bound"}})
+def _set_phase(api: Api, path: str, obj: Json) -> None:
+    api.put(f"{path}/status", {**obj, "status": {**obj.get("status", {}), "phase": "Bound"}})
 
 
 def _made_for(claim: Json, driver: str) -> Json:

@@ -88,12 +88,12 @@ def _uses(pod: Json, claim: Json) -> bool:
 def _use(rng: SeededRandom, pod: Json, claims: Sequence[Json], used: set[str]) -> None:
     """Use one or two claims of the pod's namespace."""
     space = pod["metadata"]["namespace"]
-    there = [
+    matching = [
         claim
         for claim in claims
         if claim["metadata"]["namespace"] == space and claim["metadata"]["name"] not in used
     ]
-    chosen = rng.sample(there, min(len(there), rng.choice((1, 1, 2))))
+    chosen = rng.sample(matching, min(len(matching), rng.choice((1, 1, 2))))
     used |= {claim["metadata"]["name"] for claim in chosen if _fate(claim) in (MAKE, TRACK)}
     volumes = [
         {"name": f"v{place}", "persistentVolumeClaim": {"claimName": claim["metadata"]["name"]}}

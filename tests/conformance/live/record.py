@@ -138,12 +138,12 @@ class Recorder:
         source = f"kube-scheduler {version}, default profile, {SETTINGS}"
         stored: Json = {**case, "source": source, "objects": [], "nodes": [], "bound": []}
         self._made: list[Json] = stored["objects"]
-        for thing in case["objects"]:
-            if thing["kind"] == "Namespace":
-                stored["objects"].append(api.post("/api/v1/namespaces", thing) | {"kind": "Namespace"})
-                self._control_plane.create_default_service_account(thing["metadata"]["name"])
+        for obj in case["objects"]:
+            if obj["kind"] == "Namespace":
+                stored["objects"].append(api.post("/api/v1/namespaces", obj) | {"kind": "Namespace"})
+                self._control_plane.create_default_service_account(obj["metadata"]["name"])
             else:
-                stored["objects"].append(self._create(thing))
+                stored["objects"].append(self._create(obj))
         if "pdbs" in case:
             stored["pdbs"] = [self._create(budget) for budget in case["pdbs"]]
         for node in case["nodes"]:
@@ -186,16 +186,16 @@ class Recorder:
         path = f"{_pods(pod)}/{meta['name']}/status"
         return self._api.patch(path, {"status": {"resourceClaimStatuses": named}})  # type: ignore[no-any-return]
 
-    def _create(self, thing: Json) -> Json:
-        path = PATHS[thing["kind"]].format(thing["metadata"].get("namespace"))
-        if "claimRef" in thing.get("spec", {}):
-            thing["spec"]["claimRef"]["uid"] = self._uid_of_claim(thing["spec"]["claimRef"])
-        made: Json = self._api.post(path, thing)
-        if thing["kind"] in _WITH_STATUS and "status" in thing:
+    def _create(self, obj: Json) -> Json:
+        path = PATHS[obj["kind"]].format(obj["metadata"].get("namespace"))
+        if "claimRef" in obj.get("spec", {}):
+            obj["spec"]["claimRef"]["uid"] = self._uid_of_claim(obj["spec"]["claimRef"])
+        made: Json = self._api.post(path, obj)
+        if obj["kind"] in _WITH_STATUS and "status" in obj:
             made = self._api.put(
-                f"{path}/{made['metadata']['name']}/status", {**made, "status": thing["status"]}
+                f"{path}/{made['metadata']['name']}/status", {**made, "status": obj["status"]}
             )
-        return {**made, "kind": thing["kind"]}
+        return {**made, "kind": obj["kind"]}
 
     def _uid_of_claim(self, reference: Json) -> str:
         path = PATHS["PersistentVolumeClaim"].format(reference["namespace"])
@@ -223,8 +223,8 @@ class Recorder:
 
     def _wait_for(self, log: Log, wanted: Mapping[tuple[str, str], int]) -> None:
         def seen() -> bool:
-            there = Counter((what, name) for what, _, name in _SEEN.findall(log.text()))
-            return all(there[key] >= count for key, count in wanted.items())
+            present = Counter((what, name) for what, _, name in _SEEN.findall(log.text()))
+            return all(present[key] >= count for key, count in wanted.items())
 
         wait_for(seen, f"kube-scheduler to notice {len(wanted)} objects")
 
@@ -317,8 +317,8 @@ class Recorder:
         return True
 
     def _victims(self, placed: Set[str]) -> list[str]:
-        there = {_key(pod) for pod in self._api.items("/api/v1/pods")}
-        return sorted(key.partition("/")[2] for key in placed - there)
+        present = {_key(pod) for pod in self._api.items("/api/v1/pods")}
+        return sorted(key.partition("/")[2] for key in placed - present)
 
 
 def _scores(log: str, decided: Json, node: str) -> Json:

@@ -12,10 +12,10 @@ class Difference:
 
     key: str
     expected: Any
-    found: Any
+    actual: Any
 
     def __str__(self) -> str:
-        return f"{self.key}: expected {_brief(self.expected)}, found {_brief(self.found)}"
+        return f"{self.key}: expected {_brief(self.expected)}, found {_brief(self.actual)}"
 
 
 class NotAnswered:

@@ -23,8 +23,8 @@ def answer(case: Json) -> Json:
         return {"recommended": _before_a_node_comes(program, given["pods"], expected.get("recommended"))}
     nodes = given.get("nodes") or [roomy_node()]
     whole = any("/" in name for key in ("binding", "bindings") for name in expected.get(key, ()))
-    there = world(program, nodes=nodes, pods=_pods(given), scheduler=_SCHEDULER)
-    result = play(program, there, whole_names=whole)
+    cluster = world(program, nodes=nodes, pods=_pods(given), scheduler=_SCHEDULER)
+    result = play(program, cluster, whole_names=whole)
     names = expected.get("order_any_permutation_of")
     same = names is not None and sorted(result.decision_order) == sorted(names)
     return {
@@ -87,7 +87,7 @@ def _after(program: Program, events: list[str]) -> str:
     for step in steps:
         if step["earlier"]:
             life.add_node(step["name"])
-    gone = {
+    unbound = {
         kind: {step["name"] for step in steps if step["verb"] == "delete" and step["kind"] == kind}
         for kind in ("pod", "node")
     }
@@ -104,8 +104,8 @@ def _after(program: Program, events: list[str]) -> str:
     for number in range(10):
         life.add_pod(f"later-{number}")
     life.decide()
-    tried = gone["pod"] & {*life.bound, *life.refused}
-    chosen = gone["node"] & set(life.bound.values())
+    tried = unbound["pod"] & {*life.bound, *life.refused}
+    chosen = unbound["node"] & set(life.bound.values())
     return "drop on delete" if not tried and not chosen else f"tried {tried}, chosen {chosen}"
 
 

@@ -65,8 +65,8 @@ class SafetyChecker:
         if now.node not in self._planned.nodes:
             raise Broken(f"{now.name} is on {now.node}, which its nodeSelector forbids")
         if self._free(list(self._pods.values()))[now.node] < 0:
-            there = {pod.name: pod.cpu_milli for pod in self._pods.values() if pod.node == now.node}
-            raise Broken(f"{now.node} has {self._planned.nodes[now.node]}m and holds {there}")
+            node_pods = {pod.name: pod.cpu_milli for pod in self._pods.values() if pod.node == now.node}
+            raise Broken(f"{now.node} has {self._planned.nodes[now.node]}m and holds {node_pods}")
 
     def _free(self, pods: list[PodState]) -> dict[str, int]:
         used: Counter[str] = Counter()

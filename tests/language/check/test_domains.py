@@ -118,8 +118,8 @@ def test_a_bound_that_is_taken_for_open_is_detected(monkeypatch: pytest.MonkeyPa
     def open_bounds(left: e.Expr, op: e.CompareOp, right: e.Expr) -> domains.Domains | None:
         return whole(left, {"<=": "<", ">=": ">"}.get(op, op), right)  # type: ignore[arg-type]
 
-    one = e.Const(1, INT, SPAN)
-    both = e.And((e.Compare("<=", COUNT, one, SPAN), e.Compare(">=", COUNT, one, SPAN)), SPAN)
+    const_one = e.Const(1, INT, SPAN)
+    both = e.And((e.Compare("<=", COUNT, const_one, SPAN), e.Compare(">=", COUNT, const_one, SPAN)), SPAN)
     check_certain(both)
     monkeypatch.setattr(domains, "_compared", open_bounds)
     with pytest.raises(AssertionError):

@@ -132,10 +132,12 @@ def test_a_long_expression_of_names_is_checked_and_lowered_without_going_over_it
 
 
 def test_equal_expressions_have_equal_hashes_in_any_order_of_hashing() -> None:
-    one, two = (program("filter a require node.pods * 2 < pod.priority").rules.filters[-1] for _ in range(2))
-    assert isinstance(one, FilterRule) and isinstance(two, FilterRule)
-    first = hash(one.condition)
+    rule, same_rule = (
+        program("filter a require node.pods * 2 < pod.priority").rules.filters[-1] for _ in range(2)
+    )
+    assert isinstance(rule, FilterRule) and isinstance(same_rule, FilterRule)
+    first = hash(rule.condition)
 
-    assert one.condition is not two.condition
-    assert (first, hash(one.condition)) == (hash(two.condition), first)
-    assert pickle.loads(pickle.dumps(one.condition)) == two.condition
+    assert rule.condition is not same_rule.condition
+    assert (first, hash(rule.condition)) == (hash(same_rule.condition), first)
+    assert pickle.loads(pickle.dumps(rule.condition)) == same_rule.condition

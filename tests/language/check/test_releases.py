@@ -90,13 +90,13 @@ def test_preemption_has_the_message_of_the_release(version: str) -> None:
 
     failed = preemption_message(program, "x")
     deallocated = preemption_message(program, "x", ClaimPostFilterMessage.DEALLOCATED)
-    found = placement_message(program, NodeName("a"), 2)
+    message = placement_message(program, NodeName("a"), 2)
 
     newest = version == KUBE_DEFAULT_VERSION
     assert failed == ("preemption: x" if newest else "no new claims to deallocate, preemption: x")
     assert deallocated == "deallocation of ResourceClaim completed, preemption: x"
     placement = "preemption: found a potential placement for pod on node a, preempting 2 victims"
-    assert found == (placement if newest else "")
+    assert message == (placement if newest else "")
 
 
 def test_the_messages_are_the_newest_where_the_filters_are_those_of_no_release() -> None:
@@ -110,10 +110,13 @@ def test_the_release_of_a_policy_is_that_of_its_filters_in_their_order() -> None
     for release in KUBE_SCHEDULER_RELEASES.values():
         filters = list(release.default_filters)
         for among in (filters, ["own", *filters[:3], "own", *filters[3:], "own"]):
-            found = release_of_filters(among)
-            assert found is not None
-            assert found.default_filters == release.default_filters
-            assert (found.says_claims, found.says_placement) == (release.says_claims, release.says_placement)
+            message = release_of_filters(among)
+            assert message is not None
+            assert message.default_filters == release.default_filters
+            assert (message.says_claims, message.says_placement) == (
+                release.says_claims,
+                release.says_placement,
+            )
         assert release_of_filters(filters[1:]) is None
         assert release_of_filters(filters[::-1]) is None
 

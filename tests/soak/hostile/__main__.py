@@ -97,13 +97,13 @@ async def _soak(
         for namespace in (friendly.NAMESPACE, attacks.NAMESPACE):
             control_plane.create_namespace(namespace)
         _add_devices(deployed)
-        async with world(control_plane) as there:
-            await there.add_nodes(nodes)
+        async with world(control_plane) as hostile_world:
+            await hostile_world.add_nodes(nodes)
             control_plane.start_scheduler()
             plant = no_change if pieces is None else partial(record_in, pieces.absolute())
             with deployed.running(settings=SETTINGS, elect=True, plant=plant) as running:
                 await asyncio.to_thread(running.wait_until_ready)
-                tenant = FriendlyTenant(there, (SHARED, REFERENCE), interval_s / 2)
+                tenant = FriendlyTenant(hostile_world, (SHARED, REFERENCE), interval_s / 2)
                 target = Target(
                     control_plane.url,
                     control_plane.authority_path,
@@ -120,7 +120,7 @@ async def _soak(
                 while not beside[SHARED] or loop.time() < ends_s:
                     with _attacking(target, chosen):
                         _extend(beside, await _window("hostile", tenant, window_s, running))
-                    await attacks.clean_up(there)
+                    await attacks.clean_up(hostile_world)
                     await asyncio.sleep(SETTLE_S)
                     _extend(after, await _window("after", tenant, window_s, running))
     return _verdict(quiet, {"beside the hostile tenant": beside, "after it": after})

@@ -51,8 +51,8 @@ def attack(target: Target, names: Sequence[str]) -> None:
     os.nice(10)
 
     async def run() -> None:
-        async with world(target) as there:
-            hostile = Hostile(there, target)
+        async with world(target) as world_:
+            hostile = Hostile(world_, target)
             await asyncio.gather(*(ATTACKS[name](hostile) for name in names))
             await asyncio.Event().wait()
 
@@ -62,8 +62,8 @@ def attack(target: Target, names: Sequence[str]) -> None:
 class Hostile:
     """The tenant: it may create pods, budgets and claims in its namespace, edit its policies, and reach the ports."""
 
-    def __init__(self, there: World, target: Target) -> None:
-        self.world = there
+    def __init__(self, world_: World, target: Target) -> None:
+        self.world = world_
         self.port = target.port
         self.scheduler = target.scheduler
         self.own = target.own
@@ -101,11 +101,11 @@ class Hostile:
         await self.send("PATCH", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}", body)
 
 
-async def clean_up(there: World) -> None:
+async def clean_up(world_: World) -> None:
     """Delete what attacks left."""
     paths = [f"{group}/namespaces/{NAMESPACE}/{kind}?gracePeriodSeconds=0" for kind, group in KINDS.items()]
     for path in (*paths, f"{WEBHOOKS}/hostile"):
-        async with there.session.delete(f"{there.url}{path}", json={"gracePeriodSeconds": 0}) as answer:
+        async with world_.session.delete(f"{world_.url}{path}", json={"gracePeriodSeconds": 0}) as answer:
             await answer.read()
 
 
