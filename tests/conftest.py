@@ -45,6 +45,7 @@ SEARCHES = {
     "evaluate/test_volumes_property.py",
     "evaluate/test_volumes_property_bugs.py",
     "explanations/test_gang_proposals.py",
+    "house/test_extending.py",
     "house/test_packaging.py",
     "kube/test_pod_resources_property.py",
     "kube/test_shapes.py",
