@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from policysched.cli import COMMANDS
+from tests.missing_programs import leave_out
 
 ROOT = Path(__file__).parents[2]
 MANUAL = ROOT / "docs" / "man" / "policysched.1"
@@ -17,7 +18,7 @@ MANUAL = ROOT / "docs" / "man" / "policysched.1"
 def shown() -> str:
     """Fails if roff warns of anything."""
     if shutil.which("man") is None or shutil.which("groff") is None:
-        pytest.skip("`man` and `groff` are not both on the PATH")
+        leave_out("manual", "`man` and `groff` are not both on the PATH (apt-get install man-db groff-base)")
     return man(MANUAL)
 
 

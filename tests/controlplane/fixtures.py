@@ -8,7 +8,6 @@ and a start costs three seconds) and emptied after each test. A test that uses o
 A missing program skips the test with the reason; with `POLICYSCHED_REQUIRE=control-plane` it fails.
 """
 
-import os
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -16,6 +15,7 @@ import pytest
 from tests.controlplane.certificates import openssl_missing
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.programs import Programs, find_programs
+from tests.missing_programs import leave_out
 
 REQUIREMENT = "control-plane"
 USED = pytest.StashKey[ControlPlane]()
@@ -63,11 +63,8 @@ def whole_control_plane(control_plane_programs: Programs, control_plane: Control
 
 def _need(programs: Programs, *names: str) -> None:
     reason = openssl_missing() or programs.missing(*names)
-    if reason is None:
-        return
-    if REQUIREMENT in os.environ.get("POLICYSCHED_REQUIRE", "").split(","):
-        pytest.fail(f"POLICYSCHED_REQUIRE asks for it: {reason}", pytrace=False)
-    pytest.skip(reason)
+    if reason is not None:
+        leave_out(REQUIREMENT, reason)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects

@@ -27,26 +27,23 @@ from tests.controlplane.objects import ready_node
 from tests.controlplane.process import free_ports
 from tests.e2e.deployed import PLAIN, Deployed, manifests
 from tests.e2e.program import Running
+from tests.missing_programs import leave_out
 from tests.release.image import image_problems
 
 LEADING_WITHIN_S = 2.0
-REQUIREMENT = "image"
 PROGRAMS = ("apt-get", "dpkg-deb", "bwrap", "setpriv")
 
 
 @pytest.fixture(scope="module")
 def image() -> Image:
     """The image of this checkout. The layers below the application are cached for the user."""
-    reason = cannot_run()
-    if reason is None:
-        try:
-            (made,) = build([native().name], locked=False)
-            return made
-        except ImageError as error:
-            reason = f"no image: {error}"
-    if REQUIREMENT in os.environ.get("POLICYSCHED_REQUIRE", "").split(","):
-        pytest.fail(f"POLICYSCHED_REQUIRE asks for it: {reason}", pytrace=False)
-    pytest.skip(reason)
+    if (reason := cannot_run()) is not None:
+        leave_out("image", reason)
+    try:
+        (made,) = build([native().name], locked=False)
+    except ImageError as error:
+        leave_out("image", f"no image: {error}")
+    return made
 
 
 def cannot_run() -> str | None:

@@ -1,13 +1,10 @@
 """`requires_helm` skips a test without helm and without Go to build it; with `POLICYSCHED_REQUIRE=helm` it fails."""
 
-import os
-
 import pytest
 
 from tests.go_program import BuildFailed
 from tests.helm.program import helm_binary
-
-REQUIREMENT = "helm"
+from tests.missing_programs import leave_out
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +15,4 @@ def requires_helm(request: pytest.FixtureRequest) -> None:
         with capture.global_and_fixture_disabled():
             helm_binary()
     except BuildFailed as failure:
-        if REQUIREMENT in os.environ.get("POLICYSCHED_REQUIRE", "").split(","):
-            pytest.fail(f"POLICYSCHED_REQUIRE asks for it: {failure}", pytrace=False)
-        pytest.skip(str(failure))
+        leave_out("helm", str(failure))

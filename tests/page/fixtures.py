@@ -3,7 +3,6 @@
 If the program is missing, the test is skipped with the reason; with `POLICYSCHED_REQUIRE=browser` it fails.
 """
 
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -12,7 +11,8 @@ from typing import Any
 
 import pytest
 
-REQUIREMENT = "browser"
+from tests.missing_programs import leave_out
+
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--force-color-profile=srgb"]
 """Chromium's own sandbox does not work for root; the tests open our page alone."""
@@ -27,10 +27,7 @@ def browser() -> Iterator[Any]:
     """Not for the session: while Playwright runs, its event loop does, and no other test could run one in this thread."""
     program = chromium()
     if program is None:
-        reason = "no browser: chromium is not on the PATH (apt-get install chromium)"
-        if REQUIREMENT in os.environ.get("POLICYSCHED_REQUIRE", "").split(","):
-            pytest.fail(f"POLICYSCHED_REQUIRE asks for it: {reason}", pytrace=False)
-        pytest.skip(reason)
+        leave_out("browser", "no browser: chromium is not on the PATH (apt-get install chromium)")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -5,30 +5,21 @@ If a program is missing, the test is skipped with the reason; with `POLICYSCHED_
 it fails.
 """
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
+from tests.missing_programs import leave_out
 from tests.prometheus.monitoring import Monitoring
-from tests.prometheus.programs import Missing, Programs, find_programs
-
-REQUIREMENT = "prometheus"
+from tests.prometheus.programs import Programs, find_programs
 
 
 @pytest.fixture(scope="session")
 def prometheus_programs() -> Programs:
     programs = find_programs()
-    if isinstance(programs, Programs):
-        return programs
-    return left_out(programs)
-
-
-def left_out(missing: Missing) -> Programs:
-    """Skip the test, or fail it if Prometheus is required. Never returns."""
-    if REQUIREMENT in os.environ.get("POLICYSCHED_REQUIRE", "").split(","):
-        pytest.fail(f"POLICYSCHED_REQUIRE asks for it: {missing.reason}", pytrace=False)
-    pytest.skip(missing.reason)
+    if not isinstance(programs, Programs):
+        leave_out("prometheus", programs.reason)
+    return programs
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from policysched.metric_sources.prometheus_transport import (
 )
 from tests.controlplane.waiting import PATIENCE_S
 from tests.metric_sources.builders import Listener, checked_metric, metric, node_at
-from tests.prometheus.fixtures import left_out
 from tests.prometheus.monitoring import LONG_RATE, RATE, SAMPLED_AT, Monitoring
 from tests.prometheus.programs import Missing, find_programs
 
@@ -212,13 +211,3 @@ def test_missing_programs_are_reported_with_how_to_install_them() -> None:
         "no real Prometheus: prometheus and prometheus-node-exporter not on the PATH "
         "(apt-get install prometheus prometheus-node-exporter)"
     )
-
-
-def test_a_missing_program_skips_the_tests_unless_it_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POLICYSCHED_REQUIRE", "control-plane")
-    with pytest.raises(pytest.skip.Exception, match="it is not here"):
-        left_out(Missing("it is not here"))
-
-    monkeypatch.setenv("POLICYSCHED_REQUIRE", "control-plane,prometheus")
-    with pytest.raises(pytest.fail.Exception, match="asks for it: it is not here"):
-        left_out(Missing("it is not here"))

@@ -1,15 +1,13 @@
 """`upstream_tests` is the binary; without it and without Go to build it a test is skipped, and with
 `POLICYSCHED_REQUIRE=upstream` it fails."""
 
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.go_program import BuildFailed
+from tests.missing_programs import leave_out
 from tests.upstream.build import upstream_binary
-
-REQUIREMENT = "upstream"
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +18,4 @@ def upstream_tests(request: pytest.FixtureRequest) -> Path:
         with capture.global_and_fixture_disabled():
             return upstream_binary()
     except BuildFailed as failure:
-        if REQUIREMENT in os.environ.get("POLICYSCHED_REQUIRE", "").split(","):
-            pytest.fail(f"POLICYSCHED_REQUIRE asks for it: {failure}", pytrace=False)
-        pytest.skip(str(failure))
+        leave_out("upstream", str(failure))
