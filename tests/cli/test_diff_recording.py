@@ -35,7 +35,7 @@ def test_a_changed_line_is_named_with_its_pods(folder: Path) -> None:
     assert different.code == 2
     assert page["as_recorded"]["same"] == page["as_recorded"]["pods"] > 20
     assert [change["location"] for change in page["changes"]] == ["new.policy:3"]
-    assert all(pod["causes"] == [[1]] for pod in page["changed_pods"])
+    assert page["changed_pods"] and all(pod["causes"] == [[1]] for pod in page["changed_pods"])
     assert page["after"]["placement_waits"]["longest_s"] > 0
 
 

@@ -211,6 +211,7 @@ def test_a_killed_sandbox_leaves_no_program(assets: pytest.MonkeyPatch, tmp_path
     with started(tmp_path) as cluster:
         pids = cluster.program_pids().values()
 
+    assert len(pids) == 2
     wait_for(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in pids), "both to be gone")
 
 
@@ -222,6 +223,7 @@ def test_a_program_that_outlives_the_sandbox_is_detected(assets: pytest.MonkeyPa
     with started(tmp_path, let_programs_outlive_the_sandbox) as cluster:
         pids = cluster.program_pids().values()
 
+    assert len(pids) == 2
     assert all(Path(f"/proc/{pid}/cmdline").exists() for pid in pids)
     for pid in pids:
         os.kill(pid, signal.SIGKILL)

@@ -367,20 +367,20 @@ def test_the_property_notices_a_reader_that_fails(monkeypatch: pytest.MonkeyPatc
 
 
 def test_two_threads_can_read_at_the_same_time() -> None:
-    terminals: dict[str, set[str]] = {"one": set(), "two": set()}
+    source_names: dict[str, set[str]] = {"one": set(), "two": set()}
 
     def work(name: str) -> None:
         for number in range(40):
             document, _ = parse(Source(name, f"let {name}{number}: cpu = 1\nfilter a require {name} > 1\n"))
-            terminals[name] |= {statement.span.source.name for statement in document.statements}
+            source_names[name] |= {statement.span.source.name for statement in document.statements}
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in terminals]
+    threads = [threading.Thread(target=work, args=(name,)) for name in source_names]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
-    assert terminals == {"one": {"one"}, "two": {"two"}}
+    assert source_names == {"one": {"one"}, "two": {"two"}}
 
 
 # ── the grammar ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -63,6 +63,7 @@ def test_every_action_is_pinned_by_its_commit_with_the_version_beside_it() -> No
 
 def test_what_the_workflows_install_by_themselves_is_signed_or_locked() -> None:
     """Scorecard's `Pinned-Dependencies`: pip and images only by hash; apt verifies the distribution's signatures."""
+    assert WORKFLOWS
     for path in WORKFLOWS:
         text = path.read_text()
         assert not re.search(r"pip install|curl|wget|docker://[^\"$]*:", text), path.name
@@ -70,9 +71,11 @@ def test_what_the_workflows_install_by_themselves_is_signed_or_locked() -> None:
 
 
 def test_workflows_have_no_permission_but_those_that_a_job_names() -> None:
+    assert WORKFLOWS
     for path in WORKFLOWS:
         workflow = yaml.safe_load(path.read_text())
         assert workflow["permissions"] == {"contents": "read"}, path.name
+        assert workflow["jobs"], path.name
         assert all("timeout-minutes" in job for job in workflow["jobs"].values()), path.name
 
 
