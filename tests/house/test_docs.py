@@ -377,7 +377,7 @@ def test_a_code_that_a_page_names_is_in_the_catalogue(path: Path) -> None:
     assert named <= DIAGNOSTIC_DOCS.keys()
 
 
-_REASON = r'(?:Report\w+\(\s*"(?:Warning|Normal)"|EventContent\(about, "(?:Warning|Normal)"|_warning_event\([^"\n]*|report\(\w+), "(\w+)"'
+_REASON = r'(?:Report\w+\(\s*"(?:Warning|Normal)"|EventContent\(\w+, "(?:Warning|Normal)"|_warning_event\([^"\n]*|report\(\w+), "(\w+)"'
 
 
 def reasons_in_the_code() -> set[str]:

@@ -8,6 +8,7 @@ import tomllib
 from collections import defaultdict
 from pathlib import Path
 from pkgutil import resolve_name
+from statistics import median
 
 import grimp
 import pytest
@@ -22,6 +23,8 @@ LOADED_BY_NAME = {
     f"policysched.builtins.{name}.{part}" for name in BUILTINS for part in ("declaration", "kernel")
 }
 """Modules that `importlib` or a child process loads: the built-ins by the registry."""
+
+ARCHITECTURE = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
 
 LINES_MAX = 450
 TABLES = {
@@ -145,14 +148,12 @@ def assigned_in(owner: type) -> set[str]:
 def test_the_drawing_of_the_layers_matches_the_import_contract() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = settings["tool"]["importlinter"]["contracts"]
-    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
-
     layers = [contract for contract in contracts if contract["type"] == "layers"]
 
     assert len(layers) >= 3
     for contract in layers:
         (container,) = contract["containers"]
-        drawn = page.partition(f"```layers {container}\n")[2].partition("```")[0]
+        drawn = ARCHITECTURE.partition(f"```layers {container}\n")[2].partition("```")[0]
         rows = [row.split("  ")[0].strip() for row in drawn.splitlines() if row.strip()]
         assert rows == contract["layers"], f"the drawing of {container}"
 
@@ -172,9 +173,64 @@ def test_the_reference_implementation_does_not_use_what_it_checks() -> None:
 
 
 def test_every_module_that_the_architecture_names_exists() -> None:
-    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+(?:/\w+)+\.py)`", ARCHITECTURE))
 
-    named = set(re.findall(r"`(\w+(?:/\w+)+\.py)`", page))
-
-    assert len(named) > 8
+    assert len(named) > 60
     assert {path for path in named if not (ROOT / "policysched" / path).is_file()} == set()
+
+
+def test_every_name_beside_a_module_in_the_architecture_is_in_that_module() -> None:
+    named = re.findall(r"`(\w+(?:/\w+)+\.py)`(?:: | \()`(\w+)(?:\.(\w+))?`", ARCHITECTURE)
+
+    assert len(named) > 5
+    for path, name, member in named:
+        defined = members_of((ROOT / "policysched" / path).read_text(encoding="utf-8"))
+        assert name in defined, f"{path}: {name}"
+        assert not member or member in defined[name], f"{path}: {name}.{member}"
+
+
+NOT_OURS = {"ConfigMap", "Pods", "Nodes", "Services", "Prometheus"}
+"""Capitalized words of the drawing that name Kubernetes objects and servers, not classes."""
+
+
+def test_the_drawing_from_a_config_map_to_a_binding_names_what_exists() -> None:
+    drawing = ARCHITECTURE.partition("## From a ConfigMap to a Binding")[2].split("```")[1]
+    defined: dict[str, set[str]] = defaultdict(set)
+    for module in MODULES:
+        for name, members in members_of(source_of(module).read_text(encoding="utf-8")).items():
+            defined[name] |= members
+
+    modules = set(re.findall(r"(?<![\w.])[a-z_]+(?:\.[a-z_]+)+\b", drawing))
+    classes = set(re.findall(r"\b([A-Z][a-z]+(?:[A-Z][a-z]+)*)(\.{3})?(?:\.([a-z_]+))?", drawing))
+
+    assert len(modules) > 8
+    assert {f"policysched.{module}" for module in modules} - set(MODULES) == set()
+    assert len(classes) > 20
+    for name, is_prefix, member in classes:
+        if name not in NOT_OURS:
+            matching = [other for other in defined if other == name or (is_prefix and other.startswith(name))]
+            assert matching, f"{name} is not a class"
+            assert not member or member in defined[name], f"{name}.{member}"
+
+
+def members_of(source: str) -> dict[str, set[str]]:
+    """The functions, classes and assigned names of a module, with the methods of each class."""
+    members: dict[str, set[str]] = {}
+    for statement in ast.parse(source).body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                members[name] = set()
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                functions = [
+                    part
+                    for part in ast.walk(statement)
+                    if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)
+                ]
+                members[name] = {function.name for function in functions if function is not statement}
+    return members
+
+
+def test_the_median_module_is_short() -> None:
+    lines = [source_of(module).read_text(encoding="utf-8").count("\n") for module in MODULES]
+
+    assert 80 <= median(lines) <= 150
