@@ -119,8 +119,8 @@ def _section(builtin: BuiltinDeclaration) -> str:
     parts += [f"- reads of the pod: {_listed(builtin.pod_reads)}; of the node: {_listed(builtin.node_reads)}"]
     if builtin.filters:
         parts += [
-            f"- says: {'; '.join(f'`{reason}`' for reason in builtin.reasons) or 'nothing, it refuses no node'}",
-            f"- may change its mind after: {_listed(sorted(event.value for event in builtin.filter_requeue_events))}",
+            f"- reasons: {'; '.join(f'`{reason}`' for reason in builtin.reasons) or 'none, it rejects no node'}",
+            f"- requeued after: {_listed(sorted(event.value for event in builtin.filter_requeue_events))}",
         ]
     parts += [f"- source: {builtin.source}", ""]
     return "\n".join(parts)
