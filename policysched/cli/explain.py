@@ -60,7 +60,7 @@ def explain(
         return
     if policy_path is None or not cluster_paths:
         missing = "--policy" if policy_path is None else "--cluster"
-        raise click.UsageError(f"{missing} is missing; without both a running scheduler is asked")
+        raise click.UsageError(f"{missing} is missing; give both, or neither to ask the running scheduler")
     with report_unusable_files():
         program, files, permissions = load_inputs(policy_path, name, params, cluster_paths, config_path)
         present = load_values(metrics_path, state_path, program, files, at_ns)

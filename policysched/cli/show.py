@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Show the plan with this layer applied. Can be repeated.",
 )
-@click.option("--all", "in_full", is_flag=True, help="Show the rules of includes in full, too.")
+@click.option("--all", "in_full", is_flag=True, help="Also show the rules of includes in full.")
 @output_format_option
 def show(
     policy: str,

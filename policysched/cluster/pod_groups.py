@@ -207,7 +207,7 @@ class PodGroups:
             return f"the pods of {key} have different schedulers: {names}"
         for api in REFERENCE_NAMES:
             if api != key.api and PodGroupKey(api, key.namespace, key.name) in self.groups:
-                return f"{key} has the name of a PodGroup of {api}; a gang needs a name of its own"
+                return f"{key} has the name of a PodGroup of {api}; give one of them another name"
         return None
 
 

@@ -119,7 +119,7 @@ def _truth(node: s.Expression, counts: Mapping[str, int], pods: int) -> bool:
             of_pods = pods if _is_share(left) or _is_share(right) else 0
             compare = _COMPARISONS[op]
             return bool(compare(_number(left, counts, of_pods), _number(right, counts, of_pods)))
-    raise AssertionError(f"{node} is no condition")
+    raise AssertionError(f"{node} is not a condition")
 
 
 def _number(node: s.Expression, counts: Mapping[str, int], of_pods: int) -> float:

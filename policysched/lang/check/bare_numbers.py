@@ -34,7 +34,7 @@ def lint_number(scope: Scope, node: s.Expression, type_: Type, *, unit: str | No
         return
     digits, suffix = node.digits, node.suffix
     if type_.kind is TypeKind.INT and suffix == "%":
-        _report(scope, node, f"{float(digits) / 100:g} beside a whole number", f"write `{digits}`")
+        _report(scope, node, f"{float(digits) / 100:g}, compared with a whole number", f"write `{digits}`")
     elif type_.kind is TypeKind.RATIO and suffix == "" and float(digits) > 1:
         percent = f"{float(digits) * 100:.15g}%"
         _report(scope, node, f"the ratio {percent}", f"did you mean `{digits}%`? Otherwise write `{percent}`")

@@ -49,7 +49,7 @@ def check_canary(
         _report(scope, guard.limit.span, "the limit of a guard is more than 0% and at most 100%")
     duration_ns = _constant(scope, guard.duration, t.DURATION)
     if duration_ns is not None and duration_ns < _SECOND_NS:
-        _report(scope, guard.duration.span, "a guard is broken for at least `1s` before it rolls back")
+        _report(scope, guard.duration.span, "the duration of a guard is at least `1s`")
     changes = [change for statement in node.body for change in layers.statement_changes(statement, present)]
     if key is None or share is None or limit is None or duration_ns is None or scope.error_count() > errors:
         return None

@@ -43,7 +43,7 @@ def _report_null(checker: ExpressionChecker, node: s.BinaryExpr) -> bool:
         "PS210",
         f"unknown name `{null.name}`",
         null.span,
-        label="an absent value is no value",
+        label="an absent value cannot be compared",
         help=f"write `{operator} {value.span.text}`",
     )
     return True

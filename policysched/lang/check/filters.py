@@ -89,7 +89,7 @@ def _report_older_message(scope: Scope, node: s.FilterDecl, clause: s.MessageCla
             "the message of a filter begins with `says`",
             clause.span,
             label="older form",
-            help=f"write `says {written}`; `policysched fmt` does",
+            help=f"write `says {written}`; `policysched fmt` rewrites it",
         )
         return
     value = operand.span.text

@@ -19,9 +19,9 @@ def lint_order(scope: Scope, node: s.QueueDecl, keys: tuple[OrderKey, ...]) -> N
                 "PS310",
                 f"the key `{written.value.span.text}` has no effect",
                 written.span,
-                label="stands twice" if repeated is not None else "no two pods are equal before it",
+                label="listed twice" if repeated is not None else "no two pods are equal before it",
                 help="remove it" if repeated is not None else f"move it before `{before.value.span.text}`",
-                related=(Label(before.span, "decides already"),),
+                related=(Label(before.span, "already decides the order"),),
             )
         seen.setdefault(key.value, written)
         if _is_priority(key.value) and not key.descending and not written.span.text.endswith("asc"):
@@ -55,8 +55,8 @@ def lint_victims(scope: Scope, condition: e.Expr) -> None:
         if victim.owner == "victim" and pod.owner == "pod" and victim.path == pod.path == ("priority",):
             scope.report(
                 "PS417",
-                "only pods that are as important or more are evicted",
+                "only pods that are at least as important are evicted",
                 part.span,
-                label="the other way round",
+                label="reversed comparison",
                 help="write `victim.priority < pod.priority`",
             )

@@ -391,7 +391,7 @@ def check_rule_count(work: CheckState) -> None:
             "PS239",
             f"the policy has {total} rules, the limit is {RULES_MAX}",
             span,
-            help='join rules that differ in statement value, for example with `x in ["a", "b"]`',
+            help='join rules that differ in one value, for example with `x in ["a", "b"]`',
         )
 
 

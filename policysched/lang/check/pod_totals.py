@@ -29,7 +29,7 @@ def check_pod_total(checker: ExpressionChecker, node: s.PodTotalExpr) -> e.Expr 
             "PS220",
             f"`after placing` cannot read `{node.span.text}`",
             node.span,
-            label="placing the pod changes it on other nodes, too",
+            label="placing the pod also changes it on other nodes",
             help="count `pods on node`, or leave out `after placing`",
         )
         return None
@@ -63,10 +63,10 @@ def _check_function(checker: ExpressionChecker, node: s.PodTotalExpr) -> bool:
         return True
     checker.scope.report(
         "PS210",
-        f"`{node.function.text}` is no total over pods",
+        f"`{node.function.text}` is not a total over pods",
         node.function.span,
         label="expected `sum`",
-        help="pods have two totals: `count(pods where ...)` and `sum(VALUE over pods where ...)`",
+        help="the totals over pods are `count(pods where ...)` and `sum(VALUE over pods where ...)`",
     )
     return False
 

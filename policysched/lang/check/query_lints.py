@@ -28,7 +28,7 @@ def lint_query(scope: Scope, query: s.StringLit, unit: str | None) -> None:
     if is_in_bits and _BYTE_COUNTER.search(query.value) and not _SCALED.search(query.value):
         scope.report(
             "PS418",
-            f"the query has bytes, and the unit is `{unit}`",
+            f"the query returns bytes, but the unit is `{unit}`",
             query.span,
             label="`_bytes` in the name of the series",
             help='write `unit = "B/s"`, or multiply the query by 8',

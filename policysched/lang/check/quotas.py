@@ -192,7 +192,7 @@ def _check_others(scope: Scope, node: s.QuotaDecl) -> tuple[QuotaLimit, ...]:
     if not others:
         scope.report(
             "PS272",
-            f"quota `{node.name.text}` does not say what holds for entities without a row",
+            f"quota `{node.name.text}` has no limits for entities without a row",
             node.name.span,
             label="no `others`",
             help="add `others { cpu = 0 }` with the limits of each of them, or `others unlimited`",

@@ -28,7 +28,7 @@ def check_recovery(scope: Scope, clause: s.RequireClause, expr: e.Expr) -> e.Exp
             "`recover` requires a condition that compares one metric with a constant",
             clause.condition.span,
             label="not a metric limit",
-            help="for example `require net_rx < 800Mbps recover 600Mbps for 2m`; split other conditions off into their own rule",
+            help="for example `require net_rx < 800Mbps recover 600Mbps for 2m`; move other conditions to another rule",
         )
         return None
     metric, op, limit = compared

@@ -79,7 +79,7 @@ def _lint_two(scope: Scope, analysis: DomainAnalysis, earlier: FilterRule, later
                 f"no node passes both `{earlier.name}` and `{later.name}`",
                 later.span,
                 label="excludes the other filter",
-                help="join what may hold instead with `or` in one filter",
+                help="if either condition is enough, join them with `or` in one filter",
                 related=related,
             )
             return True
@@ -91,7 +91,7 @@ def _lint_two(scope: Scope, analysis: DomainAnalysis, earlier: FilterRule, later
         f"`{later.name}` rejects no node that `{earlier.name}` does not reject",
         later.span,
         label="has no effect",
-        help="remove it, or move it before the other if its message is for a case of its own",
+        help="remove it, or move it before the other if its message is meant for a more specific case",
         related=related,
     )
     return True
@@ -122,7 +122,7 @@ def _lint_dominating_score(scope: Scope, source: Source, rules: RuleSet) -> None
             f"one point of `{rule.name}` outweighs all other scores together",
             rule.span,
             label=f"weight {rule.weight:,}, all others {other_weights:,}",
-            help="the other scores decide only between equals; lower the weight, or drop them if that is meant",
+            help="the other scores only break ties; lower the weight, or drop them if that is meant",
         )
 
 

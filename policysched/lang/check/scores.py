@@ -104,8 +104,8 @@ def _lint_same_for_all_nodes(
         "PS316",
         f"the score `{node.name.text}` is the same for every node",
         clause.value.span,
-        label="reads nothing of the node",
-        help="read the node, for example `node.free.cpu`; the order of pods is `queue by`",
+        label="does not read the node",
+        help="read the node, for example `node.free.cpu`; `queue by` orders pods",
     )
 
 

@@ -60,6 +60,6 @@ def _not_allowed(node: s.Statement, subject: str, advice: str) -> Diagnostic:
         "PS911",
         f"a policy that a team owns cannot have {subject}",
         node.span,
-        label="only the operator's texts have it",
+        label="only allowed in the operator's texts",
         help=advice,
     )

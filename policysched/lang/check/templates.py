@@ -27,7 +27,7 @@ def check_template(scope: Scope, node: s.StringLit) -> MessageTemplate | None:
             "PS126",
             f"the message has {count} values, the limit is {MESSAGE_VALUES_MAX}",
             node.span,
-            help="a person reads it: show the values that decide",
+            help="show only the values that decide",
         )
         return None
     if not check_message_length(scope, node):
@@ -58,7 +58,7 @@ def check_message_length(scope: Scope, node: s.StringLit) -> bool:
             "PS126",
             f"the message has {length:,} characters, the limit is {MESSAGE_CHARACTERS_MAX:,}",
             node.span,
-            help="a person reads it: say what the pod needs",
+            help="shorten it: say what the pod needs",
         )
     return length <= MESSAGE_CHARACTERS_MAX
 

@@ -97,12 +97,12 @@ LIVE_DOCS = (
         "policy-name-not-allowed",
         Severity.ERROR,
         "the settings do not allow a policy of this name",
-        "Pods select a policy by its name, so the name decides whose pods it takes. The operator's "
+        "Pods select a policy by its name, so the name decides which pods it schedules. The operator's "
         "settings list the allowed names (`policy_permissions.policies_allowed`), and this check needs them: "
         "`policysched lint --config settings.yaml my.policy`. Without a list every name is allowed "
-        "except `default-scheduler`, which every pod has that names no scheduler; no pattern allows "
-        "it, only an entry of this name. The scheduler does not activate such a policy; another "
-        "policy that its key had before stays active.",
+        "except `default-scheduler`, which pods get that name no scheduler. Only an entry with exactly "
+        "this name allows it, no pattern does. The scheduler does not activate such a policy; the "
+        "policy that its key held before stays active.",
         bad_example="",
         good_example="",
     ),

@@ -66,7 +66,7 @@ PARAMETER_DOCS: tuple[DiagnosticDoc, ...] = (
     diagnostic_doc(
         "PS267",
         "canary-value",
-        "the share or the guard of a canary cannot be what it says",
+        "the share or the guard of a canary is invalid",
         "A canary has a share of the owners, more than 0% and at most 100%, and a guard: the measure `pending` (the share of the "
         "canary's pods that were tried and have no node), a limit above 0%, and how long it may be exceeded.",
         bad="canary packed 10% by pod.owner.name guard failed < 2% for 1m else rollback { reweight image_locality 2 }",

@@ -16,7 +16,7 @@ QUOTA_DOCS: tuple[DiagnosticDoc, ...] = (
         "quota-row-path",
         "a row of a quota has the wrong number of names",
         "A row of a nested quota names the entity and what it is in, innermost first: "
-        '`"vision" in "research"`. A row of a quota that is within no other has one name.',
+        '`"vision" in "research"`. A row of an outermost quota has one name.',
         bad=f'{_ORG}{_TEAM} {{ "vision" {{ cpu = 40 }} others {{ cpu = 0 }} }}',
         good=f'{_ORG}{_TEAM} {{ "vision" in "research" {{ cpu = 40 }} others {{ cpu = 0 }} }}',
     ),
@@ -54,8 +54,8 @@ QUOTA_DOCS: tuple[DiagnosticDoc, ...] = (
         "quota-above-parent",
         "the rows of a quota sum to more than their parent has",
         "Each pod counts towards both quotas, so the parent's amount holds. The entities cannot all "
-        "have their own amount at once, and who is entitled to it may have to wait. Amounts that sum "
-        "to at most the parent's, with `borrow` for more, keep both promises.",
+        "use their full amount at once, so an entitled pod may have to wait. Let the amounts sum to at "
+        "most the parent's, and use `borrow` for more.",
         bad=f'{_ORG}{_TEAM} {{ "a" in "research" {{ cpu = 80 }} "b" in "research" {{ cpu = 80 }} others {{ cpu = 0 }} }}',
         good=f'{_ORG}{_TEAM} {{ "a" in "research" {{ cpu = 50 borrow 30 }} "b" in "research" {{ cpu = 50 borrow 30 }} others {{ cpu = 0 }} }}',
         severity=Severity.WARNING,

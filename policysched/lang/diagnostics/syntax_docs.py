@@ -75,7 +75,7 @@ SYNTAX_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS102",
         "unclosed-bracket",
         "a brace, parenthesis or bracket is never closed",
-        "The diagnostic points at the opening bracket and at the place where the closing one is missed.",
+        "The diagnostic points at the opening bracket and at the place where the closing one is missing.",
         bad="gang by pod.owner.name {\n  min = 2\n\nfilter ready require node.ready",
         good="gang by pod.owner.name {\n  min = 2\n}\n\nfilter ready require node.ready",
     ),
@@ -315,8 +315,8 @@ SYNTAX_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS130",
         "stray-character",
         "a character is not part of the language",
-        "Such a character, for example a non-breaking space, is often copied from a web page or a chat. A letter of "
-        "another alphabet that looks like a Latin one is named, such as a Cyrillic `о`.",
+        "Such a character, for example a non-breaking space, is often copied from a web page or a chat. The message "
+        "names a letter of another alphabet that looks like a Latin one, such as a Cyrillic `о`.",
         bad="filter ready require node.ready;",
         good="filter ready require node.ready",
     ),

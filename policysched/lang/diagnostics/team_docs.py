@@ -30,8 +30,8 @@ TEAM_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS912",
         "team-policy-name",
         "a team's policy has the name of another owner",
-        "The settings say who owns a name: the entry of `policy_permissions.policies_allowed` with an `owner`. The "
-        "operator's ConfigMap has precedence, also with a text that is broken or removed. The scheduler "
+        "The settings name the owner of a policy name: the entry of `policy_permissions.policies_allowed` with an `owner`. The "
+        "operator's ConfigMap has precedence, even if its text is broken or removed. The scheduler "
         "does not activate such a text.",
     ),
     _team_doc(

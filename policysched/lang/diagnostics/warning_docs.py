@@ -22,8 +22,8 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS301",
         "always-true",
         "a condition is always true, or a value is always the same",
-        'It has no effect and can be removed, or it does not express what was meant: of `x != "a" or x != "b"` '
-        "one is true for every `x`. Conditions on parameters are not reported.",
+        'It has no effect and can be removed, or it does not express what was meant: `x != "a" or x != "b"` is true '
+        "for every `x`. Conditions on parameters are not reported.",
         bad="filter room when 1 < 2 require node.free.cpu > 100m",
         good="filter room require node.free.cpu > 100m",
     ),
@@ -31,7 +31,7 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS302",
         "never-true",
         "a condition is never true",
-        "The rule never applies, or rejects every node. Conditions that exclude each other are found, such as "
+        "The rule never applies, or rejects every node. This includes conditions that exclude each other, such as "
         "`x < 10 and x > 20`. Conditions on parameters are not reported.",
         bad="filter room when 2 < 1 require node.free.cpu > 100m",
         good="filter room require node.free.cpu > 100m",
@@ -40,8 +40,8 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS304",
         "repeated-filter",
         "a filter rejects no node that an earlier one does not reject",
-        "It has no effect: neither on which nodes are left nor on which rejection is counted. Filters that a layer "
-        "changes, and conditions on parameters or metrics, are not compared.",
+        "It changes neither which nodes pass nor which rejection is counted. Filters that a layer changes, and "
+        "conditions on parameters or metrics, are not compared.",
         bad="filter crowded require node.pods < 50\nfilter full require node.pods < 100",
         good="filter full require node.pods < 100\nfilter crowded require node.pods < 50",
     ),
@@ -109,8 +109,8 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS312",
         "message-or-fallback",
         "a message that begins with `else` follows a string that can be absent",
-        "At the end of a filter, `else` and a string are the message, also where a fallback for an absent "
-        "value was meant: the example rejects no node without the label. Write `says` for a message, and "
+        "At the end of a filter, `else` with a string is the message, even where it was meant as the fallback of "
+        "an absent value: the example rejects no node without the label. Write `says` for a message, and "
         "parentheses around a value and its fallback.",
         bad='filter own reject pod.namespace != node.labels["tenant"] else "shared"',
         good='filter own reject pod.namespace != (node.labels["tenant"] else "shared")',
@@ -118,20 +118,20 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
     _warning_doc(
         "PS313",
         "number-without-unit",
-        "a number has another unit than its place suggests",
-        "A number without a suffix is a ratio of 1 for 100%, and a number of bytes; a percentage is a "
-        "hundredth. Beside a ratio above 1, an amount below 1 MiB or a whole number, another literal was "
-        "probably meant. `unit` of an input is for the texts that it reads, not for its default.",
+        "the unit of a number does not fit the value that it is compared with",
+        "Without a suffix, a number is a ratio where 1 is 100%, or a number of bytes; `80%` is 0.8. A ratio "
+        "above 1, less than 1 MiB of memory, or a percentage compared with a whole number was probably meant "
+        "in another unit. The `unit` of an input applies to the text that it parses, not to its default.",
         bad='input load: ratio = node.annotations["load"] default 0% invalid default\nfilter cool require load < 85',
         good='input load: ratio = node.annotations["load"] default 0% invalid default\nfilter cool require load < 85%',
     ),
     _warning_doc(
         "PS314",
         "impossible-text",
-        "a value is compared with a text that it never has",
+        "a value is compared with a text that it can never be",
         "Kubernetes limits what labels, names, taints and conditions can be: a label's value has letters, digits, `-`, "
-        "`_` and `.`, the controller of a Deployment's pods is a ReplicaSet, `node.taints` has keys alone. There are no "
-        "patterns. A letter may also be of another alphabet, such as a Cyrillic `о`.",
+        "`_` and `.`, the controller of a Deployment's pods is a ReplicaSet, `node.taints` has only keys. Texts are "
+        "not patterns. A letter may also belong to another alphabet, such as a Cyrillic `о`.",
         bad='filter own when pod.labels["team"] else "" == "ml-*" require node.ready',
         good='filter own when starts_with(pod.labels["team"] else "", "ml-") require node.ready',
     ),
@@ -148,8 +148,8 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS316",
         "same-for-every-node",
         "a score is the same for every node",
-        "It reads the pod, its namespace or the time, and so prefers no node. The order in which pods are tried is "
-        "`queue by`.",
+        "It reads only the pod, its namespace or the time, so it prefers no node. `queue by` defines the order in which "
+        "pods are tried.",
         bad="score urgent weight 1 higher pod.priority normalize range(0, 100)",
         good="score roomy weight 1 higher node.free.cpu normalize range(0, 64)",
     ),
@@ -157,8 +157,8 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS317",
         "absent-label-passes",
         "a `reject` with `!=` lets nodes pass that lack the label",
-        'A missing value rejects nothing, so that of `reject label != "a"` a node without the label passes as well as '
-        "one with `a`. Say what is meant.",
+        'A missing value rejects nothing: `reject label != "a"` passes nodes without the label as well as nodes with '
+        "`a`. State whether a node without the label passes.",
         bad='filter lab reject node.labels["zone"] != "lab"',
         good='filter lab require node.labels["zone"] else "" == "lab"',
     ),
@@ -252,16 +252,16 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS417",
         "victims-more-important",
         "only pods that are at least as important are evicted",
-        "Pods of higher priority go for those of lower priority, which those evict again.",
+        "Pods of higher priority are evicted for pods of lower priority, and then evict those in turn.",
         bad="preemption { victims = victim.priority > pod.priority }",
         good="preemption { victims = victim.priority < pod.priority }",
     ),
     _warning_doc(
         "PS418",
         "suspicious-query",
-        "the text of a query is not PromQL, or has another unit",
-        "Brackets and quotes are counted, functions such as `rate` need a range, and a series of bytes is not in bits. "
-        "Queries of a metric with a `source` of another name are not checked.",
+        "a query is not PromQL, or its unit does not fit the metric",
+        "The check counts brackets and quotes, requires a range for functions such as `rate`, and reports a series of "
+        "bytes whose `unit` is in bits. It skips queries of a metric whose `source` has another name.",
         bad=_METRIC_EXAMPLE.replace("STALE", "90s").replace("[2m]", "")
         + "score net weight 1 lower net_rx normalize range(0Mbps, 1Gbps) missing neutral",
         good=_METRIC_EXAMPLE.replace("STALE", "90s")

@@ -101,7 +101,7 @@ def _hidden_character(source: Source, at: int) -> Diagnostic:
         "PS133",
         f"invisible character {character_name(source.text[at])}",
         Span(source, at, at + 1),
-        label="what is shown is not what is compared",
+        label="the text that is compared differs from the text that is shown",
         help="remove it",
     )
 

@@ -90,7 +90,7 @@ def negative_weight(failure: SyntaxFailure) -> Diagnostic | None:
         "a weight is not negative",
         failure.span(unexpected),
         label="not a whole number",
-        help="turn the score round: `lower` for `higher`, or `prefer not (CONDITION)`",
+        help="reverse the score: `lower` for `higher`, or `prefer not (CONDITION)`",
     )
 
 
@@ -164,7 +164,7 @@ def prometheus_query(failure: SyntaxFailure) -> Diagnostic | None:
         return None
     return make_diagnostic(
         "PS101",
-        "a Prometheus query is no expression",
+        "a Prometheus query is not an expression",
         failure.span(unexpected),
         label="PromQL",
         help=QUERY_HELP,
@@ -177,7 +177,7 @@ def _no_index(failure: SyntaxFailure, unexpected: Token) -> Diagnostic:
         "lists have no index",
         failure.span(unexpected),
         label="expected a quoted key",
-        help='ask whether a list has an element: `"NAME" in pod.images`',
+        help='test whether a list has an element: `"NAME" in pod.images`',
     )
 
 

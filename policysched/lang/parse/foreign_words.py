@@ -7,8 +7,8 @@ their words, add it to a table here: the help line of the error is then that tex
 _TEXT_FUNCTION = (
     'there are no regular expressions; `starts_with(node.name, "gpu-")` tests the beginning of a text'
 )
-_NUMBER = 'a text becomes a number by a declaration: `input NAME: int = pod.labels["KEY"] default 0 invalid default`'
-_CHANCE = "there is no chance in a policy; `bucket(pod.name, 100) < 10` selects a stable tenth of the pods"
+_NUMBER = 'declare an input to parse a text as a number: `input NAME: int = pod.labels["KEY"] default 0 invalid default`'
+_CHANCE = "policies have no random numbers; `bucket(pod.name, 100) < 10` selects a stable tenth of the pods"
 _LENGTH = (
     "count pods by `count(pods on node where ...)`, and the elements of a declared list by `count(LIST)`"
 )
@@ -27,7 +27,7 @@ _DECLARE = "a constant is `let NAME: TYPE = VALUE`"
 _FILTER = "write `filter NAME require CONDITION`, or `reject CONDITION`"
 _SCORE = "write `score NAME weight 1 higher VALUE normalize range(LOW, HIGH)`, or `lower VALUE`, or `prefer CONDITION`"
 _CONFIGURATION = (
-    "a policy is no YAML; `policysched import-config FILE` translates kube-scheduler's configuration"
+    "a policy is not YAML; `policysched import-config FILE` translates kube-scheduler's configuration"
 )
 
 STATEMENT_WORDS = {
@@ -37,11 +37,11 @@ STATEMENT_WORDS = {
     **dict.fromkeys(("import", "from", "use"), "write `include kube_default`, or `include \"FILE.policy\"`"),
     **dict.fromkeys(("apiversion", "kind", "profiles", "plugins", "spec", "metadata", "tiers", "actions", "tolerations", "affinity", "nodeselector", "topologyspreadconstraints", "pluginconfig"), _CONFIGURATION),
     **dict.fromkeys(("package", "module"), "begin with `policy NAME version 1`"),
-    **dict.fromkeys(("if", "when", "unless"), "rules for some pods are `layer NAME when CONDITION { ... }`, or a `when` in each rule"),
-    **dict.fromkeys(("select", "where"), "a policy is no query: " + _FILTER),
+    **dict.fromkeys(("if", "when", "unless"), "for rules that apply to some pods write `layer NAME when CONDITION { ... }`, or a `when` in each rule"),
+    **dict.fromkeys(("select", "where"), "a policy is not a query: " + _FILTER),
     **dict.fromkeys(("for", "while", "foreach"), _LOOP),
     **dict.fromkeys(("podgroup", "group"), "write `gang by pod.labels[\"KEY\"] { min = 2  timeout = 5m }`"),
-    **dict.fromkeys(("clusterqueue", "resourceflavor"), "amounts for teams are `quota NAME by KEY { ... }`"),
+    **dict.fromkeys(("clusterqueue", "resourceflavor"), "for amounts of teams write `quota NAME by KEY { ... }`"),
     **dict.fromkeys(("sort", "orderby", "order_by"), "write `queue by KEY desc, ...`"),
     **dict.fromkeys(("evict", "preempt", "victims"), "write `preemption { victims = CONDITION }`"),
     **dict.fromkeys(("disable", "remove", "delete"), "write `drop NAME`"),
@@ -174,7 +174,9 @@ NULL_WORDS = frozenset({"null", "Null", "NULL", "None", "nil", "undefined"})
 NAME_WORDS = {
     **dict.fromkeys(("True", "TRUE", "yes"), "write `true`"),
     **dict.fromkeys(("False", "FALSE"), "write `false`"),
-    **dict.fromkeys(NULL_WORDS, "to ask whether a value is absent, write `not has x` instead of `x == null`"),
+    **dict.fromkeys(
+        NULL_WORDS, "to test whether a value is absent, write `not has x` instead of `x == null`"
+    ),
     **dict.fromkeys(("priority",), "write `pod.priority`"),
 }
 """Constants and names, where they are read as a value."""

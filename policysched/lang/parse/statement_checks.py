@@ -199,7 +199,7 @@ def clause_keyword(clause: s.Clause) -> str:
 
 _KEYWORD_ADVICE = dict.fromkeys(
     ("reject", "require"),
-    "what happens without a value is a clause of its own: `missing reject`, or `missing pass`",
+    "write the case of a missing value as a separate clause: `missing reject`, or `missing pass`",
 )
 
 _KEYWORDS_AS_VALUES = ("now", "node")
