@@ -73,29 +73,29 @@ class Scene:
     one is applied by the members, not by the policy."""
 
     def __init__(self, seed: int) -> None:
-        dice = random.Random(seed)
+        rng = random.Random(seed)
         self.text, self.program = TEXTS[seed % len(TEXTS)], PROGRAMS[seed % len(PROGRAMS)]
         self.nodes = [
             node(
                 f"n{index}",
-                cpu=str(dice.randint(1, 5)),
+                cpu=str(rng.randint(1, 5)),
                 labels={"zone": f"z{index % 2}", "rack": f"r{index % 3}"},
-                taints=dice.choice(((), ("team=ml:NoSchedule",))),
-                unschedulable=dice.random() < 0.3,
+                taints=rng.choice(((), ("team=ml:NoSchedule",))),
+                unschedulable=rng.random() < 0.3,
             )
-            for index in range(dice.randint(1, 4))
+            for index in range(rng.randint(1, 4))
         ]
         self.others = [
             placed(pod(f"old-{each.name}-{number}", cpu="1", scheduler="test"), each.name)
             for each in self.nodes
-            for number in range(dice.randint(0, min(2, each.allocatable["cpu"] // 1000)))
+            for number in range(rng.randint(0, min(2, each.allocatable["cpu"] // 1000)))
         ]
-        count = dice.randint(2, dice.choice((3, 8)))
-        self.minimum = dice.randint(2, count + 1)
-        self.placed_count = dice.choice((0, 0, 1))
-        small = dice.choice((1, 1, 2))
-        large = dice.choice((small, small, 3, 6))
-        if dice.random() < 0.15:  # there is room for one, and pieces of room for another
+        count = rng.randint(2, rng.choice((3, 8)))
+        self.minimum = rng.randint(2, count + 1)
+        self.placed_count = rng.choice((0, 0, 1))
+        small = rng.choice((1, 1, 2))
+        large = rng.choice((small, small, 3, 6))
+        if rng.random() < 0.15:  # there is room for one, and pieces of room for another
             self.nodes = [
                 node(f"n{i}", cpu="3", labels={"zone": f"z{i % 2}", "rack": "r0"}) for i in range(3)
             ]
@@ -108,7 +108,7 @@ class Scene:
             pod(f"p{index}", cpu=str(large if index == count - 1 else small), scheduler="test")
             for index in range(count)
         ]
-        self.asked = self.members[dice.choice((-1, self.placed_count))]
+        self.asked = self.members[rng.choice((-1, self.placed_count))]
 
     def files(self, minimum: int, asked: Pod) -> ClusterFiles:
         labels = {"group": "g", "least": str(minimum)}

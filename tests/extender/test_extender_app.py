@@ -31,7 +31,7 @@ FIT = "policy fit version 1\nfilter node_resources_fit\nscore flat weight 1 pref
 
 
 class Lossy:
-    """A road on which binds, while `broken`, get lost: on the way there, or on the way back (`carried`)."""
+    """A transport that loses binds while `broken`: before the server, or after it (`carried`)."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

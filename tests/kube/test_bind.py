@@ -109,7 +109,7 @@ async def burst(seed: int) -> None:
             await asyncio.sleep(0.3)
             world.local.delete("pods", pod, grace_period_s=0)
         await until(lambda: len(binding.outcomes) == 60, "all outcomes", within_s=600)
-        await asyncio.sleep(120)  # whatever is still on the road arrives
+        await asyncio.sleep(120)  # whatever is still in flight arrives
 
     for pod in world.local.list("pods"):
         outcome, node = binding.outcomes[pod["metadata"]["uid"]], pod["spec"].get("nodeName")

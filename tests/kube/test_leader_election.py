@@ -1,4 +1,4 @@
-"""At most one leads, whatever the road does, and nobody decides while a bind of the leader before may still land."""
+"""At most one process leads, whatever faults the transport has, and none decides while a bind of the previous leader may still take effect."""
 
 import asyncio
 import logging

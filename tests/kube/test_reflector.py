@@ -1,4 +1,4 @@
-"""What the mirror of the API server promises, whatever the road does."""
+"""What the reflector promises, whatever faults the transport has."""
 
 import asyncio
 import logging

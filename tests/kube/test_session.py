@@ -1,4 +1,4 @@
-"""The real road: credentials, TLS, compression and time-outs, against small servers on the loopback interface."""
+"""The real transport: credentials, TLS, compression and time-outs, against small servers on the loopback interface."""
 
 import asyncio
 import base64
