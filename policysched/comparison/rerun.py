@@ -235,7 +235,7 @@ class Rerun:
         if self._is_shadow and observed.preempted:
             self._spared.add(uid)
         if uid in self._spared:
-            if observed.deleting and not observed.finished:
+            if observed.deleting:  # its kubelet gives it a last phase before it is gone
                 return None
             observed = replace(observed, preempted=False)
         pod = self._pods.get(uid)
