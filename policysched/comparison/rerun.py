@@ -75,6 +75,7 @@ class Rerun:
         self._names: Counter[str] = Counter()
         self._evicted: set[PodUid] = set()
         self._spared: set[PodUid] = set()
+        self._kept: list[ObservedPod] = []  # of those, across the restart of the recorded process
         self._messages: dict[PodUid, str] = {}
         self._last: FileStarted | None = None
         self._skips_snapshot = False
@@ -115,6 +116,10 @@ class Rerun:
                 pass
 
     def _handle(self, event: e.Event) -> None:
+        if isinstance(event, e.Synced):
+            for observed in self._kept:
+                self._execute(self.scheduler.handle(e.PodUpdated(observed), self.now_ns))
+            self._kept = []
         adapted = self._adapt(event)
         if adapted is not None:
             self._execute(self.scheduler.handle(adapted, self.now_ns))
@@ -143,6 +148,7 @@ class Rerun:
         """An empty cluster; the snapshot or the first lists follow. Pods keep the nodes that they have here."""
         assert self._last is not None, "no file was started"
         settings = self._last.header.settings
+        self._kept += [observed for observed in self._present_pods() if observed.pod.uid in self._spared]
         self._is_shadow = self._last.header.is_shadow
         self._skips_snapshot, self._timer_at_ns, self._snapshot, self._queued_ns = False, 0, [], {}
         self.scheduler = Scheduler(
@@ -353,19 +359,24 @@ class Rerun:
 
     def cluster(self) -> tuple[ClusterFiles, Outcomes]:
         """The cluster at the end, and the outcomes of the pods that are still in it, by name."""
-        cache = self.scheduler.cache
-        pods: list[ObservedPod] = []
+        cache, pods = self.scheduler.cache, self._present_pods()
         present: dict[str, PodOutcome] = {}
-        for uid, observed in cache.pods.items():
-            placement = cache.ledger.placement(uid)
-            pods.append(replace(observed, node=None if placement is None else placement.node))
-            pod = self._pods.get(uid)
+        for observed in pods:
+            pod = self._pods.get(observed.pod.uid)
             if pod is not None and pod.outcome is not None:
                 present[observed.pod.full_name] = pod.outcome
         files = ClusterFiles(
             nodes=list(cache.nodes.values()), pods=pods, namespaces=list(cache.namespaces.values())
         )
         return files, present
+
+    def _present_pods(self) -> list[ObservedPod]:
+        """On the nodes that they have here."""
+        placement_of = self.scheduler.cache.ledger.placement
+        return [
+            replace(observed, node=None if (placement := placement_of(uid)) is None else placement.node)
+            for uid, observed in self.scheduler.cache.pods.items()
+        ]
 
     def samples_of(self, program: Program) -> Samples:
         """The latest samples of the metrics of a policy, under the name that both policies have here."""

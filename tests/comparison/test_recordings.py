@@ -138,8 +138,8 @@ def test_a_recording_with_faults_and_restarts_is_run_again_without_a_contradicti
 
 
 def test_a_pod_that_was_evicted_in_the_recording_stays_with_a_policy_that_evicts_none(tmp_path: Path) -> None:
-    """A kubelet gives a deleted pod its last phase before the pod is gone."""
-    recorded = Recorded(tmp_path)
+    """A kubelet gives a deleted pod its last phase before the pod is gone. Neither does a restart of the recorded process end it."""
+    recorded, restarted = Recorded(tmp_path / "first"), Recorded(tmp_path / "second")
     low, high = pod("low", cpu="4", priority=0), pod("high", cpu="4", priority=9)
 
     def decide() -> None:
@@ -157,13 +157,18 @@ def test_a_pod_that_was_evicted_in_the_recording_stays_with_a_policy_that_evicts
     recorded.handle(e.PodDeleted(low.uid))
     recorded.now_ns += 60 * SECOND_NS
     decide()
-    recorded.writer.write_all()
-
+    restarted.handle(e.PodUpdated(placed(high, "a")))
     never = policy("policy test version 1\ninclude kube_default\npreemption never\n")
-    run, _ = compared(tmp_path).run_both(never, never, no_progress)
+    rerun = Rerun(never)
 
+    for run in (recorded, restarted):
+        run.writer.write_all()
+        for item in open_recording(run.folder).items():
+            rerun.apply(item)
+        rerun.finish()
+
+        assert as_texts(rerun.outcomes()) == {"default/low": "a", "default/high": "pending"}
     assert recorded.scheduler.cache.ledger.placement(high.uid) is not None
-    assert as_texts(run.outcomes) == {"default/low": "a", "default/high": "pending"}
 
 
 def first_programs(recording: Recording) -> list[Program]:
