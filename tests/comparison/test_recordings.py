@@ -17,7 +17,8 @@ from policysched.lang.ir.program import Program
 from policysched.recording.reader import RecordedEvent, Recording, UnusableRecording, open_recording
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SECOND_NS
-from tests.builders import pending, placed, pod
+from tests import builders
+from tests.builders import pending, placed
 from tests.comparison.clusters import EDITS, NOW_NS, POLICY, edited, line_of, policy
 from tests.comparison.test_causes import Causes, attributed
 from tests.comparison.workloads import STEPS, played, random_workload, record
@@ -140,7 +141,7 @@ def test_a_recording_with_faults_and_restarts_is_run_again_without_a_contradicti
 def test_a_pod_that_was_evicted_in_the_recording_stays_with_a_policy_that_evicts_none(tmp_path: Path) -> None:
     """A kubelet gives a deleted pod its last phase before the pod is gone. Neither does a restart of the recorded process end it."""
     recorded, restarted = Recorded(tmp_path / "first"), Recorded(tmp_path / "second")
-    low, high = pod("low", cpu="4", priority=0), pod("high", cpu="4", priority=9)
+    low, high = [builders.pod(name, cpu="4", priority=at) for at, name in enumerate(("low", "high"))]
 
     def decide() -> None:
         while recorded.scheduler.ready(recorded.now_ns):
