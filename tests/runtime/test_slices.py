@@ -4,7 +4,9 @@ import asyncio
 from dataclasses import replace
 from itertools import count
 from typing import Any
+from unittest.mock import patch
 
+from policysched.runtime import scheduler_app
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.scheduler.commands import Bind, Command
 from policysched.scheduler.events import NodeUpdated, PodUpdated
@@ -20,22 +22,30 @@ class Flooded:
 
     def __init__(self, app: SchedulerApp, world: World) -> None:
         self.handled, self.handled_before_bind = 0, EVENTS_MAX
+        self.world = world
         self._app, self._numbers = app, count(1)
         self._elapsed_s = 0.0
         self.floods = False
+        self.decision_s = 0.0
+        self.decided = 0
         self._handle, self._decide = app.scheduler.handle, app.scheduler.decide
         app.scheduler.handle = self.handle  # type: ignore[method-assign]
         app.scheduler.decide = self.decide  # type: ignore[method-assign]
         app.runtime = replace(app.runtime, monotonic_s=lambda: world.loop.time() + self._elapsed_s)
 
+    def take(self, span_s: float) -> None:
+        self._elapsed_s += span_s
+
     def handle(self, event: Any, now_ns: int) -> list[Command]:
-        self._elapsed_s += 0.001
+        self.take(0.001)
         if self.floods and self.handled < EVENTS_MAX:
             self.handled += 1
             self._app.post(NodeUpdated(node("other", labels={"n": str(next(self._numbers))})))
         return self._handle(event, now_ns)
 
     def decide(self, now_ns: int) -> list[Command]:
+        self.take(self.decision_s)
+        self.decided += 1
         commands = self._decide(now_ns)
         if any(isinstance(command, Bind) for command in commands):
             self.handled_before_bind = self.handled
@@ -85,3 +95,68 @@ def test_after_a_stall_everything_that_arrived_meanwhile_is_handled_before_a_dec
         assert flooded.handled_before_bind == EVENTS_MAX
 
     on_virtual_time(scenario)
+
+
+PASSES = 12
+"""Of the event loop: about as many as a new pod takes from the socket to its bind."""
+
+
+def test_other_tasks_run_several_passes_between_two_slices() -> None:
+    assert slices_during_a_chain_of_passes() <= 2
+
+
+def test_planted_single_pass_between_two_slices_is_detected() -> None:
+    with patch.object(scheduler_app, "PASSES_BETWEEN_SLICES", 1):
+        assert slices_during_a_chain_of_passes() >= PASSES - 1
+
+
+def slices_during_a_chain_of_passes() -> int:
+    """While each event takes a millisecond, and brings the next one."""
+    slices: list[int] = []
+
+    async def scenario() -> None:
+        app, flooded = flooded_app()
+        clock_s = app.runtime.monotonic_s
+
+        def advancing_s() -> float:
+            flooded.take(1e-6)
+            return clock_s()
+
+        app.runtime = replace(app.runtime, monotonic_s=advancing_s)
+        async with running(app.run()):
+            await until(lambda: app.binder.counts.confirmed, "the first bind")
+            flooded.floods = True
+            app.post(NodeUpdated(node("other")))
+            await asyncio.sleep(0)
+            before = flooded.handled
+            for _ in range(PASSES):
+                await asyncio.sleep(0)
+            slices.append((flooded.handled - before) // 5)
+
+    on_virtual_time(scenario)
+    return slices[0]
+
+
+def test_the_clock_is_read_after_each_decision() -> None:
+    """A slice of long decisions ends with the first one beyond its time."""
+    decided: list[int] = []
+
+    async def scenario() -> None:
+        app, flooded = flooded_app()
+        for number in range(8):
+            flooded.world.add_pod(f"p{number}")
+        flooded.decision_s = 0.003
+        run_slice = app._run_slice
+
+        def counted() -> bool:
+            before = flooded.decided
+            more = run_slice()
+            decided.append(flooded.decided - before)
+            return more
+
+        app._run_slice = counted  # type: ignore[method-assign]
+        async with running(app.run()):
+            await until(lambda: app.binder.counts.confirmed == 9, "all binds")
+
+    on_virtual_time(scenario)
+    assert max(decided) == 2
