@@ -21,6 +21,7 @@ from policysched.daemon.reflectors import ReflectorSet
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import Transport
+from policysched.kube.watch.large_objects import RunBeside
 from policysched.kube.watch.resources import config_map
 from policysched.kube.write.events_and_conditions import Reporter, UnboundPodVersion
 from policysched.metric_sources.router import SampleSourceRouter
@@ -36,7 +37,7 @@ Tasks = dict[str, Coroutine[Any, Any, None]]
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """The environment of an app. `random` returns the random stream of a name; a live loop calls `beat` at least once a
-    second. `check_team_texts` is for settings with `team_policies`."""
+    second. `check_team_texts` is for settings with `team_policies`. `run_beside` decodes large objects; None: the loop does."""
 
     transport: Transport
     check_texts: CheckTexts
@@ -47,6 +48,7 @@ class Runtime:
     samples: SampleSourceRouter = field(default_factory=SampleSourceRouter)
     check_team_texts: CheckTeamTexts | None = None
     beat: Callable[[], None] = field(default=lambda: None)
+    run_beside: RunBeside | None = None
 
 
 class DaemonApp(ABC):
@@ -73,6 +75,7 @@ class DaemonApp(ABC):
             random=runtime.random,
             connectivity=self.connectivity,
             settings=settings.reflecting,
+            run_beside=runtime.run_beside,
         )
         self.malformed, self.reflectors = self._reflector_set.malformed, self._reflector_set.reflectors
         self.reporter = Reporter(

@@ -105,6 +105,7 @@ async def open_process(settings: DaemonSettings, *, user_agent: str) -> AsyncIte
             check_team_texts=team_checker,
             now_ns=clock.now_ns,
             monotonic_s=time.monotonic,
+            run_beside=asyncio.to_thread,
             random=random_stream,
             identity=identity,
             samples=samples,

@@ -9,6 +9,7 @@ from typing import Any
 from policysched.kube.client.api import ApiClient, ApiStatusError
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.decode.errors import MalformedObject
+from policysched.kube.watch.large_objects import RunBeside
 from policysched.kube.watch.reflector import Reflector, ReflectorSettings
 from policysched.kube.watch.resources import WatchedResource
 from policysched.scheduler.events import Event, Synced
@@ -27,12 +28,14 @@ class ReflectorSet:
         random: Callable[[str], Random],
         connectivity: Connectivity,
         settings: ReflectorSettings,
+        run_beside: RunBeside | None = None,
     ) -> None:
         self._api = api
         self._post = post
         self._random = random
         self._connectivity = connectivity
         self._settings = settings
+        self._run_beside = run_beside
         self._pending_lists = 0
         self._unserved: dict[str, ApiStatusError] = {}
         self.reflectors: list[Reflector[Any]] = []
@@ -62,6 +65,7 @@ class ReflectorSet:
             on_listed=on_listed,
             on_malformed=self._on_malformed,
             on_unserved=partial(self._on_unserved, resource.kind),
+            run_beside=self._run_beside,
         )
         self.reflectors.append(reflector)
         return reflector.run()

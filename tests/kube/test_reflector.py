@@ -14,6 +14,7 @@ from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import ApiRequest, ApiStream, Transport
 from policysched.kube.decode.errors import MalformedObject
+from policysched.kube.watch.large_objects import RunBeside
 from policysched.kube.watch.reflector import Reflector, ReflectorSettings
 from policysched.kube.watch.resources import NODES, PODS
 from policysched.model.identifiers import PodUid
@@ -46,7 +47,14 @@ STORMY = FaultRates(
 class ReflectorHarness:
     """A reflector and what its consumer makes of its events: names to nodes, as a cache would."""
 
-    def __init__(self, transport: Transport, resource: Any = PODS, **settings: Any) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        resource: Any = PODS,
+        *,
+        run_beside: RunBeside | None = None,
+        **settings: Any,
+    ) -> None:
         self.events: list[Any] = []
         self.malformed: list[MalformedObject] = []
         self.listed = 0
@@ -59,6 +67,7 @@ class ReflectorHarness:
             settings=ReflectorSettings(**settings),
             on_listed=self._count,
             on_malformed=self.malformed.append,
+            run_beside=run_beside,
         )
 
     def _count(self) -> None:

@@ -221,6 +221,7 @@ class ApiClient:
         server_closes_after_s: int,
         idle_timeout_s: float,
         timeout_s: float = 20.0,
+        large_bytes: int | None = None,
     ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         """Events after `resource_version`, until the server or the connection ends the stream.
 
@@ -240,7 +241,7 @@ class ApiClient:
                 raise status_error_from_response(
                     ApiResponse(stream.status, await _read_all(stream), stream.headers)
                 )
-            yield watch_events(stream.chunks, idle_timeout_s)
+            yield watch_events(stream.chunks, idle_timeout_s, large_bytes=large_bytes)
 
     async def _request_object(self, request: ApiRequest) -> Json:
         answer = await self._transport.request(request)

@@ -7,20 +7,25 @@ from typing import Any, Literal
 
 import orjson
 
+from policysched.gc_tuning import collections_paused
 from policysched.kube.client.transport import TransportError
 
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """One line. For ERROR, `object` is a Status; for BOOKMARK only its resourceVersion counts."""
+    """One line. For ERROR, `object` is a Status; for BOOKMARK only its resourceVersion counts. Of a `large` one it is the
+    metadata alone, and `whole_object` reads the rest."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
     object: dict[str, Any]
+    large: bytes | None = None
 
 
-async def watch_events(chunks: AsyncIterator[bytes], idle_timeout_s: float) -> AsyncIterator[WatchEvent]:
+async def watch_events(
+    chunks: AsyncIterator[bytes], idle_timeout_s: float, *, large_bytes: int | None = None
+) -> AsyncIterator[WatchEvent]:
     """Ends with the stream. Raises TransportError if the stream breaks, is idle for `idle_timeout_s`, or is not a watch.
-    An incomplete last line is dropped."""
+    An incomplete last line is dropped. Lines of `large_bytes` or more are kept as they are, besides their metadata."""
     begun: list[bytes] = []  # of a line without its end: joined once, since a line can have many chunks
     while True:
         try:
@@ -35,8 +40,25 @@ async def watch_events(chunks: AsyncIterator[bytes], idle_timeout_s: float) -> A
         for next_line in more:
             line = b"".join(begun)
             begun = [next_line]
-            if line.strip():
+            if large_bytes is not None and len(line) >= large_bytes:
+                yield _large_event(line)
+            elif line.strip():
                 yield _decode_event(line)
+
+
+def whole_object(line: bytes) -> dict[str, Any]:
+    """The object of a `large` event."""
+    with collections_paused():
+        return _decode_event(line).object
+
+
+def _large_event(line: bytes) -> WatchEvent:
+    with collections_paused():  # nothing of it is left afterwards
+        event = _decode_event(line)
+        if event.type == "ERROR":
+            return event
+        metadata = event.object.get("metadata")
+        return WatchEvent(event.type, {"metadata": metadata}, line)
 
 
 def _decode_event(line: bytes) -> WatchEvent:

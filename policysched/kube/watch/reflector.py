@@ -6,7 +6,8 @@
 
 Whatever the connection does (broken streams, half lines, repeated or stale events), the emitted events are correct and
 in order for each object: a version that is not newer is not emitted, an object that a relist does not show is emitted
-as deleted, and a malformed object is reported once per version and skipped.
+as deleted, and a malformed object is reported once per version and skipped. Large objects are decoded beside the event
+loop, and those behind them are emitted first (`large_objects`).
 """
 
 import asyncio
@@ -14,9 +15,11 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, Generic, TypeVar
 
+from policysched.gc_tuning import collections_paused
 from policysched.kube.client.api import (
     ApiClient,
     ApiErrors,
@@ -30,13 +33,15 @@ from policysched.kube.client.api import (
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import TransportError
-from policysched.kube.client.watch_lines import WatchEvent
+from policysched.kube.client.watch_lines import WatchEvent, whole_object
 from policysched.kube.decode.errors import MalformedObject
+from policysched.kube.watch.large_objects import LARGE_LINE_BYTES, LargeObjects, RunBeside
 from policysched.kube.watch.resources import WatchedResource
 
 log = logging.getLogger(__name__)
 Json = Mapping[str, Any]
 Emitted = TypeVar("Emitted")
+_Decoded = tuple[Emitted, object]
 
 TOMBSTONES_MAX = 10_000
 """How many versions of deleted objects are kept, so that a stale event does not bring an object back."""
@@ -78,8 +83,8 @@ class _ReflectedObject:
 
 class Reflector(Generic[Emitted]):
     """`emit` receives every event. `on_listed` is called after each complete list, `on_malformed` for each version of a
-    malformed object, `on_unserved` when the server turns out not to serve the kind. Runs until cancelled; no error of the
-    API server ends it."""
+    malformed object, `on_unserved` when the server turns out not to serve the kind. `run_beside` is for kinds with large
+    objects; None: they are decoded in their turn. Runs until cancelled; no error of the API server ends it."""
 
     def __init__(
         self,
@@ -93,6 +98,7 @@ class Reflector(Generic[Emitted]):
         on_listed: Callable[[], None] = lambda: None,
         on_malformed: Callable[[MalformedObject], None] | None = None,
         on_unserved: Callable[[ApiStatusError], None] = lambda _error: None,
+        run_beside: RunBeside | None = None,
     ) -> None:
         self._api = api
         self._resource = resource
@@ -105,6 +111,8 @@ class Reflector(Generic[Emitted]):
         self._on_listed = on_listed
         self._on_malformed = on_malformed or self._log_malformed
         self._on_unserved = on_unserved
+        self._run_beside = None if resource.decode_update is None else run_beside
+        self._large = LargeObjects()
         self._backoff = Backoff(random, initial_s=0.2, max_s=15.0)
         self._objects: dict[str, _ReflectedObject] = {}
         self._tombstones: OrderedDict[str, int] = OrderedDict()
@@ -121,6 +129,14 @@ class Reflector(Generic[Emitted]):
 
     async def run(self) -> None:
         """List and watch for ever."""
+        if self._run_beside is None:
+            await self._list_and_watch()
+            return
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._decode_large_objects(self._run_beside), name=f"large {self.kind}")
+            await self._list_and_watch()
+
+    async def _list_and_watch(self) -> None:
         page_size = self._settings.page_size
         while True:
             try:
@@ -208,7 +224,7 @@ class Reflector(Generic[Emitted]):
 
     async def _list(self, page_size: int) -> None:
         listed: set[str] = set()
-        version = ""
+        version, paused_s = "", asyncio.get_running_loop().time()
         pages = self._api.pages(
             self._resource.path,
             self._resource.params,
@@ -222,8 +238,10 @@ class Reflector(Generic[Emitted]):
                 if (key := self._key(obj)) is not None:
                     listed.add(key)
                     self._upsert(key, _version(obj), obj)
+                paused_s = await self._pause_if_busy(paused_s)
             await asyncio.sleep(0)  # let the event loop run between two pages
         self._version = version
+        self._large.clear()
         self._connection_lost, self._not_found = False, 0
         as_of = _version_number(version)
         for key in [key for key in self._objects if key not in listed]:
@@ -258,30 +276,37 @@ class Reflector(Generic[Emitted]):
 
     async def _watch(self) -> None:
         lifetime_s = self._random.randint(self._settings.watch_min_s, self._settings.watch_max_s)
-        received, loop = False, asyncio.get_running_loop()
+        received = False
         async with self._api.watch(
             self._resource.path,
             self._resource.params,
             resource_version=self._version,
             server_closes_after_s=lifetime_s,
             idle_timeout_s=self._settings.idle_timeout_s,
+            large_bytes=None if self._run_beside is None else LARGE_LINE_BYTES,
         ) as events:
             self.watches_total += 1
             self._not_found = 0
             self._connectivity.record_success(self._activity)
-            paused_s = loop.time()
+            paused_s = asyncio.get_running_loop().time()
             async for event in events:
                 if event.type != "ERROR":
                     received, self._server_failing = True, False
                     self._backoff.reset()
                 self._apply(event)
-                if (
-                    loop.time() - paused_s >= BUSY_MAX_S
-                ):  # a chunk can have many events: others run between them
-                    await asyncio.sleep(0)
-                    paused_s = loop.time()
+                if event.large is not None:
+                    await self._large.wait_for_room()
+                paused_s = await self._pause_if_busy(paused_s)
         if not received:  # do not reconnect in a tight loop to a server that closes each watch at once
             await asyncio.sleep(self._backoff.next_delay_s())
+
+    async def _pause_if_busy(self, paused_s: float) -> float:
+        """A page or a chunk can have many objects: others run between them. `paused_s`: when that was last."""
+        loop = asyncio.get_running_loop()
+        if loop.time() - paused_s < BUSY_MAX_S:
+            return paused_s
+        await asyncio.sleep(0)
+        return loop.time()
 
     def _apply(self, event: WatchEvent) -> None:
         if event.type == "ERROR":
@@ -294,8 +319,25 @@ class Reflector(Generic[Emitted]):
             reflected = self._objects.get(key)
             if reflected is None or reflected.version <= version:
                 self._delete(key, version)
-        else:
+        elif event.large is None:
+            self._large.discard(key)
             self._upsert(key, version, event.object)
+        elif self._is_newer(key, version):
+            self._large.put(key, version, event.large)
+
+    async def _decode_large_objects(self, run_beside: RunBeside) -> None:
+        while True:
+            key, version, line = await self._large.take()
+            generation, reflected = self._large.generation, self._objects.get(key)
+            decoded = await run_beside(partial(self._decode_line, line, reflected))
+            if generation == self._large.generation and self._is_newer(key, version):
+                self._store(key, version, decoded)
+
+    def _decode_line(
+        self, line: bytes, reflected: _ReflectedObject | None
+    ) -> _Decoded[Emitted] | MalformedObject:
+        with collections_paused():
+            return self._decode(whole_object(line), reflected)
 
     def _advance_version(self, obj: Json) -> None:
         meta = obj.get("metadata")
@@ -307,30 +349,36 @@ class Reflector(Generic[Emitted]):
     # ── what is known ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _upsert(self, key: str, version: int, obj: Json) -> None:
+        if self._is_newer(key, version):
+            self._store(key, version, self._decode(obj, self._objects.get(key)))
+
+    def _is_newer(self, key: str, version: int) -> bool:
+        """Equal versions are the same state, unless the version is not a number (0)."""
         reflected = self._objects.get(key)
-        # Equal versions are the same state, unless the version is not a number (0).
-        if reflected is not None and version <= reflected.version and version:
-            return
-        if version and version <= self._tombstones.get(key, -1):
-            return
-        decoded: object = None
+        is_known = reflected is not None and version <= reflected.version
+        return not version or not (is_known or version <= self._tombstones.get(key, -1))
+
+    def _decode(self, obj: Json, reflected: _ReflectedObject | None) -> _Decoded[Emitted] | MalformedObject:
+        """The event, and what the next version can be decoded with."""
         try:
             if self._resource.decode_update is None:
-                event = self._resource.updated_event(obj)
-            else:
-                event, decoded = self._resource.decode_update(
-                    obj, None if reflected is None else reflected.decoded
-                )
+                return self._resource.updated_event(obj), None
+            return self._resource.decode_update(obj, None if reflected is None else reflected.decoded)
         except MalformedObject as malformed:
-            self._skip_malformed(key, version, reflected, malformed)
+            return malformed
+
+    def _store(self, key: str, version: int, decoded: _Decoded[Emitted] | MalformedObject) -> None:
+        if isinstance(decoded, MalformedObject):
+            self._skip_malformed(key, version, self._objects.get(key), decoded)
             return
+        event, for_update = decoded
         self._malformed.pop(key, None)
         self._tombstones.pop(key, None)
         self._objects[key] = _ReflectedObject(
             version,
             emitted=True,
             keep_when_malformed=self._resource.keep_when_malformed(event),
-            decoded=decoded,
+            decoded=for_update,
         )
         self._emit(event)
 
@@ -348,6 +396,7 @@ class Reflector(Generic[Emitted]):
 
     def _delete(self, key: str, version: int) -> None:
         reflected = self._objects.pop(key, None)
+        self._large.discard(key)
         self._malformed.pop(key, None)
         self._tombstones[key] = version
         self._tombstones.move_to_end(key)

@@ -1,0 +1,74 @@
+"""Large objects of a watch, which wait to be decoded beside the event loop, so that those behind them do not wait.
+
+    watch ──a line of LARGE_LINE_BYTES or more──► waiting, the newest version of each object ──one at a time──► a thread
+      │                                                                                                           │
+      └──all others──► decoded at once                                      the reflector, as if it had just arrived
+
+A pod of a megabyte takes up to 100 ms to decode. A thread lets the event loop run every half millisecond.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+Result = TypeVar("Result")
+
+LARGE_LINE_BYTES = 32 * 1024
+WAITING_BYTES_MAX = 64 * 1024 * 1024
+"""Beyond this, the watch is not read until there is room. If that takes long, the server ends it, and a list follows."""
+
+_NONE = -1, b""
+
+
+class RunBeside(Protocol):
+    """Runs a function on a thread, as `asyncio.to_thread`."""
+
+    def __call__(self, function: Callable[[], Result], /) -> Awaitable[Result]: ...
+
+
+class LargeObjects:
+    """The version and the line of each by key. `generation`: what was taken in an earlier one is out of date."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._waiting: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
+        self._bytes = 0
+        self._changed = asyncio.Event()
+
+    def put(self, key: str, version: int, line: bytes) -> None:
+        """A newer version takes the place of an older one, so an object that changes all the time is decoded as often as
+        there is time."""
+        older_version, older_line = self._waiting.get(key, _NONE)
+        if older_version <= version:
+            self._waiting[key] = version, line
+            self._change_bytes(len(line) - len(older_line))
+
+    def discard(self, key: str) -> None:
+        self._change_bytes(-len(self._waiting.pop(key, _NONE)[1]))
+
+    def clear(self) -> None:
+        """A list is complete, and has newer versions of all."""
+        self.generation += 1
+        self._waiting.clear()
+        self._change_bytes(-self._bytes)
+
+    async def take(self) -> tuple[str, int, bytes]:
+        """The one that waits longest: its key, version and line."""
+        while not self._waiting:
+            await self._next_change()
+        key, (version, line) = self._waiting.popitem(last=False)
+        self._change_bytes(-len(line))
+        return key, version, line
+
+    async def wait_for_room(self) -> None:
+        while self._bytes > WAITING_BYTES_MAX:
+            await self._next_change()
+
+    def _change_bytes(self, change: int) -> None:
+        self._bytes += change
+        self._changed.set()
+
+    async def _next_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()

@@ -1,0 +1,252 @@
+"""Large objects are decoded beside the event loop, and what the reflector emits is as true as without it."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from policysched.kube.watch import large_objects, reflector
+from policysched.kube.watch.large_objects import LargeObjects
+from policysched.kube.watch.resources import PODS
+from policysched.model.identifiers import PodUid
+from policysched.scheduler.events import PodDeleted
+from tests.builders import pod_manifest
+from tests.kube.test_reflector import STORMY, ReflectorHarness, names, truth
+from tests.kube.world import Script, World, event, listed, on_virtual_time, running, until, versioned
+
+Json = dict[str, Any]
+LARGE = {"example.com/large": "x" * large_objects.LARGE_LINE_BYTES}
+
+
+def large(name: str, version: int, **more: Any) -> Json:
+    return versioned(pod_manifest(name, annotations=LARGE, **more), version)
+
+
+def small(name: str, version: int, **more: Any) -> Json:
+    return versioned(pod_manifest(name, **more), version)
+
+
+class Beside:
+    """Functions run when `release` is called, or after a delay."""
+
+    def __init__(self, delay_s: Callable[[], float] | None = None) -> None:
+        self.waiting: list[asyncio.Future[None]] = []
+        self._delay_s = delay_s
+
+    async def __call__(self, function: Callable[[], Any], /) -> Any:
+        if self._delay_s is not None:
+            await asyncio.sleep(self._delay_s())
+        else:
+            self.waiting.append(asyncio.get_running_loop().create_future())
+            await self.waiting[-1]
+        return function()
+
+    async def release(self) -> None:
+        await until(lambda: self.waiting, "an object to decode")
+        self.waiting.pop(0).set_result(None)
+        await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def every_object_is_large() -> Iterator[None]:
+    with patch.object(reflector, "LARGE_LINE_BYTES", 0):
+        yield
+
+
+@pytest.mark.usefixtures("every_object_is_large")
+@pytest.mark.parametrize("seed", range(6))
+def test_over_a_faulty_transport_the_reflector_converges_to_the_server(seed: int) -> None:
+    on_virtual_time(lambda: churn(seed))
+
+
+@pytest.mark.usefixtures("every_object_is_large")
+@pytest.mark.parametrize(
+    "planted",
+    [
+        pytest.param(patch.object(LargeObjects, "clear", lambda _: None), id="a list ends nothing"),
+        pytest.param(patch.object(reflector.Reflector, "_is_newer", lambda *_: True), id="no comparison"),
+    ],
+)
+def test_planted_order_bug_is_detected(planted: Any) -> None:
+    with planted, pytest.raises((AssertionError, KeyError)):
+        for seed in range(12):
+            on_virtual_time(lambda seed=seed: churn(seed))
+
+
+async def churn(seed: int) -> None:
+    """Pods come, change and go over a faulty transport; each takes up to two seconds to decode."""
+    world, dice = World(history_changes_max=30), Random(seed)
+    harness = ReflectorHarness(
+        world.transport(STORMY, seed),
+        run_beside=Beside(lambda: dice.random() * 2),
+        page_size=4,
+        watch_min_s=1,
+        watch_max_s=3,
+        page_timeout_s=1,
+    )
+    async with running(harness.reflector.run()):
+        for number in range(120):
+            alive = list(world.local.list("pods"))
+            match dice.randrange(3) if alive else 0:
+                case 0:
+                    world.add_pod(f"p{number}")
+                case 1:
+                    world.local.delete("pods", dice.choice(alive), grace_period_s=0)
+                case _:
+                    world.local.update("pods", dice.choice(alive), partial(labelled, number))
+            await asyncio.sleep(dice.random() * 0.2)
+        await until(
+            lambda: harness.state() == truth(world) and labels(harness) == true_labels(world), "the truth"
+        )
+
+
+def labelled(number: int, obj: Json) -> Json:
+    return {**obj, "metadata": {**obj["metadata"], "labels": {"n": str(number)}}}
+
+
+def labels(harness: ReflectorHarness) -> dict[str, Any]:
+    latest = {e.pod.pod.uid: dict(e.pod.pod.labels) for e in harness.events if not isinstance(e, PodDeleted)}
+    return {uid: latest[PodUid(uid)] for uid in harness.state()}
+
+
+def true_labels(world: World) -> dict[str, Any]:
+    return {pod["metadata"]["uid"]: pod["metadata"].get("labels") or {} for pod in world.local.list("pods")}
+
+
+def test_objects_behind_a_large_one_do_not_wait_for_it() -> None:
+    async def scenario() -> None:
+        beside = Beside()
+        transport = Script(
+            [listed(10)],
+            [[event("ADDED", large("large", 11)), event("ADDED", small("small", 12))], []],
+        )
+        harness = ReflectorHarness(transport, run_beside=beside)
+        async with running(harness.reflector.run()):
+            await until(lambda: harness.events, "the small pod")
+            assert names(harness.events) == ["+small"]
+            await beside.release()
+
+        assert names(harness.events) == ["+small", "+large"]
+
+    on_virtual_time(scenario)
+
+
+def test_of_an_object_that_changes_all_the_time_the_newest_version_is_decoded_next() -> None:
+    async def scenario() -> None:
+        beside = Beside()
+        changes = [event("MODIFIED", large("pod", version)) for version in range(11, 20)]
+        harness = ReflectorHarness(Script([listed(10)], [changes, []]), run_beside=beside)
+        async with running(harness.reflector.run()):
+            await beside.release()  # the first, and all others arrived meanwhile
+            await beside.release()
+            await asyncio.sleep(1)
+
+        assert not beside.waiting, "no version in between is decoded"
+        assert [update.pod.version for update in harness.events] == ["11", "19"]
+
+    on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("small_version", [True, False])
+def test_a_later_event_ends_what_is_decoded(small_version: bool) -> None:
+    """Also the deletion of an object that consumers have not seen yet."""
+
+    async def scenario() -> None:
+        beside = Beside()
+        later = event("MODIFIED", small("pod", 12)) if small_version else event("DELETED", large("pod", 12))
+        harness = ReflectorHarness(
+            Script([listed(10)], [[event("ADDED", large("pod", 11)), later], []]), run_beside=beside
+        )
+        async with running(harness.reflector.run()):
+            await beside.release()
+            await asyncio.sleep(1)
+
+        assert [update.pod.version for update in harness.events] == (["12"] if small_version else [])
+
+    on_virtual_time(scenario)
+
+
+def test_what_is_decoded_while_a_list_removes_it_is_not_emitted() -> None:
+    async def scenario() -> None:
+        beside = Beside()
+        expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+        transport = Script(
+            [listed(10), listed(20)], [[event("ADDED", large("pod", 11)), event("ERROR", expired)], []]
+        )
+        harness = ReflectorHarness(transport, run_beside=beside)
+        async with running(harness.reflector.run()):
+            await until(lambda: harness.listed == 2, "the second list")
+            await beside.release()
+            await asyncio.sleep(1)
+
+        assert not harness.events
+
+    on_virtual_time(scenario)
+
+
+def test_a_malformed_large_object_is_reported_once() -> None:
+    async def scenario() -> None:
+        broken = large("pod", 11)
+        broken["spec"]["tolerations"] = "none"
+        harness = ReflectorHarness(
+            Script([listed(10)], [[event("ADDED", broken)], []]), run_beside=Beside(lambda: 0.0)
+        )
+        async with running(harness.reflector.run()):
+            await until(lambda: harness.malformed, "the report")
+            await asyncio.sleep(5)
+
+        assert [malformed.name for malformed in harness.malformed] == ["default/pod"]
+
+    on_virtual_time(scenario)
+
+
+def test_the_watch_is_not_read_while_too_many_bytes_wait() -> None:
+    async def scenario() -> None:
+        beside = Beside()
+        pods = [event("ADDED", large(f"pod-{number}", 11 + number)) for number in range(10)]
+        transport = Script([listed(10)], [[*pods, event("ADDED", small("last", 40))], []])
+        harness = ReflectorHarness(transport, run_beside=beside)
+        with patch.object(large_objects, "WAITING_BYTES_MAX", 4 * large_objects.LARGE_LINE_BYTES):
+            async with running(harness.reflector.run()):
+                await asyncio.sleep(1)
+                assert not harness.events
+                for _ in pods:
+                    await beside.release()
+
+        assert len(harness.events) == 11
+        assert names(harness.events).index("+last") >= 4
+
+    on_virtual_time(scenario)
+
+
+def test_the_event_loop_runs_while_a_large_pod_is_decoded() -> None:
+    """On a real thread. The decoder waits until the event loop has run."""
+    has_run, decode_update = threading.Event(), PODS.decode_update
+    assert decode_update is not None
+
+    def decode(obj: Json, before: object) -> Any:
+        if obj["metadata"]["name"] == "large":
+            assert has_run.wait(30), "the event loop waits for the decoder"
+        return decode_update(obj, before)
+
+    async def scenario() -> None:
+        transport = Script(
+            [listed(10)], [[event("ADDED", large("large", 11)), event("ADDED", small("small", 12))], []]
+        )
+        resource = replace(PODS, decode_update=decode)
+        harness = ReflectorHarness(transport, resource, run_beside=asyncio.to_thread)
+        async with running(harness.reflector.run()):
+            while not harness.events:
+                await asyncio.sleep(0.001)
+            has_run.set()
+            while len(harness.events) < 2:
+                await asyncio.sleep(0.001)
+        assert names(harness.events) == ["+small", "+large"]
+
+    asyncio.run(scenario())
