@@ -133,6 +133,6 @@ async def _fetch_labels(query: str, source: PrometheusSettings) -> list[dict[str
     try:
         async with HttpConnectionPool(f"policysched/{__version__}") as pool:
             response = parse_response(await PrometheusHttpTransport(source, pool).query(query))
+        return [dict(series.labels) for series in map(parse_series, response.series) if series is not None]
     except PollError as error:
         return error
-    return [dict(series.labels) for series in map(parse_series, response.series) if series is not None]
