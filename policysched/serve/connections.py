@@ -89,6 +89,8 @@ class Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
+        for message, _ in self._messages:  # of what came behind a malformed request
+            _forget_traceback(getattr(message, "exc", None))
         self.on_lost(self)
 
     def data_received(self, data: bytes) -> None:
@@ -112,6 +114,7 @@ class Connection(web.RequestHandler):
         """aiohttp logs a traceback for each malformed request: a client could fill the log."""
         if status >= 500:
             return super().handle_error(request, status, exc, message)
+        _forget_traceback(exc)
         response = web.Response(status=status, text="bad request\n")
         response.force_close()
         return response
@@ -220,9 +223,10 @@ class ConnectionAcceptor:
             }
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, client, **tls)
-        except (OSError, asyncio.CancelledError):  # a failed handshake, a client that left, `abort`
+        except (OSError, asyncio.CancelledError) as error:  # a failed handshake, a client that left, `abort`
+            _forget_traceback(error)
             client.close()
-            self._forget(connection)
+            connection.connection_lost(None)
 
     def _close_idle(self) -> bool:
         """Closes the oldest idle connection of the address with the most connections. False if there is none."""
@@ -249,3 +253,12 @@ class ConnectionAcceptor:
     def _forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
         self._counters.connections = len(self._connections)
+
+
+def _forget_traceback(error: BaseException | None) -> None:
+    """Its frames hold the error and the connection with all that it has read. Such a cycle would stay until the next
+    collection of garbage, and a client can make thousands of them."""
+    while error is not None:
+        context = error.__context__
+        error.__traceback__ = error.__context__ = error.__cause__ = None
+        error = context

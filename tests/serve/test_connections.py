@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import gc
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -11,10 +13,12 @@ from unittest.mock import patch
 
 import pytest
 
-from policysched.serve.connections import ConnectionLimits
+from policysched.serve import connections
+from policysched.serve.connections import Connection, ConnectionLimits
 from policysched.serve.http_counters import HttpCounters
 from policysched.serve.request_rate import RateExceeded, RateLimits, RequestRate
 from policysched.serve.server import HttpServerOptions
+from policysched.serve.tls import ServerTls, ServerTlsFiles
 from tests.serve.served import PAGES, PATIENCE_S, connected, get, is_closed, served
 
 REQUEST = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -136,6 +140,58 @@ def test_without_file_descriptors_the_log_stays_short_and_connections_are_accept
     lines = done.stderr.splitlines()
     assert [line for line in lines if "cannot accept connections" in line], done.stderr
     assert len(lines) <= 4, done.stderr
+
+
+REFUSED = {
+    "no TLS": REQUEST,
+    "two lengths": b"POST /metrics HTTP/1.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\nHost: x\r\n\r\n",
+    "a header of a megabyte": b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: " + b"x" * (1 << 20),
+}
+
+
+@pytest.mark.parametrize("what", list(REFUSED))
+def test_refused_connections_leave_nothing_for_the_garbage_collector(what: str) -> None:
+    assert connections_left(what) == 0
+
+
+@pytest.mark.parametrize("what", list(REFUSED))
+def test_planted_traceback_that_is_kept_is_detected(what: str) -> None:
+    with patch.object(connections, "_forget_traceback", lambda _: None):
+        assert connections_left(what) > 5
+
+
+def connections_left(what: str) -> int:
+    """How many of ten connections are still in memory, each with what it has read."""
+    left: list[int] = []
+    tls = ServerTls(ServerTlsFiles())
+
+    def refused(port: int) -> None:
+        with contextlib.suppress(OSError), connected(port) as client:
+            speaking = client
+            if what != "no TLS":
+                speaking = ssl._create_unverified_context().wrap_socket(client)
+            speaking.sendall(REFUSED[what])
+            speaking.recv(100)
+
+    async def scenario(port: int) -> None:
+        await asyncio.to_thread(refused, port)
+        gc.collect()
+        for _ in range(10):
+            await asyncio.to_thread(refused, port)
+        gives_up_s = time.monotonic() + 2
+        while count() and time.monotonic() < gives_up_s:
+            await asyncio.sleep(0.02)
+        left.append(count())
+
+    def count() -> int:
+        return sum(isinstance(kept, Connection) for kept in gc.get_objects())
+
+    gc.disable()
+    try:
+        served(scenario, HttpServerOptions(tls=tls))
+    finally:
+        gc.enable()
+    return left[0]
 
 
 def test_requests_above_the_rate_wait_for_their_turn_and_are_refused_if_it_is_far_away() -> None:
