@@ -67,15 +67,21 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
     """etcd and kube-apiserver are started in `__init__`, the other programs on request.
 
     `api` acts as a cluster admin; `kubeconfig_path` and the certificate `admin` belong to that
-    admin. Clients verify the server against `authority_path`. Requests of the user `audited` are
-    recorded (`audit_records`).
+    admin. Clients verify the server against `authority_path`. Requests of the user `audited`, and
+    those that one of the `audit_rules` selects, are recorded (`audit_records`).
     """
 
     def __init__(
-        self, programs: Programs, *, audited: str | None = None, features: Features = NO_FEATURES
+        self,
+        programs: Programs,
+        *,
+        audited: str | None = None,
+        audit_rules: Sequence[Json] = (),
+        features: Features = NO_FEATURES,
     ) -> None:
         self.programs = programs
-        self._audited = audited
+        by_user = [] if audited is None else [{"users": [audited]}]
+        self._audit_rules = [{"level": "Metadata", **rule} for rule in (*audit_rules, *by_user)]
         self._features = self._features_from_the_start = features
         self.folder = Path(tempfile.mkdtemp(prefix="policysched-controlplane-"))
         self._guardian = Guardian()
@@ -180,8 +186,8 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
         self._apiserver.resume()
 
     def audit_records(self) -> list[Json]:
-        """Every request of the audited user so far that was answered, or whose stream began."""
-        assert self._audited is not None, "no user is audited"
+        """Every audited request so far that was answered, or whose stream began."""
+        assert self._audit_rules, "nothing is audited"
         whole, _, _ = self._audit_path.read_text().rpartition("\n")
         return [json.loads(line) for line in whole.splitlines()]
 
@@ -370,13 +376,13 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
         return self.folder / "audit.log"
 
     def _audit_flags(self) -> list[str]:
-        if self._audited is None:
+        if not self._audit_rules:
             return []
         policy = {
             "apiVersion": "audit.k8s.io/v1",
             "kind": "Policy",
             "omitStages": ["RequestReceived"],
-            "rules": [{"level": "Metadata", "users": [self._audited]}, {"level": "None"}],
+            "rules": [*self._audit_rules, {"level": "None"}],
         }
         path = self.folder / "audit-policy.yaml"
         path.write_text(json.dumps(policy))

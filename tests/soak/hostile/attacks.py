@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import itertools
 import os
+import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -45,29 +47,41 @@ class Target:
     own: str
 
 
-def attack(target: Target, names: Sequence[str]) -> None:
-    """Run until the process is terminated. A process of its own, so that its work does not delay the clock of the friendly
-    tenant; its machine is elsewhere, so it is nice."""
+def attack(target: Target, names: Sequence[str], hits: Connection) -> None:
+    """Run until the process gets SIGTERM; then send what hit, by name. A process of its own, so that its work does not delay
+    the clock of the friendly tenant; its machine is elsewhere, so it is nice."""
     os.nice(10)
 
     async def run() -> None:
+        ended = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
         async with world(target) as world_:
-            hostile = Hostile(world_, target)
-            await asyncio.gather(*(ATTACKS[name](hostile) for name in names))
-            await asyncio.Event().wait()
+            tenants = {name: Hostile(world_, target) for name in names}
+            attacking = [asyncio.create_task(ATTACKS[name](tenant)) for name, tenant in tenants.items()]
+            ending = asyncio.create_task(ended.wait())
+            while not ending.done():
+                await asyncio.wait([ending, *attacking], return_when=asyncio.FIRST_COMPLETED)
+                for task in [task for task in attacking if task.done()]:
+                    attacking.remove(task)
+                    task.result()  # an attack that failed ends them all
+            hits.send({name: tenant.hits for name, tenant in tenants.items()})
+            os._exit(0)
 
     asyncio.run(run())
 
 
 class Hostile:
-    """The tenant: it may create pods, budgets and claims in its namespace, edit its policies, and reach the ports."""
+    """The tenant: it may create pods, budgets and claims in its namespace, edit its policies, and reach the ports. `hits`:
+    its requests that were accepted, in one attack."""
+
+    numbers = itertools.count()
 
     def __init__(self, world_: World, target: Target) -> None:
+        self.hits = 0
         self.world = world_
         self.port = target.port
         self.scheduler = target.scheduler
         self.own = target.own
-        self.numbers = itertools.count()
 
     async def create(self, kind: str, body: Json) -> None:
         await self.send("POST", f"{KINDS[kind]}/namespaces/{NAMESPACE}/{kind}", body)
@@ -80,6 +94,7 @@ class Hostile:
             method, url, json=body, headers={"Content-Type": content}
         ) as answer:
             await answer.read()
+            self.hits += answer.status < 300
 
     async def create_pod(
         self,
@@ -274,6 +289,7 @@ async def readers(hostile: Hostile) -> None:
             with contextlib.suppress(aiohttp.ClientError, TimeoutError):
                 async with session.get(f"http://{HOST}:{hostile.port}{path}") as answer:
                     await answer.read()
+                    hostile.hits += answer.status < 300
             await asyncio.sleep(0.01)
 
     async def half() -> None:

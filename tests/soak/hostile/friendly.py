@@ -32,19 +32,19 @@ class FriendlyTenant:
         self._bound: dict[str, asyncio.Future[float]] = {}
         self._created_count = 0
 
-    async def latencies_s(self, span_s: float) -> dict[str, list[float]]:
-        """Create pods for so long, and wait for the last of them. By scheduler."""
+    async def latencies_s(self, span_s: float) -> dict[str, dict[str, float]]:
+        """Create pods for so long, and wait for the last of them. By scheduler and pod."""
         ends_s = time.monotonic() + span_s
-        started: dict[str, list[asyncio.Task[float]]] = {name: [] for name in self._schedulers}
+        started: dict[str, list[asyncio.Task[tuple[str, float]]]] = {name: [] for name in self._schedulers}
         async with self._watching():
             for scheduler in itertools.cycle(self._schedulers):
                 if (now_s := time.monotonic()) >= ends_s:
                     break
                 started[scheduler].append(asyncio.create_task(self._latency_s(scheduler)))
                 await asyncio.sleep(max(0.0, now_s + self._interval_s - time.monotonic()))
-            return {name: list(await asyncio.gather(*tasks)) for name, tasks in started.items()}
+            return {name: dict(await asyncio.gather(*tasks)) for name, tasks in started.items()}
 
-    async def _latency_s(self, scheduler: str) -> float:
+    async def _latency_s(self, scheduler: str) -> tuple[str, float]:
         self._created_count += 1
         name = f"plain-{self._created_count:06}"
         bound = self._bound[name] = asyncio.get_running_loop().create_future()
@@ -59,7 +59,7 @@ class FriendlyTenant:
             latency_s = BOUND_WITHIN_S
         async with self._world.session.delete(f"{self._path}/{name}", json={"gracePeriodSeconds": 0}):
             pass
-        return latency_s
+        return name, latency_s
 
     @asynccontextmanager
     async def _watching(self) -> AsyncIterator[None]:

@@ -1,0 +1,135 @@
+"""One table of what was measured, and the verdict."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.soak.hostile.latencies import Latencies, percentile_s
+
+RATIO_MAX = 2.0
+NOISE_S = 0.05
+"""Added to the quiet figure: a pause of the machine, which a window of seconds may have by chance."""
+PODS_MIN = 100
+"""Of each scheduler in each kind of window. With fewer, the p99 is a single pod."""
+WINDOWS = ("quiet", "hostile", "after")
+
+Measured = Mapping[str, Mapping[str, Latencies]]
+"""By window, then by scheduler."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`holds` None: what was measured says nothing."""
+
+    holds: bool | None
+    sentence: str
+
+    @property
+    def word(self) -> str:
+        return {True: "held", False: "EXCEEDED", None: "NOT MEASURED"}[self.holds]
+
+
+def print_report(
+    console: Console, measured: Measured, hits: Sequence[Mapping[str, int]], subject: str, reference: str
+) -> int:
+    """Exit code: 0 if all verdicts hold, 1 if a limit is exceeded, 2 if too little was measured."""
+    console.print(_latency_table(measured))
+    console.print(_hits_table(hits))
+    said = verdicts(measured, hits, subject, reference)
+    for verdict in said:
+        console.print(f"{verdict.word}: {verdict.sentence}", soft_wrap=True, highlight=False)
+    if any(verdict.holds is None for verdict in said):
+        return 2
+    return 0 if all(verdict.holds for verdict in said) else 1
+
+
+def verdicts(
+    measured: Measured, hits: Sequence[Mapping[str, int]], subject: str, reference: str
+) -> list[Verdict]:
+    """`subject` against its own quiet window and against `reference`, which has none of the hostile pods, in the same
+    windows. Quiet is the window before the first attack: what an attack leaves behind must not raise the limit."""
+    reasons = _missing(measured, hits)
+    if reasons:
+        return [Verdict(None, reason) for reason in reasons]
+    quiet_s = _p99_s(measured, "quiet", subject)
+    said = []
+    for window in ("hostile", "after"):
+        p99_s, other_s = _p99_s(measured, window, subject), _p99_s(measured, window, reference)
+        lost_s = max(0.0, other_s - _p99_s(measured, "quiet", reference))
+        limit_s = RATIO_MAX * quiet_s + NOISE_S + lost_s
+        said.append(
+            Verdict(
+                p99_s <= limit_s,
+                f"{window}, create to bound: p99 {_ms(p99_s)}, {p99_s / quiet_s:.1f} times the quiet one. The limit is "
+                f"{_ms(limit_s)}: {RATIO_MAX:g} times the quiet one, {_ms(NOISE_S)} of noise, and the {_ms(lost_s)} that "
+                f"{reference} lost",
+            )
+        )
+    p99_s, other_s = _p99_s(measured, "hostile", subject), _p99_s(measured, "hostile", reference)
+    said.append(
+        Verdict(p99_s <= other_s, f"hostile, create to bound: p99 {_ms(p99_s)}, {reference} {_ms(other_s)}")
+    )
+    return said
+
+
+def _missing(measured: Measured, hits: Sequence[Mapping[str, int]]) -> list[str]:
+    few = [
+        f"{window}: {len(latencies.by_pod)} pods of {name}, fewer than {PODS_MIN}"
+        for window, by_scheduler in measured.items()
+        for name, latencies in by_scheduler.items()
+        if len(latencies.by_pod) < PODS_MIN
+    ]
+    idle = [
+        f"hostile window {number}: the attack {name} hit nothing"
+        for number, by_attack in enumerate(hits, 1)
+        for name, count in by_attack.items()
+        if not count
+    ]
+    return few + idle
+
+
+def _latency_table(measured: Measured) -> Table:
+    table = Table(title="The friendly tenant's pods")
+    table.add_column("window")
+    table.add_column("scheduler")
+    for column in ("pods", "p50 ms", "p99 ms", "longest ms", "its part p50", "its part p99"):
+        table.add_column(column, justify="right")
+    for window, by_scheduler in measured.items():
+        for name, latencies in by_scheduler.items():
+            parts_s = latencies.scheduler_part
+            table.add_row(
+                window,
+                name,
+                str(len(latencies.by_pod)),
+                *(_cell(latencies.pods, percent) for percent in (50, 99, None)),
+                *(_cell(parts_s, percent) for percent in (50, 99)),
+            )
+    return table
+
+
+def _hits_table(hits: Sequence[Mapping[str, int]]) -> Table:
+    table = Table(title="What hit: requests that were accepted")
+    table.add_column("attack")
+    table.add_column("in all", justify="right")
+    table.add_column("least in a window", justify="right")
+    for name in dict.fromkeys(name for by_attack in hits for name in by_attack):
+        counts = [by_attack.get(name, 0) for by_attack in hits]
+        table.add_row(name.replace("_", " "), f"{sum(counts):,}", f"{min(counts):,}")
+    return table
+
+
+def _cell(latencies_s: list[float], percent: int | None) -> str:
+    if not latencies_s:
+        return "-"
+    value_s = max(latencies_s) if percent is None else percentile_s(latencies_s, percent)
+    return f"{value_s * 1000:.0f}"
+
+
+def _p99_s(measured: Measured, window: str, scheduler: str) -> float:
+    return percentile_s(measured[window][scheduler].pods, 99)
+
+
+def _ms(span_s: float) -> str:
+    return f"{span_s * 1000:.0f} ms"
