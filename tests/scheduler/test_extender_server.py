@@ -1,9 +1,11 @@
 """The extender server: policies evaluated for another scheduler."""
 
 from collections.abc import Iterable
+from unittest.mock import patch
 
 import pytest
 
+from policysched.cluster.devices.cel_selectors import DeviceSelectors
 from policysched.cluster.metric_samples import MetricSamples, Sample
 from policysched.model.identifiers import NodeName
 from policysched.model.namespaces import Namespace
@@ -16,6 +18,7 @@ from policysched.scheduler.extenders.extender_server import UNKNOWN_NODE, Extend
 from policysched.scheduler.extenders.queries import ExtenderQuery, ExtenderServerError, NodeVictims
 from policysched.scheduler.policy_permissions import AllowedPolicy, NamespaceSelection, PolicyPermissions
 from tests.builders import node, pending, placed, pod, service
+from tests.devices import asking, claim, claiming
 from tests.scheduler.rig import START_NS, bundle
 
 RACKS = """\
@@ -72,6 +75,21 @@ def question(policy: str, pod: Pod, *names: str, nodes: Iterable[Node] | None = 
     sent = None if nodes is None else tuple(nodes)
     candidates = tuple(map(NodeName, names)) if sent is None else tuple(each.name for each in sent)
     return ExtenderQuery(policy, pod, candidates, sent)
+
+
+def test_no_selector_of_devices_is_evaluated_for_a_request() -> None:
+    """kube-scheduler allocates the devices of the pods that it asks about."""
+    server = Asked("policy devices version 1\ninclude kube_default\n", node("a"), node("b"))
+    claims = pod("web", spec=claiming("c"))
+
+    with patch.object(DeviceSelectors, "matches", side_effect=AssertionError("a selector is evaluated")):
+        assert server.filtered("devices", claims, "a", "b")[0] == ["a", "b"]
+        assert set(server.answering.scores(question("devices", claims, "a", "b"), "policy", START_NS)) == {
+            "a",
+            "b",
+        }
+    with pytest.raises(AssertionError, match="unexpected event"):  # so none can be, as no devices are known
+        server.handle(e.DeviceObjectUpdated(claim("c", asking("r"))))
 
 
 def test_each_node_passes_or_fails_with_its_reason_and_eviction_helps_only_for_capacity() -> None:
