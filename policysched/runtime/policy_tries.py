@@ -53,8 +53,8 @@ class WorkerTries:
             self._cost_max,
             simulates,
             self._now_ns(),
-            samples=sent_samples(core.samples.of_policy(policy)),
-            states=core.state_texts().get(policy),
+            samples=sent_samples(core.samples.of_policy(policy)) if simulates else {},
+            states=core.state_texts().get(policy) if simulates else None,
             permissions=core.permissions,
         )
         return _VisibleCluster(job, cluster_parts(core.cache) if simulates else {})

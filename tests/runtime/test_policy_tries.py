@@ -70,6 +70,14 @@ def test_the_samples_of_a_try_do_not_change_while_they_are_sent(rig: Rig) -> Non
     assert list(samples["load"].state_rows) == ["key"]
 
 
+def test_a_check_takes_nothing_of_the_cluster(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is one after each pause in typing, and the texts of states may be large."""
+    monkeypatch.setattr(rig.scheduler.core, "state_texts", lambda: pytest.fail("states are serialized"))
+    monkeypatch.setattr(policy_tries, "sent_samples", lambda _: pytest.fail("samples are copied"))
+
+    assert tries(rig).look("test", simulates=False).cluster == {}
+
+
 def test_a_worker_that_answers_at_length_before_it_reads_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy_tries, "WALL_MAX_S", 120.0)
     rig = Rig(FIT, *[node(f"n{number}", labels={f"l{number}": "v" * 400}) for number in range(1500)])
