@@ -28,7 +28,7 @@ def simulate() -> str:
 
 def diff() -> str:
     return _run(
-        f"diff quiet.policy stricter.policy {_FILES.partition(' ')[2].partition(' ')[2]} --at 2026-06-01T09:00:00Z --fail-on 'newly_pending > 5'"
+        f"diff quiet.policy stricter/quiet.policy {_FILES.partition(' ')[2].partition(' ')[2]} --at 2026-06-01T09:00:00Z --fail-on 'newly_pending > 5'"
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from policysched.cli import main
+from tests.cli.builders import run
 from tests.house.docs import ROOT, written_pages
 
 MAKE_TARGETS = set(
@@ -69,6 +70,14 @@ def test_the_hooks_here_look_at_every_shipped_policy() -> None:
     assert [
         path for path in (*policies, "deploy/example-policies.yaml") if not re.search(pattern, path)
     ] == []
+
+
+@pytest.mark.parametrize("command", ["lint", "fmt --check"])
+def test_the_whole_checkout_has_no_findings(command: str) -> None:
+    """A new user's first try: two policies of one name in one folder would be an error."""
+    done = run(*command.split(), str(ROOT))
+
+    assert (done.code, done.out) == (0, ""), done.err
 
 
 def test_the_workflow_and_the_gate_run_the_test_command_of_the_readme() -> None:
