@@ -1,6 +1,6 @@
 """Converts one configuration file to policies, settings and a report."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,9 +8,11 @@ from policysched.migrate.draft import is_policy_name, policy_text
 from policysched.migrate.extenders import ImportedExtenders, import_extenders
 from policysched.migrate.legacy_policy import LegacyPolicyImporter
 from policysched.migrate.located_document import (
+    ConfigMapKey,
     LocatedDocument,
     Path,
     check_schema,
+    config_map_key,
     configuration_kind,
     parse_documents,
 )
@@ -38,9 +40,12 @@ def import_config(text: str, name: str, renames: Mapping[str, str] | None = None
 
     Raises UnusableFile, one line with the position, for a configuration that kube-scheduler rejects.
     """
-    importer = _Importer(dict(renames or {}))
-    for document in parse_documents(text, name):
-        importer.import_document(document)
+    documents = parse_documents(text, name)
+    importer = _Importer(dict(renames or {}), _legacy_policies(documents))
+    used = {_policy_config_map(document.value) for document in documents} & importer.legacy_policies.keys()
+    for document in documents:
+        if document.config_map not in used or configuration_kind(document.value) != "Policy":
+            importer.import_document(document)
     unused = [old for old in importer.renames if old not in importer.renamed]
     if unused:
         names = ", ".join(importer.names) or "none"
@@ -53,7 +58,10 @@ def import_config(text: str, name: str, renames: Mapping[str, str] | None = None
 
 @dataclass(slots=True)
 class _Importer:
+    """`legacy_policies` by the ConfigMap that holds them: a configuration can refer to one of its own manifest."""
+
     renames: Mapping[str, str]
+    legacy_policies: Mapping[ConfigMapKey, LocatedDocument]
     result: ImportResult = field(default_factory=ImportResult)
     renamed: set[str] = field(default_factory=set)
     names: list[str] = field(default_factory=list)
@@ -66,18 +74,24 @@ class _Importer:
                 self._import_legacy_policy(report)
             case _:
                 self._import_configuration(report)
+        self._keep(report)
+
+    def _keep(self, report: ImportReport) -> None:
         self.result.not_imported += report.not_imported
         self.result.notes += report.notes
 
-    def _import_legacy_policy(self, report: ImportReport) -> None:
+    def _import_legacy_policy(self, report: ImportReport, configuration: Mapping[str, Any] = {}) -> None:
+        """A Policy, with the `configuration` that refers to it."""
         _report_schema_violations(report, "kube-scheduler-policy", strict=False)
         policy = report.document.value
         report.profile = 0
         self._import_extenders(report, policy)
-        name = self._policy_name(report, (), DEFAULT_SCHEDULER)
+        name = self._policy_name(report, (), configuration.get("schedulerName") or DEFAULT_SCHEDULER)
         draft = LegacyPolicyImporter(report, policy, self.extenders.ignored_resources).draft(
             name, f"From {report.document.name}, a legacy Policy of kube-scheduler."
         )
+        if configuration.get("disablePreemption"):
+            draft.preemption = "never"
         draft.extenders = self.extenders.statements
         self.result.policies[name] = policy_text(draft)
 
@@ -105,7 +119,14 @@ class _Importer:
         profiles = config.get("profiles") or [{}]
         at_top = not config.get("profiles")
         if at_top and not version.rejects_unknown_fields:
-            _algorithm_source(report, config)
+            key = _policy_config_map(config)
+            if key is not None and key in self.legacy_policies:
+                _report_fields_beside_a_policy(report, config)
+                of_policy = ImportReport(self.legacy_policies[key])
+                self._import_legacy_policy(of_policy, config)
+                self._keep(of_policy)
+                return
+            _report_algorithm_source(report, config)
             profiles = [config]  # v1alpha1 has one profile, with its fields at the top level
         for index, profile in enumerate(profiles):
             path: Path = () if at_top else ("profiles", index)
@@ -210,6 +231,27 @@ def _report_version_fields(report: ImportReport, config: Mapping[str, Any], vers
             )
 
 
+def _legacy_policies(documents: Sequence[LocatedDocument]) -> dict[ConfigMapKey, LocatedDocument]:
+    return {
+        document.config_map: document
+        for document in documents
+        if document.config_map is not None and configuration_kind(document.value) == "Policy"
+    }
+
+
+def _policy_config_map(configuration: Mapping[str, Any]) -> ConfigMapKey | None:
+    """The ConfigMap with the Policy that a v1alpha1 configuration refers to."""
+    source = configuration.get("algorithmSource")
+    policy = source.get("policy") if isinstance(source, dict) else None
+    return config_map_key(policy.get("configMap")) if isinstance(policy, dict) else None
+
+
+def _report_fields_beside_a_policy(report: ImportReport, config: Mapping[str, Any]) -> None:
+    for name in ("plugins", "pluginConfig", "hardPodAffinitySymmetricWeight"):
+        if config.get(name):
+            report.add_not_imported((name,), name, "only the Policy that `algorithmSource` names is imported")
+
+
 def _reject_volume_limits_plugins(report: ImportReport, path: Path, plugins: Mapping[str, Any]) -> None:
     for point, plugin_set in plugins.items():
         for index, plugin in enumerate((plugin_set or {}).get("enabled") or ()):
@@ -230,7 +272,7 @@ def _plugin_config(
     return arguments
 
 
-def _algorithm_source(report: ImportReport, config: Mapping[str, Any]) -> None:
+def _report_algorithm_source(report: ImportReport, config: Mapping[str, Any]) -> None:
     source = config.get("algorithmSource") or {}
     provider = source.get("provider")
     if provider not in (None, "DefaultProvider"):

@@ -7,7 +7,7 @@ a manifest are skipped if the file has a configuration.
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jsonschema
@@ -18,13 +18,16 @@ from policysched.text import Position
 from policysched.yaml_values import InvalidYaml, YamlOverLimit, YamlValue, read_yaml_documents
 
 Path = tuple[str | int, ...]
+ConfigMapKey = tuple[str, str]
+"""Namespace and name."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocatedDocument:
     """A document with the position of each of its parts. `name` is the name of the file.
 
-    The text begins after `lines_before` lines of the file, indented by `indent` columns.
+    The text begins after `lines_before` lines of the file, indented by `indent` columns. `config_map` is the namespace and
+    the name of the ConfigMap that holds it, None for a document of its own.
     """
 
     name: str
@@ -32,6 +35,7 @@ class LocatedDocument:
     root: YamlValue = field(repr=False)
     lines_before: int = 0
     indent: int = 0
+    config_map: ConfigMapKey | None = None
 
     def place(self, path: Path) -> Position:
         """The position of the part, or of the nearest enclosing part that exists."""
@@ -178,6 +182,7 @@ def _unwrap(document: LocatedDocument, text: str, path: Path = ()) -> Iterator[L
         if not path:
             yield document
         return
+    config_map = config_map_key(value.get("metadata"))
     lines = text.split("\n")
     for key, inner in value["data"].items():
         if not isinstance(inner, str) or not any(
@@ -189,7 +194,14 @@ def _unwrap(document: LocatedDocument, text: str, path: Path = ()) -> Iterator[L
         lines_before = max(before, 0)
         for inner_document in _located_documents(inner, name, lines_before, indent):
             if configuration_kind(inner_document.value) is not None:
-                yield inner_document
+                yield replace(inner_document, config_map=config_map)
+
+
+def config_map_key(given: Any) -> ConfigMapKey | None:
+    """The namespace and the name in `metadata` or in a reference to a ConfigMap, None if a name is missing."""
+    if not isinstance(given, dict) or not given.get("name"):
+        return None
+    return str(given.get("namespace") or "default"), str(given["name"])
 
 
 def _block_place(key: Position, lines: list[str]) -> tuple[int, int]:

@@ -158,3 +158,64 @@ def test_a_priority_twice_and_a_ratio_without_its_shape_are_refused() -> None:
         imported('{"priorities": [{"name": "ImageLocalityPriority"}, {"name": "ImageLocalityPriority"}]}')
     with pytest.raises(UnusableFile, match="needs a shape"):
         imported('{"priorities": [{"name": "RequestedToCapacityRatioPriority", "weight": 1}]}')
+
+
+# ── a configuration that refers to a Policy ────────────────────────────────────────────────────────────────────────
+
+REFERRING = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: my-scheduler-config, namespace: kube-system}}
+data:
+  config.yaml: |
+    apiVersion: kubescheduler.config.k8s.io/v1alpha1
+    kind: KubeSchedulerConfiguration
+    schedulerName: my-scheduler
+    algorithmSource: {{policy: {{configMap: {{namespace: {namespace}, name: my-scheduler-policy}}}}}}
+    leaderElection: {{lockObjectName: my-scheduler, lockObjectNamespace: kube-system}}
+{more}---
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: my-scheduler-policy, namespace: kube-system}}
+data:
+  policy.cfg: |
+    {{"kind": "Policy", "apiVersion": "v1", "extenders": [
+      {{"urlPrefix": "http://localhost/scheduler", "prioritizeVerb": "priorities/congestion", "weight": 10}}]}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: my-scheduler, namespace: kube-system}}
+"""
+"""The form of kube-safe-scheduler's manifests."""
+
+
+def test_a_policy_in_a_config_map_of_the_manifest_belongs_to_the_scheduler_that_refers_to_it() -> None:
+    done = imported(REFERRING.format(namespace="kube-system", more=""), "extender.yaml")
+
+    assert list(done.policies) == ["my-scheduler"]
+    assert "extender congestion weight 10" in only(done)
+    assert done.not_imported == []
+    assert done.settings["leader_election"] == {"lease": "kube-system/my-scheduler"}
+    assert set(done.settings["extenders"]) == {"congestion"}
+    (line,) = [note.line for note in done.notes if note.where == "extenders[0]"]
+    assert line == 18, "the place in the manifest"
+
+
+def test_a_policy_of_another_namespace_is_not_the_one_that_is_meant() -> None:
+    done = imported(REFERRING.format(namespace="elsewhere", more=""))
+
+    assert list(done.policies) == ["my-scheduler", "default-scheduler"]
+    assert [item.where for item in done.not_imported] == ["algorithmSource.policy"]
+
+
+def test_what_stands_beside_the_reference_is_imported_or_listed() -> None:
+    more = (
+        "    disablePreemption: true\n"
+        "    hardPodAffinitySymmetricWeight: 5\n"
+        "    plugins: {queueSort: {enabled: [{name: riya}]}}\n"
+    )
+
+    done = imported(REFERRING.format(namespace="kube-system", more=more))
+
+    assert "preemption never" in only(done)
+    assert [item.where for item in done.not_imported] == ["plugins", "hardPodAffinitySymmetricWeight"]
