@@ -34,7 +34,7 @@ from policysched import __version__
 from tests.go_program import BuildFailed
 from tests.helm.program import CHART, helm_binary
 from tests.release.image import image_problems
-from tests.release.versions import lock_problems, version_problems
+from tests.release.versions import lock_problems, release_notes, version_problems
 
 ROOT = Path(__file__).parents[2]
 COMMAND_TIMEOUT_S = 600.0
@@ -55,12 +55,22 @@ def main(arguments: Sequence[str]) -> int:
         metavar="PYTHON",
         help="install and try the wheel with this interpreter, such as 3.13 or a path (default: the one that runs this)",
     )
+    parser.add_argument(
+        "--notes", action="store_true", help="print the tag's section of CHANGELOG.md, and check nothing"
+    )
     given = parser.parse_args(arguments)
-    tag = given.tag
+    tag, changelog = given.tag, (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    if given.notes:
+        notes = release_notes(changelog, tag or "")
+        if notes is None:
+            print(f"CHANGELOG.md has no section for the tag {tag}", file=sys.stderr)
+            return 1
+        print(notes, end="")
+        return 0
     shutil.rmtree(ROOT / "dist", ignore_errors=True)
     try:
         with step("versions"):
-            report(version_problems(__version__, (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), tag))
+            report(version_problems(__version__, changelog, tag))
         with step("lock"):
             report(
                 lock_problems(

@@ -2,6 +2,7 @@
 
 import io
 import re
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from deploy.image.layers import PLATFORMS, Layer
 from deploy.image.oci import Image
 from policysched import __version__
 from tests.release.image import image_problems
-from tests.release.versions import lock_problems, version_problems
+from tests.release.versions import lock_problems, release_notes, version_problems
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -38,6 +39,22 @@ def test_the_tag_the_package_and_the_changelog_agree(tag: str | None, section: s
 
 def test_the_versions_of_this_checkout_agree() -> None:
     assert version_problems(__version__, (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), None) == []
+
+
+def test_the_notes_of_a_release_are_its_section_of_the_changelog() -> None:
+    changelog = (
+        "# Changelog\n\n## Unreleased\n\n## 1.2.3\n\n### Added\n\n- new\n\n## 1.2 (2026-01-01)\n\n- older\n"
+    )
+
+    assert release_notes(changelog, "v1.2.3") == "### Added\n\n- new\n"
+    assert release_notes(changelog, "v1.2") == "- older\n"
+    assert release_notes(changelog, "v1.2.4") is None
+
+
+def test_the_documented_hook_names_the_tag_of_this_version() -> None:
+    page = (ROOT / "docs" / "offline.md").read_text(encoding="utf-8")
+
+    assert set(re.findall(r"^ *rev: (\S+)$", page, re.MULTILINE)) == {f"v{__version__}"}
 
 
 def test_the_lock_has_every_dependency_with_hashes() -> None:
@@ -84,6 +101,57 @@ def test_dependabot_looks_after_everything_that_is_pinned() -> None:
 
     assert {update["package-ecosystem"] for update in updates} == {"pip", "github-actions", "gomod"}
     assert all((ROOT / update["directory"].lstrip("/")).is_dir() for update in updates)
+
+
+def publishing_steps() -> list[str]:
+    """What each step of the release runs or uses, in order."""
+    (job,) = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"].values()
+    return [step.get("run") or step["uses"] for step in job["steps"]]
+
+
+PUBLISHES = ("skopeo copy", 'helm" push', "uv publish", "gh release create")
+
+
+def first(steps: list[str], words: str) -> int:
+    return next(index for index, step in enumerate(steps) if words in step)
+
+
+def test_a_release_is_checked_before_anything_is_published() -> None:
+    steps = publishing_steps()
+
+    checked = first(steps, 'make release-check TAG="$GITHUB_REF_NAME"')
+    assert all(checked < first(steps, publishes) for publishes in PUBLISHES)
+    assert first(steps, "make sbom") < first(steps, "actions/attest-sbom")
+    assert '--notes "$GITHUB_REF_NAME"' in steps[first(steps, "gh release create")]
+
+
+def test_the_image_and_the_files_of_a_release_are_signed_with_their_provenance() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+    (job,) = workflow["jobs"].values()
+    attested = [step["with"] for step in job["steps"] if "attest-build-provenance" in step.get("uses", "")]
+    runs = "\n".join(publishing_steps())
+
+    assert {"subject-digest", "subject-path"} <= {key for given in attested for key in given}
+    assert "cosign sign --yes" in runs and "cosign sign-blob --yes" in runs
+    assert {"id-token", "attestations"} <= set(job["permissions"])
+    assert workflow[True] == {"push": {"tags": ["v*"]}}  # YAML 1.1 reads `on` as true
+
+
+def test_scorecards_file_checks_find_what_they_look_for() -> None:
+    """Those that a checkout can satisfy; the others look at the history and the settings of a repository."""
+    used = "\n".join(path.read_text() for path in WORKFLOWS)
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    suffixes = {Path(name).suffix for name in tracked.stdout.split("\0")}
+
+    assert (ROOT / "LICENSE").is_file() and (ROOT / "SECURITY.md").is_file()
+    assert "github/codeql-action/analyze@" in used, "SAST"
+    assert "ossf/scorecard-action@" in used
+    assert not suffixes & {".so", ".exe", ".dll", ".jar", ".whl", ".pyc", ".o", ".a"}, "Binary-Artifacts"
+    for path in WORKFLOWS:
+        scripts = re.findall(r"run: (?:\|\n(?:          .*\n)+|.*)", path.read_text())
+        assert not re.search(r"\$\{\{ *(github\.event|inputs)", "".join(scripts)), (
+            f"Dangerous-Workflow: {path.name}"
+        )
 
 
 def assembled(folder: Path, name: str, machine: int, *, mode: int = 0o755, size: int = 1000) -> Image:

@@ -19,6 +19,15 @@ def version_problems(version: str, changelog: str, tag: str | None) -> list[str]
     return problems
 
 
+def release_notes(changelog: str, tag: str) -> str | None:
+    """The section of the version that `tag` names, without its heading. None: there is none."""
+    version = tag.removeprefix("v")
+    section = re.search(
+        rf"^## {re.escape(version)}(?: [^\n]*)?\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL
+    )
+    return None if section is None else section.group(1).strip() + "\n"
+
+
 def lock_problems(project: str, lock: str) -> list[str]:
     """What `requirements.lock` lacks of the dependencies in `pyproject.toml`, with those of all extras that run."""
     pinned = {
