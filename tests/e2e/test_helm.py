@@ -1,4 +1,4 @@
-"""The chart on a real API server: the commands that docs/running.md gives, and what they must not change."""
+"""The chart on a real API server: the commands that docs/install.md gives, and what they must not change."""
 
 import subprocess
 from pathlib import Path
@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane.cluster import ControlPlane
-from tests.e2e.deployed import DEPLOY
+from tests.e2e.deployed import DEPLOY, example_policies
+from tests.e2e.install_page import run_section
 from tests.e2e.program import kubectl
 from tests.e2e.test_upgrade import NAMESPACED, edit_policies, lead, policies, traces
-from tests.helm.program import CHART, run_helm
+from tests.helm.program import CHART, helm_binary, run_helm
 
 pytestmark = pytest.mark.usefixtures("requires_helm")
 RELEASE = ("policysched", str(CHART), "--namespace", "policysched")
@@ -66,6 +67,25 @@ def test_upgrade_rollback_and_uninstall_keep_the_policies(cluster: Cluster) -> N
     cluster.helm("install", *RELEASE, "--set", "examplePolicies.create=true")
     assert policies(cluster.control_plane) == edited
     cluster.helm("uninstall", "policysched", "--namespace", "policysched")
+
+
+def test_the_commands_of_the_page_install_upgrade_roll_back_and_remove(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "helm").symlink_to(helm_binary())
+    (tmp_path / "deploy").symlink_to(DEPLOY)
+
+    said = run_section("With Helm", cluster.control_plane.kubeconfig_path, tmp_path, programs)
+
+    assert [line for line in said.splitlines() if line.startswith(("STATUS", "Rollback", "release"))] == [
+        "STATUS: deployed",
+        "STATUS: deployed",
+        "Rollback was a success! Happy Helming!",
+        'release "policysched" uninstalled',
+    ]
+    assert policies(cluster.control_plane) == example_policies()["data"]
 
 
 def test_an_installation_by_kustomize_is_taken_over(cluster: Cluster) -> None:

@@ -1,8 +1,5 @@
 """The commands that docs/install.md gives for installing, upgrading and removing, on a real API server."""
 
-import os
-import re
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,19 +9,10 @@ import yaml
 
 from tests.controlplane.cluster import ControlPlane
 from tests.e2e.deployed import CONFIG_MAPS, DEPLOY, LEASE, example_policies, manifests
-from tests.e2e.program import BIN, kubectl
+from tests.e2e.install_page import run_section
+from tests.e2e.program import kubectl
 
-REPOSITORY = DEPLOY.parent
 NAMESPACED = "/apis/apps/v1/namespaces/policysched/deployments/policysched"
-
-
-def commands(title: str) -> str:
-    """The shell block of the section `title` of docs/install.md."""
-    page = (REPOSITORY / "docs" / "install.md").read_text(encoding="utf-8")
-    section = page.split(f"\n## {title}\n")[1].split("\n## ")[0]
-    block = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
-    assert block is not None, title
-    return block.group(1)
 
 
 @pytest.fixture
@@ -37,22 +25,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def run(title: str, control_plane: ControlPlane, folder: Path) -> str:
-    environment = {
-        **os.environ,
-        "KUBECONFIG": str(control_plane.kubeconfig_path),
-        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(REPOSITORY),
-    }
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", commands(title)],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return run_section(title, control_plane.kubeconfig_path, folder)
 
 
 def policies(control_plane: ControlPlane) -> Mapping[str, str]:
@@ -102,6 +75,16 @@ def test_an_upgrade_and_a_rollback_change_no_policy(control_plane: ControlPlane,
     assert (policies(control_plane), traces(control_plane)) == (edited, before)
     (container,) = control_plane.api.get(NAMESPACED)["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "policysched:0.1.0"
+
+
+def test_the_namespace_may_exist(control_plane: ControlPlane, checkout: Path) -> None:
+    control_plane.create_namespace("policysched")
+
+    run("Install", control_plane, checkout)
+
+    labels = control_plane.api.get("/api/v1/namespaces/policysched")["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert policies(control_plane) == example_policies()["data"]
 
 
 def test_an_upgrade_keeps_policies_that_an_older_version_applied(
