@@ -1,8 +1,8 @@
 """The image's own files run as in a container: read-only, without a volume for temporary files, without root and capabilities,
 the scheduler as process 1.
 
-bubblewrap stands for the container runtime. What it does not show: the limits of memory and CPU, the seccomp profile, a network of
-its own, and arm64.
+bubblewrap stands for the container runtime. What it does not show: the limits of memory and CPU, the seccomp profile, the network of
+a pod, and arm64.
 """
 
 import json
@@ -22,10 +22,11 @@ from deploy.image.__main__ import build
 from deploy.image.debian import USER
 from deploy.image.layers import ImageError, native, unpack
 from deploy.image.oci import Image, config_of
+from policysched.kube.client import service_account
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
 from tests.controlplane.process import free_ports
-from tests.e2e.deployed import PLAIN, Deployed, manifests
+from tests.e2e.deployed import NAMESPACE, PLAIN, Deployed, manifests
 from tests.e2e.program import Running
 from tests.missing_programs import leave_out
 from tests.release.image import image_problems
@@ -76,28 +77,43 @@ class Container:
 
     def __init__(self, image: Image, folder: Path) -> None:
         self._config = config_of(image, {}, 0)["config"]
-        self.root, self.mounted = folder / "root", folder / "mounted"
-        for path in (self.root, self.mounted):
+        self.root, self.mounted, self.account = folder / "root", folder / "mounted", folder / "account"
+        for path in (self.root, self.mounted, self.account):
             path.mkdir()
         for layer in image.layers:
             unpack(layer, self.root)
+        # A container runtime makes the mount points that the image lacks.
+        (self.root / service_account.FOLDER.relative_to("/")).mkdir(parents=True)
         folder.chmod(0o755)
 
-    def command(self, *arguments: str, program: str | None = None) -> list[str]:
-        environment = [word for text in self._config["Env"] for word in ("--setenv", *text.split("=", 1))]
+    def command(
+        self, *arguments: str, program: str | None = None, server: str = "", network: bool = True
+    ) -> list[str]:
+        """`server` is the HOST:PORT of the cluster's API server, as a pod finds it in its environment."""
+        given = [*self._config["Env"]]
+        if server:
+            host, _, port = server.partition(":")
+            given += [f"KUBERNETES_SERVICE_HOST={host}", f"KUBERNETES_SERVICE_PORT={port}"]
+        environment = [word for text in given for word in ("--setenv", *text.split("=", 1))]
         return [
             *as_user(),
             *ISOLATED,
+            *(() if network else ("--unshare-net",)),
             *("--ro-bind", str(self.root), "/", "--proc", "/proc", "--dev", "/dev"),
-            *("--ro-bind", str(self.mounted), "/run", *environment),
+            *("--ro-bind", str(self.mounted), "/run"),
+            *("--ro-bind", str(self.account), str(service_account.FOLDER), *environment),
             *((program,) if program else self._config["Entrypoint"]),
             *arguments,
         ]
 
     def mount(self, name: str, content: str) -> str:
-        (self.mounted / name).write_text(content)
-        (self.mounted / name).chmod(0o644)
+        write_for_all(self.mounted / name, content)
         return f"/run/{name}"
+
+    def mount_service_account(self, token: str, authority: str) -> None:
+        """As the kubelet does."""
+        write_for_all(self.account / "token", token)
+        write_for_all(self.account / "ca.crt", authority)
 
     def python(self, code: str) -> object:
         command = self.command("-c", code, program="/opt/policysched/bin/python")
@@ -106,12 +122,25 @@ class Container:
         return json.loads(done.stdout)
 
 
+def write_for_all(path: Path, content: str) -> None:
+    path.write_text(content)
+    path.chmod(0o644)
+
+
 class ContainerProcess:
     """Process 1 of a container. bubblewrap itself is its parent and has its exit code; signals are for process 1."""
 
-    def __init__(self, container: Container, arguments: Sequence[str], log: IO[str]) -> None:
+    def __init__(
+        self,
+        container: Container,
+        arguments: Sequence[str],
+        log: IO[str],
+        *,
+        server: str,
+        network: bool = True,
+    ) -> None:
         read, write = os.pipe()
-        command = container.command(*arguments)
+        command = container.command(*arguments, server=server, network=network)
         command[command.index("bwrap") + 1 : 0] = ["--info-fd", str(write)]
         self._parent = subprocess.Popen(command, stdout=log, stderr=log, pass_fds=(write,))
         os.close(write)
@@ -186,6 +215,11 @@ def test_everything_that_the_program_may_need_is_in_it(container: Container) -> 
     }
 
 
+def run_with_the_shipped_settings(container: Container) -> list[str]:
+    shipped = next(m for m in manifests() if m["metadata"]["name"].startswith("settings"))
+    return ["run", "--config", container.mount("settings.yaml", shipped["data"]["settings.yaml"])]
+
+
 def test_the_image_leads_within_two_seconds_and_binds_a_pod(
     control_plane: ControlPlane, container: Container, tmp_path: Path
 ) -> None:
@@ -193,17 +227,15 @@ def test_the_image_leads_within_two_seconds_and_binds_a_pod(
     deployed.put_policies(test=PLAIN)
     control_plane.add_node(ready_node("a"))
     deployed.create("web")
-    shipped = next(m for m in manifests() if m["metadata"]["name"].startswith("settings"))
+    token = control_plane.service_account_token(NAMESPACE, "policysched")
+    container.mount_service_account(token, control_plane.authority_path.read_text())
     port = free_ports(1)[0]
-    arguments = [
-        *("run", "--config", container.mount("settings.yaml", shipped["data"]["settings.yaml"])),
-        *("--kubeconfig", container.mount("kubeconfig", deployed.kubeconfig.read_text())),
-        *("--http", f"127.0.0.1:{port}"),
-    ]
+    arguments = [*run_with_the_shipped_settings(container), "--http", f"127.0.0.1:{port}"]
 
     began_s = time.monotonic()
     with (tmp_path / "log").open("w") as log:
-        process = ContainerProcess(container, arguments, log)
+        server = control_plane.url.removeprefix("https://")
+        process = ContainerProcess(container, arguments, log, server=server)
     running = Running(arguments, tmp_path / "log", port, control_plane.admin, process=process)
     try:
         running.heard("leading")
@@ -217,3 +249,22 @@ def test_the_image_leads_within_two_seconds_and_binds_a_pod(
         f"leading after {took_s:.2f} s, of these {used_s:.2f} s on a processor, {waited_s:.2f} s without a free one"
     )
     assert took_s - waited_s < LEADING_WITHIN_S, running.log()
+
+
+def test_without_a_network_one_line_says_what_cannot_be_reached(
+    control_plane: ControlPlane, container: Container, tmp_path: Path
+) -> None:
+    container.mount_service_account("token", control_plane.authority_path.read_text())
+    with (tmp_path / "log").open("w") as log:
+        process = ContainerProcess(
+            container, run_with_the_shipped_settings(container), log, server="127.0.0.1:443", network=False
+        )
+    running = Running([], tmp_path / "log", 0, process=process)
+    try:
+        line = running.heard("cannot read or acquire the lease; retrying")
+        assert running.terminate() == 0, running.log()
+    finally:
+        running.kill()
+
+    assert "cannot connect to 127.0.0.1:443" in line["error"]
+    assert len(running.said("lease")) == 1

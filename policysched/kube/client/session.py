@@ -1,8 +1,8 @@
-"""The HTTP transport to an API server: `kubernetes.aio` loads the configuration, aiohttp carries the requests.
+"""The HTTP transport to an API server: `kubernetes.aio` loads a kubeconfig, aiohttp carries the requests.
 
-The client library handles kubeconfig files, contexts, exec plugins and the service account of a pod; only its result
+The client library handles kubeconfig files, contexts and exec plugins; only its result
 (address, credentials, certificates, proxy) is used. Its model classes would cost more time than a scheduling decision.
-It is imported when a connection is made, because the import takes most of a second.
+It is imported when a kubeconfig is read, because the import takes half a second; a pod reads none (`service_account.py`).
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from yarl import URL
 
 from policysched.files import UnreadableFile, is_file, memory_folder, read_text
 from policysched.http_errors import describe_http_error
+from policysched.kube.client.service_account import ServiceAccount, in_cluster
 from policysched.kube.client.transport import (
     ApiRequest,
     ApiResponse,
@@ -89,8 +90,8 @@ class _FencedBody(aiohttp.BytesPayload):
 class HttpTransport:
     """`kube.client.transport.Transport` over HTTP. Use it inside one event loop, as an async context manager.
 
-    `load` reloads the configuration: a kubeconfig's token file every minute, its exec plugin after a 401. For a pod's
-    own token the client library does the same.
+    `load` reloads the configuration: a kubeconfig's token file every minute, its exec plugin and a pod's service account
+    after a 401.
     """
 
     def __init__(
@@ -218,7 +219,11 @@ class HttpTransport:
 async def connect(settings: ConnectionSettings) -> HttpTransport:
     """A transport, not yet open. Sends nothing. Raises BadKubeconfig."""
     if settings.kubeconfig is None and settings.context is None and in_cluster():
-        return HttpTransport(await _load_in_cluster(), settings, _load_in_cluster)
+        account = await _load_in_cluster()
+        try:
+            return HttpTransport(account, settings, _load_in_cluster)
+        except (OSError, ssl.SSLError) as error:
+            raise BadKubeconfig(f"the pod's service account: {describe_http_error(error)}") from error
 
     async def load() -> _ClientConfiguration:
         return (await _load_kubeconfig(settings))[0]
@@ -230,11 +235,6 @@ async def connect(settings: ConnectionSettings) -> HttpTransport:
         raise BadKubeconfig(f"{_kubeconfig_files(settings)}: {describe_http_error(error)}") from error
 
 
-def in_cluster() -> bool:
-    """Whether this process runs in a pod with a service account."""
-    return bool(os.environ.get("KUBERNETES_SERVICE_HOST") and os.environ.get("KUBERNETES_SERVICE_PORT"))
-
-
 def _ensure_home() -> None:
     """kubernetes.aio resolves the home folder on import, which fails for a user without a passwd entry."""
     try:
@@ -244,16 +244,10 @@ def _ensure_home() -> None:
 
 
 async def _load_in_cluster() -> _ClientConfiguration:
-    _ensure_home()
-    from kubernetes.aio import config
-    from kubernetes.aio.client import Configuration
-
-    configured = Configuration()
     try:
-        config.load_incluster_config(client_configuration=configured)
-    except (config.ConfigException, OSError) as error:
-        raise BadKubeconfig(f"the pod's service account: {error}") from error
-    return cast(_ClientConfiguration, configured)
+        return ServiceAccount()
+    except UnreadableFile as error:
+        raise BadKubeconfig(f"the pod's service account: {error}") from None
 
 
 async def _load_kubeconfig(settings: ConnectionSettings) -> tuple[_ClientConfiguration, bool]:
