@@ -21,7 +21,7 @@ from tests.controlplane.objects import pod
 from tests.controlplane.process import free_ports
 from tests.controlplane.waiting import PATIENCE_S, wait_for
 from tests.e2e.permissions import granted, wait_until_allowed
-from tests.e2e.preloaded import no_change
+from tests.e2e.preloaded import no_change, start_interpreter
 from tests.e2e.program import BIN, Running, kubectl
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -149,12 +149,19 @@ class Deployed:
         settings: Mapping[str, Any] = {},
         plant: Callable[[], None] = no_change,
         secure: bool = False,
+        own_interpreter: bool = False,
     ) -> Iterator[Running]:
         """Run `python -m policysched run` for the length of the block; it must exit with 0 after
         SIGTERM.
         """
         process = self.start(
-            *flags, elect=elect, kubeconfig=kubeconfig, settings=settings, plant=plant, secure=secure
+            *flags,
+            elect=elect,
+            kubeconfig=kubeconfig,
+            settings=settings,
+            plant=plant,
+            secure=secure,
+            own_interpreter=own_interpreter,
         )
         try:
             yield process
@@ -174,9 +181,11 @@ class Deployed:
         settings: Mapping[str, Any] = {},
         plant: Callable[[], None] = no_change,
         secure: bool = False,
+        own_interpreter: bool = False,
     ) -> Running:
         """Start the program with the settings of `deploy/`, overridden by `settings` and flags. Not `secure`: it serves plain
-        HTTP without the API server's reviews, so that it answers while a test stops the API server.
+        HTTP without the API server's reviews, so that it answers while a test stops the API server. `own_interpreter`: not
+        forked from one that has the tests' modules in memory.
         """
         self._started_count += 1
         shipped = next(
@@ -195,7 +204,8 @@ class Deployed:
         ]
         log = self.folder / f"policysched{self._started_count}.log"
         client = self.control_plane.admin if secure else None
-        return Running(arguments, log, port, client, plant)
+        process = start_interpreter(arguments, log) if own_interpreter else None
+        return Running(arguments, log, port, client, plant, process)
 
 
 def put_policies(api: Api, namespace: str, name: str, texts: Mapping[str, str]) -> None:

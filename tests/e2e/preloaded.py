@@ -32,6 +32,22 @@ def no_change() -> None:
     """The program as it is."""
 
 
+def without_settings() -> dict[str, str]:
+    """The environment without settings of policysched."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("POLICYSCHED_")}
+
+
+def start_interpreter(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """`policysched ARGUMENTS` as it is started outside of tests, which shares no memory with them."""
+    with log.open("a") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", "policysched", *arguments],
+            env=without_settings(),
+            stdout=file,
+            stderr=file,
+        )
+
+
 class PreloadedProcess:
     """`policysched ARGUMENTS`, with its output in the file `log` and without the environment's settings. `plant` is
     called first; it can be pickled. The methods are those of `subprocess.Popen`."""
@@ -39,9 +55,7 @@ class PreloadedProcess:
     def __init__(self, arguments: Sequence[str], log: Path, plant: Callable[[], None] = no_change) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(list(PRELOADED_MODULES))
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("POLICYSCHED_")
-        }
+        environment = without_settings()
         log.touch()
         # A daemon is not waited for when the tests end.
         self._process = context.Process(

@@ -54,7 +54,7 @@ class Turn:
 def policysched(deployed: Deployed, profile: Path | None) -> Iterator[int]:
     """Start policysched as `deploy/` does, or under a profiler, and return its process ID."""
     plant = no_change if profile is None else partial(profile_into, str(profile))
-    with deployed.running(plant=plant) as running:
+    with deployed.running(plant=plant, own_interpreter=profile is None) as running:
         yield running.process.pid
 
 
