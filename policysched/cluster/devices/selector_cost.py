@@ -9,9 +9,11 @@ cel-spec v0.25, https://github.com/google/cel-spec.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 from typing import NamedTuple
+
+from policysched.protobuf_wire import wire_fields
 
 OPERATIONS_MAX = 250_000
 """Of one selector for one device: about 5 ms, a slice of the main loop."""
@@ -179,42 +181,14 @@ def _comprehension(loop: _Message, variables: Mapping[str, _Size]) -> _Cost:
     return _Cost(ranged.operations + first.operations + operations + result.operations, result.size)
 
 
-# ── the wire format of protobuf ──────────────────────────────────────────────────────────────────────────────────────
+# ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _message(data: bytes) -> _Message:
     fields: dict[int, list[int | bytes]] = {}
-    for number, value in _fields(data):
+    for number, value in wire_fields(data):
         fields.setdefault(number, []).append(value)
     return fields
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        kind = key & 7
-        if kind == 0:
-            value, at = _varint(data, at)
-            yield key >> 3, value
-            continue
-        length = {1: 8, 5: 4}.get(kind)
-        if length is None:
-            assert kind == 2, f"wire type {kind} in a serialized expression"
-            length, at = _varint(data, at)
-        yield key >> 3, data[at : at + length]
-        at += length
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
 
 
 def _all_bytes(message: _Message, field: int) -> list[bytes]:

@@ -8,12 +8,13 @@ fields are in `protobuf_fields.json`, generated from the API's Go types by
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from policysched.protobuf_wire import wire_fields
 from policysched.sandbox.apiserver.errors import bad_request, unsupported_media_type
 
 Json = dict[str, Any]
@@ -36,8 +37,8 @@ def read_protobuf(body: bytes) -> Json:
     if not body.startswith(_MAGIC):
         raise bad_request(f"a body of type {MEDIA_TYPE} begins with k8s and a zero byte")
     try:
-        envelope = dict(_wire(body[len(_MAGIC) :]))
-        type_meta = {number: bytes(value).decode() for number, value in _wire(envelope.get(1, b""))}
+        envelope = dict(wire_fields(body[len(_MAGIC) :]))
+        type_meta = {number: bytes(value).decode() for number, value in wire_fields(envelope.get(1, b""))}
         api_version, kind = type_meta.get(1, ""), type_meta.get(2, "")
         kinds = _fields()["kinds"]
         message = kinds.get(f"{api_version}/{kind}") or kinds.get(kind)
@@ -46,52 +47,22 @@ def read_protobuf(body: bytes) -> Json:
                 f"the sandbox reads {api_version} {kind} as JSON only, not as {MEDIA_TYPE}"
             )
         return {"apiVersion": api_version, "kind": kind, **_message(message, envelope.get(2, b""))}
-    except (IndexError, ValueError) as error:
+    except (IndexError, TypeError, ValueError) as error:
         raise bad_request(f"couldn't read the body as {MEDIA_TYPE}: {error}") from None
-
-
-def _wire(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Field numbers and raw values: integers, or bytes of length-delimited fields. Raises ValueError or IndexError."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        match tag & 7:
-            case 0:
-                value, at = _varint(data, at)
-                yield tag >> 3, value
-            case 2:
-                length, at = _varint(data, at)
-                if at + length > len(data):
-                    raise ValueError(f"a field of {length} bytes at {at} of {len(data)}")
-                yield tag >> 3, data[at : at + length]
-                at += length
-            case other:
-                raise ValueError(f"wire type {other} at {at}, which no field has")
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
 
 
 def _message(name: str, data: bytes) -> Any:
     if name in _SPECIAL:
-        return _SPECIAL[name](dict(_wire(data)))
+        return _SPECIAL[name](dict(wire_fields(data)))
     table = _fields()["messages"][name]
     obj: Json = {}
-    for number, raw in _wire(data):
+    for number, raw in wire_fields(data):
         field = table.get(str(number))
         if field is None:
             continue
         json_name, field_type, flags = field
         if field_type.startswith("map:"):
-            entry = dict(_wire(raw))
+            entry = dict(wire_fields(raw))
             key = bytes(entry.get(1, b"")).decode()
             obj.setdefault(json_name, {})[key] = _value(field_type[4:], entry.get(2, b""))
             continue
