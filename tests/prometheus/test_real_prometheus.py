@@ -37,7 +37,7 @@ class Seen:
     async def until(self, look: Callable[[], object], what: str, *, within_s: float = PATIENCE_S) -> None:
         ends_s = time.monotonic() + within_s
         while not look():
-            assert time.monotonic() < ends_s, f"no {what} within {within_s:g} s; {self.book.failures}"
+            assert time.monotonic() < ends_s, f"no {what} within {within_s:g} s; {self.poll_status.failures}"
             await asyncio.sleep(0.05)
 
     def fresh(self) -> dict[str, float]:

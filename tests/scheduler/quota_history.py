@@ -234,9 +234,9 @@ class QuotaHistory:
                     self.rig.handle(e.BindRefused(random.choice(binds).uid, "no"))
             case "end":
                 in_flight = self.core.binds.in_flight
-                mine = [entry[0] for entry in self.placed() if entry[0].uid not in in_flight]
-                if mine:
-                    candidate = random.choice(mine)
+                running = [entry[0] for entry in self.placed() if entry[0].uid not in in_flight]
+                if running:
+                    candidate = random.choice(running)
                     self.rig.observe(finished(candidate, "n0")) if random.random() < 0.5 else self.rig.handle(
                         e.PodDeleted(candidate.uid)
                     )
@@ -251,8 +251,8 @@ class QuotaHistory:
                 if random.random() < 0.4:
                     self.rig.apply_policies(quota_text(random, self.cpu, shrunk=random.random() < 0.5))
             case "cordon":
-                candidate = random.choice(self.nodes)
-                self.rig.observe(replace(candidate, unschedulable=random.random() < 0.5))
+                cordoned = random.choice(self.nodes)
+                self.rig.observe(replace(cordoned, unschedulable=random.random() < 0.5))
 
     def _new_pod(self, team: str = "", org: str = "", **labels: str) -> Pod:
         self.number += 1
