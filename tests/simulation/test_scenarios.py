@@ -228,7 +228,7 @@ def test_a_leader_that_lost_its_lease_does_not_release_it_with_binds_in_flight()
         world.node("a", cpu="4")
         replica = Replica("leader", world, FaultInjector(NO_FAULTS, world.random_stream("leader")))
         replica._transport = transport = DelayedBindTransport(replica._transport)
-        replica._transport._inner = transport
+        replica._process_transport._inner = transport
         usual = replica._app("leader-1")
         app = SchedulerApp(usual.settings, usual.runtime, leadership)
         transport.lost.add("web")
