@@ -26,7 +26,8 @@ class UnsupportedFeature:
 UNSUPPORTED_FEATURES: tuple[UnsupportedFeature, ...] = (
     UnsupportedFeature(
         "DynamicResources",
-        "CEL selectors of devices with the libraries ip, cidr, url, format, sets, lists or regex",
+        "CEL selectors of devices with the libraries url, format or regex, indexOf of a list, cel-go's list functions "
+        "(sort, slice, distinct and others), or comprehensions with two variables",
         "every node is rejected; the reason names the selector",
     ),
     UnsupportedFeature(

@@ -17,6 +17,7 @@ def evaluate(expression: str) -> bool | str:
         "gpu-0",
         attributes={
             "model": "a100",
+            "address": "10.1.2.3",
             "index": 3,
             "on": True,
             "other.example.com/index": 7,
@@ -53,6 +54,8 @@ def evaluate(expression: str) -> bool | str:
         f'{ATTRIBUTES}.?gone.orValue("none") == "none"',
         f'{ATTRIBUTES}.model.matches("^a[0-9]+$") && {ATTRIBUTES}.model.startsWith("a")',
         "device.allowMultipleAllocations",
+        f'cidr("10.0.0.0/8").containsIP({ATTRIBUTES}.address) && ip({ATTRIBUTES}.address).family() == 4',
+        '"%s-%d".format(["a", 3]) == "a-3"',
     ],
 )
 def test_a_selector_matches_the_device(expression: str) -> None:
@@ -75,7 +78,18 @@ def test_a_selector_matches_the_device(expression: str) -> None:
         ("1 + 1", "CEL compile error: must evaluate to bool or the unknown type, not int"),
         ("nothing.of.this", "CEL compile error: compilation failed: ERROR: <input>:1:"),
         ("device.driver ==", "CEL compile error: compilation failed: ERROR: <input>:1:17: Syntax error"),
-        ('ip("1.2.3.4") == ip("1.2.3.4")', "CEL compile error: compilation failed"),
+        (
+            'url("/a").getHost() == ""',
+            "CEL compile error: compilation failed: ERROR: <input>:1:4: undeclared ref",
+        ),
+        (
+            '"a-b".find("a") == "a"',
+            "CEL compile error: compilation failed: ERROR: <input>:1:11: undeclared ref",
+        ),
+        ('!format.dns1123Label().validate("a").hasValue()', "CEL compile error: compilation failed"),
+        ("[1, 2].indexOf(2) == 1", "CEL compile error: compilation failed"),
+        ("[2, 1].sort() == [1, 2]", "CEL compile error: compilation failed"),
+        ("[1].exists(i, v, v == 1)", "CEL compile error: compilation failed"),
     ],
 )
 def test_a_selector_that_cannot_be_evaluated_reports_why(expression: str, message: str) -> None:
@@ -128,7 +142,7 @@ def test_without_the_cel_package_the_error_names_it(monkeypatch: pytest.MonkeyPa
     def missing() -> object:
         raise ImportError("no module")
 
-    monkeypatch.setattr(cel_selectors, "_environment", missing)
+    monkeypatch.setattr(cel_selectors, "environment", missing)
 
     assert evaluate("true") == (
         "CEL compile error: selectors cannot be evaluated: the package cel-expr-python is not installed"

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from policysched.cluster.devices import cel_values as values
+from policysched.cluster.devices.cel_environment import environment
 from policysched.cluster.devices.selector_cost import EVALUATION, OPERATIONS_MAX, selector_operations
 from policysched.model.devices import Device, DeviceAttribute
 
@@ -77,7 +78,7 @@ class DeviceSelectors:
             return CelSelectorError(f"expression is longer than {LENGTH_MAX} characters", compiling=True)
         try:
             if self._environment is None:
-                self._environment = _environment()
+                self._environment = environment()
             compiled = self._environment.compile(expression)
         except ImportError:
             message = "selectors cannot be evaluated: the package cel-expr-python is not installed"
@@ -179,44 +180,3 @@ def _runtime_message(error: str) -> str:
     if missing is not None:
         return f"no such key: {missing.group(1)}"
     return _STATUS.sub("", error)
-
-
-def _environment() -> Any:
-    """Raises ImportError if CEL is not installed."""
-    from cel_expr_python import cel
-    from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
-
-    kinds = cel.Type
-    text, value, number, truth = kinds.STRING, kinds.BYTES, kinds.INT, kinds.BOOL
-
-    def function(
-        name: str, returned: Any, implementation: object, *parameters: list[Any], member: bool
-    ) -> Any:
-        overloads = [
-            cel.Overload(f"{name}_{index}", returned, parameter, member, implementation)
-            for index, parameter in enumerate(parameters)
-        ]
-        return cel.FunctionDecl(name, overloads)
-
-    return cel.NewEnv(
-        variables={"device": kinds.Map(text, kinds.DYN)},
-        extensions=[ext_bindings.ExtBindings(), ext_strings.ExtStrings(2), ext_optional.ExtOptional()],
-        functions=[
-            function("quantity", value, values.quantity, [text], member=False),
-            function("isQuantity", truth, values.is_quantity, [text], member=False),
-            function("semver", value, values.semver, [text], [text, truth], member=False),
-            function("isSemver", truth, values.is_semver, [text], [text, truth], member=False),
-            function("compareTo", number, values.compare_to, [value, value], member=True),
-            function("isGreaterThan", truth, values.is_greater_than, [value, value], member=True),
-            function("isLessThan", truth, values.is_less_than, [value, value], member=True),
-            function("sign", number, values.sign, [value], member=True),
-            function("isInteger", truth, values.is_integer, [value], member=True),
-            function("asInteger", number, values.as_integer, [value], member=True),
-            function("asApproximateFloat", kinds.DOUBLE, values.as_approximate_float, [value], member=True),
-            function("add", value, values.add, [value, value], [value, number], member=True),
-            function("sub", value, values.sub, [value, value], [value, number], member=True),
-            function("major", number, values.major, [value], member=True),
-            function("minor", number, values.minor, [value], member=True),
-            function("patch", number, values.patch, [value], member=True),
-        ],
-    )

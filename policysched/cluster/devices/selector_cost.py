@@ -21,7 +21,9 @@ EVALUATION = 1_000
 """What any evaluation costs: the values of the device are converted."""
 
 _CALL = 5
-_PYTHON_CALL = 250  # of a function of `cel_values`
+_PYTHON_CALL = 250  # of a function of `cel_values` or `cel_libraries`
+_PER_ITEM = 50  # of a list that is converted for such a function
+_PER_PAIR = 20  # of items that it compares
 _PER_CHARACTER = 2
 _STEPS_MAX = 10_000  # of all comprehensions of an evaluation, a limit of the runtime
 _REPETITION_MAX = 1_000  # of nested `x{n}` in a regular expression, a limit of RE2
@@ -29,7 +31,9 @@ _REPETITION = re.compile(r"[{,]0*([1-9]\d{0,3})")
 
 _PYTHON_FUNCTIONS = frozenset(
     "quantity isQuantity semver isSemver compareTo isGreaterThan isLessThan sign isInteger asInteger "  # noqa: SIM905
-    "asApproximateFloat add sub major minor patch".split()
+    "asApproximateFloat add sub major minor patch ip isIP ip.isCanonical family isUnspecified isLoopback "
+    "isLinkLocalMulticast isLinkLocalUnicast isGlobalUnicast cidr isCIDR containsIP containsCIDR masked prefixLength "
+    "sets.contains sets.equivalent sets.intersects includes isSorted min max sum".split()
 )
 _SCALAR_FUNCTIONS = frozenset(
     "_&&_ _||_ !_ _==_ _!=_ _<_ _<=_ _>_ _>=_ @in size startsWith endsWith contains matches indexOf "  # noqa: SIM905
@@ -135,7 +139,10 @@ def _call(call: _Message, variables: Mapping[str, _Size]) -> _Cost:
     sizes = [argument.size for argument in arguments]
     lengths = sum(size.length for size in sizes)
     if name in _PYTHON_FUNCTIONS:
-        return _Cost(operations + _PYTHON_CALL + _PER_CHARACTER * lengths, _UNKNOWN)
+        items = [size.characters for size in sizes if size.item is not None]
+        pairs = 2 * prod(items) if name.startswith("sets.") else 0
+        converted = _PER_CHARACTER * lengths + _PER_ITEM * sum(items) + _PER_PAIR * pairs
+        return _Cost(operations + _PYTHON_CALL + converted, _largest([_UNKNOWN, *sizes]))
     if name == "matches" and len(arguments) == 2:
         return _Cost(operations + _matching(arguments[0].size, arguments[1]), _SCALAR)
     if name in ("_==_", "_!=_", "@in", "join"):
