@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 EXIT_TIMEOUT_S = 4.0
 """After the leadership was lost: another process may lead 5 s later, with the default Lease (`kube.leader_election`)."""
+_LOG_TIMEOUT_S = 0.5
 
 
 class Leadership(Protocol):
@@ -73,17 +74,22 @@ MakeLeaderElector = Callable[[], AbstractAsyncContextManager[LeaderElector]]
 
 
 def exit_within(timeout_s: float, exit_code: int) -> None:
-    """End the process after this time whatever its other threads do: the main loop may be far from noticing, and closing
-    files, connections and threads may take long."""
+    """End the process after this time whatever its other threads do: the main loop may be far from noticing, closing
+    files, connections and threads may take long, and nobody may read the log."""
 
-    def end() -> None:
+    def say() -> None:
         time.sleep(timeout_s)
         log.error("still running after the lease was lost; exiting at once", extra={"for_s": timeout_s})
         for handler in logging.getLogger().handlers:
             handler.flush()
         sys.stderr.flush()
+
+    def end() -> None:
+        saying.join(timeout_s + _LOG_TIMEOUT_S)
         os._exit(exit_code)
 
+    saying = threading.Thread(target=say, name="exit log", daemon=True)
+    saying.start()
     threading.Thread(target=end, name="exit", daemon=True).start()
 
 

@@ -41,7 +41,7 @@ def outcome(*, loses: bool = True, then: str = "", around: str = "asyncio.run(ma
     """The exit code, and what was logged."""
     code = textwrap.dedent(PROCESS).format(loses=loses, then=then, around=around)
     ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert ended.stdout.startswith("started"), ended.stderr
     return ended.returncode, ended.stderr
@@ -69,6 +69,13 @@ def test_a_process_that_lost_its_leadership_ends_whatever_it_does(then: str) -> 
 
     assert exit_code == 7
     assert "still running after the lease was lost; exiting at once" in log
+
+
+def test_a_process_whose_log_is_blocked_ends_without_a_word() -> None:
+    """Whoever waits for a full pipe has the handler's lock."""
+    blocked = "import logging; logging.lastResort.acquire(); time.sleep(3600)"
+
+    assert outcome(then=blocked) == (7, "")
 
 
 def test_a_process_that_gives_its_leadership_up_is_not_ended() -> None:
