@@ -38,13 +38,13 @@ def page(
 
     path = None if kubeconfig is None else Path(kubeconfig)
     target = LiveTarget(url, path, context, scheduler_namespace)
-    channel, tries = LiveChannel(target), LiveChannel(target)
+    channel, long_channel = LiveChannel(target), LiveChannel(target)
     try:
         answer = channel.ask("/page/overview", {})
         if answer.status != 200:
             text = " ".join(answer.body.decode(errors="replace").split())[:500]
             raise CommandError(f"the scheduler answered {answer.status}: {text}")
-        with PageProxy(port, channel.ask, tries.ask) as proxy:
+        with PageProxy(port, channel.ask, long_channel.ask) as proxy:
             click.echo(f"The page: {proxy.url}\nStop it with Ctrl-C.")
             proxy.serve_forever()
     except LiveFailed as error:
@@ -55,4 +55,4 @@ def page(
         return
     finally:
         channel.close()
-        tries.close()
+        long_channel.close()

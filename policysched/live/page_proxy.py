@@ -20,6 +20,7 @@ _COOKIE = "policysched-page"
 _LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
 _ASKED = ("Accept", "Accept-Encoding", "Content-Type", "If-None-Match")
 _TRY_PATH = "/page/try"
+_LONG_PATHS = (_TRY_PATH, "/page/pod")
 _BODY_BYTES_MAX = 2**20
 _ANSWERED = (
     "Content-Type",
@@ -37,13 +38,13 @@ _ANSWERED = (
 
 
 class PageProxy(ThreadingHTTPServer):
-    """Listens on 127.0.0.1 at once; serves in `serve_forever`. `ask` asks the scheduler; `ask_to_try` does so for the
-    playground, whose answers take up to half a minute. Raises OSError."""
+    """Listens on 127.0.0.1 at once; serves in `serve_forever`. `ask` asks the scheduler one thing at a time; `ask_long` does
+    so on another connection, for what may take half a minute: the rest of the page is updated meanwhile. Raises OSError."""
 
     daemon_threads = True
 
-    def __init__(self, port: int, ask: Ask, ask_to_try: Ask) -> None:
-        self.ask, self.ask_to_try = ask, ask_to_try
+    def __init__(self, port: int, ask: Ask, ask_long: Ask) -> None:
+        self.ask, self.ask_long = ask, ask_long
         self.key = secrets.token_urlsafe(24)
         super().__init__(("127.0.0.1", port), _Handler)
 
@@ -95,8 +96,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _forward(self, body: bytes | None) -> None:
         request_headers = {name: value for name in _ASKED if (value := self.headers.get(name)) is not None}
+        ask = self.server.ask_long if urlsplit(self.path).path in _LONG_PATHS else self.server.ask
         try:
-            ask = self.server.ask if body is None else self.server.ask_to_try
             answer = ask(self.path, request_headers, body)
         except LiveFailed as error:
             self._say(502, str(error))

@@ -1,6 +1,7 @@
 """Asking a scheduler through the API server's port-forward, with TLS and the user's token inside the tunnel."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,19 +15,20 @@ from policysched.live.connection import LiveFailed, LiveTarget, get_page
 from policysched.serve.access import AccessDecision, User
 from policysched.serve.server import HttpServerOptions, NoSuchEndpoint, StatusEndpoints
 from policysched.serve.tls import ServerTls, ServerTlsFiles
-from tests.serve.served import PAGES, serving
+from tests.serve.served import PAGES, PATIENCE_S, serving
 
 TOKEN = "token-of-ada"
 
 
 class Reviewer:
-    """Knows one token, whose user may get everything except /pending."""
+    """Knows one token, whose user may get everything except /pending, and try policies."""
 
     async def review_token(self, token: str) -> User | None:
         return User("ada") if token == TOKEN else None
 
     async def review_access(self, user: User, verb: str, path: str) -> AccessDecision:
-        return AccessDecision(user.name == "ada" and verb == "get" and path != "/pending", "")
+        may_get = verb == "get" and path != "/pending"
+        return AccessDecision(user.name == "ada" and (may_get or (verb, path) == ("post", "/page/try")), "")
 
     async def review_list_pods(self, user: User, namespace: str | None) -> AccessDecision:
         return AccessDecision(user.name == "ada", "")
@@ -49,6 +51,21 @@ def page(query: Any) -> Any:
 
 def follows(_query: Any) -> Any:
     yield {"note": "this replica does not lead and has no policies, pods or decisions"}
+
+
+class SlowTries:
+    """A playground whose answer is the text, once somebody sets `may_answer`."""
+
+    def __init__(self) -> None:
+        self.asked, self.may_answer = threading.Event(), threading.Event()
+
+    def look(self, policy: str, *, simulates: bool) -> Any:
+        return policy, simulates
+
+    async def run(self, seen: Any, text: str, *, placed: bool) -> dict[str, Any]:
+        self.asked.set()
+        await asyncio.to_thread(self.may_answer.wait, PATIENCE_S)
+        return {"seen": list(seen), "text": text, "placed": placed}
 
 
 class FakeApiServer:
@@ -115,7 +132,11 @@ class FakeApiServer:
 
 @asynccontextmanager
 async def cluster(
-    tmp_path: Path, *, holder: str | None = "leader_1", token: str = TOKEN
+    tmp_path: Path,
+    *,
+    holder: str | None = "leader_1",
+    token: str = TOKEN,
+    policy_tries: SlowTries | None = None,
 ) -> AsyncIterator[tuple[FakeApiServer, LiveTarget]]:
     """Two replicas, of which `leader` leads."""
     options = HttpServerOptions(tls=ServerTls(ServerTlsFiles(), host="127.0.0.1"), open_reviewer=reviewer)
@@ -129,6 +150,7 @@ async def cluster(
             PAGES.configz,
             live_endpoints=live,
             page_feeds={"/page/overview": (look, 0.5)},
+            policy_tries=policy_tries,
         )
 
     async with (
