@@ -14,6 +14,7 @@ import orjson
 
 from policysched.cluster.cache import ClusterCache
 from policysched.files import UnreadableFile, read_bytes
+from policysched.from_files.yaml_lists import read_list_by_items
 from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode.devices import DEVICE_DECODERS as _DEVICES
 from policysched.kube.decode.errors import MalformedObject
@@ -204,6 +205,9 @@ def _flatten_lists(path: str, document: dict[str, Any]) -> Iterator[dict[str, An
         yield item if "kind" in item else {**item, "kind": document["kind"].removesuffix("List")}
 
 
+_LONG_BYTES = 2**20
+
+
 def _read(path: str) -> bytes:
     try:
         return read_bytes(path)
@@ -214,6 +218,9 @@ def _read(path: str) -> bytes:
 def _documents(path: str, text: bytes) -> Iterator[Any]:
     if text.lstrip()[:1] == b"{":
         yield from _json_documents(path, text)
+        return
+    if len(text) >= _LONG_BYTES and (listed := read_list_by_items(text)) is not None:
+        yield listed
         return
     try:
         for document in read_yaml_documents(text):

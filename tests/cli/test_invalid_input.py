@@ -9,7 +9,7 @@ import pytest
 
 from policysched import files, yaml_values
 from policysched.metric_sources.file import read_samples_file
-from tests.builders import node_manifest
+from tests.builders import node_manifest, pod_manifest
 from tests.cli.builders import GOOD, run
 
 COMMANDS: dict[str, list[str]] = {
@@ -110,6 +110,20 @@ def test_yaml_aliases_that_expand_without_limit_are_reported_in_one_line(
     assert done.err == (
         "policysched: bomb.yaml: its aliases expand to more than 100,000 values or are recursive\n"
     )
+
+
+def test_a_cluster_file_of_200_mb_is_read(folder: Path) -> None:
+    with (folder / "large.json").open("w") as file:
+        for number in range(2000):
+            pod = pod_manifest(f"p{number}", scheduler="example", annotations={"note": "n" * 100_000})
+            file.write(f"{json.dumps(pod)}\n")
+        file.write(json.dumps(node_manifest("a", cpu="64", pods="1000")))
+    assert (folder / "large.json").stat().st_size > 200e6
+
+    done = run("simulate", "--policy", "good.policy", "--cluster", "large.json")
+
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines()[-1] == "1000 placed, 1000 pending"
 
 
 def test_a_pipe_without_end_is_reported_in_one_line() -> None:
