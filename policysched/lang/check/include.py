@@ -6,13 +6,14 @@ is expanded once, even if several libraries include it.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from policysched.builtins.registry import KUBE_DEFAULT_VERSION, KUBE_SCHEDULER_RELEASES
-from policysched.lang.check.builtin_libraries import BUILTIN_LIBRARIES, builtin_library
 from policysched.lang.check.limits import INCLUDED_STATEMENTS_MAX
 from policysched.lang.check.scope import Scope, did_you_mean
+from policysched.lang.parse import parse
 from policysched.lang.syntax import tree as s
-from policysched.text import Span
+from policysched.text import Source, Span
 
 INCLUDE_DEPTH_MAX = 16
 
@@ -204,3 +205,28 @@ def _params(values: Mapping[str, str], span: Span) -> tuple[s.Param, ...] | None
         s.Param(s.Identifier(name, span), s.NameExpr(value, span), span) for name, value in values.items()
     ]
     return tuple(params) or None
+
+
+POD_GROUPS_TEXT = """\
+library pod-groups version 1
+
+gang by pod.group.name {
+  min = pod.group.min
+  timeout = pod.group.timeout else 5m
+  on_timeout = requeue
+  topology = pod.group.topology
+  disruption = pod.group.disruption
+}
+"""
+"""PodGroups as gangs. The timeout is that of kube-scheduler's gangs where the group has none."""
+
+BUILTIN_LIBRARIES = {"pod_groups": POD_GROUPS_TEXT}
+"""By name."""
+
+
+@cache
+def builtin_library(name: str) -> s.SyntaxTree:
+    """The library, parsed."""
+    document, diagnostics = parse(Source(name, BUILTIN_LIBRARIES[name]))
+    assert not diagnostics, f"the library {name} has errors: {diagnostics}"
+    return document

@@ -6,9 +6,9 @@
 | `PS2xx` | names, types, units, parameter values | `name_docs`, `parameter_docs` |
 | `PS27x`, `PS42x` | quotas | `quota_docs` |
 | `PS3xx`, `PS4xx`, `PS5xx` | logic, operations, cost | `warning_docs` |
-| `PS6xx` | values that tenants can set (opt-in) | `trust_docs` |
+| `PS6xx` | values that tenants can set (opt-in) | `tenant_docs` |
 | `PS7xx` | test files and coverage (`policysched test`) | `policytest_docs` |
-| `PS9xx` | settings, servers, the running scheduler, policies of teams | `live_docs`, `team_docs` |
+| `PS9xx` | settings, servers, the running scheduler, policies of teams | `live_docs`, `tenant_docs` |
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,7 @@ from policysched.lang.diagnostics.parameter_docs import PARAMETER_DOCS
 from policysched.lang.diagnostics.policytest_docs import POLICYTEST_DOCS
 from policysched.lang.diagnostics.quota_docs import QUOTA_DOCS
 from policysched.lang.diagnostics.syntax_docs import SYNTAX_DOCS
-from policysched.lang.diagnostics.team_docs import TEAM_DOCS
-from policysched.lang.diagnostics.trust_docs import TRUST_DOCS
+from policysched.lang.diagnostics.tenant_docs import TEAM_DOCS, TRUST_DOCS
 from policysched.lang.diagnostics.warning_docs import WARNING_DOCS
 from policysched.text import Diagnostic, Label, Span
 from policysched.text.sanitize import escape_unprintable

@@ -1,4 +1,8 @@
-"""Diagnostics about policies that teams own. They need the operator's settings (`team_policies`), so they have no example."""
+"""Diagnostics about what a policy reads from tenants (`PS6xx`), and about policies that teams own.
+
+The former are opt-in: a policy may trust its tenants on purpose, and whether that is safe depends on the cluster's
+admission, not on the text. The latter need the operator's settings (`team_policies`), so they have no example.
+"""
 
 from policysched.lang.diagnostics.diagnostic_doc import DiagnosticDoc
 from policysched.text import Severity
@@ -41,5 +45,22 @@ TEAM_DOCS: tuple[DiagnosticDoc, ...] = (
         "A team's ConfigMap has at most `team_policies.texts_max` texts with `team_policies.bytes_max` bytes "
         "in all. Those beyond, in the order of their keys, are not checked; the previous versions of their "
         "policies stay active.",
+    ),
+)
+
+
+TRUST_DOCS: tuple[DiagnosticDoc, ...] = (
+    DiagnosticDoc(
+        "PS601",
+        "trusts-tenant",
+        Severity.HINT,
+        "an order, a gang, an exemption, a quota or a choice of victims depends on a label or annotation of pods",
+        "Whoever creates a pod writes its labels and annotations: a tenant can go first, wait as a gang that never "
+        "completes, pass a filter, evade a count or protect its pods. Read `namespace.labels` or `pod.priority` (which a quota can "
+        "limit) instead, or limit who may write the key with `deploy/admission/trusted-metadata`. Reported only with "
+        "`--select PS6`.",
+        'policy example version 1\ninclude kube_default\nqueue by pod.labels["rank"], pod.queued\n',
+        'policy example version 1\ninclude kube_default\nqueue by namespace.labels["rank"], pod.queued\n',
+        opt_in=True,
     ),
 )
