@@ -72,7 +72,7 @@ class DisruptionBudgets(Collection[DisruptionBudget]):
 
 
 class BudgetsAfterEvictions(Collection[DisruptionBudget]):
-    """The budgets once more pods are evicted. `budgets` do not change meanwhile."""
+    """The budgets after further evictions. `budgets` do not change meanwhile."""
 
     def __init__(self, budgets: DisruptionBudgets) -> None:
         self._budgets = budgets

@@ -1,6 +1,6 @@
 """The rule that decides about a pod that changed: the one that rejects its earlier node, or whose scores put another ahead.
 
-The new policy is asked on the cluster as it was when it decided about the pod, and so is the old one: where the old policy
+Both policies are evaluated on the cluster as it was when the new one decided about the pod: where the old policy
 makes the same decision there, the pod follows earlier decisions.
 """
 

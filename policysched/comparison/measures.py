@@ -83,7 +83,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class PlacementWaits:
-    """How long the placed pods had waited (s). Where the clock stands still, nothing is known of it."""
+    """How long the placed pods had waited (s). Unknown where the clock does not move."""
 
     mean_s: float
     p99_s: float

@@ -1,4 +1,4 @@
-"""Runs a recording again with another policy: the scheduler core gets what happened outside, and decides anew.
+"""Runs a recording again with another policy: the scheduler core gets the recorded outside events, and decides again.
 
 What the recorded scheduler itself caused is left out or adapted: a bound pod is on the node that it has here, answers of
 binds and evictions are not taken over, and a pod that was evicted there is evicted here only by a decision of this run. Every

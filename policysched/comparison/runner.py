@@ -49,7 +49,7 @@ class Compared(Protocol):
     def observe(
         self, program: Program, observe: Observe, progress: Progress, is_done: Callable[[], bool]
     ) -> None:
-        """Run a policy once more, and show each of its binds and reports. It may stop when `is_done`."""
+        """Run a policy again, and show each of its binds and reports. It may stop when `is_done`."""
 
     def present(self, program: Program) -> tuple[Samples, int]:
         """While `observe` shows something: the samples of this policy's metrics, and the time (ns)."""

@@ -1,6 +1,6 @@
 """The worker process behind the page's playground: checks a changed policy and says which pods would move.
 
-It simulates at a lower priority. A check is short, and somebody waits for it.
+It simulates at a lower priority. A check is short, and a user waits for it.
 """
 
 from dataclasses import replace

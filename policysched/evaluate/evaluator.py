@@ -322,7 +322,7 @@ class Evaluator:
     def rule_steps(
         self, plan: Plan, pod: Pod, *, now_ns: int, facts: QueuedPodInfo, samples: Samples
     ) -> Iterator[str]:
-        """Evaluates the pod anew on every node, and yields the name of each filter and score after it is evaluated, so that
+        """Evaluates the pod again on every node, and yields the name of each filter and score after it is evaluated, so that
         the caller can take the time. Scores over the candidates are not evaluated. Nothing is kept. The cluster must not change
         before the end."""
         self._columns.refresh()

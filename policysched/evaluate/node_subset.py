@@ -1,4 +1,4 @@
-"""Verdicts on a subset of the nodes, as the scheduler extender protocol asks for.
+"""Verdicts on a subset of the nodes, as the scheduler extender protocol requests them.
 
 The other nodes are rejected before all rules, so that scores are normalized over the subset. Their
 pods still count for rules that read other nodes.

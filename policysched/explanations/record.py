@@ -46,7 +46,7 @@ class ExplainedFilter:
 @dataclass(frozen=True, slots=True)
 class ExplainedGang:
     """The gang of the pod: `placed` and `pending` members that exist, of at least `minimum`. `blocked`: fewer than
-    the minimum have a node, and nobody gets one before as many have."""
+    the minimum have a node, and no member gets one before as many have."""
 
     name: str
     minimum: int

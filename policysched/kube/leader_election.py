@@ -9,7 +9,7 @@ we saw it change; our own counts from before the renewal was sent. So a leader s
 start (15 s), whatever the server does.
 
 A process can also stand still: stopped, starved, or in a virtual machine that is paused or suspended. `may_write` is
-therefore asked again when a request is written to its connection. It needs a lease that is valid on a clock that counts
+therefore called again when a request is written to its connection. It needs a lease that is valid on a clock that counts
 suspended time, and a tick of this module within `STALL_S`, on that clock and on the wall clock: of a pause that stops
 both clocks of a virtual machine only the wall clock tells, once it is set. After a stall nothing is written until the
 Lease has been renewed, which the server refuses if another process has held it since. `stalls` counts the stalls, so

@@ -33,7 +33,7 @@ _NO_LEADER = "does not lead"
 
 
 class LiveFailed(Exception):
-    """The scheduler cannot be asked. The message is one line and says what is missing."""
+    """The scheduler cannot be reached. The message is one line and says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def _scheduler_pods(core: Any, namespace: str) -> list[Any]:
 
 
 def _lease_holder(coordination: Any, namespace: str) -> str | None:
-    """None also without the permission to read it: then the pods are asked one after another."""
+    """None also without the permission to read it: then the pods are queried one after another."""
     from kubernetes.client import ApiException
 
     try:

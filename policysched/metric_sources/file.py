@@ -56,7 +56,7 @@ class FileSettings:
         yield from ()
 
     def unsupported_reason(self, metric: Metric) -> str | None:  # noqa: ARG002
-        """None: only reading the file tells which metrics it has."""
+        """None: which metrics it has is known once it is read."""
         return None
 
     def create(self, context: SourceContext) -> SampleSource:

@@ -1,7 +1,7 @@
 """What would make a gang start: a lower minimum, changes of one member, and changes of other pods and of nodes.
 
 Each proposal is decided by the scheduler core, as in `simulate`, with the change applied to the cluster: the members are
-placed at once, and nobody is evicted.
+placed at once, and no pod is evicted.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -52,7 +52,7 @@ class PageDocuments:
 
     def by_path(self) -> dict[str, tuple[LiveEndpoint, float]]:
         """With the share of a core that each may cost: less than 3 % together. `/page/pod` may take more for a moment, so
-        that one pod after another can be looked at; the page asks for it every ten seconds."""
+        that one pod after another can be looked at; the page requests it every ten seconds."""
         return {
             "/page/overview": (self.overview, 0.005),
             "/page/pending": (self.pending, 0.008),

@@ -1,4 +1,4 @@
-"""What each rule of a policy takes, for the page: one pod is evaluated anew while somebody looks.
+"""What each rule of a policy takes, for the page: one pod is evaluated again while a user looks at the page.
 
 Decisions are not measured, since they share most of their work with the ones before. The number is what a rule costs for a
 pod that is unlike any other, on all nodes: that is comparable between rules and between edits.

@@ -177,7 +177,7 @@ class AttemptRunner:
                     return
 
     def _pauses(self, attempt: _Attempt) -> bool:
-        """Whether a piece of a gang's search is over, so that the attempt pauses. Not if it stands behind an entry that
+        """Whether a piece of a gang's search is over, so that the attempt pauses. Not if it is behind an entry that
         yielded: the cluster must not change until that is attempted again."""
         limits, search = self._core.limits, self._gang_attempts.pausable_search
         gang = attempt.entry

@@ -122,7 +122,7 @@ class Canaries:
 
     @property
     def problem(self) -> str:
-        """One line about the canaries that are rolled back; empty without one. May be asked from another thread."""
+        """One line about the canaries that are rolled back; empty without one. May be called from another thread."""
         records = tuple(self.records.items())  # at once: the decisions' thread may add one
         return "; ".join(
             f"canary {record.name} of policy {policy} is rolled back: {record.pending} of its {record.pods} pods were pending"

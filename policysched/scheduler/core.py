@@ -76,7 +76,7 @@ class SchedulerCore:
     policies: which policies run; samples: what their rules read as samples.
     pods: the pending pods of running policies by UID, until their bind is confirmed.
     canaries: the rules that a share of the pods tries.
-    quotas: what the pods of each policy use of its quotas, and who waits for them.
+    quotas: what the pods of each policy use of its quotas, and which pods wait for them.
     queue, gangs: the order in which they are tried; binds: the binds without an answer.
     reports: the last event of each pending pod; records: decisions and counters.
     capacity_holds: capacity that is held back after kubelets rejected pods, by node, as pods that would use it.

@@ -12,8 +12,8 @@ yet, a pod of another scheduler, containers that still terminate. That differenc
 The hold expires, because its cause may never become visible. It counts like a nominated pod of the rejected pod's
 priority (`core.capacity_holds`): pods of higher priority ignore it, as they would preempt. A first hold causes no eviction: it
 may be over with containers that still terminate. One that was repeated does, as its cause stays. The rejections of one
-namespace, and those of one controller in it, hold back a bounded share of the nodes. Any other reason of a kubelet says nothing about capacity and holds
-nothing back: the pod's operating system, a sysctl, node affinity, a NUMA node.
+namespace, and those of one controller in it, hold back a bounded share of the nodes. Any other reason of a kubelet is not about capacity and holds nothing
+back: the pod's operating system, a sysctl, node affinity, a NUMA node.
 """
 
 from collections.abc import Iterator

@@ -169,7 +169,7 @@ class _ReviewCache(Generic[Key, Value]):
     def _reviewed(self, key: Key, task: asyncio.Task[Value]) -> None:
         self._under_way.pop(key, None)
         if not task.cancelled():
-            task.exception()  # it may be that nobody waits for it any more
+            task.exception()  # the caller may no longer wait for it
 
 
 def bearer_token(authorization: str | None) -> str | None:

@@ -136,7 +136,7 @@ class Connection(web.RequestHandler):
 
 
 class ConnectionAcceptor:
-    """Serves a `web.Server` on a listening socket. `tls_context` is asked for each connection; None: plain HTTP."""
+    """Serves a `web.Server` on a listening socket. `tls_context` is called for each connection; None: plain HTTP."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """The playground of the page: `POST /page/try` checks a changed policy, and says which pods would move.
 
-The access review is that of this path with the verb `post`: who may read the page may not do this by that. The work is done
+The access review is that of this path with the verb `post`: the right to read the page does not include it. The work is done
 by a process of its own; one simulation at a time for all users.
 """
 
@@ -78,7 +78,7 @@ class PolicyTryHandler:
 
 
 async def _asked(request: web.Request) -> dict[str, Any]:
-    """The checked body. A browser sends this type to another origin only after it has asked, and it is never allowed."""
+    """The checked body. A browser sends this type to another origin only after a preflight request, which is never allowed."""
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType(text="415: send application/json\n")
     try:

@@ -1,4 +1,4 @@
-"""A cache of what texts mean, for texts that others write: long ones are not kept, so that nobody fills the memory."""
+"""A cache of what texts mean, for texts that others write: long ones are not kept, so that a tenant cannot fill the memory."""
 
 from collections.abc import Callable
 from functools import lru_cache, wraps

@@ -44,7 +44,7 @@ SearchOutcome = DeviceSearchResult | DeviceSearchFailed | None
 
 @dataclass(slots=True)
 class _CachedOutcome:
-    """Valid as long as the node has this stamp and these labels."""
+    """Valid while the node has this stamp and these labels."""
 
     stamp: Hashable
     labels: Mapping[str, str]

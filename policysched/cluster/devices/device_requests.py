@@ -35,7 +35,7 @@ SelectorMatches = Callable[[str, ResourceSlice, int], bool]
 
 class DeviceSearchFailed(Exception):
     """The search cannot succeed; the message is kube-scheduler's. `claim_index` is the claim that
-    `CLAIM_PLACEHOLDER` stands for. `rejects_node_only`: other nodes may be searched. Otherwise the
+    replaces `CLAIM_PLACEHOLDER`. `rejects_node_only`: other nodes may be searched. Otherwise the
     attempt stops, as kube-scheduler's does at any error but `ErrFailedAllocationOnNode`."""
 
     def __init__(

@@ -222,7 +222,7 @@ class ClaimsOnNode:
 
 
 class DevicesRejection(NamedTuple):
-    """Why a node is infeasible, and the claim that `CLAIM_PLACEHOLDER` stands for. `stops_attempt`: an
+    """Why a node is infeasible, and the claim that replaces `CLAIM_PLACEHOLDER`. `stops_attempt`: an
     error, with which no other node is selected either."""
 
     message: str

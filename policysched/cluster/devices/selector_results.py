@@ -1,7 +1,7 @@
 """Which devices each CEL selector selects, evaluated once for each version of a slice.
 
 A new selector is evaluated for all devices of the cluster before a pod that has it is attempted, in pieces
-(`evaluate_some`). Evaluations that nothing has prepared are made when they are asked for.
+(`evaluate_some`). Evaluations that were not prepared are made on demand.
 """
 
 from collections import OrderedDict

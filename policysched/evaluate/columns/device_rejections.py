@@ -99,7 +99,7 @@ class DeviceRejectionCache:
             rejection is not None and rejection[0] in (STEPS_EXCEEDED, SEARCH_GOES_ON)
             for rejection in column.rejections
         ):
-            del self._columns[spec]  # a search that was cut short says nothing about the next one
+            del self._columns[spec]  # a search that was cut short does not predict the next one
         elif len(self._columns) > _CACHED_COLUMNS_MAX:
             self._columns.popitem(last=False)
         return column

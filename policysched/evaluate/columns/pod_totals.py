@@ -213,7 +213,7 @@ def _reads_only_other(expr: e.Expr) -> bool | None:
 
 @dataclass(slots=True)
 class _PodClass:
-    """Pods that count alike, by domain. `pod` and `node` stand for all of them."""
+    """Pods that count alike, by domain. `pod` and `node` represent all of them."""
 
     pod: Pod
     node: Node | None

@@ -23,8 +23,8 @@ NO_CAPACITY = -1
 @dataclass(frozen=True, slots=True)
 class StorageCapacityTable:
     """The largest volume in bytes that can be provisioned, and the capacity in bytes of the object that
-    says so. `by_label`: for each label an array int64[:, 2] by the code of its value, whose last entry
-    stands for all other codes. `by_selector`: by other selectors."""
+    says so. `by_label`: for each label an array int64[:, 2] by the code of its value, whose last entry is
+    for all other codes. `by_selector`: by other selectors."""
 
     by_label: Mapping[str, Numbers]
     by_selector: Mapping[LabelSelector, tuple[int, int]]

@@ -104,7 +104,7 @@ class ListPage:
 
 class ApiClient:
     """Requests by verb. Each raises `TransportError`, `InvalidResponse` or `ApiStatusError`. Writes leave only while
-    `may_write`, and raise `RequestNotSent` otherwise. `is_current`, if given, is a further condition, asked after it."""
+    `may_write`, and raise `RequestNotSent` otherwise. `is_current`, if given, is a further condition, checked after it."""
 
     def __init__(self, transport: Transport, *, may_write: Callable[[], bool] | None = None) -> None:
         self._transport = transport

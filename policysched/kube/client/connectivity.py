@@ -42,7 +42,7 @@ class Connectivity:
 
     def record_failure(self, activity: str, error: BaseException) -> None:
         if isinstance(error, RequestNotSent):
-            return  # it says nothing about the server
+            return  # it is no evidence about the server
         self.failures_total += 1
         self._failures[activity] = self._failures.get(activity, 0) + 1
         if self._failures[activity] >= 2 and isinstance(error, Forbidden):

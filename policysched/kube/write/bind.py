@@ -101,7 +101,7 @@ class Binder:
     outcome per bind, and `BindDelayed` before it while requests fail.
 
     `may_send` is checked before each request: without leadership nothing is sent, and `LostLeadership` ends `run`. The
-    transport checks again at the write (`ApiClient.may_write`), after the wait for a connection. It also asks what `fence`
+    transport checks again at the write (`ApiClient.may_write`), after the wait for a connection. It also checks what `fence`
     returned when the bind was put: a bind that was decided before this process stalled never leaves after it, unless
     an earlier request for it may have left.
     """

@@ -1,4 +1,4 @@
-"""Lints on the order of the queue, and on who is evicted."""
+"""Lints on the order of the queue, and on the choice of victims."""
 
 from policysched.lang.check.scope import Scope
 from policysched.lang.ir import expr as e

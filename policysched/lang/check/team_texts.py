@@ -1,7 +1,7 @@
 """What a text may contain that a team owns: a policy on top of the operator's `required_base`.
 
 The include of the base is the first statement, so that the base's rules come first and its locked ones stay. All other
-includes are the operator's, too. Metrics and extenders use the operator's credentials, so only the operator's
+includes also belong to the operator. Metrics and extenders use the operator's credentials, so only the operator's
 libraries declare them.
 """
 

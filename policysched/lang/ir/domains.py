@@ -105,7 +105,7 @@ class Domain:
 
 @dataclass(slots=True)
 class DomainAnalysis:
-    """Remembers what parts of one expression imply, so that every part may be asked."""
+    """Caches what the parts of one expression imply, so that every part can be queried."""
 
     _known: dict[tuple[int, bool], Domains | None] = field(default_factory=dict)
 

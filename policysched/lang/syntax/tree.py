@@ -127,7 +127,7 @@ class CallExpr:
 
 @dataclass(frozen=True, slots=True)
 class CountedPods:
-    """The pods that a total is over. `word` is what stands before `pods` (None: nothing), `node` for `pods on node`,
+    """The pods that a total is over. `word` is what precedes `pods` (None: nothing), `node` for `pods on node`,
     `in` for `pods in KEY`; then `key` is the key of a node label, as a string or the name of a constant."""
 
     word: Literal["all", "placed", "node", "in"] | None

@@ -1,4 +1,4 @@
-"""What a client is told of its object besides errors: unknown fields, and what the sandbox keeps without enforcing it.
+"""Warnings that a client gets about its object: unknown fields, and what the sandbox keeps without enforcing it.
 
 A warning is a header that kubectl prints. `fieldValidation` decides whether unknown fields of a custom
 resource are an error, a warning or ignored. Those of built-in kinds, and of a JSON patch, are not looked for.

@@ -33,7 +33,7 @@ MERGED_LISTS: Mapping[str, str] = {
     "spec.ports": "port",
     "imagePullSecrets": "name",
     "secrets": "name",
-    # The rest is the pod's spec, wherever it stands: in a Pod, or in the template of a controller.
+    # The rest is the pod's spec, wherever it is: in a Pod, or in the template of a controller.
     "PodSpec.volumes": "name",
     "PodSpec.containers": "name",
     "PodSpec.initContainers": "name",

@@ -65,7 +65,7 @@ class RunningGangs:
         return running if pod.uid in running.members else None
 
     def _group_of_another_scheduler(self, pod: Pod) -> RunningGang | None:
-        """The PodGroup of a pod that no running policy counts in a gang, if the group asks to be preempted together."""
+        """The PodGroup of a pod that no running policy counts in a gang, if the group requests to be preempted together."""
         if pod.group is None or pod.group.disruption != "all":
             return None
         running = self._known_groups.get(pod.group.key)

@@ -1,7 +1,7 @@
 """Preemption candidates: nodes that fit a pod once victims are evicted, and the least disruptive one.
 
-For each node, all pods that may be evicted are removed. If the pod fits then, they are reprieved one
-by one as long as it still fits: first those whose eviction would violate a disruption budget, then
+For each node, all pods that may be evicted are removed. If the pod fits then, they are reprieved one by
+one while it still fits: first those whose eviction would violate a disruption budget, then
 the most important ones. The pods that cannot be reprieved are the victims. A running gang is a victim
 whole, or keeps its minimum (`running_gangs`). Source:
 `SelectVictimsOnNode` in kubernetes' `pkg/scheduler/framework/plugins/defaultpreemption` and

@@ -60,7 +60,7 @@ class BackoffQueue:
         ]
 
     def precedes(self, entry: QueueEntry) -> bool:
-        """Whether an entry of the same policy stands ahead of this one, which waits for it."""
+        """Whether an entry of the same policy is ahead of this one, which waits for it."""
         return self._by_policy.first_before(entry) is not None
 
     def pop_before(self, entry: QueueEntry) -> QueueEntry | None:

@@ -66,7 +66,7 @@ class QueueEntry(ABC):
 
     @property
     def pod_count(self) -> int:
-        """How many pods the entry stands for."""
+        """How many pods the entry represents."""
         return 1
 
     @property

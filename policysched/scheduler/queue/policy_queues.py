@@ -4,7 +4,7 @@
                ▲────────────────────────────── none of them is left ──────────────────────────┘
 
 The entries of a namespace are in one queue, so they keep their order whatever its account says (`DecisionTime`). A
-deferred namespace stands behind the others while it is overdrawn, and in its place again afterwards.
+deferred namespace is behind the others while it is overdrawn, and back in its position afterwards.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -95,8 +95,8 @@ class PolicyQueues:
         return self._queue_with(head).precedes(entry)
 
     def first_before(self, entry: QueueEntry) -> QueueEntry | None:
-        """The first entry that has to be tried before this one of its policy, which is about to be placed: it stands ahead,
-        and is of the same namespace, of one that is not overdrawn, or of higher priority."""
+        """The first entry that has to be tried before this one of its policy, which is about to be placed: it is ahead, and is
+        of the same namespace, of one that is not overdrawn, or of higher priority."""
         policy_queue = self._queues.get(entry.policy)
         first: QueueEntry | None = None
         while policy_queue is not None and policy_queue.precedes(entry):

@@ -89,7 +89,7 @@ class SchedulingQueue:
         self, gang: QueueEntry, except_policies: Collection[str], *, overtaking: bool
     ) -> PendingPod | None:
         """The next pod that may be attempted while the attempt of the gang is paused. It is the first of its policy, and
-        nothing that backs off stands ahead of it. Those behind the gang in its policy, and those of lower priority, only if
+        nothing that backs off is ahead of it. Those behind the gang in its policy, and those of lower priority, only if
         `overtaking`."""
         heads = [
             head

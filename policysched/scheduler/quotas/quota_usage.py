@@ -82,8 +82,8 @@ class QuotaUsage:
         return 0 if amount is None else max(0, self.used(entity)[resource] - amount)
 
     def blocked(self, charge: QuotaCharge) -> QuotaBlock | None:
-        """The first limit that the pod would exceed, innermost quotas first; None: it may be placed. A pod that asks
-        nothing of a resource is never blocked by it, however much of it is used."""
+        """The first limit that the pod would exceed, innermost quotas first; None: it may be placed. A pod that
+        requests nothing of a resource is never blocked by it, however much of it is used."""
         return next(self.blocks(charge), None)
 
     def blocks(self, charge: QuotaCharge) -> Iterator[QuotaBlock]:
