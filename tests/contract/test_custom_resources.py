@@ -255,6 +255,15 @@ def test_an_object_without_its_kind_is_refused(api: Api) -> None:
     assert "Object 'Kind' is missing" in refused.json["message"]
 
 
+def test_unknown_fields_with_any_name_are_dropped(api: Api) -> None:
+    """They are named in a header, which has no line ends and no letters beyond ASCII."""
+    path = defined(api)
+
+    created = api.post(path, widget(path, **{"größe\r\nX-Evil": 1, 'a"b\\': 2})).ok().json
+
+    assert created["spec"] == {"size": 3, "mode": "safe"}
+
+
 def test_a_wrong_definition_is_refused(api: Api) -> None:
     group = next(GROUPS)
     misnamed, unstored, schemaless = definition(group), definition(group), definition(group)

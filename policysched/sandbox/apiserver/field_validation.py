@@ -5,6 +5,7 @@ resource are an error, a warning or ignored. Those of built-in kinds, and of a J
 """
 
 import copy
+import json
 from collections.abc import Mapping
 
 from policysched.sandbox.apiserver.custom_schema import uses_rules
@@ -44,5 +45,5 @@ def validate_fields(kind: ResourceKind, call: ServerRequest) -> Mapping[str, str
 
 
 def _header(texts: list[str]) -> Mapping[str, str]:
-    quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in texts)
-    return {"warning": ", ".join(f'299 - "{text}"' for text in quoted)} if texts else {}
+    """In quotes of JSON: no line end and no letter beyond ASCII."""
+    return {"warning": ", ".join(f"299 - {json.dumps(text)}" for text in texts)} if texts else {}
