@@ -21,6 +21,7 @@ pytest_plugins = [
     "tests.page.fixtures",
     "tests.prometheus.fixtures",
     "tests.upstream.fixtures",
+    "tests.workloads.fixtures",
     "tests.language.update_golden",
 ]
 

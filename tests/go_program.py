@@ -14,9 +14,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
+
+from tests.missing_programs import leave_out
 
 PROGRESS_EVERY_S = 15.0
 
@@ -28,7 +32,8 @@ class BuildFailed(Exception):
 @dataclass(frozen=True, slots=True)
 class GoProgram:
     """`title` is for messages. `inputs` are the files that the key covers, by the names in it; `package` is built with `flags` and
-    `go_mod` in the folder `sources`."""
+    `go_mod` in the folder `sources`. `folders` are copied from modules and kept beside the binary: name to
+    `(module, folder in it)`."""
 
     name: str
     title: str
@@ -37,6 +42,7 @@ class GoProgram:
     inputs: Mapping[str, Path]
     flags: Sequence[str]
     package: str = "."
+    folders: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def cached_binary(self, environ: Mapping[str, str]) -> Path | None:
         """Without `go` on the PATH, a build by any Go version is accepted."""
@@ -46,7 +52,7 @@ class GoProgram:
         except BuildFailed:
             version = "*"
         for folder in sorted(self._cache(environ).glob(f"{self.sources_key()}-{version}")):
-            if (folder / self.name).is_file():
+            if (folder / self.name).exists():
                 return folder / self.name
         return None
 
@@ -62,13 +68,19 @@ class GoProgram:
         cache.mkdir(parents=True, exist_ok=True)
         with (cache / f"{target.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (target / self.name).is_file():
+            if not (target / self.name).exists():
                 unfinished = cache / f"unfinished-{target.name}"
                 # left by a build that was killed: this process holds the lock
                 shutil.rmtree(unfinished, ignore_errors=True)
                 unfinished.mkdir()
                 try:
                     self._run_go_build(go, unfinished / self.name, environ)
+                    for name, (module, folder) in self.folders.items():
+                        root = self._go(go, environ, "list", "-m", "-f", "{{.Dir}}", module)
+                        source, copy = Path(root) / folder, unfinished / name
+                        subprocess.run(
+                            ["cp", "-r", "--no-preserve=mode", source, copy], check=True
+                        )  # they are read-only
                     unfinished.rename(target)
                 finally:
                     shutil.rmtree(unfinished, ignore_errors=True)
@@ -91,8 +103,12 @@ class GoProgram:
         """The Go version that builds the sources. It can differ from the one on the PATH, because Go
         downloads newer toolchains.
         """
+        return self._go(go, environ, "env", "GOVERSION").replace(" ", "_")
+
+    def _go(self, go: str, environ: Mapping[str, str], *arguments: str) -> str:
+        """What the command prints."""
         result = subprocess.run(
-            [go, "env", "GOVERSION"],
+            [go, *arguments],
             cwd=self.sources,
             env=self._go_environ(environ),
             capture_output=True,
@@ -100,7 +116,7 @@ class GoProgram:
         )
         if result.returncode != 0:
             raise BuildFailed(f"no {self.name}: {result.stderr.strip()}")
-        return result.stdout.strip().replace(" ", "_")
+        return result.stdout.strip()
 
     def _run_go_build(self, go: str, output: Path, environ: Mapping[str, str]) -> None:
         """Run `go build -v`, which prints each finished package, and report progress now and then."""
@@ -128,6 +144,18 @@ class GoProgram:
                 f"go build failed with exit code {build.returncode}: {''.join(words[-20:]).strip()}"
             )
         say(f"built in {time.monotonic() - started:.0f} s: {output.stat().st_size / 1e6:.0f} MB")
+
+
+def required(request: pytest.FixtureRequest, requirement: str, make_binary: Callable[[], Path]) -> Path:
+    """The binary, for a fixture. Where it cannot be built the test is skipped, or fails if `POLICYSCHED_REQUIRE` has the
+    requirement. A build takes minutes, so its progress bypasses pytest's capture.
+    """
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    try:
+        with capture.global_and_fixture_disabled():
+            return make_binary()
+    except BuildFailed as failure:
+        leave_out(requirement, str(failure))
 
 
 def say(words: str) -> None:

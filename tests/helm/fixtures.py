@@ -2,17 +2,10 @@
 
 import pytest
 
-from tests.go_program import BuildFailed
+from tests.go_program import required
 from tests.helm.program import helm_binary
-from tests.missing_programs import leave_out
 
 
 @pytest.fixture(scope="session")
 def requires_helm(request: pytest.FixtureRequest) -> None:
-    """A build takes minutes, so its progress bypasses pytest's capture."""
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    try:
-        with capture.global_and_fixture_disabled():
-            helm_binary()
-    except BuildFailed as failure:
-        leave_out("helm", str(failure))
+    required(request, "helm", helm_binary)
