@@ -144,7 +144,7 @@ def test_yaml_aliases_are_resolved(folder: Path) -> None:
     assert read_samples_file(folder / "samples.yaml") == {"load": {"a": 0.5}, "heat": {"a": 0.5}}
 
 
-def test_a_long_document_may_have_an_alias_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_document_may_have_an_alias(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(yaml_values, "_ALIASED_VALUES_MAX", 5)
     numbers = ", ".join(["1"] * 20)
 

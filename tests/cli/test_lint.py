@@ -225,7 +225,7 @@ def test_servers_are_queried_only_with_settings_and_an_unreachable_one_ends_the_
     assert "source `one`: cannot connect to 127.0.0.1:1: Connection refused\n" in away.err
 
 
-def test_settings_that_cannot_be_read_are_no_finding_but_a_failure(tmp_path: Path) -> None:
+def test_unreadable_settings_are_a_failure_and_not_a_finding(tmp_path: Path) -> None:
     (path,) = write(tmp_path, a_policy=GOOD)
     (tmp_path / "settings.yaml").write_text("polices: a/b\n")
 
@@ -579,7 +579,7 @@ def test_a_policy_with_complete_built_ins_gets_no_note(tmp_path: Path) -> None:
     assert "not covered" not in run("lint", str(path)).err
 
 
-def test_a_policy_that_kubectl_put_under_binary_data_is_no_clean_configmap(tmp_path: Path) -> None:
+def test_a_policy_under_binary_data_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "policies.yaml"
     path.write_text(
         "kind: ConfigMap\nmetadata: {name: policies}\n"

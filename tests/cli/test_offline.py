@@ -277,7 +277,7 @@ def test_a_malformed_object_is_reported_and_left_out(files: Path) -> None:
     assert [placement["node"] for placement in json.loads(result.stdout)["placements"]] == ["good"]
 
 
-def test_json_lines_and_typed_lists_are_clusters_too(files: Path) -> None:
+def test_json_lines_and_typed_lists_are_read_as_clusters(files: Path) -> None:
     nodes = {"kind": "NodeList", "items": [{k: v for k, v in node_manifest("a").items() if k != "kind"}]}
     (files / "cluster.yaml").write_text(f"{json.dumps(nodes)}\n{json.dumps(pod_manifest('web'))}\n")
 
@@ -339,7 +339,7 @@ def test_invalid_values_and_unknown_nodes_in_a_samples_file_are_reported(files: 
         ("a: " + "[" * 200_000, "nests more than 1000 levels deep"),
     ],
 )
-def test_a_file_that_is_no_cluster_is_one_line_and_exit_2(files: Path, text: str, words: str) -> None:
+def test_a_file_that_is_not_a_cluster_is_one_line_and_exit_2(files: Path, text: str, words: str) -> None:
     (files / "cluster.yaml").write_text(text)
 
     result = run(files, "simulate")

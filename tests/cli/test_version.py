@@ -32,7 +32,7 @@ def test_completion_prints_a_script_for_the_shell(shell: str) -> None:
 @pytest.mark.parametrize(
     ("words", "completed"), [("policysched li", "lint"), ("policysched lint --out", "--output-format")]
 )
-def test_the_script_of_bash_asks_for_commands_and_options(words: str, completed: str) -> None:
+def test_the_bash_script_completes_commands_and_options(words: str, completed: str) -> None:
     """bash calls the program with these variables, as the script does."""
     environment = {
         **os.environ,

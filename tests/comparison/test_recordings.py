@@ -182,7 +182,7 @@ def first_programs(recording: Recording) -> list[Program]:
     return []
 
 
-def test_mixtures_that_are_no_policies_cost_no_run_of_the_recording(
+def test_mixtures_that_are_not_policies_do_not_run_the_recording(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Recorded(tmp_path).writer.write_all()

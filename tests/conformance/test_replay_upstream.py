@@ -27,7 +27,7 @@ REFUSED: Json = {
 }
 
 
-def test_the_recorded_rejection_is_no_difference(whole_control_plane: ControlPlane) -> None:
+def test_the_recorded_rejection_is_not_a_difference(whole_control_plane: ControlPlane) -> None:
     recorded = case(pending=pod("web", cpu="5"), expected=REFUSED)
 
     assert replay(whole_control_plane, recorded) == []

@@ -133,7 +133,7 @@ def test_defaults_are_set_and_unknown_fields_are_pruned(api: Api) -> None:
     assert spec == {"size": 3, "mode": "safe", "free": {"any": 1}, "labels": {"a": "b"}}
 
 
-def test_unknown_fields_are_an_error_when_the_client_asks_for_it(api: Api) -> None:
+def test_unknown_fields_are_an_error_if_the_client_requests_strict_validation(api: Api) -> None:
     path = defined(api)
 
     refused = api.post(path, widget(path, colour="red"), fieldValidation="Strict")

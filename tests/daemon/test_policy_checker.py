@@ -216,7 +216,7 @@ def test_a_binary_key_is_rejected_in_the_worker_and_the_others_are_checked() -> 
     assert list(checked) == sorted(texts)
 
 
-def test_parameters_that_are_no_text_refuse_their_policy() -> None:
+def test_parameters_that_are_not_text_reject_their_policy() -> None:
     texts = {
         "a.policy": "policy a version 1\nparam crowd: int = 3\n",
         "a.params.yaml": decode_text("# Größe\ncrowd: 4\n".encode("latin-1")),

@@ -83,7 +83,7 @@ def gang_job(name: str, version: str, *, members: int) -> Json:
     }
 
 
-def test_a_job_starts_whole_and_its_pod_group_says_so(deployed: Deployed) -> None:
+def test_a_job_starts_whole_and_its_pod_group_shows_it(deployed: Deployed) -> None:
     version = serve_pod_groups(deployed)
     deployed.control_plane.add_node(ready_node("a", cpu="2"))
     deployed.put_policies(main=POLICY)
@@ -159,7 +159,7 @@ def test_pods_wait_while_the_server_does_not_serve_the_api(deployed: Deployed) -
     assert placed_halves == []
 
 
-def test_a_group_of_a_composite_pod_group_waits_and_says_so(deployed: Deployed) -> None:
+def test_a_group_of_a_composite_pod_group_waits_with_a_message(deployed: Deployed) -> None:
     version = version_of(deployed)
     if version == "v1alpha2":
         pytest.skip("CompositePodGroups exist since Kubernetes 1.37")

@@ -84,7 +84,7 @@ def gates_of(control_plane: ControlPlane, number: str) -> Mapping[str, bool]:
 
 
 @pytest.mark.parametrize("number", KUBE_SCHEDULER_RELEASES)
-def test_the_gates_of_a_release_are_as_is_said(whole_control_plane: ControlPlane, number: str) -> None:
+def test_the_gates_of_a_release_are_as_documented(whole_control_plane: ControlPlane, number: str) -> None:
     if number > version_of(whole_control_plane):
         pytest.skip(f"this control plane is older than {number}")
 

@@ -78,7 +78,7 @@ def test_reasons_of_a_verdict_without_a_node_stay_what_they_were() -> None:
 COOL = "filter cool require rx < 800Mbps missing pass scaleup no"
 
 
-def test_scaleup_would_not_help_where_a_rule_says_so_about_each_kind_of_node() -> None:
+def test_scaleup_would_not_help_if_rules_with_scaleup_no_reject_each_kind_of_node() -> None:
     evaluator = Evaluator(world([node("a"), node("b", cpu="1")]))
     hot, one_hot = rx(MONDAY_NS, a=9e9, b=9e9), rx(MONDAY_NS, a=9e9, b=0)
     plan = plan_of(RX, "filter node_resources_fit", COOL)

@@ -59,7 +59,7 @@ def test_the_node_of_a_peer_is_infeasible_while_the_peer_is_there() -> None:
     assert feasible_counts_before_with_and_after_the_peer(ON_THE_NODE) == [3, 2, 3]
 
 
-def test_the_other_nodes_of_its_domain_are_infeasible_too() -> None:
+def test_the_other_nodes_of_its_domain_are_also_infeasible() -> None:
     assert feasible_counts_before_with_and_after_the_peer(IN_THE_ZONE) == [3, 1, 3]
 
 

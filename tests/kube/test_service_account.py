@@ -94,7 +94,9 @@ def test_a_missing_or_empty_file_is_named(mounted: Path, name: str) -> None:
         ServiceAccount(environ(), mounted)
 
 
-def test_a_pod_without_its_files_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_files_of_a_service_account_are_reported_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     for key, value in environ().items():
         monkeypatch.setenv(key, value)
 

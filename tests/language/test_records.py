@@ -126,5 +126,5 @@ def test_no_json_and_no_text_raises_anything(value: object) -> None:
     ("text", "value"),
     [('{"team": "\\ud83d\\ude00"}', "\U0001f600"), ('{"team": "\\ud83d"}', NoValueReason.INVALID)],
 )
-def test_half_of_a_surrogate_pair_is_no_text_for_no_event_could_show_it(text: str, value: object) -> None:
+def test_half_of_a_surrogate_pair_is_invalid_text(text: str, value: object) -> None:
     assert parse_typed_value(text, STRING, None, "team") == value

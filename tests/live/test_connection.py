@@ -191,14 +191,14 @@ def ask(tmp_path: Path, path: str, query: dict[str, str], **options: Any) -> tup
     return asyncio.run(main())
 
 
-def test_the_leader_is_asked_through_the_tunnel_with_the_users_token(tmp_path: Path) -> None:
+def test_the_leader_is_queried_through_the_tunnel_with_the_users_token(tmp_path: Path) -> None:
     response, forwarded = ask(tmp_path, "/explain", {"pod": "shop/web"})
 
     assert response == {"pod": "shop/web", "note": None}
     assert forwarded == ["leader"]
 
 
-def test_without_the_permission_to_read_the_lease_the_replicas_are_asked_in_turn(tmp_path: Path) -> None:
+def test_without_the_permission_to_read_the_lease_the_replicas_are_queried_in_turn(tmp_path: Path) -> None:
     response, forwarded = ask(tmp_path, "/explain", {"pod": "shop/web"}, holder=None)
 
     assert response == {"pod": "shop/web", "note": None}

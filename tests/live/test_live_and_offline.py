@@ -105,7 +105,7 @@ def test_a_process_of_its_own_finds_the_proposals(monkeypatch: pytest.MonkeyPatc
     }
 
 
-def test_without_an_answer_a_note_says_so_and_the_rest_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_answer_a_note_is_shown_beside_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fails(*_: Any, **__: Any) -> Any:
         raise WorkerProcessFailed("no answer within 10 s")
 

@@ -107,7 +107,7 @@ def test_the_page_is_updated_while_a_changed_policy_is_simulated(tmp_path: Path)
     assert set(proxied(tmp_path, scenario, tries)) == {"leader"}
 
 
-def test_nobody_else_may_try_a_policy(tmp_path: Path) -> None:
+def test_only_authorized_users_may_try_a_policy(tmp_path: Path) -> None:
     tries = SlowTries()
 
     def scenario(proxy: PageProxy, ask: Ask) -> None:

@@ -62,7 +62,7 @@ preemption never
 
 
 @pytest.mark.parametrize("large", ["1", "9"])
-def test_no_member_of_a_gang_that_does_not_start_is_said_to_go_anywhere(large: str) -> None:
+def test_no_member_of_a_blocked_gang_is_explained_as_placed(large: str) -> None:
     cpus = {"w0": "1", "w1": "1", "w2": large}
     members = [pod(name, cpu=cpu, labels={"group": "g"}) for name, cpu in cpus.items()]
     rig = Rig(GANG, node("a", cpu="2"), *members)
@@ -128,7 +128,7 @@ def test_the_samples_page_is_an_export_that_can_be_read_back(rig: Rig) -> None:
     assert check_text(FIT).program is not None
 
 
-def test_a_replica_that_does_not_lead_says_so(rig: Rig) -> None:
+def test_a_replica_that_does_not_lead_reports_it(rig: Rig) -> None:
     follower = LiveEndpoints(rig.scheduler, lambda: "this replica does not lead", lambda: rig.now_ns)
 
     with pytest.raises(NoSuchEndpoint, match="does not lead"):

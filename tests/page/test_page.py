@@ -194,7 +194,7 @@ def test_text_of_a_tenant_is_never_markup(tab: Tab, scheme: str) -> None:
             assert tab.page.locator("main img, main script, main b:has-text('bold')").count() == 0
 
 
-def test_markup_would_be_refused_by_the_browser_too(tab: Tab, url: str) -> None:
+def test_the_browser_also_refuses_markup(tab: Tab, url: str) -> None:
     """The planted bug: a view that sets `innerHTML`. Trusted Types and the policy of the headers refuse it."""
     tab.open(url)
 
@@ -236,7 +236,7 @@ def test_5000_nodes_are_drawn_within_the_budget_of_an_update(tab: Tab) -> None:
     assert "5,000 nodes" in tab.page.inner_text("h1")
 
 
-def test_a_server_that_goes_away_is_said_and_what_was_shown_stays(tab: Tab) -> None:
+def test_a_lost_server_is_reported_and_the_last_data_stays_visible(tab: Tab) -> None:
     with serving_documents(of_rig, PATHS) as short_url:
         tab.open(f"{short_url}/#pending")
     tab.page.wait_for_selector("text=no answer; retrying", timeout=20_000)

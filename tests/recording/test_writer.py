@@ -222,7 +222,7 @@ def test_an_edited_decision_is_a_difference_and_an_unknown_line_ends_its_file(tm
     assert "a line of the unknown kind 'surprise'" in report.problems[0]
 
 
-def test_a_run_that_ends_in_good_order_says_so(tmp_path: Path) -> None:
+def test_a_run_that_ends_in_order_is_marked_as_complete(tmp_path: Path) -> None:
     recorded = Recorded(tmp_path)
     recorded.place_pods(1)
     recorded.writer.start()

@@ -96,7 +96,7 @@ def test_workflows_have_no_permission_but_those_that_a_job_names() -> None:
         assert all("timeout-minutes" in job for job in workflow["jobs"].values()), path.name
 
 
-def test_dependabot_looks_after_everything_that_is_pinned() -> None:
+def test_dependabot_updates_everything_that_is_pinned() -> None:
     updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
 
     assert {update["package-ecosystem"] for update in updates} == {"pip", "github-actions", "gomod"}

@@ -82,7 +82,7 @@ def scheduled_message(world: World, name: str) -> str:
     ],
     ids=["v1beta1", "v1alpha2"],
 )
-def test_a_group_starts_whole_and_its_condition_says_so(
+def test_a_group_starts_whole_and_its_condition_shows_it(
     kinds: tuple[ResourceKind, ...], kind: ResourceKind, expected: str
 ) -> None:
     async def scenario() -> None:

@@ -84,7 +84,7 @@ def test_with_assume_the_burst_spreads() -> None:
     a_burst_spreads()
 
 
-def test_a_gang_spreads_too() -> None:
+def test_a_gang_also_spreads() -> None:
     rig = sampled(IDLE.format(traffic="200Mbps", assume="assume = traffic", more=GANG))
 
     rig.observe(*burst(labels={"group": "ring"}))

@@ -82,7 +82,7 @@ def test_a_node_with_the_resource_itself_needs_no_claim() -> None:
     assert rig.placements() == {"web": "b"}
 
 
-def test_the_implicit_resource_name_of_the_class_works_too() -> None:
+def test_the_implicit_resource_name_of_the_class_works() -> None:
     rig = rig_with()
 
     rig.observe(asking_for("web", resource="deviceclass.resource.kubernetes.io/gpu"))

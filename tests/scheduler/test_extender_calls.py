@@ -234,7 +234,7 @@ def test_a_stale_answer_is_requested_again() -> None:
     assert (len(rig.extender_calls), rig.placements()) == (2, {})
 
 
-def test_an_extender_that_fails_makes_the_pod_back_off_and_says_so() -> None:
+def test_an_extender_that_fails_makes_the_pod_back_off_with_a_message() -> None:
     rig = Asking(ASKING, *nodes("a"), pod("web"))
     rig.settle()
 

@@ -110,7 +110,7 @@ def test_the_racks_of_later_members_are_tried_where_those_of_the_first_are_too_s
     assert rig.placements() == {"m1": "b1", "m2": "b1"}
 
 
-def test_nodes_without_the_label_are_no_domain() -> None:
+def test_nodes_without_the_label_are_in_no_domain() -> None:
     rig = rig_of(2, node("plain", cpu="100"))
 
     rig.observe(*members(2))
@@ -160,7 +160,7 @@ def test_a_replaced_member_is_placed_with_the_others() -> None:
     assert rig.placements()["m2"][0] == "b"
 
 
-def test_members_placed_after_the_timeout_share_a_domain_too() -> None:
+def test_members_placed_after_the_timeout_also_share_a_domain() -> None:
     rig = rig_of(3, *racks(a1="2", b1="2", b2="2"), more="on_timeout = best_effort")
     rig.observe(*members(3))
 

@@ -294,7 +294,7 @@ def test_a_first_hold_evicts_no_pod_for_a_gang() -> None:
     assert rig.placements() == {"job-1": "a", "g0": "a", "g1": "a"}
 
 
-def test_a_repeated_hold_counts_for_victims_too() -> None:
+def test_a_repeated_hold_also_counts_for_victims() -> None:
     rig = held_for_an_urgent_pod()
     rig.pass_time(HOLD_S)
 

@@ -318,7 +318,7 @@ def test_the_preemption_policy_of_a_group_is_that_of_its_gang(policy: str, evict
     assert victims_of(rig) == ({"low0", "low1"} if evicts else set())
 
 
-def test_a_group_that_is_preempted_says_so() -> None:
+def test_the_status_of_a_preempted_group_shows_the_preemption() -> None:
     rig = running_group({"disruptionMode": {"all": {}}, "priority": 1})
     evicted = decode_pod(
         {
@@ -352,7 +352,7 @@ def problem_of(rig: Rig, name: str = "a") -> str:
     return message
 
 
-def test_an_api_that_is_not_served_is_said_and_helps_when_it_appears() -> None:
+def test_a_missing_api_is_reported_and_used_once_it_is_served() -> None:
     rig = Rig(POLICY, node("n", cpu="2"), synced=False)
     rig.handle(e.PodGroupApiServed(K8S, None), e.Synced())
     rig.observe(*map(member, "ab"))
@@ -379,7 +379,7 @@ def test_an_api_that_stops_being_served_keeps_pods_waiting() -> None:
     assert rig.placements() == {}
 
 
-def test_a_missing_group_is_said_once_on_each_pod() -> None:
+def test_a_missing_group_is_reported_once_on_each_pod() -> None:
     rig = rig_with()
 
     rig.observe(*map(member, "ab"))
@@ -404,7 +404,7 @@ def test_a_deleted_group_keeps_its_pending_pods_waiting() -> None:
     assert rig.placements() == {}
 
 
-def test_a_minimum_above_the_members_is_said() -> None:
+def test_a_minimum_above_the_members_is_reported() -> None:
     rig = rig_with(e.PodGroupUpdated(gang_group(least=5)), cpu="9")
 
     rig.observe(*map(member, "ab"))
@@ -469,7 +469,7 @@ def test_a_workload_that_is_gone_keeps_pods_waiting_until_it_is_back() -> None:
         ({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims, which are not supported"),
     ],
 )
-def test_what_is_not_supported_is_said_by_name(spec: dict[str, Any], problem: str) -> None:
+def test_unsupported_fields_are_reported_by_name(spec: dict[str, Any], problem: str) -> None:
     rig = rig_with(e.PodGroupUpdated(gang_group(least=1, **spec)))
 
     rig.observe(member("a"))

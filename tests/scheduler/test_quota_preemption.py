@@ -80,7 +80,7 @@ def test_the_least_important_borrowers_go_first_and_no_more_than_needed() -> Non
     assert victims(rig) == ["mid"]  # low is spared: mid alone is enough
 
 
-def test_nobody_is_evicted_for_a_pod_that_would_borrow() -> None:
+def test_no_pod_is_evicted_for_a_pod_that_would_borrow() -> None:
     rig = Rig(TEAMS, node("n", cpu="100"))
     running(rig, pods("a", 8), pods("b", 4))
 
@@ -91,7 +91,7 @@ def test_nobody_is_evicted_for_a_pod_that_would_borrow() -> None:
     assert "all rows together" in (rig.pending_message("more") or "")
 
 
-def test_nobody_is_evicted_if_the_pod_would_find_no_node() -> None:
+def test_no_pod_is_evicted_if_the_pod_would_find_no_node() -> None:
     text = TEAMS.replace("filter node_resources_fit", "filter node_resources_fit\nfilter node_affinity")
     rig = Rig(text, node("n", cpu="8"), node("m", cpu="4"))
     running(rig, pods("a", 8), pods("b", 4))
@@ -175,7 +175,7 @@ def test_preemption_never_evicts_no_borrower() -> None:
     assert "own" in rig.placements()
 
 
-def test_a_condition_on_victims_holds_for_borrowers_too() -> None:
+def test_a_condition_on_victims_also_holds_for_borrowers() -> None:
     condition = 'preemption { victims = victim.labels["keep"] else "" != "yes" }\n'
     rig = Rig(TEAMS + condition, node("n", cpu="100"))
     running(rig, pods("a", 6, labels={"keep": "yes"}), pods("b", 6))

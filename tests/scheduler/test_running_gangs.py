@@ -109,7 +109,7 @@ def test_a_gang_with_a_protected_member_stays_at_its_minimum() -> None:
     assert victims(rig) == {}
 
 
-def test_of_a_gang_whose_minimum_goes_the_spare_members_go_too() -> None:
+def test_a_gang_that_loses_its_minimum_also_loses_its_spare_members() -> None:
     members = [
         replace(running(f"m{number}", "a", least=2, cpu=cpu), started_ns=number)
         for number, cpu in enumerate(("2", "2", "1"))
@@ -128,7 +128,7 @@ def test_spare_members_that_stay_behind_are_detected(monkeypatch: pytest.MonkeyP
     )
 
     with pytest.raises(AssertionError):
-        test_of_a_gang_whose_minimum_goes_the_spare_members_go_too()
+        test_a_gang_that_loses_its_minimum_also_loses_its_spare_members()
 
 
 def test_two_pods_together_do_not_take_more_than_a_gang_can_spare() -> None:

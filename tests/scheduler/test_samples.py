@@ -279,7 +279,7 @@ def test_a_sample_older_than_its_poll_shows_its_own_age() -> None:
     assert decision.samples == {"cpu_util": DecisionSample(0.5, 30 * 10**9, 0)}
 
 
-def test_a_decision_without_a_node_or_without_samples_says_so() -> None:
+def test_a_decision_reports_a_missing_node_and_missing_samples() -> None:
     rig = Rig(STRICT, node("a"), pod("web"))
     rig.settle()
     rig.handle(samples(rig, a=0.99))

@@ -105,7 +105,7 @@ def test_within_a_domain_the_rack_of_the_peer_is_as_good_as_its_node() -> None:
     assert rig.placements()["db-1"] == "c"
 
 
-def test_a_pod_of_another_gang_is_no_peer_whatever_its_traffic() -> None:
+def test_a_pod_of_another_gang_is_not_a_peer_whatever_its_traffic() -> None:
     rig = Rig(policy(more="filter apart require traffic_to(gang) < 1Mbps missing reject"), *nodes(a="z"))
     rig.handle(flows(rig, ("db-0", "web", 9e8), ("db-0", "db-1", 9e8)))
     rig.observe(member("db-0"))

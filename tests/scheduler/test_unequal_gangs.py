@@ -128,7 +128,7 @@ def test_a_member_that_is_left_out_is_placed_when_capacity_is_added() -> None:
     assert rig.placements() == {"g0": "large", "g1": "n1", "g2": "n0"}
 
 
-def test_a_domain_is_searched_with_backtracking_too() -> None:
+def test_a_domain_is_also_searched_with_backtracking() -> None:
     policy = MOST_FREE.replace("min = least", 'min = least topology = "rack"')
     rack = [node(f"n{index}", cpu=str(cpu), labels={"rack": "r"}) for index, cpu in enumerate((8, 7))]
     rig = Rig(policy, node("alone", cpu="32", labels={"rack": "full"}), *rack, *gang(5, 4, 4, 2))
@@ -159,7 +159,7 @@ def evicting_rig(limits: SchedulerLimits | None = None) -> Rig:
     return rig
 
 
-def test_preemption_takes_nodes_back_too() -> None:
+def test_preemption_also_takes_nodes_back() -> None:
     rig = evicting_rig()
 
     assert {evict.name: evict.node for evict in rig.of(c.Evict)} == {

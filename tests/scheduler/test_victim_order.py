@@ -56,7 +56,7 @@ def test_equal_victims_go_in_kube_schedulers_order() -> None:
     assert victims(rig) == ["lower"]
 
 
-def test_a_gang_evicts_in_the_order_too() -> None:
+def test_a_gang_also_evicts_in_the_order() -> None:
     workers = [pod(f"w{n}", cpu="2", priority=100, labels={"gang": "g"}) for n in range(2)]
     rig = Rig(
         SPOT_FIRST + GANG,

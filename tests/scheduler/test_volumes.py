@@ -82,7 +82,7 @@ def test_a_claim_to_provision_gets_the_selected_node() -> None:
     assert rig.placements() == {"web": "a"}
 
 
-def test_a_policy_with_counts_and_shares_binds_volumes_too() -> None:
+def test_a_policy_with_counts_and_shares_binds_volumes() -> None:
     """Found by the simulation: the choice of the volumes looked at the pod without them, and the scheduler ended."""
     counting = f"{DEFAULT}filter few require count(pods where other.namespace == pod.namespace) < 9\n"
     sharing = 'filter fair when namespace.share.cpu > 90% require node.labels["spare"] else "" == "yes"\n'

@@ -83,7 +83,7 @@ def shown_to(name: str) -> tuple[int, Any]:
     return status, json.loads(body) if status == 200 else body
 
 
-def test_who_may_list_all_pods_sees_all_rows() -> None:
+def test_a_user_who_may_list_all_pods_sees_all_rows() -> None:
     assert shown_to("ada") == (200, PODS)
 
 
@@ -105,7 +105,7 @@ def test_planted_bug_a_filter_that_keeps_everything_is_seen(monkeypatch: pytest.
     assert "bank/db" in json.dumps(shown_to("tom")[1])
 
 
-def test_who_may_not_get_the_path_sees_nothing_of_the_page() -> None:
+def test_a_user_without_permission_for_the_path_sees_nothing_of_the_page() -> None:
     assert shown_to("eve")[0] == 403
 
 

@@ -108,7 +108,7 @@ def check_certain(condition: e.Expr) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(CONDITIONS)
-def test_a_condition_that_is_never_true_is_true_for_no_value(condition: e.Expr) -> None:
+def test_no_value_satisfies_a_condition_that_is_never_true(condition: e.Expr) -> None:
     check_certain(condition)
 
 

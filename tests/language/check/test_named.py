@@ -98,7 +98,7 @@ def test_names_of_names_do_not_nest_without_bounds() -> None:
     assert codes(*deeper, "filter a require n89 < 3") == ["PS125"]
 
 
-def test_a_name_that_a_parameter_decides_is_no_constant_for_lints() -> None:
+def test_lints_do_not_treat_a_name_that_depends_on_a_parameter_as_constant() -> None:
     lines = ("param most: int = 3", "let fits: bool = node.pods < most or most == 3", "filter a require fits")
 
     assert codes(*lines) == []
