@@ -60,10 +60,20 @@ class AttemptSuccess:
     shadows: tuple[ShadowEffect, ...] = ()
 
 
+_OVER_BUDGET_EVENTS = frozenset(
+    {
+        ClusterEvent.NODE_DELETE,
+        ClusterEvent.RESOURCE_CLAIM_ADD,
+        ClusterEvent.RESOURCE_CLAIM_UPDATE,
+        ClusterEvent.DEVICE_CLASS_UPDATE,
+    }
+)
+
+
 def reject_over_budget(message: str) -> AttemptFailure:
-    """The pod was not evaluated. A larger cluster makes it more expensive, a smaller one may not."""
-    requeue_events = frozenset({ClusterEvent.NODE_DELETE, ClusterEvent.RESOURCE_CLAIM_ADD})
-    return AttemptFailure("PolicyPending", message, 0, {}, requeue_events, None)
+    """The pod was not evaluated. A larger cluster makes it more expensive, a smaller one may not, nor may changes of its
+    claims and their classes, which have its selectors of devices."""
+    return AttemptFailure("PolicyPending", message, 0, {}, _OVER_BUDGET_EVENTS, None)
 
 
 def continue_device_search(now_ns: int) -> AttemptFailure:

@@ -16,7 +16,7 @@ from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
 from tests.builders import node, pod
-from tests.devices import DRIVER, asking, claim, claiming, device_class, device_slice, gpu
+from tests.devices import DRIVER, asking, claim, claiming, device_class, device_slice, given, gpu
 from tests.scheduler.rig import Rig
 
 TEN = "[1,2,3,4,5,6,7,8,9,10]"
@@ -157,6 +157,27 @@ def test_a_pod_with_too_many_selectors_stays_pending_with_a_message(
     )
     assert evaluated == []
     assert rig.bind_order() == ["plain"]
+
+
+@pytest.mark.parametrize("change", ["the class", "an allocation"])
+def test_a_pod_with_too_many_selectors_is_tried_again_when_it_has_fewer(
+    monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    monkeypatch.setattr("policysched.cluster.devices.pod_selectors.SELECTORS_MAX", 3)
+    rig = rig_with(claim("c", asking("r", *[f"{number} == {number}" for number in range(3)])))
+    rig.handle(e.DeviceObjectUpdated(device_class("gpu", "true")))
+    rig.observe(user())
+    rig.settle()
+    assert "more than the limit of 3" in str(rig.pending_message("hostile"))
+
+    if change == "the class":
+        rig.handle(e.DeviceObjectUpdated(device_class()))
+    else:
+        allocated = claim("c", asking(), version=2, status=given("g0", node="n1"))
+        rig.handle(e.DeviceObjectUpdated(allocated))
+    rig.pass_time(20)
+
+    assert "more than the limit" not in str(rig.pending_message("hostile"))
 
 
 def test_least_recently_used_selectors_are_dropped_and_evaluated_again(
