@@ -74,14 +74,14 @@ class _FailOn(click.ParamType[FailCondition]):
     metavar="CONDITION",
     help="Exit with 2 only if this condition holds, such as 'newly_pending > 0 or moved > 5%' (default: any pod changes).",
 )
-@click.option("--html", "html_path", metavar="FILE", help="Also write a page with plots, in one file.")
+@click.option("--html", "html_path", metavar="FILE", help="Also write a self-contained HTML page with plots.")
 @click.option(
     "--max-simulations",
     "runs_max",
     type=click.IntRange(0),
     default=RUNS_MAX_DEFAULT,
     show_default=True,
-    help="Maximum number of simulations, each with some of the changes, that search for the causes.",
+    help="Maximum number of simulations in the search for causes. Each applies some of the changes.",
 )
 def diff(
     old: str,

@@ -92,9 +92,9 @@ def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence
     "--config",
     "config_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The scheduler's settings file. Check as that scheduler: with its parameter values, limit on the cost and "
-    "rules for policies of teams. Also report metrics and extenders that it does not define, and names that it does "
-    "not allow.",
+    help="The scheduler's settings file. Check as that scheduler does: with its parameter values, cost limit and rules "
+    "for teams' policies. Also report metrics and extenders that the settings do not define, and policy names that "
+    "they do not allow.",
 )
 @click.option(
     "--live",

@@ -24,7 +24,7 @@ _OPTIONS = (
     click.option(
         "--url",
         metavar="URL",
-        help="The address of the scheduler, such as http://127.0.0.1:10259, if it is not to be found by the kubeconfig.",
+        help="The address of the scheduler, such as http://127.0.0.1:10259 (default: found through the kubeconfig).",
     ),
 )
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def pending(output_format: str, **target: Any) -> None:
     """Show what the pending pods of a running scheduler wait for, the most frequent cause first.
 
-    A pod's cause is the rejection on the nodes that the fewest rules reject. The last list shows, for
-    each rule, how many pods would fit a node without it; each pod is checked alone.
+    The cause is what rejects the pod on the closest nodes: those that the fewest rules reject. The last
+    list shows how many pods would fit a node without one rule; each pod is checked by itself.
 
     Examples:
 
@@ -62,9 +62,11 @@ def print_causes(console: "Console", page: Mapping[str, Any]) -> None:
     for cause in page["causes"]:
         _print_cause(console, cause)
     if page["binding"]:
-        console.print(f"{_pods(page['binding'])} with a node {_be(page['binding'])} being bound.\n")
+        console.print(
+            f"{_pods(page['binding'])} {_have(page['binding'])} a node and {_be(page['binding'])} being bound.\n"
+        )
     if page["would_free"]:
-        console.print("Without this rule alone, so many pods would have a node:", style="bold")
+        console.print("Pods that would fit a node without one rule:", style="bold")
         freed = [(rule, str(count)) for rule, count in page["would_free"].items()]
         print_table(console, ("rule", "pods"), freed, right=(1,))
 
@@ -94,6 +96,10 @@ def _pods(count: int) -> str:
 
 def _be(count: int) -> str:
     return "is" if count == 1 else "are"
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
 
 
 def _unit(resource: str) -> str:

@@ -105,7 +105,10 @@ def _notes(report: "ReplayReport") -> list[str]:
     from policysched import __version__
 
     notes = list(report.problems)
-    notes += [f"{gap.lines} calls are missing before {_time(gap.at_ns)}: {gap.reason}" for gap in report.gaps]
+    notes += [
+        f"{gap.lines} recorded lines are missing before {_time(gap.at_ns)}: {gap.reason}"
+        for gap in report.gaps
+    ]
     if report.policysched and report.policysched != __version__:
         notes.append(f"recorded by policysched {report.policysched}, replayed by {__version__}")
     return notes
@@ -120,7 +123,7 @@ def _print(report: "ReplayReport") -> None:
     for difference in report.differences[:LISTED_MAX]:
         _print_difference(say, difference)
     if report.different > LISTED_MAX:
-        say(f"... and {report.different - LISTED_MAX} more; what follows a difference can be its effect\n")
+        say(f"... and {report.different - LISTED_MAX} more; a difference can cause later ones\n")
     parts = [f"{report.decisions} decisions", f"{sum(report.same.values())} the same"]
     if report.same["snapshot"]:
         parts[-1] += f" ({report.same['snapshot']} from a snapshot)"

@@ -213,7 +213,7 @@ def print_summary(console: "Console", state: "ShadowState") -> None:
         )
     if state.summary.earlier:
         mean_s = state.summary.earlier_ns / 1e9 / state.summary.earlier
-        console.print(f"{state.summary.earlier} would have been earlier, by {mean_s:.1f} s in the mean")
+        console.print(f"{state.summary.earlier} would have been earlier, by {mean_s:.1f} s on average")
     if state.unseen:
         console.print(f"{state.unseen} binds were not compared: the pods were never seen pending")
     if state.summary.rules:

@@ -99,7 +99,7 @@ class ComparedRecording:
             if is_done():
                 return notes
             if isinstance(item, RecordingGap):
-                notes.append(f"{item.lines} calls are missing in the recording: {item.reason}")
+                notes.append(f"{item.lines} lines are missing in the recording: {item.reason}")
             try:
                 for rerun in reruns:
                     rerun.apply(item)

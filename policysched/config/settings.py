@@ -164,7 +164,7 @@ def _recording_problems(layers: LayeredSettings) -> Iterator[SettingProblem]:
         limit = f"{recording.bytes_max:,}"
         yield (
             ("recording", "file_bytes_max"),
-            f"is more than half of bytes_max ({limit}), so that no complete file could be kept",
+            f"is more than half of bytes_max ({limit}), so no complete file could be kept",
         )
 
 

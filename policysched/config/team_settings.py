@@ -34,7 +34,7 @@ def team_problems(layers: LayeredSettings) -> Iterator[SettingProblem]:
     owned = any("owner" in policy for policy in entries)
     for policy in entries:
         if "owner" in policy and policy.keys() & {"namespaces", "namespace_labels"}:
-            reason = f"the policies `{policy['name']}` serve the namespace of their owner alone: remove the namespaces"
+            reason = f"the policies `{policy['name']}` serve only the namespace of their owner: remove the namespaces"
             yield ("policy_permissions", "policies_allowed"), reason
     if layers.valid("team_policies") and not owned:
         yield ("team_policies",), "no entry of policy_permissions.policies_allowed has an `owner`"

@@ -48,17 +48,17 @@ def quota_families(entities: Iterable[QuotaEntityStatus]) -> Iterator[MetricFami
     ]
     yield gauge_family(
         "policysched_quota_used",
-        "What the placed pods of an entity with a row request, in cores, bytes, bits per second or units.",
+        "Requests of the placed pods of an entity with a row, in cores, bytes, bits per second or units.",
         {labels: _base_unit(resource.used, resource.type) for labels, _, resource in rows},
     )
     yield gauge_family(
         "policysched_quota_amount",
-        "What the entity is entitled to.",
+        "The amount of the entity.",
         {labels: _base_unit(resource.amount, resource.type) for labels, _, resource in rows},
     )
     yield gauge_family(
         "policysched_quota_borrowed",
-        "What the entity uses beyond its amount.",
+        "Use of the entity beyond its amount.",
         {labels: _base_unit(resource.borrowed, resource.type) for labels, _, resource in rows},
     )
 

@@ -41,7 +41,7 @@ def explain_running(core: SchedulerCore, full_name: str, now_ns: int) -> Iterato
             break
         yield None
     else:
-        raise NotExplainable(f"the device selectors of pod {full_name} are being evaluated; ask again")
+        raise NotExplainable(f"the device selectors of pod {full_name} are being evaluated; try again")
     devices, allowance = core.cache.devices.allocation_cache, SearchAllowance()
     pod, policy = observed.pod, observed.pod.scheduler
     placement = core.cache.ledger.placement(pod.uid)

@@ -260,7 +260,7 @@ class LeaderElector:
                 if await self._first_start():
                     return 0.0
             except ApiErrors as error:
-                log.debug("cannot tell whether another process led before", extra={"error": str(error)})
+                log.debug("cannot determine whether another process led before", extra={"error": str(error)})
         return self._settings.handover_wait_s
 
     def _no_bind_in_flight(self, lease: Json) -> bool:

@@ -318,7 +318,9 @@ def _read(connection: http.client.HTTPConnection, url: str, credentials: _Creden
         raise LiveFailed(_explain_status(answer.status, text, url.partition("?")[0]))
     page = orjson.loads(body)
     if not isinstance(page, dict):
-        raise LiveFailed("the scheduler's answer is not a page; is it of another version?")
+        raise LiveFailed(
+            "the response has an unknown form; the scheduler may run another version of policysched"
+        )
     return page
 
 
@@ -329,7 +331,7 @@ def _explain_status(status: int, text: str, path: str) -> str:
         case 403:
             return f"you may not get {path} of the scheduler: {text}. A ClusterRole with nonResourceURLs: [{path}] allows it"
         case 404 if text.startswith("404"):
-            return f"the scheduler has no page {path}; it is of an earlier version, or an extender"
+            return f"the scheduler does not serve {path}; it runs an earlier version of policysched, or `policysched extender`"
         case 404:
             return text
         case _:

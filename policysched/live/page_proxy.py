@@ -71,7 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif not self._is_key(self._cookie()):
             self._say(403, "open the URL that `policysched page` printed")
         elif parts.path != "/" and not parts.path.startswith("/page/"):
-            self._say(404, "404: only the page is served here")
+            self._say(404, "404: this port serves only the page")
         else:
             self._forward(None)
 
@@ -84,7 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif not self._is_key(self._cookie()):
             self._say(403, "open the URL that `policysched page` printed")
         elif self.path != _TRY_PATH:
-            self._say(404, "404: nothing is posted here")
+            self._say(404, "404: this path accepts no POST")
         elif self.headers.get_content_type() != "application/json":
             self._say(415, "send application/json")
         elif not (length.isascii() and length.isdigit() and len(length) < 9):

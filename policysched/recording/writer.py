@@ -143,7 +143,10 @@ class RecordingWriter:
         try:
             line = self._encode(call)
         except (TypeError, ValueError) as error:
-            log.error("a call cannot be recorded", extra={"error": str(error), "call": type(call).__name__})
+            log.error(
+                "cannot record an input of the scheduler",
+                extra={"error": str(error), "type": type(call).__name__},
+            )
             self.counts.dropped += 1
             self._add_gap(call.at_ns, 1, f"it cannot be recorded: {error}")
             self._recorder.wants_snapshot = True

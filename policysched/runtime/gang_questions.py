@@ -55,7 +55,7 @@ class GangQuestions:
             record["would_fit"] = None
             if self._is_asking:
                 record["notes"].append(
-                    "what would make the gang start is not tried: another gang is; ask again"
+                    "the scheduler is computing the proposals for another gang; try again in a moment"
                 )
                 return
             self._is_asking = True
@@ -63,7 +63,7 @@ class GangQuestions:
                 found = await run_worker(_WORKER, question, cluster, wall_max_s=WALL_MAX_S)
             except WorkerProcessFailed as error:
                 record["notes"].append(
-                    f"what would make the gang start is not known: {error}; "
+                    f"the proposals for this gang could not be computed: {error}; "
                     "`policysched explain --policy FILE --cluster FILE` has no such limit"
                 )
                 return

@@ -66,7 +66,7 @@ class Telemetry:
         self.registry = MetricRegistry()
         self._decision = self.registry.histogram(
             "scheduler_scheduling_algorithm_duration_seconds",
-            "Scheduling algorithm latency in seconds: one pod, or one gang whole.",
+            "Scheduling algorithm latency in seconds, of one pod or one whole gang.",
             exponential_buckets(0.00001, 2, 18),
         )
         self._attempt = self.registry.histogram(
@@ -280,17 +280,17 @@ def _shadow_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
     shadows = scheduler.counters.shadows
     yield counter_family(
         "policysched_shadow_decisions_total",
-        "Placed pods by what a shadow rule would have changed: unchanged, moved, pending (it leaves no node) or error.",
+        "Placed pods by the effect that a shadow rule would have had: unchanged, moved, pending (no node is left) or error.",
         {
             (("profile", policy), ("rule", rule), ("kind", kind), ("change", change)): n
             for (policy, rule, kind, change), n in shadows.decisions.items()
         },
     )
     for name, text, counts in (
-        ("nodes", "Candidates that a shadow filter would have rejected.", shadows.rejected_nodes),
+        ("nodes", "Candidate nodes that a shadow filter would have rejected.", shadows.rejected_nodes),
         (
             "pods",
-            "Placed pods of which a shadow filter would have rejected a candidate.",
+            "Placed pods for which a shadow filter would have rejected at least one candidate node.",
             shadows.rejected_pods,
         ),
     ):
@@ -308,12 +308,12 @@ def _canary_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
     ]
     yield gauge_family(
         "policysched_canary_rolled_back",
-        "1: the canary's guard was broken, and its rules apply to no pod until its text changes.",
+        "1: the canary is rolled back, because its guard was broken. Its rules apply to no pod until its text changes.",
         {labels: float(canary.record.rolled_back) for labels, canary in canaries},
     )
     yield gauge_family(
         "policysched_canary_pods",
-        "Pods in the share of a canary: pending (tried, without a node) and all; of one that is rolled back, as they were then.",
+        "Pods in the share of a canary: `pending` (tried, without a node) and `all`. After a rollback: the numbers at that time.",
         {
             (*labels, ("pods", which)): float(count)
             for labels, canary in canaries

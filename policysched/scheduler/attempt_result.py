@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 
-from policysched.cluster.devices.allocator import SEARCH_GOES_ON
+from policysched.cluster.devices.allocator import SEARCH_CONTINUES
 from policysched.evaluate import PrebindRequirements
 from policysched.evaluate.verdict import DecisionDetail, RejectionCause
 from policysched.lang.ir.program import Extender
@@ -78,7 +78,7 @@ def reject_over_budget(message: str) -> AttemptFailure:
 
 def continue_device_search(now_ns: int) -> AttemptFailure:
     """The search of devices was cut off. What it found is kept, and the next attempt goes on with the other nodes."""
-    return AttemptFailure("Unschedulable", SEARCH_GOES_ON, 0, {}, frozenset(), now_ns + SECOND_NS)
+    return AttemptFailure("Unschedulable", SEARCH_CONTINUES, 0, {}, frozenset(), now_ns + SECOND_NS)
 
 
 def reject_for_quota(message: str) -> AttemptFailure:

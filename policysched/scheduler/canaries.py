@@ -149,7 +149,7 @@ class Canaries:
                     self.records[policy] = _parse_record(saved)
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
                 problems.append(
-                    f"cannot read the saved canary of policy {policy}; it is armed again: {error}"
+                    f"cannot read the saved record of the canary of policy {policy}; its rules apply again: {error}"
                 )
         return problems
 

@@ -249,7 +249,9 @@ class HttpThread:
         is_extender_call = request.method == "POST" and request.match_info.get("verb") is not None
         is_of_page = request.path == "/" or request.path.startswith("/page/")
         if is_of_page and self._access is None and not is_loopback_host(request.host):
-            return web.Response(status=403, text="without authentication the page is for loopback names\n")
+            return web.Response(
+                status=403, text="without authentication, the page is served to loopback host names only\n"
+            )
         try:
             if not is_extender_call:
                 await self._rate.wait_turn(connection.address)

@@ -402,5 +402,5 @@ def test_teams_own_policies_only_with_a_base_and_names_of_their_own() -> None:
     with pytest.raises(BadSettings, match=r"no entry of policy_permissions\.policies_allowed has an `owner`"):
         read_settings(None, {}, {**given, "policy_permissions": {}})
     both = {"policies_allowed": [{"name": "ml-*", "owner": "ml", "namespaces": ["web"]}]}
-    with pytest.raises(BadSettings, match="serve the namespace of their owner alone"):
+    with pytest.raises(BadSettings, match="serve only the namespace of their owner"):
         read_settings(None, {}, {**given, "policy_permissions": both})

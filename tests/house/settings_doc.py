@@ -51,7 +51,7 @@ SAID: Mapping[str, str] = {
     "leader_election.retry_period_s": "Interval of renewals, and of attempts to acquire the Lease.",
     "api.connections_max": "Maximum number of connections to the API server.",
     "api.page_size": "Objects per page of a list.",
-    "binding.concurrent_binds_max": "Maximum number of concurrent bind requests. Namespaces with few of them may use up to a quarter more.",
+    "binding.concurrent_binds_max": "Maximum number of concurrent bind requests. Namespaces with few binds in flight may use up to a quarter more.",
     "reporting.concurrent_writes_max": "Maximum number of concurrent writes of events and conditions.",
     "reporting.burst": "Maximum burst of writes after a quiet period.",
     "reporting.queued_binds_max": "Reporting pauses while more binds than this are waiting, because binds have priority.",

@@ -210,7 +210,7 @@ def test_without_the_permission_to_read_the_lease_the_replicas_are_queried_in_tu
     [
         ("/pending", {}, "you may not get /pending of the scheduler"),
         ("/explain", {"pod": "nobody"}, "no pod named nobody exists in any namespace"),
-        ("/nodes", {}, "the scheduler has no page /nodes"),
+        ("/nodes", {}, "the scheduler does not serve /nodes"),
     ],
 )
 def test_what_the_scheduler_refuses_is_one_line(

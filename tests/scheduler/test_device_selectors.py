@@ -259,7 +259,7 @@ def test_an_attempt_searches_no_more_than_its_steps_and_the_next_one_goes_on(
         before = len(steps)
         rig.settle()
         rounds.append(len(steps) - before)
-        if rig.pending_message("hostile") != allocator.SEARCH_GOES_ON:
+        if rig.pending_message("hostile") != allocator.SEARCH_CONTINUES:
             break
         rig.pass_time(1)
 
@@ -324,7 +324,7 @@ def test_an_explanation_evaluates_selectors_in_slices_and_gives_up(
     monkeypatch.setattr(live, "_SELECTOR_SLICES_MAX", 3)
     rig.handle(e.DeviceObjectUpdated(claim("d", asking("r", slow(1)))))
     rig.observe(user("later", "d"))
-    with pytest.raises(NotExplainable, match="ask again"):
+    with pytest.raises(NotExplainable, match="try again"):
         list(explain_running(rig.scheduler.core, "default/later", rig.now_ns))
 
 

@@ -100,7 +100,7 @@ def test_no_pod_is_evicted_if_the_pod_would_find_no_node() -> None:
     rig.settle()
 
     assert victims(rig) == []
-    assert "nothing is reclaimed: the pod does not fit a node either way" in (
+    assert "no quota is reclaimed, because the pod would fit no node anyway" in (
         rig.pending_message("own") or ""
     )
 

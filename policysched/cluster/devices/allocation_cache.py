@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from policysched.cluster.devices.allocator import (
-    SEARCH_GOES_ON,
+    SEARCH_CONTINUES,
     STEPS_EXCEEDED,
     DeviceSearchResult,
     SearchAllowance,
@@ -152,7 +152,7 @@ class AllocationCache:
             return DeviceSearchFailed(STEPS_EXCEEDED, rejects_node_only=True)
         if self._allowance is not None and self._allowance.steps_left <= 0:
             self._allowance.is_cut_off, self._cut_off = True, self._allowance
-            return DeviceSearchFailed(SEARCH_GOES_ON, rejects_node_only=True)
+            return DeviceSearchFailed(SEARCH_CONTINUES, rejects_node_only=True)
         outcome = self.search_uncached(claims, node, overlay)
         answers.by_node[node.name] = _CachedOutcome(stamp, node.labels, outcome)
         answers.overruns += isinstance(outcome, DeviceSearchFailed) and outcome.message == STEPS_EXCEEDED

@@ -46,7 +46,9 @@ STEPS_MAX = 10_000
 STEPS_EXCEEDED = f"the device search exceeded its limit of {STEPS_MAX} steps"
 ATTEMPT_STEPS_MAX = 100_000
 """Devices considered on all nodes in one attempt of a pod, about a third of a second."""
-SEARCH_GOES_ON = f"the device search goes on in the next attempt, after {ATTEMPT_STEPS_MAX} steps in this one"
+SEARCH_CONTINUES = (
+    f"the device search continues in the next attempt (limit of one attempt: {ATTEMPT_STEPS_MAX} steps)"
+)
 
 _Position = tuple[int, int, int]
 _START: _Position = (0, 0, 0)

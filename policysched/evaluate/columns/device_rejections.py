@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from policysched.cluster.devices.allocator import SEARCH_GOES_ON, STEPS_EXCEEDED
+from policysched.cluster.devices.allocator import SEARCH_CONTINUES, STEPS_EXCEEDED
 from policysched.evaluate.columns.column_kinds import Array
 from policysched.model.nodes import Node
 
@@ -96,7 +96,7 @@ class DeviceRejectionCache:
         cached.position = rows.log_end
         self._columns.move_to_end(spec)
         if any(
-            rejection is not None and rejection[0] in (STEPS_EXCEEDED, SEARCH_GOES_ON)
+            rejection is not None and rejection[0] in (STEPS_EXCEEDED, SEARCH_CONTINUES)
             for rejection in column.rejections
         ):
             del self._columns[spec]  # a search that was cut short does not predict the next one

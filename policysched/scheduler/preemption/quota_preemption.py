@@ -65,7 +65,7 @@ class QuotaPreemption:
         core.withdraw_nomination(pod.uid, now_ns)
         return replace(
             failure,
-            message=f"{failure.message}; nothing is reclaimed: the pod does not fit a node either way: {result.message}",
+            message=f"{failure.message}; no quota is reclaimed, because the pod would fit no node anyway: {result.message}",
             requeue_events=failure.requeue_events | result.requeue_events,
             valid_until_ns=result.valid_until_ns,
         )
