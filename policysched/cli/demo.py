@@ -182,5 +182,14 @@ def _print_next_steps(console: "Console", demo: "Demo") -> None:
     console.print(f"  export KUBECONFIG={demo.sandbox.kubeconfig_path}", markup=False)
     console.print("  kubectl get pods -A -o wide")
     console.print("  kubectl -n policysched edit configmap policies")
-    console.print(f"\nThe scheduler's page: {demo.page_url()}", markup=False)
+    url = demo.page_url()
+    waiting = [
+        pod["metadata"] for app in _APPS for pod in demo.pods_of(app) if not pod["spec"].get("nodeName")
+    ]
+    if url:
+        console.print(f"  policysched pending --url {url}", markup=False, soft_wrap=True)
+    if url and waiting:
+        pod = f"{waiting[0]['namespace']}/{waiting[0]['name']}"
+        console.print(f"  policysched explain {pod} --url {url}", markup=False, soft_wrap=True)
+    console.print(f"\nThe scheduler's page: {url}", markup=False)
     console.print(f"The scheduler's log: {demo.log_path}")

@@ -25,7 +25,7 @@ def print_explanation(console: "Console", record: Record, *, in_full: bool = Fal
     _print_heading(console, record)
     _print_paragraph(console, record["message"], style="bold")
     if record["gang"] is not None:
-        _print_gang(console, record["gang"])
+        _print_gang(console, record["gang"], is_live="waiting" in record)
     if record["nodes"] and (record["rejected"] or record["feasible"]):
         _print_filters(console, record, in_full=in_full)
         _print_closest(console, record["closest"])
@@ -60,12 +60,14 @@ def _print_heading(console: "Console", record: Record) -> None:
     console.print()
 
 
-def _print_gang(console: "Console", gang: Record) -> None:
+def _print_gang(console: "Console", gang: Record, *, is_live: bool) -> None:
+    """A running scheduler says what it found at the gang's last attempt; the rest is evaluated now."""
+    below = "The rules below are those for this member"
     existing = gang["placed"] + gang["pending"]
     needed = f"needs {gang['minimum']} members at once"
     console.print(
         f"gang {gang['name']} {needed}: {existing} exist, {gang['placed']} placed, {gang['pending']} pending. "
-        "The rules below are those for this member.",
+        + (f"The message is that of the last attempt. {below}, now." if is_live else f"{below}."),
         markup=False,
     )
 

@@ -115,7 +115,10 @@ def _get_by_port_forward(target: LiveTarget, url: str) -> dict[str, Any]:
 
 
 def _no_pod(namespace: str) -> LiveFailed:
-    return LiveFailed(f"no pod with the label {_PODS_LABEL} runs in namespace {namespace}")
+    return LiveFailed(
+        f"no pod with the label {_PODS_LABEL} runs in namespace {namespace}; "
+        "name another with --scheduler-namespace, or the address of the scheduler with --url"
+    )
 
 
 @contextmanager

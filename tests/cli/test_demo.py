@@ -32,7 +32,7 @@ def test_the_demo_runs_to_its_end_and_exits_with_0() -> None:
     assert re.search(r"shop/web-\S+ would go to node-\d", words)
 
 
-def test_a_kept_demo_answers_kubectl_until_it_is_interrupted() -> None:
+def test_a_kept_demo_answers_kubectl_and_says_why_a_pod_is_pending_until_it_is_interrupted() -> None:
     kubectl = Path(sys.executable).parent / "kubectl"
     process = subprocess.Popen(
         (*COMMAND, "--keep"),
@@ -53,6 +53,16 @@ def test_a_kept_demo_answers_kubectl_until_it_is_interrupted() -> None:
             check=True,
         )
         assert len(pods.stdout.splitlines()) == 12
+        printed = next(text for text in process.stdout if text.startswith("  policysched explain ml/"))
+        why = subprocess.run(
+            (sys.executable, "-m", *printed.split()),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=True,
+        )
+        assert "gang ml/trainer-xl: " in why.stdout and "Insufficient cpu" in why.stdout
+        assert "The gang would start after any one of these:" in why.stdout or "is not known" in why.stderr
     finally:
         process.send_signal(signal.SIGINT)
         ended_with = process.wait(timeout=PATIENCE_S)

@@ -47,8 +47,9 @@ function matches(pods) {
 function parts(story, now) {
   const facts = [`policy ${story.policy.name} ${hash(story.policy.sha256)}`, `${count(story.feasible_count)} of ${count(story.nodes)} nodes fit`];
   const waiting = story.waiting;
-  if (waiting) facts.push(`${waiting.queue}, ${waiting.attempts} attempts, waits ${duration(now - Date.parse(waiting.queued))}`);
+  if (waiting) facts.push(`${waiting.queue}, ${waiting.attempts} attempt${waiting.attempts === 1 ? "" : "s"}, waits ${duration(now - Date.parse(waiting.queued))}`);
   if (story.gang) facts.push(`gang ${story.gang.name}: ${story.gang.placed}/${story.gang.minimum} placed, ${story.gang.pending} pending`);
+  if (story.gang?.blocked && waiting?.attempts) facts.push("the message is that of the last attempt");
   const found = [el("p", { class: "story" }, story.message), el("p", { class: "soft" }, facts.join("  ·  "))];
   for (const note of story.notes) found.push(el("p", { class: "warn" }, `▲ ${note}`));
   if (story.would_fit?.length) {
