@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal
 
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.limits import SchedulerLimits
@@ -79,9 +78,6 @@ class SchedulerState:
     decisions: int = 0
     queued: tuple[QueuedPod, ...] = ()
     assumed: tuple[AssumedPod, ...] = ()
-
-
-LineKind = Literal["header", "snapshot", "snapshot-end", "event", "decide", "requeue", "gap", "end"]
 
 
 def run_name(began_ns: int, identity: str) -> str:

@@ -126,10 +126,6 @@ class Recording:
     bytes_read: int = 0
 
     @property
-    def starts_ns(self) -> int:
-        return min(file.header.at_ns for file in self.files)
-
-    @property
     def ends_ns(self) -> int:
         """When something was written last."""
         return max(file.path.stat().st_mtime_ns for file in self.files)

@@ -5,7 +5,7 @@ and drawings that match the contracts.
 import ast
 import re
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from pkgutil import resolve_name
 from statistics import median
@@ -234,3 +234,21 @@ def test_the_median_module_is_short() -> None:
     lines = [source_of(module).read_text(encoding="utf-8").count("\n") for module in MODULES]
 
     assert 80 <= median(lines) <= 150
+
+
+CALLED_BY_LIBRARIES = {"list_commands", "get_command", "format_commands", "do_GET", "do_POST", "log_message"}
+"""Methods that click and http.server call."""
+
+
+def test_every_function_class_and_method_is_used() -> None:
+    """By another place of the product, or by a test: some parts of the sandbox and of proposals exist for tests."""
+    product = "\n".join(source_of(module).read_text(encoding="utf-8") for module in MODULES)
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    grammar = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "grammar").glob("*.lark"))
+
+    defined = set(re.findall(r"^ *(?:async )?(?:def|class) (\w+)", product, re.MULTILINE))
+    used = Counter(re.findall(r"\w+", "\n".join((product, tests, grammar))))
+
+    assert len(defined) > 4000
+    unused = {name for name in defined if used[name] == 1 and not name.startswith("__")}
+    assert unused - CALLED_BY_LIBRARIES == set()
