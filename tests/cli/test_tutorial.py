@@ -54,10 +54,10 @@ class Reader:
 
     def runs(self, block: str, *, editor: str = "") -> str:
         """The same, to its end. Returns what it printed."""
-        before = len(self.said())
+        before = len(self.text())
         exit_code = self.types(self.terminal_3 + block, editor=editor).wait(PATIENCE_S)
-        assert exit_code == 0, self.said()
-        return self.said()[before:]
+        assert exit_code == 0, self.text()
+        return self.text()[before:]
 
     @property
     def terminal_3(self) -> str:
@@ -67,11 +67,11 @@ class Reader:
     def log(self) -> Path:
         return self.folder / "terminals"
 
-    def said(self) -> str:
+    def text(self) -> str:
         return self.log.read_text() if self.log.exists() else ""
 
-    def hears(self, words: str) -> None:
-        wait_for(lambda: words in self.said(), f"`{words}` in a terminal: {self.said()}")
+    def wait_for_text(self, words: str) -> None:
+        wait_for(lambda: words in self.text(), f"`{words}` in a terminal: {self.text()}")
 
     def closes(self) -> None:
         for process in self._open:
@@ -97,11 +97,11 @@ def test_the_tutorial_does_what_it_says(reader: Reader) -> None:
     reader.types(start)
     wait_for(lambda: (reader.folder / "sandbox.kubeconfig").exists(), "the sandbox's kubeconfig")
     reader.types(write)
-    reader.hears("acquired the lease; leading")
+    reader.wait_for_text("acquired the lease; leading")
     first = reader.runs(create)
-    active = reader.said().count("is active")
+    active = reader.text().count("is active")
     reader.runs(edit, editor="sed -i s/zone-a/zone-b/")
-    wait_for(lambda: reader.said().count("is active") > active, "the edit to be active")
+    wait_for(lambda: reader.text().count("is active") > active, "the edit to be active")
     reader.runs(restart)
     wait_for(lambda: "node-2" not in reader.runs("kubectl get pods -o wide"), "the old pods to be gone")
     second = reader.runs("kubectl get pods -o wide")

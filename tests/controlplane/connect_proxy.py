@@ -14,13 +14,13 @@ from contextlib import contextmanager
 
 
 class ConnectProxy(socketserver.ThreadingTCPServer):
-    """`asked` are the `HOST:PORT` of its tunnels, in order."""
+    """`requests` are the `HOST:PORT` of its tunnels, in order."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Tunnel)
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     @property
     def url(self) -> str:
@@ -37,7 +37,7 @@ class _Tunnel(socketserver.StreamRequestHandler):
         if method != "CONNECT":
             self.wfile.write(b"HTTP/1.1 405 Method Not Allowed\r\n\r\n")
             return
-        self.server.asked.append(target)
+        self.server.requests.append(target)
         with socket.create_connection(("127.0.0.1", int(target.rpartition(":")[2]))) as server:
             self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             back = threading.Thread(target=_carry, args=(server, self.connection), daemon=True)

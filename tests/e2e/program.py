@@ -76,12 +76,12 @@ class Running:
         whole, _, _ = self.log().rpartition("\n")
         return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
-    def said(self, words: str) -> list[Json]:
+    def logged(self, words: str) -> list[Json]:
         return [line for line in self.lines() if words in line["msg"]]
 
-    def heard(self, words: str) -> Json:
+    def wait_for_log(self, words: str) -> Json:
         """Wait until the log contains the text."""
-        return wait_for(lambda: self.said(words), f"the log to say `{words}`")[0]
+        return wait_for(lambda: self.logged(words), f"the log to contain `{words}`")[0]
 
     def get(self, path: str, body: bytes | None = None) -> str:
         """With a body it is a POST."""

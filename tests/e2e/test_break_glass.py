@@ -49,13 +49,13 @@ def test_kube_scheduler_takes_over_from_a_dead_policysched_and_back(
     deployed.create("meanwhile", scheduler=OURS)
     deployed.bound("meanwhile")
     with deployed.running(elect=True, settings=SOON_EXPIRED) as back:
-        back.heard("listening")
+        back.wait_for_log("listening")
         holder = whole_control_plane.api.get(LEASE)["spec"]["holderIdentity"]
-        assert not back.said("acquired the lease; leading")
+        assert not back.logged("acquired the lease; leading")
 
         stock.stop()
 
-        back.heard("acquired the lease; leading")
+        back.wait_for_log("acquired the lease; leading")
         deployed.create("afterwards", scheduler=OURS)
         deployed.bound("afterwards")
         assert whole_control_plane.api.get(LEASE)["spec"]["holderIdentity"] != holder

@@ -390,8 +390,8 @@ def test_the_shipped_service_account_suffices_to_bind_report_and_reload(
             admin.run_pod("web", cpu="100m")
             admin.run_pod("huge", cpu="100")
             wait_for(lambda: admin.node_of("web") == "a", "the pod to be bound")
-            wait_for(lambda: admin.said("web", "Scheduled"), "the event")
-            (why,) = wait_for(lambda: admin.said("huge", "FailedScheduling"), "the reason")
+            wait_for(lambda: admin.event_messages("web", "Scheduled"), "the event")
+            (why,) = wait_for(lambda: admin.event_messages("huge", "FailedScheduling"), "the reason")
             assert why == (
                 "0/1 nodes are available: 1 Insufficient cpu. preemption: "
                 "0/1 nodes are available: 1 Preemption is not helpful for scheduling."
@@ -401,11 +401,11 @@ def test_the_shipped_service_account_suffices_to_bind_report_and_reload(
             admin.put_policy(closed)
             wait_for(lambda: "filter shut" in admin.last_good(), "the edit to be kept")
             admin.run_pod("late", cpu="100m")
-            (why,) = wait_for(lambda: admin.said("late", "FailedScheduling"), "the edit to decide")
+            (why,) = wait_for(lambda: admin.event_messages("late", "FailedScheduling"), "the edit to decide")
             assert why == "0/1 nodes are available: 1 closed."
 
             admin.put_policy(closed.replace("node.name", "node.naem"))
-            wait_for(lambda: admin.said("policies", "PolicyRejected"), "the refusal")
+            wait_for(lambda: admin.event_messages("policies", "PolicyRejected"), "the refusal")
             admin.put_policy("policy kube-default version 1\ninclude kube_default\n")
             wait_for(lambda: admin.node_of("late") == "a", "the pod to be woken")
         assert "forbidden" not in log.read_text(), log.read_text()
@@ -440,7 +440,7 @@ class Admin:
         )
         return node
 
-    def said(self, name: str, reason: str) -> list[str]:
+    def event_messages(self, name: str, reason: str) -> list[str]:
         events = self._control_plane.api.items("/api/v1/events")
         return [
             event["message"]

@@ -172,7 +172,7 @@ def test_an_ignorable_extender_is_ignored_when_it_fails(
         deployed.create("web")
 
         assert deployed.bound("web") == "a"
-        assert scheduler.said("skipped an ignorable extender that failed")
+        assert scheduler.logged("skipped an ignorable extender that failed")
 
 
 def test_a_policy_that_calls_an_unknown_extender_is_not_activated(

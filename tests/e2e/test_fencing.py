@@ -56,7 +56,7 @@ class Fenced:
             plant=partial(plant, bug),
         )
         try:
-            process.heard("acquired the lease; leading")
+            process.wait_for_log("acquired the lease; leading")
             process.wait_until_ready()
             transport.bind_delay_s = BIND_DELAY_S
             yield process
@@ -114,7 +114,7 @@ def binds_beside_another_leader(control_plane: ControlPlane, folder: Path) -> li
         wait_for(lambda: transport.binds, "the first bind")
         os.kill(first.process.pid, signal.SIGSTOP)
         cluster.create("rival", priorityClassName="system-node-critical")
-        second.heard("acquired the lease; leading")
+        second.wait_for_log("acquired the lease; leading")
         led_s = time.monotonic()
         os.kill(first.process.pid, signal.SIGCONT)
 
@@ -144,7 +144,7 @@ def binds_after_a_stall(control_plane: ControlPlane, folder: Path, bug: str = ""
         time.sleep(max(0.0, stopped_s + STALL_S - time.monotonic()))
         os.kill(leader.process.pid, signal.SIGCONT)
 
-        leader.heard("stalled")
+        leader.wait_for_log("stalled")
         wait_for(lambda: leader.metric("policysched_binds_in_flight") == 0, "the binds to be answered")
         return cluster.free_milli()
 

@@ -238,7 +238,7 @@ def test_the_image_leads_within_two_seconds_and_binds_a_pod(
         process = ContainerProcess(container, arguments, log, server=server)
     running = Running(arguments, tmp_path / "log", port, control_plane.admin, process=process)
     try:
-        running.heard("leading")
+        running.wait_for_log("leading")
         took_s, (used_s, waited_s) = time.monotonic() - began_s, process.processor_s()
         assert deployed.bound("web") == "a"
         assert running.terminate() == 0, running.log()
@@ -261,10 +261,10 @@ def test_without_a_network_one_line_says_what_cannot_be_reached(
         )
     running = Running([], tmp_path / "log", 0, process=process)
     try:
-        line = running.heard("cannot read or acquire the lease; retrying")
+        line = running.wait_for_log("cannot read or acquire the lease; retrying")
         assert running.terminate() == 0, running.log()
     finally:
         running.kill()
 
     assert "cannot connect to 127.0.0.1:443" in line["error"]
-    assert len(running.said("lease")) == 1
+    assert len(running.logged("lease")) == 1

@@ -140,7 +140,7 @@ def test_a_stranger_installs_it_moves_a_deployment_over_and_back_and_removes_it(
 
         run("Install")
         with containers(cluster, tmp_path) as process:
-            process.heard("acquired the lease; leading")
+            process.wait_for_log("acquired the lease; leading")
             moved = run("Move one Deployment over")
             wait_for(lambda: schedulers(cluster) == {"kube-default"}, "the old pods to be gone")
             bound = process.metric("policysched_binds_total")

@@ -88,7 +88,7 @@ def test_a_proxy_of_the_kubeconfig_is_used_and_tls_is_verified_through_it(
 ) -> None:
     assert who(written(cluster(proxy_url=proxy.url))) == "admin"
 
-    assert set(proxy.asked) == {control_plane.url.removeprefix("https://")}
+    assert set(proxy.requests) == {control_plane.url.removeprefix("https://")}
     with pytest.raises(TransportError, match="certificate verify failed"):
         who(written(lambda config: _distrust(config, proxy.url)))
 
@@ -109,13 +109,13 @@ def test_a_proxy_of_the_environment_is_used_unless_no_proxy_names_the_server(
     monkeypatch.setenv("HTTPS_PROXY", proxy.url)
 
     assert who(kubeconfig) == "admin"
-    assert set(proxy.asked) == {f"{BEHIND}:{port}"}
+    assert set(proxy.requests) == {f"{BEHIND}:{port}"}
 
-    proxy.asked.clear()
+    proxy.requests.clear()
     monkeypatch.setenv("NO_PROXY", "other.example,.svc")
     with pytest.raises(TransportError, match=BEHIND):
         who(kubeconfig)
-    assert proxy.asked == []
+    assert proxy.requests == []
 
 
 def test_a_proxy_of_the_environment_is_never_used_for_localhost(
@@ -125,7 +125,7 @@ def test_a_proxy_of_the_environment_is_never_used_for_localhost(
 
     assert who(written(cluster())) == "admin"
 
-    assert proxy.asked == []
+    assert proxy.requests == []
 
 
 def test_the_certificate_is_verified_by_the_name_that_the_kubeconfig_gives(
@@ -198,4 +198,4 @@ def test_the_whole_program_works_through_a_proxy(
         deployed.create("web")
         assert deployed.bound("web") == "a"
 
-    assert len(proxy.asked) > 1
+    assert len(proxy.requests) > 1

@@ -77,7 +77,7 @@ def test_a_failing_webhook_of_one_namespace_delays_no_other_namespace(
 
         deployed.api.delete(f"{WEBHOOKS}/guard")
         wait_for(lambda: not ours(pending(deployed.pods("failing"))), "the pods to be bound")
-        assert not scheduler.said("unreachable")
+        assert not scheduler.logged("unreachable")
 
 
 # ── helpers ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -133,7 +133,7 @@ def bound_after_s(deployed: Deployed, name: str, scheduler: str) -> float:
 def check_ready(scheduler: Running) -> None:
     """One namespace is not taken for the server."""
     assert scheduler.get("/readyz") == "ok"
-    assert not scheduler.said("unreachable")
+    assert not scheduler.logged("unreachable")
 
 
 def ours(names: list[str]) -> list[str]:

@@ -59,11 +59,11 @@ def test_no_pod_is_lost_when_the_api_server_hangs_in_a_burst(deployed: Deployed)
         in_the_middle(deployed, created)
 
         deployed.control_plane.pause_apiserver()
-        scheduler.heard("is unreachable")
+        scheduler.wait_for_log("is unreachable")
         deployed.control_plane.resume_apiserver()
 
         deployed.all_bound(BURST)
-        scheduler.heard("answers again")
+        scheduler.wait_for_log("answers again")
         assert scheduler.process.poll() is None
     bindings.check(deployed)
 
@@ -106,7 +106,7 @@ def test_no_pod_is_lost_when_the_leader_is_killed_in_a_burst(
 ) -> None:
     lease = lease_that_is_told_of()
     with deployed.running(elect=True, settings=lease) as leader, history(deployed) as bindings:
-        leader.heard("acquired the lease; leading")
+        leader.wait_for_log("acquired the lease; leading")
         with deployed.running(elect=True, settings=lease) as two:
             two.wait_until_ready()
             with burst(deployed) as created:
@@ -114,10 +114,10 @@ def test_no_pod_is_lost_when_the_leader_is_killed_in_a_burst(
 
                 leader.kill()
 
-                two.heard("acquired the lease; leading")
+                two.wait_for_log("acquired the lease; leading")
                 deployed.all_bound(BURST)
             assert 0 < looks_at_the_dead(two) <= LOOKS_MOST
-            assert two.said("acquired the lease; leading")[0]["first_decision_in_s"] == SETTLE_S
+            assert two.logged("acquired the lease; leading")[0]["first_decision_in_s"] == SETTLE_S
             assert two.metric("policysched_leader") == 1
     bindings.check(deployed)
 
@@ -252,7 +252,7 @@ where attempts take longer.
 
 def looks_at_the_dead(follower: Running) -> int:
     """How often the current leader read the former leader's last renewal and found the Lease held."""
-    renewals = [line["renewed"] for line in follower.said("the lease is held") if "renewed" in line]
+    renewals = [line["renewed"] for line in follower.logged("the lease is held") if "renewed" in line]
     return renewals.count(renewals[-1])
 
 

@@ -132,7 +132,7 @@ def test_a_group_that_is_deleted_keeps_its_pods_pending(deployed: Deployed) -> N
         wait_for(lambda: missing in deployed.condition("w0")["message"], "the reason")
         create_group(deployed, version, "train", 1)
         deployed.bound("w0")
-        lines = program.said("pods wait for their PodGroup")
+        lines = program.logged("pods wait for their PodGroup")
 
     assert [line["reason"].endswith(missing) for line in lines] == [True]
 
@@ -148,7 +148,7 @@ def test_pods_wait_while_the_server_does_not_serve_the_api(deployed: Deployed) -
             deployed.create(name, cpu="1", schedulingGroup={"podGroupName": "train"})
         wait_for(lambda: outcome(deployed, version, "train") == "False", "the group to wait")
         deployed.control_plane.restart_apiserver(features=Features())
-        program.heard("pods wait for their PodGroup")
+        program.wait_for_log("pods wait for their PodGroup")
         deployed.control_plane.add_node(ready_node("a", cpu="4"))
         message = "the API server does not serve them"
         wait_for(lambda: message in deployed.condition("w0")["message"], "the reason")
@@ -176,7 +176,7 @@ def test_a_group_of_a_composite_pod_group_waits_with_a_message(deployed: Deploye
         said = "belongs to CompositePodGroup tree; CompositePodGroups are not supported"
         wait_for(lambda: said in deployed.condition("w0")["message"], "the reason")
         deployed.event("w0", "FailedScheduling")
-        logged = program.said("pods wait for their PodGroup")
+        logged = program.logged("pods wait for their PodGroup")
         wait_for(lambda: outcome(deployed, version, "train") == "False", "the group to say so")
         condition = scheduled(deployed, version, "train")
         nodes = [deployed.node_of("w0")]

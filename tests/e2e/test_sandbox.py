@@ -209,14 +209,14 @@ def test_without_a_policy_the_process_exits_with_a_message(cluster: Cluster) -> 
     with cluster.scheduler() as scheduler:
         assert scheduler.process.wait(timeout=PATIENCE_S) == 3
 
-        assert scheduler.said("no policy to run")
+        assert scheduler.logged("no policy to run")
 
 
 def test_a_signal_during_shutdown_keeps_the_exit_code(cluster: Cluster) -> None:
     cluster.put_policies(main=BROKEN)
 
     with cluster.scheduler() as scheduler:
-        wait_for(lambda: scheduler.said("no policy to run"), "the end")
+        wait_for(lambda: scheduler.logged("no policy to run"), "the end")
         while scheduler.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):  # it ended after the poll
                 scheduler.process.send_signal(signal.SIGTERM)
@@ -232,7 +232,7 @@ def test_a_hangup_shuts_the_process_down_gracefully(cluster: Cluster) -> None:
         scheduler.process.send_signal(signal.SIGHUP)
 
         assert scheduler.process.wait(timeout=40) == 0
-        assert [line["signal"] for line in scheduler.said("stopping")] == ["SIGHUP"]
+        assert [line["signal"] for line in scheduler.logged("stopping")] == ["SIGHUP"]
 
 
 def test_a_deleted_configmap_leaves_the_active_policy_running(cluster: Cluster) -> None:
@@ -256,28 +256,29 @@ def test_the_process_survives_an_api_server_that_restarts_without_its_state(clus
         cluster.bound("before19")
 
         cluster.stop()
-        wait_for(lambda: scheduler.said("is unreachable or does not answer"), "it to be said")
+        wait_for(lambda: scheduler.logged("is unreachable or does not answer"), "it to be said")
         cluster.start()
         cluster.run_pod("after")
 
         assert cluster.bound("after")
-        wait_for(lambda: scheduler.said("answers again"), "it to be said")
-        assert len(scheduler.said("is unreachable or does not answer")) == 1
+        wait_for(lambda: scheduler.logged("answers again"), "it to be said")
+        assert len(scheduler.logged("is unreachable or does not answer")) == 1
 
 
 def test_when_the_leader_stops_the_standby_takes_over(cluster: Cluster) -> None:
     cluster.put_policies(main=PLAIN)
     with cluster.scheduler(elect=True) as leader:
-        wait_for(lambda: leader.said("acquired the lease; leading"), "the first to lead")
+        wait_for(lambda: leader.logged("acquired the lease; leading"), "the first to lead")
         with cluster.scheduler(elect=True) as two:
             (standing_by,) = wait_for(
-                lambda: two.said("not leading: the lease is held by another process"), "the second to say so"
+                lambda: two.logged("not leading: the lease is held by another process"),
+                "the second to say so",
             )
             cluster.run_pod("first")
             cluster.bound("first")
-            assert not two.said("acquired the lease; leading")
+            assert not two.logged("acquired the lease; leading")
             two.wait_until_ready()
-            assert standing_by["holder"] and not leader.said(
+            assert standing_by["holder"] and not leader.logged(
                 "not leading: the lease is held by another process"
             )
 
@@ -285,7 +286,7 @@ def test_when_the_leader_stops_the_standby_takes_over(cluster: Cluster) -> None:
 
             cluster.run_pod("second")
             assert cluster.bound("second")
-            assert two.said("acquired the lease; leading")[0]["first_decision_in_s"] == 0.0
+            assert two.logged("acquired the lease; leading")[0]["first_decision_in_s"] == 0.0
 
 
 def test_samples_from_a_file_are_used_and_a_metric_without_a_source_is_reported(
@@ -308,7 +309,7 @@ def test_samples_from_a_file_are_used_and_a_metric_without_a_source_is_reported(
 
         samples.write_text("load: {node-1: 0.1, node-2: 0.9}\n")
         (lacking,) = wait_for(
-            lambda: scheduler.said("metric `spare` has no value on any node"), "the warning"
+            lambda: scheduler.logged("metric `spare` has no value on any node"), "the warning"
         )
         assert lacking["reason"] == "MetricWithoutSource"
         wait_for(lambda: _lands_on(cluster, "node-1"), "the new samples to decide")

@@ -128,7 +128,7 @@ def test_a_bind_carries_the_uid_and_a_timeout_of_five_seconds() -> None:
         outcome = await bound(transport, command)
 
         assert outcome == BindConfirmed(PodUid("u1"), NodeName("a"))
-        assert transport.asked == [
+        assert transport.requests == [
             ApiRequest(
                 "POST",
                 "/api/v1/namespaces/default/pods/web/binding",
@@ -137,7 +137,7 @@ def test_a_bind_carries_the_uid_and_a_timeout_of_five_seconds() -> None:
                 timeout_s=7.0,
             )
         ]
-        assert b'"uid":"u1"' in transport.asked[0].body
+        assert b'"uid":"u1"' in transport.requests[0].body
 
     on_virtual_time(scenario)
 
@@ -150,8 +150,8 @@ def test_a_bind_is_retried_unchanged_until_it_is_answered() -> None:
         outcome = await bound(transport, bind(pod_manifest("web")))
 
         assert isinstance(outcome, BindConfirmed)
-        assert len({(request.path, request.body) for request in transport.asked}) == 1
-        assert len(transport.asked) == 5
+        assert len({(request.path, request.body) for request in transport.requests}) == 1
+        assert len(transport.requests) == 5
         assert asyncio.get_running_loop().time() - began_s > 7
 
     on_virtual_time(scenario)
@@ -261,14 +261,14 @@ def test_no_bind_is_sent_after_leadership_is_lost() -> None:
         binding = Binding(transport, may_send=lambda: leads)
         work = asyncio.ensure_future(binding.binder.run())
         binding.binder.put(bind(pod_manifest("web")))
-        await until(lambda: len(transport.asked) == 3, "three tries")
+        await until(lambda: len(transport.requests) == 3, "three tries")
 
         leads = False
         with pytest.raises(BaseExceptionGroup) as group:
             await work
 
         assert group.value.split(LostLeadership)[1] is None
-        assert len(transport.asked) == 3
+        assert len(transport.requests) == 3
         assert not binding.outcomes
 
     on_virtual_time(scenario)
@@ -341,12 +341,12 @@ def test_a_bind_that_may_have_left_before_a_stall_is_sent_again_after_it() -> No
         binding = Binding(script, fence=lambda: lambda: is_current)
         async with running(binding.binder.run()):
             binding.binder.put(command)
-            await until(lambda: script.asked, "the first request")
+            await until(lambda: script.requests, "the first request")
             is_current = False
             await until(lambda: binding.outcomes, "the outcome")
 
         assert binding.outcomes[command.uid] == BindConfirmed(command.uid, command.node)
-        assert [request.may_write is None for request in script.asked] == [False, True]
+        assert [request.may_write is None for request in script.requests] == [False, True]
 
     on_virtual_time(scenario)
 
@@ -358,7 +358,7 @@ def test_a_cancelled_bind_is_not_sent_unless_it_was_sent_before() -> None:
         binding = Binding(script, settings=BindSettings(concurrent_binds_max=1))
         async with running(binding.binder.run()):
             binding.binder.put(sent)
-            await until(lambda: script.asked, "the first request")
+            await until(lambda: script.requests, "the first request")
             binding.binder.put(unsent)
             for command in (sent, unsent):
                 binding.binder.cancel(command.uid, command.namespace)
@@ -366,7 +366,7 @@ def test_a_cancelled_bind_is_not_sent_unless_it_was_sent_before() -> None:
 
         assert binding.outcomes[sent.uid] == BindConfirmed(sent.uid, sent.node)
         assert binding.outcomes[unsent.uid] == BindRefused(unsent.uid, "not sent: cancelled")
-        assert {request.path.split("/")[-2] for request in script.asked} == {"sent"}
+        assert {request.path.split("/")[-2] for request in script.requests} == {"sent"}
         binding.binder.cancel(sent.uid, "nowhere")
 
     on_virtual_time(scenario)

@@ -229,12 +229,12 @@ def test_after_a_lost_patch_the_earlier_message_is_written_again() -> None:
             reporting.reporter.set_condition(condition(pod, "first"))
             await reporting.wait_until_drained()
             reporting.reporter.set_condition(condition(pod, "second"))
-            await until(lambda: len(transport.asked) == 2, "the patch that is lost")
+            await until(lambda: len(transport.requests) == 2, "the patch that is lost")
             reporting.reporter.set_condition(condition(pod, "first"))
             await reporting.wait_until_drained()
 
         messages = [
-            orjson.loads(request.body)["status"]["conditions"][0]["message"] for request in transport.asked
+            orjson.loads(request.body)["status"]["conditions"][0]["message"] for request in transport.requests
         ]
         assert messages == ["first", "second", "first"]
 
@@ -308,7 +308,7 @@ def test_a_condition_has_the_observed_generation_if_the_pod_has_one() -> None:
             reporting.reporter.set_condition(condition(pod, "not counted"))
             await reporting.wait_until_drained()
 
-        patches = [orjson.loads(request.body) for request in transport.asked]
+        patches = [orjson.loads(request.body) for request in transport.requests]
         assert [patch["status"]["conditions"][0].get("observedGeneration") for patch in patches] == [3, None]
         assert {patch["metadata"]["resourceVersion"] for patch in patches} == {"7"}
 
@@ -341,12 +341,12 @@ def test_reports_wait_for_binds_and_conditions_are_sent_before_events() -> None:
             reporting.reporter.record_event(failed(pod))
             reporting.reporter.set_condition(condition(pod))
             await asyncio.sleep(10)
-            assert transport.asked == []
+            assert transport.requests == []
 
             reporting.binds_waiting = 200
             await reporting.wait_until_drained()
 
-        assert [request.method for request in transport.asked] == ["PATCH", "POST"]
+        assert [request.method for request in transport.requests] == ["PATCH", "POST"]
 
     on_virtual_time(scenario)
 
@@ -398,8 +398,8 @@ def test_an_event_without_a_response_is_dropped_after_a_few_attempts() -> None:
             )
             await reporting.wait_until_drained()
 
-        assert len(transport.asked) == 3
-        assert len({orjson.loads(request.body)["metadata"]["name"] for request in transport.asked}) == 1
+        assert len(transport.requests) == 3
+        assert len({orjson.loads(request.body)["metadata"]["name"] for request in transport.requests}) == 1
         assert reporting.reporter.counts.failed == 1
 
     on_virtual_time(scenario)
@@ -423,7 +423,7 @@ def test_an_event_outlives_a_restart_of_the_api_server() -> None:
             )
             await reporting.wait_until_drained()
 
-        assert len(transport.asked) == 1
+        assert len(transport.requests) == 1
         assert (reporting.reporter.counts.events_written, reporting.reporter.counts.failed) == (1, 0)
 
     on_virtual_time(scenario)

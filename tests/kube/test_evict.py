@@ -55,10 +55,10 @@ class Bench:
         return outcome
 
 
-def asked(script: Script) -> list[tuple[str, str]]:
+def sent_requests(script: Script) -> list[tuple[str, str]]:
     return [
         (request.method, request.path.removeprefix("/api/v1/namespaces/default/pods/"))
-        for request in script.asked
+        for request in script.requests
     ]
 
 
@@ -76,7 +76,7 @@ def answered(*answers: Any, victims: tuple[Victim, ...] = (ONE, TWO)) -> tuple[E
 def test_a_victims_condition_has_the_observed_generation_if_the_pod_has_one() -> None:
     _, script = answered(OK, victims=(replace(ONE, generation=3), TWO))
 
-    marks = [orjson.loads(request.body)["status"] for request in script.asked if request.method == "PATCH"]
+    marks = [orjson.loads(request.body)["status"] for request in script.requests if request.method == "PATCH"]
     generations = [mark["conditions"][0].get("observedGeneration") for mark in marks if "conditions" in mark]
     assert generations == [3, None]
 
@@ -85,7 +85,7 @@ def test_the_pod_is_nominated_before_each_victim_is_marked_and_deleted() -> None
     outcome, script = answered(OK)
 
     assert outcome == Evicted(PodUid("u0"), (ONE.uid, TWO.uid))
-    assert asked(script) == [
+    assert sent_requests(script) == [
         ("DELETE", "one"),
         ("PATCH", "high/status"),
         ("PATCH", "one/status"),
@@ -94,7 +94,7 @@ def test_the_pod_is_nominated_before_each_victim_is_marked_and_deleted() -> None
         ("DELETE", "two"),
     ]
     rehearsed, nominated, marked, deleted = (
-        orjson.loads(request.body or b"") for request in script.asked[:4]
+        orjson.loads(request.body or b"") for request in script.requests[:4]
     )
     assert rehearsed == {**deleted, "dryRun": ["All"]}
     assert nominated == {"metadata": {"uid": "u0"}, "status": {"nominatedNodeName": "a"}}
@@ -114,13 +114,13 @@ def test_no_victim_is_deleted_after_a_stall_of_this_process() -> None:
         script = Script([OK])
 
         def is_current() -> bool:
-            return ("DELETE", "one") not in asked(script)[1:]  # the first is the dry run
+            return ("DELETE", "one") not in sent_requests(script)[1:]  # the first is the dry run
 
         outcome = await Bench(ApiClient(script), fence=lambda: is_current).outcome(evict(ONE, TWO))
 
         assert isinstance(outcome, EvictionRefused) and "stalled" in outcome.reason
         assert outcome.victims == (ONE.uid,)
-        assert asked(script)[-1] == ("DELETE", "one")
+        assert sent_requests(script)[-1] == ("DELETE", "one")
 
     on_virtual_time(scenario)
 
@@ -135,22 +135,22 @@ def test_nothing_is_evicted_for_a_deleted_pod() -> None:
     outcome, script = answered(OK, GONE)
 
     assert isinstance(outcome, EvictionRefused) and not outcome.forbidden
-    assert asked(script) == [("DELETE", "one"), ("PATCH", "high/status")]
+    assert sent_requests(script) == [("DELETE", "one"), ("PATCH", "high/status")]
 
 
 def test_a_forbidden_request_ends_the_eviction_and_reports_the_victims_evicted_so_far() -> None:
     outcome, script = answered(OK, OK, OK, OK, OK, FORBIDDEN)
 
     assert outcome == EvictionRefused(PodUid("u0"), "cannot delete pods", forbidden=True, victims=(ONE.uid,))
-    assert asked(script)[-1] == ("DELETE", "two")
+    assert sent_requests(script)[-1] == ("DELETE", "two")
 
 
 def test_without_permission_to_delete_pods_nothing_is_written() -> None:
     outcome, script = answered(FORBIDDEN)
 
     assert outcome == EvictionRefused(PodUid("u0"), "cannot delete pods", forbidden=True)
-    assert asked(script) == [("DELETE", "one")]
-    assert orjson.loads(script.asked[0].body or b"")["dryRun"] == ["All"]
+    assert sent_requests(script) == [("DELETE", "one")]
+    assert orjson.loads(script.requests[0].body or b"")["dryRun"] == ["All"]
 
 
 def test_delete_is_dry_run_once_for_each_namespace_until_it_is_forbidden() -> None:
@@ -162,11 +162,15 @@ def test_delete_is_dry_run_once_for_each_namespace_until_it_is_forbidden() -> No
         bench = Bench(ApiClient(script))
         async with running(bench.evictor.run()):
             for victims in ((ONE, TWO, elsewhere), (ONE,), (ONE,)):
-                before, outcomes = len(script.asked), len(bench.outcomes)
+                before, outcomes = len(script.requests), len(bench.outcomes)
                 bench.evictor.put(evict(*victims))
                 await until(lambda outcomes=outcomes: len(bench.outcomes) > outcomes, "the outcome")  # type: ignore[misc]
                 rehearsed.append(
-                    [request.path for request in script.asked[before:] if b"dryRun" in (request.body or b"")]
+                    [
+                        request.path
+                        for request in script.requests[before:]
+                        if b"dryRun" in (request.body or b"")
+                    ]
                 )
 
     on_virtual_time(scenario)
@@ -191,15 +195,15 @@ def test_a_request_without_a_response_is_retried_unchanged() -> None:
     outcome, script = answered(OK, OK, OK, TransportError("cut"), BROKEN, OK, victims=(ONE,))
 
     assert outcome == Evicted(PodUid("u0"), (ONE.uid,))
-    assert asked(script)[3:] == [("DELETE", "one")] * 3
-    assert len({request.body for request in script.asked[3:]}) == 1
+    assert sent_requests(script)[3:] == [("DELETE", "one")] * 3
+    assert len({request.body for request in script.requests[3:]}) == 1
 
 
 def test_an_eviction_without_a_response_is_given_up_after_a_while() -> None:
     outcome, script = answered(OK, OK, TransportError("cut"), victims=(ONE,))
 
     assert isinstance(outcome, EvictionRefused) and "no response within 30 s" in outcome.reason
-    assert len(script.asked) > 5
+    assert len(script.requests) > 5
 
 
 def test_no_eviction_is_sent_without_leadership() -> None:
@@ -211,7 +215,7 @@ def test_no_eviction_is_sent_without_leadership() -> None:
 
     on_virtual_time(scenario)
 
-    assert script.asked == []
+    assert script.requests == []
 
 
 def test_nominations_of_one_pod_are_written_in_order() -> None:
@@ -226,7 +230,7 @@ def test_nominations_of_one_pod_are_written_in_order() -> None:
 
     on_virtual_time(scenario)
 
-    nodes = [orjson.loads(request.body or b"")["status"]["nominatedNodeName"] for request in script.asked]
+    nodes = [orjson.loads(request.body or b"")["status"]["nominatedNodeName"] for request in script.requests]
     assert nodes == ["a", None]
 
 
@@ -265,8 +269,8 @@ def test_an_eviction_without_a_node_nominates_no_pod_and_says_why() -> None:
     bench = Bench(ApiClient(script))
     on_virtual_time(lambda: _ignored(bench.outcome(command)))
 
-    assert [method for method, _ in asked(script)] == ["DELETE", "PATCH", "DELETE"]
-    condition = orjson.loads(script.asked[1].body or b"")["status"]["conditions"][0]
+    assert [method for method, _ in sent_requests(script)] == ["DELETE", "PATCH", "DELETE"]
+    condition = orjson.loads(script.requests[1].body or b"")["status"]["conditions"][0]
     assert condition["message"] == "test: gang default/train is incomplete"
 
 

@@ -46,7 +46,7 @@ def lease(world: World) -> dict[str, Any]:
 
 
 async def storm(seed: int) -> None:
-    """Three of us, roads that fail and are gone for a while; asked every 50 ms who leads."""
+    """Three of us, transports that fail and are unavailable for a while; checked every 50 ms which leads."""
     world, rng = World(), Random(seed)
     transports = [world.transport(LOSSY, seed * 10 + number) for number in range(3)]
     electors = [elector(world, f"e{number}", transport, seed) for number, transport in enumerate(transports)]
@@ -312,16 +312,16 @@ def test_a_leader_whose_renewals_arrive_without_a_response_keeps_leading(*, forg
     on_virtual_time(scenario)
 
 
-class Deaf(MemoryTransport):
-    """Nothing is answered any more. Whoever asks a thousand times for all that lets no time pass between two tries."""
+class UnresponsiveServer(MemoryTransport):
+    """Answers nothing once `begun`. A thousand requests mean that no time passes between two tries."""
 
-    asked, begun = 0, False
+    request_count, begun = 0, False
 
     async def request(self, request: ApiRequest) -> ApiResponse:
         if not self.begun:
             return await super().request(request)
-        self.asked += 1
-        assert self.asked < 1000, "no time passes between two tries"
+        self.request_count += 1
+        assert self.request_count < 1000, "no time passes between two tries"
         await asyncio.sleep(3600)
         raise TransportError("no answer came")
 
@@ -329,7 +329,7 @@ class Deaf(MemoryTransport):
 def test_leadership_ends_without_responses_even_if_the_rest_is_below_clock_resolution() -> None:
     async def scenario() -> None:
         world = World()
-        transport = Deaf(world.server)
+        transport = UnresponsiveServer(world.server)
         leader = elector(world, "one", transport)
         async with running(leader.run()):
             await until(leader.leads, "one to lead")
@@ -350,15 +350,15 @@ def test_a_renewal_is_a_single_request_without_concurrent_writers() -> None:
         leader = elector(world, "one", transport)
         async with running(leader.run()):
             await until(leader.leads, "one to lead")
-            transport.asked.clear()
+            transport.requests.clear()
             await asyncio.sleep(9)
-            quiet = list(transport.asked)
+            quiet = list(transport.requests)
             world.local.update("leases", lease(world), _annotated)
             await asyncio.sleep(2)
 
             assert leader.leads()
             assert quiet == ["PUT"] * 4
-            assert transport.asked[4:] == ["PUT", "GET", "PUT"]
+            assert transport.requests[4:] == ["PUT", "GET", "PUT"]
 
     on_virtual_time(scenario)
 

@@ -302,7 +302,7 @@ def test_a_list_whose_pages_expire_is_restarted_at_once() -> None:
             await until(lambda: harness.listed, "the list")
 
         assert names(harness.events) == ["+a", "+b"]
-        assert "limit" not in transport.asked[-1].params
+        assert "limit" not in transport.requests[-1].params
 
     on_virtual_time(scenario)
 

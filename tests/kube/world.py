@@ -96,17 +96,17 @@ async def running(*work: Awaitable[object]) -> AsyncIterator[None]:
 
 class Failing(MemoryTransport):
     """Answers 500 to a share of all requests and watches without passing them to the server.
-    `asked` has their methods.
+    `requests` has their methods.
     """
 
     def __init__(self, world: World, share: float, seed: int = 0) -> None:
         super().__init__(world.server)
         self._share = share
         self._rng = Random(seed)
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     async def request(self, request: ApiRequest) -> ApiResponse:
-        self.asked.append(request.method)
+        self.requests.append(request.method)
         if self._rng.random() < self._share:
             return ApiResponse(500, _BROKEN, {})
         return await super().request(request)
@@ -128,18 +128,18 @@ Stream = Sequence[dict[str, Any] | bytes | Exception]
 
 class Script:
     """A transport with scripted answers: `answers` for requests and `streams` for watches, each in
-    order; the last one is repeated. `asked` has the requests.
+    order; the last one is repeated. `requests` has the requests.
     """
 
     def __init__(self, answers: Sequence[Answer] = (), streams: Sequence[Stream] = ()) -> None:
         self._answers = list(answers)
         self._streams = list(streams)
-        self.asked: list[ApiRequest] = []
+        self.requests: list[ApiRequest] = []
         self.watched: list[ApiRequest] = []
 
     async def request(self, request: ApiRequest) -> ApiResponse:
         await asyncio.sleep(0)
-        self.asked.append(request)
+        self.requests.append(request)
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if isinstance(answer, Exception):
             raise answer

@@ -67,15 +67,15 @@ def by_instance(values: Mapping[str, object], **more: Any) -> bytes:
 
 
 class PretendTransport:
-    """`answers` by query: bytes, or an exception to raise. `asked` has (time, query)."""
+    """`answers` by query: bytes, or an exception to raise. `requests` has (time, query)."""
 
     def __init__(self, answers: Mapping[str, bytes | PollError]) -> None:
         self.answers = dict(answers)
-        self.asked: list[tuple[float, str]] = []
+        self.requests: list[tuple[float, str]] = []
         self.takes_s = 0.0
 
     async def query(self, query: str) -> bytes:
-        self.asked.append((asyncio.get_running_loop().time(), query))
+        self.requests.append((asyncio.get_running_loop().time(), query))
         await asyncio.sleep(self.takes_s)
         answer = self.answers[query]
         if isinstance(answer, PollError):

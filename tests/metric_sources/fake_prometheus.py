@@ -12,7 +12,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(slots=True)
-class Asked:
+class RecordedRequest:
     """One request as received."""
 
     method: str
@@ -26,14 +26,14 @@ class Pretend:
     """A running server. `answer` may be changed while it runs."""
 
     answer: Handler
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[RecordedRequest] = field(default_factory=list)
     url: str = ""
 
     async def take(self, request: web.Request) -> web.StreamResponse:
         form = await request.post()
         query = str(form.get("query", request.query.get("query", "")))
         headers = {name.lower(): value for name, value in request.headers.items()}
-        self.asked.append(Asked(request.method, request.path, headers, query))
+        self.requests.append(RecordedRequest(request.method, request.path, headers, query))
         return await self.answer(request)
 
 

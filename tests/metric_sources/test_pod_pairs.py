@@ -127,7 +127,7 @@ def test_policies_with_other_units_share_the_response() -> None:
 
     on_virtual_time(scenario)
 
-    assert len(transport.asked) == 1
+    assert len(transport.requests) == 1
     assert {arrival.policy: arrival.samples.pairs[A] for arrival in listener.got} == {
         "test": {B: 8.0},
         "other": {B: 1000.0},

@@ -127,7 +127,7 @@ def test_a_sample_has_the_time_at_which_its_query_was_sent() -> None:
 
     one_poll(listener, transport, for_s=8.0)
 
-    sent_s, samples = transport.asked[0][0], listener.got[0].samples
+    sent_s, samples = transport.requests[0][0], listener.got[0].samples
     assert samples.polled_ns == samples.values[NodeName("a")].at_ns == int((1000 + sent_s) * 1e9)
 
 
@@ -205,7 +205,7 @@ def test_a_poll_succeeds_only_if_both_of_its_queries_do() -> None:
 
 
 def asked_times(transport: PretendTransport, query: str = "rx") -> list[float]:
-    return [at_s for at_s, asked in transport.asked if asked == query]
+    return [at_s for at_s, asked in transport.requests if asked == query]
 
 
 def gaps(times: list[float]) -> list[float]:
@@ -238,7 +238,7 @@ def test_policies_with_the_same_query_share_a_poll_in_their_own_units() -> None:
 
     one_poll(listener, transport, for_s=8)
 
-    assert len(transport.asked) == 1
+    assert len(transport.requests) == 1
     assert listener.last("one", "net_rx") == listener.last("two", "again") == {"a": 8}
     assert listener.last("two", "rx") == {"a": 8e6}
 
@@ -254,7 +254,7 @@ def test_a_new_policy_gets_the_last_response_at_once() -> None:
 
     on_virtual_time(scenario)
 
-    assert len(transport.asked) == 1
+    assert len(transport.requests) == 1
     assert listener.last("late") == {"a": 8000}
 
 
@@ -270,10 +270,10 @@ def test_a_query_that_no_policy_uses_is_not_sent() -> None:
             await asyncio.sleep(3)
             listener.wanted = {}
             await asyncio.sleep(1.1)
-            count = len(transport.asked)
+            count = len(transport.requests)
             assert count > 0
             await asyncio.sleep(60)
-            assert len(transport.asked) == count
+            assert len(transport.requests) == count
 
     on_virtual_time(scenario)
 
@@ -315,7 +315,7 @@ def test_failures_are_counted_logged_once_and_retried_with_backoff(
     assert [round(wait / 5) for wait in waits[:4]] == [1, 2, 4, 8]
     assert max(waits) <= RETRY_MAX_S
     assert set(poll_status.polls_by_outcome) == {"ok", "timeout"}
-    assert sum(poll_status.polls_by_outcome.values()) == len(transport.asked)
+    assert sum(poll_status.polls_by_outcome.values()) == len(transport.requests)
     assert [(record.levelname, getattr(record, "source")) for record in caplog.records] == [  # noqa: B009
         ("WARNING", "prom"),
         ("INFO", "prom"),
@@ -333,10 +333,10 @@ def test_nothing_is_delivered_while_a_server_fails() -> None:
         async with running(prometheus(transport).run(listener.customer())):
             await asyncio.sleep(3)
             transport.answers["rx"] = PollError("unreachable", "refused")
-            count, asked = len(listener.got), len(transport.asked)
+            count, asked = len(listener.got), len(transport.requests)
             assert count > 0
             await asyncio.sleep(300)
-            assert len(transport.asked) > asked
+            assert len(transport.requests) > asked
             assert len(listener.got) == count
 
     on_virtual_time(scenario)

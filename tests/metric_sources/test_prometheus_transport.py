@@ -62,7 +62,7 @@ def failure(answer: Handler, query: str = "up", **more: Any) -> PollError:
 def test_a_query_is_posted_to_the_api_under_the_path_of_the_url() -> None:
     async def action(pretend: Pretend, server: PrometheusHttpTransport) -> None:
         assert await server.query('rate(x{device="eth0"}[2m]) + 1') == GOOD
-        (request,) = pretend.asked
+        (request,) = pretend.requests
         assert (request.method, request.path) == ("POST", "/team-a/prometheus/api/v1/query")
         assert request.query == 'rate(x{device="eth0"}[2m]) + 1'
         assert request.headers["user-agent"] == "policysched/test"
@@ -77,7 +77,7 @@ def test_after_status_405_queries_use_get() -> None:
 
     async def action(pretend: Pretend, server: PrometheusHttpTransport) -> None:
         assert await server.query("a+b") == await server.query("a+b") == GOOD
-        assert [(request.method, request.query) for request in pretend.asked] == [
+        assert [(request.method, request.query) for request in pretend.requests] == [
             ("POST", "a+b"),
             ("GET", "a+b"),
             ("GET", "a+b"),
@@ -114,7 +114,7 @@ def test_a_rotated_token_is_sent(tmp_path: Path) -> None:
         await server.query("up")
         token.write_text("second\n")
         await server.query("up")
-        assert [request.headers["authorization"] for request in pretend.asked] == [
+        assert [request.headers["authorization"] for request in pretend.requests] == [
             "Bearer first",
             "Bearer second",
         ]
@@ -129,7 +129,7 @@ def test_basic_auth_and_further_headers_are_sent(tmp_path: Path) -> None:
 
     async def action(pretend: Pretend, server: PrometheusHttpTransport) -> None:
         await server.query("up")
-        headers = pretend.asked[0].headers
+        headers = pretend.requests[0].headers
         assert headers["authorization"] == "Basic bWU6cMOkc3M6d29yZA=="  # me:päss:word
         assert (headers["x-scope-orgid"], headers["x-api-key"]) == ("team-a", "k3y")
 
@@ -152,7 +152,7 @@ def test_a_query_uses_the_proxy_and_its_credentials(tmp_path: Path) -> None:
                 "http://prometheus.example:9090", proxy=proxy.url, proxy_auth=BasicAuth("me", password)
             )
             assert await PrometheusHttpTransport(settings, pool).query("up") == GOOD
-            headers = proxy.asked[0].headers
+            headers = proxy.requests[0].headers
             assert headers["host"] == "prometheus.example:9090"
             assert headers["proxy-authorization"] == "Basic bWU6b3Blbg=="  # me:open
 
@@ -323,7 +323,7 @@ def test_credentials_are_not_sent_to_a_redirect_target(tmp_path: Path) -> None:
                 settings = PrometheusSettings(gateway.url, bearer_token_file=token)
                 with pytest.raises(PollError, match="redirects are not followed"):
                     await PrometheusHttpTransport(settings, pool).query("up")
-            assert thief.asked == []
+            assert thief.requests == []
 
     asyncio.run(scenario())
 

@@ -108,8 +108,8 @@ def test_each_source_gets_only_its_own_metrics_and_an_override_file_takes_preced
 
     on_virtual_time(scenario)
 
-    assert {query for _, query in first.asked} == {"rx"}
-    assert {query for _, query in two.asked} == {"tx"}
+    assert {query for _, query in first.requests} == {"rx"}
+    assert {query for _, query in two.requests} == {"tx"}
     assert [listener.last(name=name) for name in ("near", "far", "over")] == [{"a": 8}, {"a": 16}, {"a": 56}]
     poll_status = changes[0].status_of(("test", "far"))
     assert poll_status is not None and poll_status.source == "two"

@@ -388,7 +388,7 @@ def test_a_server_that_answers_500_to_half_the_requests_costs_no_pod_and_no_lead
             await until(lambda: len(scheduled(world)) == 60, "all to be said")
             assert overcommitted(world) == []
             assert app.leadership.may_decide()
-        assert transport.asked.count("POST") > 60 + 60 + 30, "binds and events were repeated"
+        assert transport.requests.count("POST") > 60 + 60 + 30, "binds and events were repeated"
 
     on_virtual_time(scenario)
 
