@@ -1,39 +1,42 @@
-"""The wire format of protobuf: messages as field numbers and raw values. What they mean, the caller knows."""
+"""The wire format of protobuf, without a schema: https://protobuf.dev/programming-guides/encoding/."""
 
 from collections.abc import Iterator
-from typing import Any
 
-_FIXED_BYTES = {1: 8, 5: 4}
+VARINT, FIXED_64, BYTES, FIXED_32 = 0, 1, 2, 5
+_FIXED_LENGTHS = {FIXED_64: 8, FIXED_32: 4}
+_VARINT_BITS_MAX = 70
 
 
-def wire_fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Field numbers and raw values: integers, or the bytes of other fields. Raises ValueError or IndexError."""
+def wire_fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The number and the raw value of each field: an integer of a varint, else the bytes. Raises ValueError if the message is
+    malformed."""
     at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        kind = tag & 7
-        if kind == 0:
-            value, at = _varint(data, at)
+    while at < len(message):
+        tag, at = _varint(message, at)
+        wire_type = tag & 7
+        if wire_type == VARINT:
+            value, at = _varint(message, at)
             yield tag >> 3, value
             continue
-        if kind == 2:
-            length, at = _varint(data, at)
-        elif kind in _FIXED_BYTES:
-            length = _FIXED_BYTES[kind]
-        else:
-            raise ValueError(f"wire type {kind} at {at}, which no field has")
-        if at + length > len(data):
-            raise ValueError(f"a field of {length} bytes at {at} of {len(data)}")
-        yield tag >> 3, data[at : at + length]
+        if wire_type == BYTES:
+            length, at = _varint(message, at)
+        elif (length := _FIXED_LENGTHS.get(wire_type, 0)) == 0:
+            raise ValueError(f"wire type {wire_type} at {at}, which no field has")
+        if at + length > len(message):
+            raise ValueError(f"a field of {length} bytes at {at} of {len(message)}")
+        yield tag >> 3, message[at : at + length]
         at += length
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """The value, and where it ends."""
+    value = 0
+    for shift in range(0, _VARINT_BITS_MAX, 7):
+        if at >= len(message):
+            raise ValueError(f"an integer without an end at {at}")
+        byte = message[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
-        shift += 7
+    raise ValueError(f"an integer of more than {_VARINT_BITS_MAX // 7} bytes at {at}")
