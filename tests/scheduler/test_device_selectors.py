@@ -15,7 +15,7 @@ from policysched.scheduler import attempt_runner
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
-from tests.builders import node, pod
+from tests.builders import node, placed, pod
 from tests.devices import DRIVER, asking, claim, claiming, device_class, device_slice, given, gpu
 from tests.scheduler.rig import Rig
 
@@ -341,3 +341,29 @@ def test_an_explanation_searches_no_more_than_the_steps_of_an_attempt(
     assert result is not None
     assert 2_000 <= len(steps) < 2_000 + of_a_node
     assert not rig.scheduler.cache.devices.allocation_cache.is_cut_off
+
+
+def test_preemption_searches_no_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An eviction frees none before the pod is gone, so only nodes that have the devices already are candidates. A search
+    that is cut off ends before preemption, and goes on in the next attempt."""
+    totals, rounds = [], []
+    for steps_max in (allocator.ATTEMPT_STEPS_MAX, 1_000):
+        equal = [gpu(f"h{at}", attributes={"uuid": "same"}) for at in range(2)]
+        unequal = [gpu(f"g{at}", attributes={"uuid": str(at)}) for at in range(DEVICES_PER_NODE)]
+        fitting = [
+            device_slice(f"n{number}", *unequal, *equal, version=3, generation=3) for number in range(NODES)
+        ]
+        rig, steps = searching_rig(monkeypatch, *fitting, steps_max=steps_max)
+        for number in range(NODES):
+            rig.observe(placed(pod(f"full-{number}", cpu="8", priority=-1), f"n{number}"))
+        rig.observe(user(cpu="4"))
+        seconds = 0
+        while not rig.of(c.Evict):
+            rig.settle()
+            rig.pass_time(1)
+            seconds += 1
+        totals.append(len(steps))
+        rounds.append(seconds)
+
+    assert rounds[0] == 1 < rounds[1]
+    assert totals[0] == totals[1], "each node is searched once, and none again for the eviction"
