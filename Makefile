@@ -74,9 +74,10 @@ bench: setup  ## run the benchmarks, which are not part of the tests
 # PodGroups need a feature gate, and so a control plane of their own.
 BESIDE := $(BIN)/python -m tests.bench.beside --nodes 1000 --nodes 5000 --pods 3000
 
-bench-beside: setup  ## compare the throughput with kube-scheduler on a real control plane
+bench-beside: setup  ## compare throughput, and latency beside hostile pods, with kube-scheduler on a real control plane
 	raw=$$(mktemp --dry-run); trap "rm -f $$raw" EXIT; $(BESIDE) --raw $$raw && \
 	$(BESIDE) --raw $$raw --workload "PodGroups of 3" --workload "PodGroups of 1,000" --docs docs
+	$(BIN)/python -m tests.bench.beside.latency
 
 live: setup  ## compare decisions with a running kube-scheduler on 500 random clusters
 	$(BIN)/python -m tests.conformance.live --clusters 500

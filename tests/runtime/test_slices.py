@@ -26,7 +26,7 @@ class Flooded:
         self._app, self._numbers = app, count(1)
         self._elapsed_s = 0.0
         self.floods = False
-        self.decision_s = 0.0
+        self.event_s, self.decision_s = 0.001, 0.0
         self.decided = 0
         self._handle, self._decide = app.scheduler.handle, app.scheduler.decide
         app.scheduler.handle = self.handle  # type: ignore[method-assign]
@@ -37,7 +37,7 @@ class Flooded:
         self._elapsed_s += span_s
 
     def handle(self, event: Any, now_ns: int) -> list[Command]:
-        self.take(0.001)
+        self.take(self.event_s)
         if self.floods and self.handled < EVENTS_MAX:
             self.handled += 1
             self._app.post(NodeUpdated(node("other", labels={"n": str(next(self._numbers))})))
@@ -139,13 +139,17 @@ def slices_during_a_chain_of_passes() -> int:
 
 def test_the_clock_is_read_after_each_decision() -> None:
     """A slice of long decisions ends with the first one beyond its time."""
+    assert max(decisions_by_slice(decision_s=0.003)) == 2
+
+
+def decisions_by_slice(*, decision_s: float) -> list[int]:
     decided: list[int] = []
 
     async def scenario() -> None:
         app, flooded = flooded_app()
         for number in range(8):
-            flooded.world.add_pod(f"p{number}")
-        flooded.decision_s = 0.003
+            flooded.world.add_pod(f"p{number}", labels={"n": str(number)})
+        flooded.decision_s, flooded.event_s = decision_s, 0.0
         run_slice = app._run_slice
 
         def counted() -> bool:
@@ -156,7 +160,7 @@ def test_the_clock_is_read_after_each_decision() -> None:
 
         app._run_slice = counted  # type: ignore[method-assign]
         async with running(app.run()):
-            await until(lambda: app.binder.counts.confirmed == 9, "all binds")
+            await until(lambda: flooded.decided >= 9, "all decisions")
 
     on_virtual_time(scenario)
-    assert max(decided) == 2
+    return decided
