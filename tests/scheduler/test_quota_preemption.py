@@ -3,12 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig
 
+CREATED = "2027-01-15T08:00:00Z"
+"""The time at which a `Rig` begins."""
 TEAMS = """\
 policy test version 1
 filter node_resources_fit
@@ -196,6 +200,42 @@ def test_a_borrower_that_became_ready_is_judged_by_its_readiness() -> None:
     rig.settle()
 
     assert sorted(name[0] for name in victims(rig)) == ["b", "b"]
+
+
+@pytest.mark.parametrize("owner", ["a pod", "a gang"])
+@pytest.mark.parametrize("condition", ["not victim.ready", "victim.age >= 10m"])
+def test_an_owner_is_tried_again_when_a_borrower_becomes_a_victim(owner: str, condition: str) -> None:
+    text = TEAMS.replace("  timeout = 5m", "") + f"preemption {{ victims = {condition} }}\n"
+    rig = Rig(text, node("n", cpu="100"))
+    borrowers = [*pods("a", 6, created=CREATED), *pods("b", 6, created=CREATED)]
+    running(rig, borrowers)
+    rig.observe(*[placed(replace(value, ready=True), "n") for value in borrowers])
+    size = 1 if owner == "a pod" else 2
+    labels = {} if owner == "a pod" else {"group": "g"}
+    rig.observe(*[pod(f"own{at}", namespace="c", cpu=str(2 // size), labels=labels) for at in range(size)])
+    rig.pass_time(30)
+    assert victims(rig) == []
+
+    if condition == "not victim.ready":
+        rig.observe(*[placed(replace(value, ready=False), "n") for value in borrowers])
+    rig.pass_time(600)
+
+    assert len(victims(rig)) == 2
+
+
+def test_a_gang_that_reclaims_is_tried_again_when_a_node_appears() -> None:
+    text = TEAMS.replace("  timeout = 5m", "").replace("filter node_resources_fit", "include kube_default")
+    rig = Rig(text, node("n", cpu="12"))
+    running(rig, pods("a", 6), pods("b", 6))
+    members = [pod(f"own{at}", namespace="c", cpu="1", labels={"group": "g"}, node_selector={"new": "yes"}) for at in range(2)]  # fmt: skip
+    rig.observe(*members)
+    rig.pass_time(30)
+    assert victims(rig) == []
+
+    rig.observe(node("new", cpu="12", labels={"new": "yes"}))
+    rig.pass_time(30)
+
+    assert len(victims(rig)) == 2
 
 
 def test_nested_owners_take_back_from_their_own_organisation_first() -> None:

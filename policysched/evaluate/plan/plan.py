@@ -219,6 +219,12 @@ class Plan:
         """Which pods may be evicted for this one to take back what they borrow of a quota."""
         return self._victims.reclaim_predicate(self.eval_context(pod, namespace, facts, now_ns, shares))
 
+    def next_reclaim_change(
+        self, pod: Pod, namespace: Namespace | None, facts: QueuedPodInfo, now_ns: int
+    ) -> VictimChange | None:
+        """When `may_reclaim` changes for a pod; None: it does not depend on the clock."""
+        return self._victims.reclaim_next_change(self.eval_context(pod, namespace, facts, now_ns))
+
     def victim_order(
         self,
         pod: Pod,

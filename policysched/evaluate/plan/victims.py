@@ -18,7 +18,7 @@ from policysched.model.pods import Pod
 
 VictimPredicate = Callable[[Pod], bool]
 VictimChange = Callable[[Pod], int | None]
-"""When a pod of lower priority that may not be evicted may be, for the passing of time alone (ns); None: never."""
+"""When a pod that may not be evicted may be, for the passing of time alone (ns); None: never."""
 
 
 VictimOrder = Callable[[Pod], tuple[Any, ...]]
@@ -104,6 +104,15 @@ class CompiledVictims:
                 return lambda victim: (
                     victim.scheduler == scheduler and condition(context.with_other_pod(victim)) is True
                 )
+
+    def reclaim_next_change(self, context: EvalContext) -> VictimChange | None:
+        """As `next_change`, for `reclaim_predicate`."""
+        change, scheduler = self._next_change, context.pod.scheduler
+        if change is None:
+            return None
+        return lambda victim: (
+            change(context.with_other_pod(victim)) if victim.scheduler == scheduler else None
+        )
 
     def key(self, context: EvalContext) -> Hashable:
         """Pods with equal keys may evict the same pods, and the same nominated pods take room from them."""

@@ -118,14 +118,14 @@ class GangAttempts:
             self._enqueuer.gang_timed_out(gang, now_ns)
             return
         preemption: PreemptionStarted | NoPreemption | None = None
-        reclaiming = False
         if needed and not placed and search.admitted_count is not None:
-            reclaiming = yield from self._reclaim_for_gang(gang, search, now_ns)
+            preemption = yield from self._reclaim_for_gang(gang, search, now_ns)
         elif (
             needed and not placed and search.shortage is None and search.domains_tried is None
         ):  # else a domain that is left may have room
             preemption = yield from self._preempt_for_gang(gang, search, now_ns)
-        if preemption is None and not reclaiming:
+        reclaims_none = search.admitted_count is not None and isinstance(preemption, NoPreemption)
+        if preemption is None or reclaims_none:
             self._preemption.clear_gang_nominations(gang, now_ns)
         self._park_gang(gang, search, placed, needed, preemption, now_ns)
         for event in sorted(self._core.queue.missed_events, key=lambda event: event.value):
@@ -338,15 +338,17 @@ class GangAttempts:
                 trial.add(core.quotas.charge_of(pod.pod))
         return overlay, trial
 
-    def _reclaim_for_gang(self, gang: QueuedGang, search: GangSearchResult, now_ns: int) -> Steps[bool]:
-        """Take back quota that others borrow from the gang. Returns whether pods are leaving for it."""
+    def _reclaim_for_gang(
+        self, gang: QueuedGang, search: GangSearchResult, now_ns: int
+    ) -> Steps[PreemptionStarted | NoPreemption]:
+        """Take back quota that others borrow from the gang."""
         assert search.refusal is not None, f"{gang} is not refused by a quota"
 
         def find_nodes(
             victims: Sequence[Pod], usage: QuotaUsage
-        ) -> Steps[list[tuple[PendingPod, AttemptSuccess]]]:
+        ) -> Steps[tuple[list[tuple[PendingPod, AttemptSuccess]], list[AttemptFailure]]]:
             result = yield from self._search_nodes(gang, victims, usage)
-            return result.fits
+            return result.fits, [*result.failures.values(), *result.other_domain_failures]
 
         members = members_in_attempt_order(self._core, gang)[: gang.needed_count]
         return (

@@ -21,10 +21,7 @@ from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
 from policysched.scheduler.commands import Evict, Log, ReportPolicyEvent, ReportPreempted, Victim
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
-from policysched.scheduler.preemption.best_candidate_search import (
-    find_best_candidate,
-    rejection_reasons,
-)
+from policysched.scheduler.preemption.best_candidate_search import find_best_candidate, rejection_reasons
 from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
 from policysched.scheduler.preemption.eviction_rights import EvictionRights, eviction_rights
 from policysched.scheduler.preemption.gang_placement import (
@@ -336,6 +333,10 @@ class DefaultPreemption:
     def is_forbidden(self, now_ns: int) -> bool:
         """Whether the API server refused an eviction for lack of permission not long ago."""
         return now_ns < self._forbidden_until_ns
+
+    def resumes_ns(self, now_ns: int) -> int | None:
+        """When evictions that are forbidden or blocked now are tried again."""
+        return self._forbidden_until_ns if self.is_forbidden(now_ns) else self._breaker.next_time_ns()
 
     def is_eviction_blocked(self, victim: Pod, now_ns: int) -> bool:
         """Whether pods like the victim were evicted too often."""

@@ -3,10 +3,11 @@
 `quota_reclaim` finds the victims; here they are evicted if the pod then fits on a node; otherwise no pod is evicted.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from policysched.evaluate import Overlay
+from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt_result import PLACED_POD_EVENTS, AttemptFailure, AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
@@ -14,6 +15,7 @@ from policysched.scheduler.preemption.default_preemption import DefaultPreemptio
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.gang_placement import GangPlacement, MemberPlacement
 from policysched.scheduler.preemption.nominations import competing_nominations, nominated_overlay
+from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
 from policysched.scheduler.preemption.quota_reclaim import ReclaimSearch
 from policysched.scheduler.preemption.running_gangs import RunningGangs
 from policysched.scheduler.preemption.victim_selection import NOT_STARTED_NS, Candidate, PreemptionInputs
@@ -23,6 +25,11 @@ from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import Steps
 
+FindNodes = Callable[
+    [Sequence[Pod], QuotaUsage],
+    Steps[tuple[list[tuple[PendingPod, AttemptSuccess]], Collection[AttemptFailure]]],
+]
+"""The nodes of the members that fit, and why others do not."""
 EvaluateOnOverlay = Callable[[PendingPod, Overlay], AttemptSuccess | AttemptFailure]
 
 
@@ -44,10 +51,10 @@ class QuotaPreemption:
         """Returns the failure with its outcome: the message, and what requeues the pod."""
         core = self._core
         search = self._search(pod, refusal, refusal.usage, now_ns)
-        victims = None if search is None else search.find((refusal.charge,))
+        victims = None if search is None else self._victims(search, (refusal.charge,), now_ns)
         if search is None or victims is None:
             core.withdraw_nomination(pod.uid, now_ns)
-            return failure
+            return failure if search is None else self._without_reclaim(pod, failure, search, now_ns)
         core.records.counters.preemption_attempts += 1
         if not victims:
             return replace(failure, message=f"{failure.message}; pods that used the quota are terminating")
@@ -63,38 +70,35 @@ class QuotaPreemption:
         if candidate is not None:
             return self._evict(pod, candidate, failure, now_ns)
         core.withdraw_nomination(pod.uid, now_ns)
-        return replace(
-            failure,
-            message=f"{failure.message}; no quota is reclaimed, because the pod would fit no node anyway: {result.message}",
-            requeue_events=failure.requeue_events | result.requeue_events,
-            valid_until_ns=result.valid_until_ns,
-        )
+        message = f"{failure.message}; no quota is reclaimed, because the pod would fit no node anyway: {result.message}"
+        failure = failure.without_preemption(message, result.valid_until_ns, result.requeue_events)
+        return self._without_reclaim(pod, failure, search, now_ns)
 
     def reclaim_for_gang(
         self,
         gang: QueuedGang,
         refusal: QuotaRefusal,
         members: Sequence[PendingPod],
-        find_nodes: Callable[[Sequence[Pod], QuotaUsage], Steps[list[tuple[PendingPod, AttemptSuccess]]]],
+        find_nodes: FindNodes,
         now_ns: int,
-    ) -> Steps[bool]:
-        """Reclaim for the members that are needed. `find_nodes` finds their nodes on a cluster without the victims. Returns
-        whether pods are being evicted, or terminate already."""
+    ) -> Steps[PreemptionStarted | NoPreemption]:
+        """Reclaim for the members that are needed. `find_nodes` finds their nodes on a cluster without the victims. Started
+        as well if the victims terminate already."""
         core = self._core
         usage = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
         assert usage is not None, f"{gang} is of a policy without quotas"
         search = self._search(members[0], refusal, usage, now_ns, gang)
         if search is None:
-            return False
-        victims = search.find([core.quotas.charge_of(pod.pod) for pod in members])
+            return NoPreemption("")
+        victims = self._victims(search, [core.quotas.charge_of(pod.pod) for pod in members], now_ns)
         if victims is None:
-            return False
+            return self._not_now(gang.policy, search, now_ns)
         core.records.counters.preemption_attempts += 1
         if not victims:
-            return True
-        placed = yield from find_nodes(victims, search.usage)
+            return PreemptionStarted()
+        placed, failures = yield from find_nodes(victims, search.usage)
         if len(placed) < gang.needed_count:
-            return False
+            return self._not_now(gang.policy, search, now_ns, failures)
         first, *other_members = placed[: gang.needed_count]
         self._preemption.evict_for_gang(
             gang,
@@ -109,7 +113,30 @@ class QuotaPreemption:
             ),
             now_ns,
         )
-        return True
+        return PreemptionStarted()
+
+    def _victims(
+        self, search: ReclaimSearch, charges: Collection[QuotaCharge], now_ns: int
+    ) -> tuple[Pod, ...] | None:
+        return None if self._preemption.is_forbidden(now_ns) else search.find(charges)
+
+    def _without_reclaim(
+        self, pod: PendingPod, failure: AttemptFailure, search: ReclaimSearch, now_ns: int
+    ) -> AttemptFailure:
+        later = self._not_now(pod.policy, search, now_ns)
+        return failure.without_preemption(failure.message, later.valid_until_ns, later.requeue_events)
+
+    def _not_now(
+        self, policy: str, search: ReclaimSearch, now_ns: int, failures: Collection[AttemptFailure] = ()
+    ) -> NoPreemption:
+        """No pod is evicted: others may be evicted later, or the members fit without the victims (`failures`)."""
+        times = [search.rights.next_change_ns, self._preemption.resumes_ns(now_ns)]
+        times += [failure.valid_until_ns for failure in failures]
+        return NoPreemption(
+            "",
+            min((time for time in times if time is not None), default=None),
+            self._core.plan(policy).victim_events.union(*(failure.requeue_events for failure in failures)),
+        )
 
     def _search(
         self,
@@ -124,23 +151,26 @@ class QuotaPreemption:
         plan = core.plan(pod.policy)
         if not refusal.block.claims or not plan.allows_preemption or value.preemption_policy == "Never":
             return None
-        if self._preemption.is_forbidden(now_ns):
-            return None
-        selects = plan.may_reclaim(value, core.namespace_of(value), pod.facts, now_ns, core.cache.shares)
-        order = plan.victim_order(value, core.namespace_of(value), pod.facts, now_ns, core.cache.shares)
-        allowed = EvictionRights(core, pod.policy, selects)
+        arguments = value, core.namespace_of(value), pod.facts, now_ns
+        rights = EvictionRights(
+            core,
+            pod.policy,
+            plan.may_reclaim(*arguments, core.cache.shares),
+            plan.next_reclaim_change(*arguments),
+            plan.victim_order(*arguments, core.cache.shares),
+        )
         own_gang = () if gang is None else gang.terms.keys()
         return ReclaimSearch(
             core,
             core.quotas.accounts[pod.policy],
+            rights,
             lambda victim: (
                 victim.uid not in own_gang
-                and allowed(victim)
+                and rights(victim)
                 and not self._preemption.is_eviction_blocked(victim, now_ns)
             ),
             self._preemption.is_leaving,
             usage.trial(),
-            order,
         )
 
     def _candidate_on_one_node(
@@ -156,7 +186,7 @@ class QuotaPreemption:
             core.cache.budgets,
             len(core.cache.nodes),
             RunningGangs(core, self._preemption.is_leaving),
-            search.order,
+            search.rights.order,
         )
         dry_run = core.evaluator.dry_run(
             core.plan(pod.policy),

@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from policysched.cluster.disruption_budgets import split_by_budget
-from policysched.evaluate import VictimOrder
 from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.lang.ir.program import DisruptionMode
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.running_gangs import keeps_minimum
 from policysched.scheduler.quotas.quota_account import ChargedPod, QuotaAccount
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
@@ -27,16 +27,16 @@ from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage
 
 @dataclass(slots=True)
 class ReclaimSearch:
-    """One search. `may_evict`: the policy's clause, without the rule about priorities. `is_leaving`: the pod is
-    terminating or about to be. `order`: which pods go first by the policy. `usage` judges the pod; `lent` is without reservations: who borrows there has pods that
-    borrow."""
+    """One search. `rights`: by the policy's clause, without the rule about priorities, and its order. `may_evict`: what else
+    holds. `is_leaving`: the pod is terminating or about to be. `usage` judges the pod; `lent` is without reservations: who
+    borrows there has pods that borrow."""
 
     core: SchedulerCore
     account: QuotaAccount
+    rights: EvictionRights
     may_evict: Callable[[Pod], bool]
     is_leaving: Callable[[PodUid], bool]
     usage: QuotaUsage
-    order: VictimOrder | None = None
     victims: dict[PodUid, ChargedPod] = field(default_factory=dict)
     lent: QuotaUsage = field(init=False)
 
@@ -140,14 +140,14 @@ class ReclaimSearch:
         return [charged, *(member for member in members if member is not None)]
 
     def _ordered(self, pods: Iterable[ChargedPod]) -> list[ChargedPod]:
-        """The order in which pods become victims: by the policy's `order`, by priority, then those inside which every entity borrows, then large
-        ones (fewer victims), then the youngest. Pods that a budget protects come last."""
+        """The order in which pods become victims: by the policy's order, by priority, then those inside which every
+        entity borrows, then large ones (fewer victims), then the youngest. Pods that a budget protects come last."""
         by_uid = {
             charged.pod.uid: charged
             for charged in sorted(
                 pods,
                 key=lambda charged: (
-                    () if self.order is None else self.order(charged.pod),
+                    () if self.rights.order is None else self.rights.order(charged.pod),
                     charged.pod.priority,
                     self._levels_within_amount(charged),
                     tuple(-amount for amount in charged.charge.amounts),
