@@ -21,7 +21,9 @@ from tests.e2e.deployed import PLAIN, Deployed, pending
 from tests.e2e.program import Running
 
 FAILING_PODS = 60
-HEALTHY_PODS = 5
+HEALTHY_PODS = 9
+RATIO_MAX, NOISE_S = 1.5, 0.25
+"""No slower than kube-scheduler, by medians of pods in turns. The noise is that of a machine with other work."""
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 WEBHOOK_TIMEOUT_S = 1
 """The least that the API allows; without an answer each bind takes so long."""
@@ -70,7 +72,7 @@ def test_a_failing_webhook_of_one_namespace_delays_no_other_namespace(
             check_ready(scheduler)
 
         print(f"create-to-bound in ms beside {webhook.__name__}: {in_ms(waits_s)}")
-        assert median(waits_s["test"]) <= 2 * median(waits_s[KUBE_SCHEDULER]) + 1.0, waits_s
+        assert median(waits_s["test"]) <= RATIO_MAX * median(waits_s[KUBE_SCHEDULER]) + NOISE_S, waits_s
         assert len(pending(deployed.pods("failing"))) == 2 * FAILING_PODS
         wait_for(lambda: len(told(deployed)) == FAILING_PODS, "the pods to be told")
         check_ready(scheduler)
