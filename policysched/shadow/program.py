@@ -217,6 +217,7 @@ class _Shadow:
                 self._observer.check_pending(self._clock.now_ns() - IN_FLIGHT_NS)
             self._refresh(self._state)
             await asyncio.sleep(_TICK_S)
+        self._state.problem = connectivity.problem
         await self._apply(all_events=True)
         self._refresh(self._state)
 

@@ -51,13 +51,29 @@ def cluster(forbidden: frozenset[str], asked: list[str]) -> Iterator[str]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the library's name)
             """No log."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """A client that goes away."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()
+
+
+def write_kubeconfig(path: Path, url: str) -> None:
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }
+    path.write_text(yaml.safe_dump(content))
 
 
 @pytest.fixture
@@ -67,15 +83,7 @@ def diff(tmp_path: Path) -> Callable[..., Result]:
 
     def run(forbidden: set[str], asked: list[str] | None = None, url: str | None = None) -> Result:
         with cluster(frozenset(forbidden), [] if asked is None else asked) as served:
-            content = {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": "c",
-                "clusters": [{"name": "c", "cluster": {"server": url or served}}],
-                "users": [{"name": "u", "user": {}}],
-                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            }
-            (tmp_path / "kubeconfig").write_text(yaml.safe_dump(content))
+            write_kubeconfig(tmp_path / "kubeconfig", url or served)
             names = [str(tmp_path / name) for name in ("old.policy", "new.policy")]
             return CliRunner().invoke(
                 main,
