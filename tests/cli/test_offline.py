@@ -762,3 +762,32 @@ def test_a_placed_pod_is_compared_with_the_best_other_node(files: Path) -> None:
 
     assert "node    full" in shown
     assert re.search(r"full (leads|is \d+ behind) (quiet|busy)", shown)
+
+
+@pytest.mark.parametrize(
+    "command", [("explain", "default/w0"), ("simulate",)], ids=lambda command: command[0]
+)
+def test_a_group_of_a_composite_pod_group_is_named_as_not_supported(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "test.policy").write_text("policy test version 1\ninclude kube_default\ninclude pod_groups\n")
+    policy = {"gang": {"minCount": 1}}
+    parent = {
+        "apiVersion": "scheduling.k8s.io/v1alpha3",
+        "kind": "CompositePodGroup",
+        "metadata": {"name": "tree"},
+    }
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "train", "namespace": "default"},
+        "spec": {"parentCompositePodGroupName": "tree", "schedulingPolicy": policy},
+    }
+    pod = pod_manifest("w0", cpu="1")
+    pod["spec"]["schedulingGroup"] = {"podGroupName": "train"}
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump_all([node_manifest("a"), parent, group, pod]))
+    (tmp_path / "samples.yaml").write_text("{}\n")
+
+    said = run(tmp_path, *command).stdout
+
+    assert "belongs to CompositePodGroup tree; CompositePodGroups are not supported" in " ".join(said.split())
