@@ -10,11 +10,19 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from aiohttp import web
 
-from policysched.kube.client.session import BadKubeconfig, ConnectionSettings, HttpTransport, connect
+from policysched.kube.client import session as session_module
+from policysched.kube.client.session import (
+    READ_BUFFER_BYTES,
+    BadKubeconfig,
+    ConnectionSettings,
+    HttpTransport,
+    connect,
+)
 from policysched.kube.client.transport import ApiRequest, RequestNotSent, TransportError
 from policysched.serve.tls import make_self_signed_pem
 
@@ -150,6 +158,40 @@ def test_a_watch_is_streamed_and_its_interruption_is_an_error(tmp_path: Path) ->
                     await anext(stream.chunks)
 
     with_server(handler, tmp_path, scenario)
+
+
+def test_a_megabyte_of_a_watch_is_read_while_its_reader_is_busy(tmp_path: Path) -> None:
+    """So that the line of a large pod does not take a pass of the event loop for each part of it."""
+    assert len(first_chunk(tmp_path)) > READ_BUFFER_BYTES
+
+
+def test_planted_small_buffer_is_detected(tmp_path: Path) -> None:
+    with patch.object(session_module, "READ_BUFFER_BYTES", 2**16):
+        assert len(first_chunk(tmp_path)) < READ_BUFFER_BYTES
+
+
+def first_chunk(folder: Path) -> bytes:
+    chunks: list[bytes] = []
+    sent_bytes, part = [0], b"x" * 65_536
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        while sent_bytes[0] < 64 * READ_BUFFER_BYTES:  # until the client reads no more
+            await answer.write(part)
+            sent_bytes[0] += len(part)
+        return answer
+
+    async def scenario(session: HttpTransport) -> None:
+        async with session.stream(ApiRequest("GET", "/watch")) as stream:
+            before = -1
+            while sent_bytes[0] != before:
+                before = sent_bytes[0]
+                await asyncio.sleep(0.3)
+            chunks.append(await anext(stream.chunks))
+
+    with_server(handler, folder, scenario)
+    return chunks[0]
 
 
 def test_a_rotated_token_file_is_read_again_after_status_401(tmp_path: Path) -> None:
