@@ -43,7 +43,7 @@ def is_file(path: str | Path) -> bool:
 
 
 def memory_folder() -> str | None:
-    """The machine's folder in memory, or None for Python's temporary folder. Libraries that read keys from files alone get
+    """The machine's folder in memory, or None for Python's temporary folder. Libraries that read keys only from files get
     them here: in a pod it is writable even where the root file system is not."""
     return MEMORY_FOLDER if os.access(MEMORY_FOLDER, os.W_OK | os.X_OK) else None
 

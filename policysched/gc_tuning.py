@@ -23,7 +23,7 @@ def raise_gc_thresholds() -> None:
 def keep_collections_short() -> None:
     """From now on a full collection visits what was allocated since the last one, instead of the whole cluster. Called after
     the initial lists are read, without a collection, since pods wait by then. Cycles that live longer are freed by
-    `collect_all` alone."""
+    only `collect_all`."""
     gc.set_threshold(GEN0_THRESHOLD, *SHORT_THRESHOLDS)
     gc.freeze()
     if _freeze_survivors not in gc.callbacks:

@@ -1,4 +1,4 @@
-"""`policysched version`: the versions of the program, the language and Kubernetes that it is for."""
+"""`policysched version`: the versions of the program, of its language and of the Kubernetes releases that it covers."""
 
 import platform
 

@@ -135,7 +135,7 @@ class ClusterCache:
 
     def nominate(self, uid: PodUid, node: NodeName | None) -> Events:
         """Nominate the pod to a node, or withdraw its nomination (None), whatever the watch still
-        shows. A withdrawn nomination may free room for other pods."""
+        shows. A withdrawn nomination may free capacity for other pods."""
         before, observed = self._nominations.nominated_node(uid), self.pods[uid]
         assert observed.node is None, (
             f"{observed.pod.full_name} is on {observed.node} and cannot be nominated"
@@ -202,7 +202,7 @@ class ClusterCache:
         return frozenset(event for event, differs in _NODE_DIFFERENCES if differs(cached, node))
 
     def drop_node(self, name: NodeName) -> Events:
-        """Removing a node frees no room, but may remove a topology domain and the pods in it."""
+        """Removing a node frees no capacity, but may remove a topology domain and the pods in it."""
         removed = self.nodes.pop(name, None)
         if removed is None:
             return _NO_EVENTS

@@ -39,7 +39,7 @@ from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.scheduler import Scheduler
 
 IDLE_NS = SECOND_NS // 10
-"""A recorded scheduler that was not called for so long had nothing to decide."""
+"""If a recorded scheduler was not called for this long, it had nothing to decide."""
 
 _ANSWERS = (
     *(e.BindConfirmed, e.BindRefused, e.BindLost, e.BindDelayed, e.PrebindWritten, e.PrebindRefused),

@@ -59,7 +59,7 @@ class NodeObjectKind:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSettings:
     """The settings that `run` and `extender` share, with defaults applied. `policies` is a ConfigMap, or files and folders;
-    `last_good` is set for a ConfigMap only. `team_policies` None: those of the operator alone."""
+    `last_good` is set for a ConfigMap only. `team_policies` None: only policies of the operator."""
 
     policies: NamespacedName | tuple[Path, ...]
     last_good: NamespacedName | None

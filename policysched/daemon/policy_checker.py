@@ -60,7 +60,7 @@ class TeamBase:
 
 
 CheckTeamTexts = Callable[[PolicyTexts, str, TeamBase], Awaitable[PolicyBundle]]
-"""As `CheckTexts`, for the texts of a team: the bundle has these alone. No key is one of the base."""
+"""As `CheckTexts`, for the texts of a team: the bundle has only these. No key is one of the base."""
 
 
 def policy_texts(data: PolicyTexts) -> dict[str, str]:

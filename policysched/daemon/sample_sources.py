@@ -46,7 +46,7 @@ def make_sources(
 
 
 def unserved_reason_lookup(settings: Settings) -> UnsupportedReason:
-    """Why no source serves a metric, decided from the settings alone, for checks of policies. Sample files are not read."""
+    """Why no source serves a metric, decided only from the settings, for checks of policies. Sample files are not read."""
     sources = {name: source.unsupported_reason for name, source in settings.samples.sources.items()}
     if settings.metrics is not None and not sources:
         return lambda _: None

@@ -112,7 +112,7 @@ def describe_ambiguous_pod(name: str, full_names: Sequence[str]) -> str:
 
 
 def configz_document(settings: Settings) -> Json:
-    """The settings as given; all others have their default."""
+    """The settings that are set; a setting that is missing here has its default."""
     return {"policysched": {**redact_secrets(settings.configured), "policies": str(settings.policies)}}
 
 

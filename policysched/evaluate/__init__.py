@@ -5,12 +5,12 @@ once.
     Evaluator(cache)             owns the columns of all policies
         .evaluate(plan, pod, ...)         -> Verdict
         .explain(plan, pod, ...)          -> PlacementExplanation, equal to the reference's
-        .evaluate_nodes(plan, pod, nodes) -> NodeSubsetVerdict, of some nodes alone
+        .evaluate_nodes(plan, pod, nodes) -> NodeSubsetVerdict, for only these nodes
         .dry_run(plan, pod, ...)          -> DryRun, where the pod fits without certain pods
         .overlay()                        -> Overlay, a hypothetical cluster
     listing(plan)                -> Listing, what `policysched show` prints
 
-NumPy is used here and in the kernels of built-ins alone. The package does no I/O and has no clock.
+Only this package and the kernels of built-ins use NumPy. The package does no I/O and has no clock.
 It does not import the reference implementation (`tests/reference`), which defines what is right.
 """
 

@@ -16,12 +16,12 @@ from policysched.model.selectors import LabelSelector, NodeSelectorTerm
 DECISION_BUDGET_DEFAULT = 2_000_000
 LONG_DECISION = 1_000_000
 """A decision that takes more operations is not repeated for each preemption candidate, nor for more members of a gang
-than the budget has room for."""
+than the budget allows."""
 SLICED_DECISION = 250_000
 """A decision that takes more operations runs in steps, one for each rule."""
 
 MEMBER_ITEMS = 16
-"""Items of a gang's member that its gang has room for, whatever their number."""
+"""Items of each member that are within a gang's allowance."""
 
 _ITEM = 1_000
 _VALUE = 100  # a value of a requirement, or a requirement of a selector

@@ -3,7 +3,7 @@ changed rows.
 
 An evaluation is shared by pods that agree on everything the plan reads. It holds which rows each
 filter rejects, what each score adds, the totals, and its position in the log of changed rows.
-Catching up reevaluates the changed rows alone; scores that are relative to the candidates are
+Catching up reevaluates only the changed rows; scores that are relative to the candidates are
 normalized again only when their statistics moved.
 """
 

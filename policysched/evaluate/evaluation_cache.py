@@ -65,7 +65,7 @@ class EvaluationCache:
         self, plan: Plan, variant: Variant, context: EvalContext, overlay: Overlay | None
     ) -> tuple[Evaluation, Snapshot]:
         """The up-to-date evaluation for the pod. Claims differ by pod: rules about them are
-        evaluated on top of the shared evaluation, for this answer alone.
+        evaluated on top of the shared evaluation, for this answer only.
         """
         shared, snapshot = self.get_without_claims(plan, variant, context, overlay)
         if not context.pod.claims or not plan.read_set(variant.active).reads_claims:

@@ -300,7 +300,7 @@ class Evaluator:
         overlay: Overlay | None = None,
         nominated_pods: NominatedPods = (),
     ) -> NodeSubsetVerdict:
-        """The verdict on these nodes alone. Unknown names are skipped. `nominated_pods` as in `evaluate`."""
+        """The verdict on only these nodes. Unknown names are skipped. `nominated_pods` as in `evaluate`."""
         self._columns.refresh()
         rejection = self.over_budget_message(pod) or self._admission_rejection(plan, pod)
         if rejection is not None:
@@ -367,7 +367,7 @@ class Evaluator:
         return decision_cost(pod, len(self._cache.nodes), self._decision_budget)
 
     def gang_budget(self, member_count: int) -> int:
-        """The operations that placing a gang may take: the budget of a decision, and room for each member."""
+        """The operations that placing a gang may take: the budget of a decision, and an allowance for each member."""
         return self._decision_budget + member_count * member_allowance(len(self._cache.nodes))
 
     def long_decision_cost(self, pod: Pod) -> int:

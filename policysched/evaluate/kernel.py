@@ -111,7 +111,7 @@ class FilterKernel(Protocol):
         ...
 
     def prebind_requirements(self, pod: Pod, node: Node, view: View) -> PrebindRequirements | None:
-        """What to do for the pod before it is bound to a node that this filter accepts. `view` holds that node alone."""
+        """What to do for the pod before it is bound to a node that this filter accepts. `view` holds only that node."""
         ...
 
 

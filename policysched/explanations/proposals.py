@@ -176,7 +176,7 @@ def _higher_request(situation: Situation, lowered: Mapping[str, int]) -> dict[st
 def _largest_that_fits(
     situation: Situation, lowered: Mapping[str, int], resource: str, fits: int, requested: int
 ) -> int:
-    """By bisection: room for more of a resource is room for less of it."""
+    """By bisection: a node that fits more of a resource fits less of it."""
     step = _STEPS.get(resource, 1)
     low, high = fits // step, requested // step
     while low < high:

@@ -10,7 +10,7 @@ from policysched.scheduler.policy_permissions import ANY_POLICY_NAME, PolicyPerm
 @dataclass(frozen=True, slots=True)
 class PolicyTry:
     """`texts` are those of the policies' ConfigMap, `key` the one of the policy, `text` what it would be. `running`: the text
-    that runs. Without `simulates` it is checked alone. `placed_max`: so many of the policy's latest placed pods are placed
+    that runs. Without `simulates` it is only checked. `placed_max`: this number of the policy's latest placed pods is placed
     again as well. `samples` and `states` are those of the running policy."""
 
     policy: str

@@ -90,7 +90,7 @@ def with_placed_pods_pending(
     files: ClusterFiles, scheduler: str | None, most: int | None = None
 ) -> tuple[ClusterFiles, int]:
     """The same cluster before the pods of this scheduler (None: of any) were placed, but those of DaemonSets, and how many
-    these are. `most`: only so many, the last ones."""
+    these are. `most`: at most this number, the last ones."""
     placed = [
         observed.pod.uid
         for observed in files.pods

@@ -1,7 +1,7 @@
 """A worker process of a running scheduler: it reads pickles from stdin, and writes one JSON document to stdout.
 
 First comes the job, then objects of the cluster as (field of `ClusterFiles`, objects), and None at the end. The limits
-hold for the worker alone.
+hold only for the worker.
 """
 
 import contextlib

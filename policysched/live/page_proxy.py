@@ -1,7 +1,7 @@
 """The page of a running scheduler on a loopback port, with the user's own credentials towards the scheduler.
 
 Whoever may use the port reads with these credentials. So it asks for a secret that only the printed URL has, as a
-cookie from then on, and answers to loopback names alone: other users of the machine and other sites in the browser get
+cookie from then on, and answers only to loopback names: other users of the machine and other sites in the browser get
 nothing. Only the page's paths are passed on.
 """
 
@@ -76,7 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._forward(None)
 
     def do_POST(self) -> None:
-        """The playground. The cookie is not sent from other sites, and the type is not sent to them unasked."""
+        """The playground. Other sites cannot send this request: browsers do not send them the cookie, and ask before sending the content type."""
         length = self.headers.get("Content-Length", "")
         self.close_connection = True  # an error leaves the body unread
         if self.headers.get("Host", "").rpartition(":")[0] not in _LOOPBACK_HOSTS:

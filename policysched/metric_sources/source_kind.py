@@ -20,7 +20,7 @@ SettingProblem = tuple[Sequence[str], str]
 """The path of a setting, and what is wrong with it."""
 
 ApiGet = Callable[[str, float], Awaitable[tuple[int, bytes]]]
-"""GET a path from the Kubernetes API server within so many seconds: status and body. Raises PollError."""
+"""GET a path from the Kubernetes API server within the given number of seconds: status and body. Raises PollError."""
 
 
 @dataclass(frozen=True, slots=True)

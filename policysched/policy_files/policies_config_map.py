@@ -1,7 +1,7 @@
 """The policies in a cluster's two ConfigMaps, and the key that removes one of them.
 
-The key is the removal: it holds for every process that reads the ConfigMap, now and after a restart. The text stays
-where it is, so that deleting the key restores the policy.
+The key removes the policy for every process that reads the ConfigMap, now and after a restart. The text is not changed,
+so deleting the key restores the policy.
 """
 
 from collections.abc import Mapping

@@ -13,7 +13,7 @@
 
 With `since_ns` the items begin at the last file that starts before it, since the state at that time is that file's snapshot and
 all that follows: skip the decisions before `since_ns` yourself. What cannot be read is in `Recording.problems`, one
-line each, and reading goes on with the next file. Nothing is kept in memory but one piece of a file.
+line each, and reading continues with the next file. Only one piece of a file is in memory.
 """
 
 import zlib

@@ -5,7 +5,7 @@
                               └── a snapshot is wanted: a new file, or after a gap ────┘
 
 If the queue is full, calls are dropped until half of it is written; then a gap and a snapshot follow. The snapshot has
-references alone, so that it costs the decisions a millisecond for ten thousand pods.
+only references, so that it costs the decisions a millisecond for ten thousand pods.
 """
 
 from collections import deque

@@ -45,7 +45,7 @@ MEMBER_BYTES = 2**18
 """So many bytes of lines are compressed together."""
 CALLS_PER_PAUSE = 100
 PAUSE_S = 0.002
-"""The decisions need the interpreter's lock: after so many lines the writer leaves it to them."""
+"""After this many lines the writer releases the interpreter's lock, which the decisions need."""
 POLL_S = 0.1
 RETRY_S = 10.0
 CLOSE_TIMEOUT_S = 5.0
@@ -250,7 +250,7 @@ class RecordingWriter:
             self._recorder.wants_snapshot = True
 
     def _remove_old_files(self) -> None:
-        """So that the next file has room. Raises OSError."""
+        """Make space for the next file. Raises OSError."""
         settings = self._settings
         oldest_s = self._now_ns() / 1e9 - settings.age_max_s
         files = list(_recorded_files(settings.folder))

@@ -31,7 +31,7 @@ class GangQuestions:
         self._is_asking = False
 
     def ask(self, core: SchedulerCore, result: ExplainResult, record: Json) -> Callable[[], Awaitable[None]]:
-        """Runs in the main loop and takes references alone. What it returns is awaited elsewhere, and sets `would_fit` of the
+        """Runs in the main loop and takes only references. What it returns is awaited elsewhere, and sets `would_fit` of the
         record: None, with a note, if there is no answer."""
         key = result.pod.full_name, result.message
         kept = self._answers.get(key)

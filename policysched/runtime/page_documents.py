@@ -114,7 +114,7 @@ class PageDocuments:
         }
 
     def pending(self, _query: Query) -> Steps:
-        """The pending pods by cause, and the rules that alone keep most pods pending."""
+        """The pending pods by cause, and the rules that by themselves keep the most pods pending."""
         core, groups, freed = self._app.scheduler.core, dict[str, _CauseRow](), Counter[str]()
         binding = 0
         causes = _Causes(core)

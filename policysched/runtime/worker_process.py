@@ -1,6 +1,6 @@
 """Runs one job of a running scheduler in a worker process, with the present cluster.
 
-The main loop gives references alone (a millisecond for ten thousand pods). They are pickled on the HTTP thread in small pieces,
+The main loop passes only references (a millisecond for ten thousand pods). They are pickled on the HTTP thread in small pieces,
 with rests in between, since the interpreter's lock is held meanwhile.
 """
 

@@ -77,7 +77,7 @@ def reject_over_budget(message: str) -> AttemptFailure:
 
 
 def continue_device_search(now_ns: int) -> AttemptFailure:
-    """The search of devices was cut off. What it found is kept, and the next attempt goes on with the other nodes."""
+    """The search for devices was cut off. Its results are kept, and the next attempt continues with the other nodes."""
     return AttemptFailure("Unschedulable", SEARCH_CONTINUES, 0, {}, frozenset(), now_ns + SECOND_NS)
 
 

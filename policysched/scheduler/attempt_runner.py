@@ -131,7 +131,7 @@ class AttemptRunner:
         self._run(attempt, cost_max)
 
     def account_time(self, elapsed_ns: int) -> None:
-        """The last call of `advance` or `advance_pause` took so long: charge it to the policy, and to the namespace if the
+        """Charge the time of the last call of `advance` or `advance_pause` to the policy, and to the namespace if the
         attempt failed, or took long because of the pod's own terms."""
         attempt, time = self._last_run, self._core.queue.decision_time
         if attempt is None:

@@ -88,8 +88,8 @@ class ClaimToCreate:
 
 @dataclass(frozen=True, slots=True)
 class CancelBind:
-    """Do not send the pod's `Bind` if no request for it has been sent yet. Not answered by itself: the `Bind` is answered
-    by `BindRefused` then, and as usual otherwise."""
+    """Do not send the pod's `Bind` if no request for it has been sent yet. This command has no answer of its own: the
+    `Bind` is then answered by `BindRefused`, otherwise as usual."""
 
     uid: PodUid
     namespace: str

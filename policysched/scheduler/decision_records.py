@@ -192,7 +192,7 @@ class DecisionRecords:
 
     @next_id.setter
     def next_id(self, number: int) -> None:
-        """A replay that begins in the middle goes on with the numbers of the recording."""
+        """A replay that begins in the middle continues with the numbers of the recording."""
         self._count = number - 1
 
     def add(self, decision: Decision) -> None:

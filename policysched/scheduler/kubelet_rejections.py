@@ -1,4 +1,4 @@
-"""Pods that a kubelet rejected for lack of room, and the capacity of its node that is held back because of them.
+"""Pods that a kubelet rejected for lack of capacity, and the capacity of its node that is held back because of them.
 
 A rejected pod fails at once and frees its requests, so its node looks as empty as before, and the pod's replacement
 would go there and fail again. A kubelet can count less free capacity than the cache: a static pod without a mirror pod
@@ -31,7 +31,7 @@ from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.queue.movable_heap import MovableHeap
 
 NAMESPACE_SHARE = 4
-"""The rejections of one namespace hold back at most one node in so many, but always one."""
+"""The rejections of one namespace hold back at most one node in this many, and may always hold back one."""
 OWNER_SHARE = 8
 """The same for the pods of one controller. A pod without one is its own owner."""
 
@@ -256,7 +256,7 @@ def _owner_of(pod: Pod) -> _Owner:
 
 
 def _reduce(hold: _CapacityHold, amount: int) -> bool:
-    """Hold so much less. False: nothing changes."""
+    """Reduce the hold by this amount. False: nothing changes."""
     if amount <= 0 or not hold.amount:
         return False
     hold.amount = max(0, hold.amount - amount)

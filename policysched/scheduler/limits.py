@@ -25,15 +25,15 @@ class SchedulerLimits:
         to `rejection_hold_max_s`.
     attempt_step_cost_max: cost of an attempt that one call of `decide` runs, in the units of `steps` (about 10 µs).
         The next call continues a longer attempt.
-    pending_log_interval_s: while pods wait for longer than this, a log line says so as often, with the largest causes
-        (0: never).
-    gang_piece_cost_max: after so much of the search for a gang, in the same units, it pauses: events are applied, and
+    pending_log_interval_s: the interval of the log line with the most frequent causes of pending pods, written while
+        a pod has been pending for longer than the interval (0: never).
+    gang_piece_cost_max: the cost, in the same units, after which the search for a gang pauses: events are applied, and
         other pods are decided for as long.
-    gang_piece_cost_by_member: a piece is at least this long for each member that has a node: going on after a pause
-        places them again.
-    gang_head_start_cost: pods behind the gang in the order of its policy are decided in pauses only after so much.
-    failed_attempts_share: the share of the time that the failed attempts of one namespace may take before its pods come
-        after those of others (see `queue.decision_time`); 1: no limit.
+    gang_piece_cost_by_member: a piece is at least this long for each member that has a node, because continuing
+        after a pause places these members again.
+    gang_head_start_cost: the cost after which pauses also decide pods behind the gang in the order of its policy.
+    failed_attempts_share: the maximum share of the scheduling time for failed attempts of one namespace; above it, pods of
+        other namespaces come first (see `queue.decision_time`); 1: no limit.
     decision_budget: a pod is not evaluated if that would take more operations (see `evaluate.decision_cost`).
     """
 

@@ -60,7 +60,7 @@ class PodEvents:
         if nominated is not None and (current is None or current.node is None):
             after = core.cache.nominated.get(uid)
             if after is None or after.nominated_node != nominated.nominated_node:
-                events.add(ClusterEvent.ASSIGNED_POD_DELETE)  # the room that was kept for it is free
+                events.add(ClusterEvent.ASSIGNED_POD_DELETE)  # its reserved capacity is free
                 core.quotas.reservation_released(nominated.pod)
         if synced:
             core.samples.update_assumed_load(uid, before, now_ns)
@@ -111,7 +111,7 @@ class PodEvents:
             core.records.counters.overcommits += overcommits_node(core.cache, after)
 
     def _add_count_events(self, events: set[ClusterEvent], active: int, ended: int) -> None:
-        """Add the events of pod counts that changed since these versions. That of a change of the readiness alone is there."""
+        """Add the events of pod counts that changed since these versions. The event of a changed readiness is already included."""
         cache = self._core.cache
         if ClusterEvent.POD_READY in events:
             return

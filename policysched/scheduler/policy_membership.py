@@ -1,7 +1,7 @@
 """Which pods belong to which policy, and what a change of a pod, its namespace or its policy means for them.
 
-A pod belongs to the policy that its schedulerName names, while that policy runs. Other pods are left alone, but those
-that are placed use capacity, and a policy that starts later finds its pods here.
+A pod belongs to the policy that its schedulerName names, while that policy runs. Other pods are not scheduled here. If
+they are placed they use capacity, and a policy that starts later gets its pods from here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -51,14 +51,14 @@ EVERY_NAMESPACE = NamespaceSelection()
 @dataclass(frozen=True, slots=True)
 class AllowedPolicy:
     """Policies by name (`*` stands for any characters), and the namespaces that they serve. With an `owner` they are
-    those of a team: they serve its namespace alone, and evict pods there alone."""
+    those of a team: they serve and evict pods only in its namespace."""
 
     name: str
     namespaces: NamespaceSelection = EVERY_NAMESPACE
     owner: str | None = None
 
     def allows(self, policy: str) -> bool:
-        """`default-scheduler` is allowed by its name alone, never by a pattern."""
+        """`default-scheduler` is allowed only by its exact name, never by a pattern."""
         return policy == self.name or (policy != DEFAULT_SCHEDULER and fnmatchcase(policy, self.name))
 
 

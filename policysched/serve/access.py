@@ -4,7 +4,7 @@
     client certificate of the client CA ───┼─► user ──► SubjectAccessReview of path and verb ──► allowed, or 403
     neither ──► system:anonymous ──────────┘
 
-Both answers are cached for ten seconds, kube-scheduler's TTL, so that a permission that is taken away is gone then.
+Both answers are cached for ten seconds, kube-scheduler's TTL, so a revoked permission is effective after at most that time.
 Front proxies (`X-Remote-User`) are not trusted: only the API server's aggregation layer would send them, and nothing is
 aggregated here.
 """

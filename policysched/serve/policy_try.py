@@ -26,7 +26,7 @@ class TryFailed(Exception):
 
 
 class PolicyTries(Protocol):
-    """`look` runs in the main loop and takes references alone; it raises LookupError with a message if there is nothing to
+    """`look` runs in the main loop and takes only references; it raises LookupError with a message if there is nothing to
     try. `run` does the rest, and raises TryFailed."""
 
     def look(self, policy: str, *, simulates: bool) -> Any: ...

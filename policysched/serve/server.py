@@ -45,7 +45,7 @@ from policysched.serve.tls import RELOAD_INTERVAL_S, ServerTls
 
 MAIN_LOOP_TIMEOUT_S = 5.0
 MAIN_LOOP_REST_FACTOR = 4.0
-"""After a look at its data the main loop is left alone for this many times as long."""
+"""After reading data of the main loop, wait for this many times as long as that took."""
 DECISIONS_LIMIT_DEFAULT = 100
 LIMIT_DIGITS_MAX = 9
 ALWAYS_ALLOWED_PATHS = frozenset({"/livez", "/readyz", "/healthz"})

@@ -169,7 +169,7 @@ def make_self_signed_pem(host: str, now: datetime) -> bytes:
 
 @contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """A path with this content, for `ssl`, which loads keys from files alone: in memory on Linux, where a pod's file system
+    """A path with this content, for `ssl`, which loads keys only from files: in memory on Linux, where a pod's file system
     may be read-only."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("policysched-serving")

@@ -6,7 +6,7 @@ from policysched.model.cluster_events import ClusterEvent
 DECLARATION = BuiltinDeclaration(
     name="node_resources_fit",
     plugin="NodeResourcesFit",
-    summary="rejects nodes without room for the pod's requests or for one more pod; scores by utilization including the pod",
+    summary="rejects nodes without enough free resources for the pod's requests, or without a free pod slot; scores by utilization including the pod",
     filters=True,
     scores=True,
     parameters=(

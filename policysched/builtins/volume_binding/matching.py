@@ -142,7 +142,7 @@ def provisionable_bytes(class_name: str, view: View) -> Array:
 
 # ── node affinity of volumes and node selectors, over label codes ───────────────────────────────────────────────
 #
-# kube-scheduler matches a volume's terms against node labels alone: matchFields are ignored, and a
+# kube-scheduler matches a volume's terms only against node labels: matchFields are ignored, and a
 # term without requirements matches nothing. Source: `CheckNodeAffinity` in
 # k8s.io/component-helpers/storage/volume.
 

@@ -114,7 +114,7 @@ class AllocationCache:
 
     @contextmanager
     def limited(self, allowance: SearchAllowance) -> Iterator[None]:
-        """An attempt goes on with its allowance."""
+        """An attempt continues with its allowance."""
         if self._cut_off is not None and allowance is not self._cut_off:
             self.epoch += 1
             self._cut_off = None

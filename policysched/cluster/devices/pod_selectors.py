@@ -10,7 +10,7 @@ from policysched.model.pods import Pod
 
 
 def too_many_selectors_message(pods: Iterable[Pod], devices: DeviceCache) -> str | None:
-    """Why the pods have too many selectors to be attempted together; None: they have not."""
+    """Why the pods have too many selectors to be attempted together; None: the number is within the limit."""
     count = len(_selectors(pods, devices))
     if count <= SELECTORS_MAX:
         return None
@@ -20,7 +20,7 @@ def too_many_selectors_message(pods: Iterable[Pod], devices: DeviceCache) -> str
 
 
 def evaluate_selectors(pods: Iterable[Pod], devices: DeviceCache, operations_max: int | None) -> bool:
-    """Evaluate the selectors of the pods for the devices for which they are not, for so many operations (None: all).
+    """Evaluate the pods' selectors for devices where they are not evaluated yet, within a number of operations (None: no limit).
     Returns whether the pods can be attempted: all are evaluated, or they are too many."""
     selectors, results = _selectors(pods, devices), devices.allocation_cache.selector_results
     return (

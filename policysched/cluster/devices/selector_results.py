@@ -74,7 +74,7 @@ class SelectorResults:
         )
 
     def evaluate_some(self, expressions: Iterable[str], operations_max: int | None) -> bool:
-        """Evaluate them where they are not, until that has taken so many operations (None: to the end). Returns whether all are evaluated."""
+        """Evaluate those that are not evaluated yet, within a number of operations (None: no limit). Returns whether all are evaluated."""
         operations = 0
         for expression in expressions:
             if expression not in self._known:

@@ -2,7 +2,7 @@
 
 A node keeps its row for its lifetime; rows of deleted nodes are reused. A column is built when a
 plan or a pod first needs it. Caches of results (`evaluate.evaluation`) read the log of changed rows
-and recompute those alone.
+and recompute only those.
 """
 
 from collections import Counter, OrderedDict
@@ -254,7 +254,7 @@ class Columns:
                 self._placed_pods.namespaces_changed()
 
     def _update_rows(self, names: Iterable[NodeName]) -> None:
-        # In the order of the names: rows decide nothing, but equal runs must be equal to the last byte.
+        # In the order of the names: rows do not affect decisions, but repeated runs must be byte-identical.
         for name in sorted(names):
             node, row = self._cache.nodes.get(name), self._row_by_name.get(name)
             if node is None:

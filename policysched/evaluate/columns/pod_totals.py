@@ -202,7 +202,7 @@ def _equality_operands(item: e.Expr) -> tuple[e.Expr, e.Expr] | None:
 
 
 def _reads_only_other(expr: e.Expr) -> bool | None:
-    """True: reads the counted pod alone; False: does not read it; None: reads both pods."""
+    """True: reads only the counted pod; False: does not read it; None: reads both pods."""
     reads_other = set[bool]()
     for part in walk(expr):
         match part:

@@ -50,7 +50,7 @@ LONG_POLICY = 2_000
 
 
 class Plan:
-    """Made by `compile_program`. Its answers depend on their arguments alone. Variants for sets of
+    """Made by `compile_program`. Its results depend only on their arguments. Variants for sets of
     layers are lowered on first use, or before it in steps, and cached.
     """
 
@@ -363,7 +363,7 @@ class CompiledPreEnqueue:
         return NO_DEVICE_FILTER_MESSAGE if context.pod.device_claims and not self._covers_devices else None
 
     def _group_message(self, pod: Pod) -> str | None:
-        """A policy that does not read PodGroups leaves the labels and annotations of other systems alone, as
+        """A policy that does not read PodGroups ignores the labels and annotations of other systems, as
         kube-scheduler does."""
         if self._reads_pod_groups:
             return pod.group_problem

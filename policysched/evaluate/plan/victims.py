@@ -18,7 +18,7 @@ from policysched.model.pods import Pod
 
 VictimPredicate = Callable[[Pod], bool]
 VictimChange = Callable[[Pod], int | None]
-"""When a pod that may not be evicted may be, for the passing of time alone (ns); None: never."""
+"""When a pod that may not be evicted now may be evicted because time passes (ns); None: never."""
 
 
 VictimOrder = Callable[[Pod], tuple[Any, ...]]
@@ -68,7 +68,7 @@ class CompiledVictims:
                 )
 
     def order(self, context: EvalContext) -> VictimOrder | None:
-        """The `order` of the clause; None: kube-scheduler's alone."""
+        """The `order` of the clause; None: only kube-scheduler's order."""
         if not self._order:
             return None
 
@@ -115,7 +115,7 @@ class CompiledVictims:
         )
 
     def key(self, context: EvalContext) -> Hashable:
-        """Pods with equal keys may evict the same pods, and the same nominated pods take room from them."""
+        """Pods with equal keys may evict the same pods, and the same nominated pods take capacity from them."""
         pod = context.pod
         if self.mode == "never":
             return pod.priority

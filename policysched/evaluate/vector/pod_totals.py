@@ -78,7 +78,7 @@ def _has_label(size: int) -> Array:
 
 
 def _by_row(values: KnownMask, codes: Array) -> Array:
-    """One value for all domains stays one for all rows."""
+    """Domain values by row. A value that all domains share is not expanded."""
     array = np.asarray(values)
     return array if array.ndim == 0 else array.take(codes, mode="clip")
 

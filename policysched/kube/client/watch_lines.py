@@ -14,7 +14,7 @@ from policysched.kube.client.transport import TransportError
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
     """One line. For ERROR, `object` is a Status; for BOOKMARK only its resourceVersion counts. Of a `large` one it is the
-    metadata alone, and `whole_object` reads the rest."""
+    metadata only, and `whole_object` reads the rest."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
     object: dict[str, Any]

@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 LARGE_LINE_BYTES = 32 * 1024
 WAITING_BYTES_MAX = 64 * 1024 * 1024
-"""Beyond this, the watch is not read until there is room. If that takes long, the server ends it, and a list follows."""
+"""Beyond this, the watch is not read until fewer bytes wait. If that takes long, the server ends the watch, and a list follows."""
 
 _NONE = -1, b""
 

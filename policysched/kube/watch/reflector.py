@@ -53,7 +53,7 @@ BUSY_MAX_S = 0.005
 """How long events of a watch are applied until other tasks run."""
 
 SERVER_ERRORS_BEFORE_RELIST = 3
-"""After so many 5xx responses the server may never be able to serve a watch from that version."""
+"""After this many 5xx responses, the server may never be able to serve a watch from that version."""
 
 
 @dataclass(frozen=True, slots=True)

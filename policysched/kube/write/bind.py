@@ -54,10 +54,10 @@ RETRYABLE_ERRORS = (TransportError, Unauthorized, TooManyRequests, ServerError)
 """Errors after which the outcome is unknown, or the same request can succeed later."""
 
 REPORT_AFTER_FAILURES = 4
-"""The pod is reported after so many failed requests, and then after each doubling of them."""
+"""The pod is reported after this many failed requests, and again whenever their number has doubled."""
 
 DELAYED_AFTER_FAILURES = 2
-"""After so many failed requests a bind no longer counts against `binds_in_flight_max`."""
+"""After this many failed requests, a bind no longer counts against `binds_in_flight_max`."""
 
 FAILING_LOG_INTERVAL_S = 60.0
 
@@ -259,7 +259,7 @@ class Binder:
         )
 
     async def bind_now(self, bind: Bind) -> BindOutcome:
-        """Bind without queueing and return the outcome to the caller alone. If the caller cancels, no further request is
+        """Bind without queueing and return the outcome only to the caller. If the caller cancels, no further request is
         sent, but a sent one may still be carried out: call `resolve_abandoned_bind` then."""
         return await self._bind_until_answered(PendingBind(bind))
 

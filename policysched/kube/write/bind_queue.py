@@ -23,7 +23,7 @@ from policysched.kube.client.backoff import Backoff
 from policysched.scheduler.commands import Bind
 
 FAILING_AFTER = 3
-"""After so many requests in a row without an answer, a namespace is failing."""
+"""After this many requests in a row without an answer, a namespace is failing."""
 
 RETRY_TURN = 8
 

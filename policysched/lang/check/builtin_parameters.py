@@ -50,7 +50,7 @@ def _value(scope: Scope, params: BlockParams, parameter: BuiltinParameter) -> Bu
 
 
 def _whole_number(scope: Scope, node: ParamNode, name: str, low: int, high: int) -> int:
-    """A whole number in a range; `low` after a diagnostic."""
+    """A whole number in a range. Out of range: reports a diagnostic and returns `low`."""
     if (
         isinstance(node, s.NumberLit)
         and not node.suffix

@@ -44,7 +44,7 @@ def _convert_constant(expr: Const, type_: Type) -> Const:
 def evaluate_constant(expr: Expr) -> Number | None:
     """The number, not rounded; None if it is not constant.
 
-    `lang.ir.constant_folding` leaves expressions alone whose type holds whole units.
+    `lang.ir.constant_folding` does not change expressions whose type holds whole units.
     """
     match expr:
         case Const(value=int() | float() as value) if not isinstance(value, bool):

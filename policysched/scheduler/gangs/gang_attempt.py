@@ -78,7 +78,7 @@ class GangAttempts:
         self._now_ns = 0
         self._cluster_changed = False
         self.pausable_search: GangSearchResult | None = None
-        """The search that has yielded, if the cluster may change before it goes on."""
+        """The search that has yielded, if the cluster may change before it continues."""
 
     def begin(self, now_ns: int) -> None:
         """An attempt begins."""
@@ -86,7 +86,7 @@ class GangAttempts:
         self._core.queue.missed_events.clear()
 
     def resume(self, now_ns: int, *, cluster_changed: bool) -> None:
-        """The attempt goes on after a pause."""
+        """The attempt continues after a pause."""
         self._now_ns, self._cluster_changed = now_ns, cluster_changed
 
     def attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
@@ -122,7 +122,7 @@ class GangAttempts:
             preemption = yield from self._reclaim_for_gang(gang, search, now_ns)
         elif (
             needed and not placed and search.shortage is None and search.domains_tried is None
-        ):  # else a domain that is left may have room
+        ):  # otherwise a domain that was not tried may have enough capacity
             preemption = yield from self._preempt_for_gang(gang, search, now_ns)
         reclaims_none = search.admitted_count is not None and isinstance(preemption, NoPreemption)
         if preemption is None or reclaims_none:
@@ -403,7 +403,7 @@ class GangAttempts:
             *(failure.requeue_events for failure in all_failures)
         )
         if any(uid in core.cache.nominated for uid in gang.pending_members):
-            requeue_events |= PLACED_POD_EVENTS  # whose room they wait for
+            requeue_events |= PLACED_POD_EVENTS  # they wait for the capacity of these pods
         if isinstance(preemption, NoPreemption):
             requeue_events |= preemption.requeue_events
             expiries += [] if preemption.valid_until_ns is None else [preemption.valid_until_ns]

@@ -55,7 +55,7 @@ def candidate_domains(
 def closest_domain(
     core: SchedulerCore, gang: QueuedGang, keys: Sequence[str], now_ns: int
 ) -> TopologyDomain | None:
-    """The domain with room for most members, by cpu, memory and the number of pods, of those where the first member
+    """The domain that fits the most members, by cpu, memory and the number of pods, of those where the first member
     fits; None: there is none, members are unequal, or placed members fix the domain.
     """
     members = gang.members_in_order()

@@ -31,8 +31,8 @@ def over_budget_message(core: SchedulerCore, gang: QueuedGang) -> str | None:
 
 
 def exceeds_budget(core: SchedulerCore, gang: QueuedGang, searches: Sequence[GangSearchResult]) -> bool:
-    """Whether no more domains are tried, since those so far took too long. Members that cost no more than any gang has
-    room for count only by their number."""
+    """Whether to stop trying domains, because those tried so far took too long. Members that cost no more than the allowance
+    of any gang count only by their number."""
     allowance = core.evaluator.gang_budget(1) - core.evaluator.gang_budget(0)
     operations = sum(search.operations - search.evaluations * allowance for search in searches)
     evaluations = sum(search.evaluations for search in searches)

@@ -293,7 +293,7 @@ class _GangSearch:
     # ── one member ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _place_member(self, pod: PendingPod) -> Steps[MemberPlacement | NoGangPlacement]:
-        # The victims of an earlier member may have left room for this one too.
+        # The victims of an earlier member may have freed enough capacity for this one too.
         result = self.context.evaluate(pod, self.overlay, self.domain)
         if isinstance(result, AttemptSuccess):
             return MemberPlacement(pod, _without_victims(result.node))

@@ -114,7 +114,7 @@ class Pause:
         )
 
     def next_pod(self) -> PendingPod | None:
-        """The next pod to decide; None: the attempt goes on."""
+        """The next pod to decide; None: the attempt continues."""
         core = self.core
         if self.cost_left <= 0 or core.binds.prompt_count > core.limits.binds_in_flight_max:
             return None

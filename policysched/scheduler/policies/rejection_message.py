@@ -81,7 +81,7 @@ def short_sha(sha256: str) -> str:
 
 
 def format_duration(ns: int) -> str:
-    """Format a duration in its largest unit alone: `2h`, `3m`."""
+    """Format a duration in its largest unit only: `2h`, `3m`."""
     seconds = max(0, ns // SECOND_NS)
     for size, unit in _UNITS:
         if seconds >= size:

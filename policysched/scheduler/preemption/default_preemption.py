@@ -378,7 +378,7 @@ class DefaultPreemption:
         self._record_deletions(eviction, victims)
         if forbidden:
             self._forbid(reason, now_ns)
-        # First: a cleared nomination requeues what waits for room, also the preemptor, and without error backoff.
+        # First: a cleared nomination requeues the pods that wait for capacity, and the preemptor too, without error backoff.
         self._requeue(preemptor, now_ns, failing=not forbidden)
         if preemptor in core.cache.pods and core.cache.pods[preemptor].node is None:
             gang = core.gangs.gang_of(preemptor)
@@ -417,7 +417,7 @@ class DefaultPreemption:
     def _requeue(self, uid: PodUid, now_ns: int, *, failing: bool) -> None:
         """Requeue the pod, or its gang, if parked; in any other state it is on its way already.
 
-        A pod that PreEnqueue rejected (for example, because its gang failed meanwhile) is left alone.
+        A pod that PreEnqueue rejected (for example, because its gang failed meanwhile) is not touched.
         """
         pod = self._core.pods.get(uid)
         if pod is not None and pod.admission_rejected:

@@ -72,7 +72,7 @@ class SchedulingQueue:
         """The next entry to attempt. With no active entry, the first one in backoff is popped early (KEP-5142), unless it
         is in error backoff."""
         if self.yielded is not None and self.decision_time.is_overdrawn(self.yielded.namespace):
-            self.yielded = None  # others do not wait until it is popped again
+            self.yielded = None  # other policies' entries need not wait until it is popped again
         head = self._active.pop() if self.yielded is None else self._active.pop_until(self.yielded)
         if head is None:
             early = self._backoff.heads(self._held_policies)

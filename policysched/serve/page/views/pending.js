@@ -10,7 +10,7 @@ export function pendingView() {
     { head: "rule", class: "tight mono", cell: (row) => row.rule },
     { head: "pods that would have a node without it", class: "", cell: (row) => ({ text: count(row.pods), share: row.pods / most }) },
   ], (row) => row.rule);
-  const freedHead = heading("Without one rule alone", "each pod by itself, with the room that is free now");
+  const freedHead = heading("Without one rule alone", "each pod by itself, with the capacity that is free now");
   let most = 1;
   let shown = null;
   const element = el("section", {}, title, causes, freedHead, freed);
