@@ -215,7 +215,8 @@ def _is_pending(observed: ObservedPod) -> bool:
 
 
 def _with_policy(observed: ObservedPod, policy: str, scope: Scope) -> ObservedPod:
-    observed = replace(observed, container_events=())
+    if observed.container_events:
+        observed = replace(observed, container_events=())
     if scope == "all" and _is_pending(observed):
         return replace(observed, pod=replace(observed.pod, scheduler=policy))
     return observed
