@@ -56,6 +56,6 @@ export function queueView() {
 // What fits now is more than what is placed: a gang is placed as a whole. Its message says how many, and where.
 function members(gang) {
   const [, fit = gang.placed, of = gang.minimum] = /(\d+) of (\d+) members fit now/.exec(gang.message) ?? [];
-  const what = Number(fit) === gang.placed ? "placed" : "fit now";
-  return { text: `${fit}/${of} ${what}`, share: fit / Math.max(1, of), title: `${gang.placed} placed, ${gang.pending} pending, ${gang.minimum} needed` };
+  const what = Number(fit) === gang.placed ? "placed" : "fit";
+  return { text: `${fit}/${of} ${what}`, share: fit / Math.max(1, of), title: `at its last attempt; ${gang.placed} placed, ${gang.pending} pending, ${gang.minimum} needed` };
 }
