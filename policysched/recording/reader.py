@@ -71,11 +71,9 @@ class RecordedDecision:
 @dataclass(frozen=True, slots=True)
 class RecordedDecide:
     """`decisions` is empty for a step of a longer attempt, and where there was no decision. `evictions` are the commands that
-    went with them. `duration_ns` is that of the whole attempt, where it ends here; `elapsed_ns` is for
-    `Scheduler.account_time`, unless None."""
+    went with them. `elapsed_ns` is for `Scheduler.account_time`, unless None."""
 
     at_ns: int
-    duration_ns: int
     decisions: tuple[RecordedDecision, ...] = ()
     evictions: tuple[Evict, ...] = ()
     elapsed_ns: int | None = None
@@ -203,7 +201,6 @@ class Recording:
                 decode_evict = decoder(Evict)
                 return RecordedDecide(
                     line["at_ns"],
-                    line.get("duration_ns", 0),
                     _decisions(line.get("decisions", ())),
                     tuple([decode_evict(evict) for evict in line.get("evictions", ())]),
                     line.get("elapsed_ns"),

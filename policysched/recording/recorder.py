@@ -10,7 +10,6 @@ only references, so that it costs the decisions a millisecond for ten thousand p
 
 from collections import deque
 from dataclasses import dataclass
-from time import perf_counter_ns
 
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.model.identifiers import NodeName, PodUid
@@ -39,13 +38,13 @@ class EventCall:
 
 @dataclass(slots=True)
 class DecideCall:
-    """`duration_ns`: of the attempt that ended, 0 where none did. `elapsed_ns`: the argument of `Scheduler.account_time` for
-    this call; None: it was not called."""
+    """`elapsed_ns`: the argument of `Scheduler.account_time` for this call; None: it was not called. `duration_ns`: its
+    result, that of the attempt that ended; None: none did."""
 
     at_ns: int
-    duration_ns: int
     decisions: list[Decision] | None
     evictions: list[Evict] | None
+    duration_ns: int | None = None
     elapsed_ns: int | None = None
 
 
@@ -185,7 +184,6 @@ class RecordedScheduler(Scheduler):
             source_name_of=source_name_of,
         )
         self._recorder = recorder
-        self._elapsed_ns = 0  # of the attempt in progress
         self._decide_call: DecideCall | None = None
         self._core.records.recorded = []
         settings = RecordedSettings(limits, extenders, permissions, first_samples_s)
@@ -199,26 +197,21 @@ class RecordedScheduler(Scheduler):
 
     def decide(self, now_ns: int) -> list[Command]:
         self._put_decide()
-        began_ns = perf_counter_ns()
         commands = super().decide(now_ns)
-        self._elapsed_ns += perf_counter_ns() - began_ns
-        duration_ns = 0
-        if not (self._attempts.in_progress or self._attempts.paused):
-            duration_ns, self._elapsed_ns = self._elapsed_ns, 0
         evictions = [command for command in commands if type(command) is Evict] if commands else None
-        self._decide_call = DecideCall(now_ns, duration_ns, self._take_decisions(), evictions)
+        self._decide_call = DecideCall(now_ns, self._take_decisions(), evictions)
         return commands
 
-    def account_time(self, elapsed_ns: int) -> None:
-        super().account_time(elapsed_ns)
+    def account_time(self, elapsed_ns: int) -> int | None:
+        attempt_ns = super().account_time(elapsed_ns)
         if self._decide_call is not None:
-            self._decide_call.elapsed_ns = elapsed_ns
+            self._decide_call.duration_ns, self._decide_call.elapsed_ns = attempt_ns, elapsed_ns
             self._put_decide()
+        return attempt_ns
 
     def requeue_current_attempt(self, now_ns: int) -> list[Command]:
         self._put_decide()
         commands = super().requeue_current_attempt(now_ns)
-        self._elapsed_ns = 0
         self._take_decisions()
         self._recorder.requeue(now_ns)
         return commands

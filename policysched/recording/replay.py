@@ -153,7 +153,7 @@ class _Replay:
                 if not self._skips_snapshot and self._basis == "snapshot":
                     scheduler.restore(state, at_ns)
                 self._skips_snapshot = False
-            case RecordedDecide(at_ns, _, decisions, evictions, elapsed_ns):
+            case RecordedDecide(at_ns, decisions, evictions, elapsed_ns):
                 if self._basis == "run":
                     commands = scheduler.decide(at_ns)
                     self._compare(decisions, scheduler.take_decisions(), at_ns)

@@ -164,10 +164,10 @@ class RecordingWriter:
                     *(at_ns, name.encode(), value),
                     made,
                 )
-            case DecideCall(at_ns, duration_ns, decisions, evictions, elapsed_ns):
+            case DecideCall(at_ns, decisions, evictions, duration_ns, elapsed_ns):
                 made = b',"decisions":' + to_json(decisions) if decisions else b""
                 evicted = b',"evictions":' + to_json(evictions) if evictions else b""
-                took = b',"duration_ns":%d' % duration_ns if duration_ns else b""
+                took = b"" if duration_ns is None else b',"duration_ns":%d' % duration_ns
                 if elapsed_ns is not None:
                     took += b',"elapsed_ns":%d' % elapsed_ns
                 return b'{"kind":"decide","at_ns":%d%s%s%s}' % (at_ns, took, made, evicted)

@@ -112,7 +112,6 @@ class SchedulerApp(DaemonApp):
             self.extender_caller,
             self.team_policy_feed,
         )
-        self._decision_elapsed_s = 0.0  # of the decision in progress
         self._decision_fence = self._next_fence = self._make_fence()
         self._decides_after_s = float("-inf")
         self._is_behind = True  # until every event that arrived before a decision was handled
@@ -342,7 +341,6 @@ class SchedulerApp(DaemonApp):
             is_begun = scheduler.attempt_in_progress or scheduler.attempt_paused
             if is_begun and not (self._may_decide() and self._decision_fence()):
                 self._dispatcher.dispatch(scheduler.requeue_current_attempt(now_ns))
-                self._decision_elapsed_s = 0.0
             elif self._inbox and not scheduler.attempt_in_progress and not decision_is_due:
                 self._dispatcher.dispatch(scheduler.handle(self._inbox.popleft(), now_ns))
             elif self._may_decide() and scheduler.ready(now_ns):
@@ -351,13 +349,9 @@ class SchedulerApp(DaemonApp):
                 began_s = runtime.monotonic_s()
                 self._dispatcher.dispatch(scheduler.decide(now_ns))
                 now_s = runtime.monotonic_s()
-                elapsed_s = now_s - began_s
-                scheduler.account_time(round(elapsed_s * 1e9))
-                self._decision_elapsed_s += elapsed_s
-                if not scheduler.attempt_in_progress:
-                    if self._observe_decision_s is not None:
-                        self._observe_decision_s(self._decision_elapsed_s)
-                    self._decision_elapsed_s = 0.0
+                attempt_ns = scheduler.account_time(round((now_s - began_s) * 1e9))
+                if attempt_ns is not None and self._observe_decision_s is not None:
+                    self._observe_decision_s(attempt_ns / 1e9)
             elif decision_is_due:
                 decision_is_due = False
             else:

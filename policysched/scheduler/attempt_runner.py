@@ -130,21 +130,22 @@ class AttemptRunner:
         attempt.piece_cost = 0
         self._run(attempt, cost_max)
 
-    def account_time(self, elapsed_ns: int) -> None:
+    def account_time(self, elapsed_ns: int) -> int | None:
         """Charge the time of the last call of `advance` or `advance_pause` to the policy, and to the namespace if the
-        attempt failed, or took long because of the pod's own terms."""
+        attempt failed, or took long because of the pod's own terms. Returns the time of the attempt that ended in it."""
         attempt, time = self._last_run, self._core.queue.decision_time
         if attempt is None:
-            return
+            return None
         entry = attempt.entry
         time.charge(entry.policy, elapsed_ns)
         attempt.elapsed_ns += elapsed_ns
         if attempt is self._attempt:
-            return
+            return None
         self._last_run = None
         is_failed = entry.state is QueueState.UNSCHEDULABLE and entry.attempts > attempt.attempts_before
         if is_failed or attempt.prepares or not self._core.evaluator.is_short_decision(attempt.pod):
             time.charge_failed_attempt(entry.namespace, attempt.elapsed_ns)
+        return None if attempt.prepares or entry is self._core.queue.yielded else attempt.elapsed_ns
 
     def requeue(self, now_ns: int) -> None:
         """Give up the attempt that is begun and requeue its pod or gang, as if there had been none."""

@@ -277,10 +277,10 @@ class Scheduler:
             self._attempts.advance(cost_max, now_ns)
         return self._take_commands(now_ns)
 
-    def account_time(self, elapsed_ns: int) -> None:
+    def account_time(self, elapsed_ns: int) -> int | None:
         """How long the last call of `decide` took, as the caller measured it, so that neither a policy nor a namespace takes
-        the time of others (`queue.decision_time`)."""
-        self._attempts.account_time(elapsed_ns)
+        the time of others (`queue.decision_time`). Returns how long the attempt took that ended in it; None: none did."""
+        return self._attempts.account_time(elapsed_ns)
 
     @property
     def attempt_in_progress(self) -> bool:

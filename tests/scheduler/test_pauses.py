@@ -79,6 +79,26 @@ def test_a_pod_of_another_policy_is_bound_while_a_gang_is_attempted() -> None:
     assert len(scheduler.placements()) == 9
 
 
+def test_the_time_of_a_gang_is_that_of_all_its_pieces_without_the_pods_between_them() -> None:
+    scheduler = rig(*[node(f"n{index}", cpu="2") for index in range(6)], *gang(8))
+    ended = []
+
+    def decide() -> None:
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+        ended.append(scheduler.scheduler.account_time(10))
+
+    for _ in range(3):
+        decide()
+    assert scheduler.scheduler.attempt_paused
+    scheduler.observe(plain("p"))
+    while scheduler.scheduler.ready(scheduler.now_ns):
+        decide()
+
+    *pieces, gang_ns = ended
+    assert [time for time in pieces if time is not None] == [10]
+    assert gang_ns == 10 * (len(ended) - 1)
+
+
 def test_a_pod_gets_no_room_of_the_members_that_have_a_node() -> None:
     scheduler = rig(node("n0", cpu="4"), *gang(4))
     decide_until_pause(scheduler, 4)

@@ -35,23 +35,23 @@ class TimeAccounts:
     def is_overdrawn(self, namespace: str) -> bool:
         return self._debt_s(namespace) > CREDIT_S + 1e-6
 
-    def _account(self, elapsed_ns: int) -> None:
+    def _account(self, elapsed_ns: int) -> int | None:
         if self._random is None:
-            self._account_time(elapsed_ns)
-            return
+            return self._account_time(elapsed_ns)
         is_long = self._random.random() < _LONG_SHARE
         cost_s = self._random.choice((0.05, 0.2, 0.4)) if is_long else 0.0002
         run = self._scheduler._attempts._last_run
         attempts_before = None if run is None else run.attempts_before
-        self._account_time(round(cost_s * 1e9))
+        attempt_ns = self._account_time(round(cost_s * 1e9))
         if run is None or attempts_before is None:
-            return
+            return attempt_ns
         entry = run.entry
         spent_s = self._charged.pop(entry, 0.0) + cost_s
         if entry.state is QueueState.ATTEMPTING:
             self._charged[entry] = spent_s
         elif entry.state is QueueState.UNSCHEDULABLE and entry.attempts > attempts_before:
             self._charge(entry.namespace, spent_s)
+        return attempt_ns
 
     def _charge(self, namespace: str, spent_s: float) -> None:
         debt_s = min(self._debt_s(namespace) + spent_s, CREDIT_S + DEBT_MAX_S)
