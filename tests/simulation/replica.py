@@ -189,7 +189,8 @@ class Replica:
         if process.frozen:
             self._world.log(f"{self.name} goes on")
             now_s = asyncio.get_running_loop().time()
-            if now_s - since_s >= STALL_S:
+            # A process that ended while it was frozen has a successor, which did not stall.
+            if process is self._process and now_s - since_s >= STALL_S:
                 self.caught_up_from_s = now_s + CATCH_UP_S
             process.thaw()
 
@@ -239,6 +240,7 @@ class Replica:
         self._starts += 1
         identity = f"{self.name}-{self._starts}"
         self._process = Process()
+        self.caught_up_from_s = float("-inf")
         self._process_transport = ProcessTransport(
             self._transport, lambda: self.connect_wait_s(), partial(self._world.written, self)
         )
