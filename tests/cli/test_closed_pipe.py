@@ -39,8 +39,8 @@ def files(tmp_path: Path) -> Path:
     (tmp_path / "good.policy").write_text(GOOD)
     (tmp_path / "bad.policy").write_text(BAD)
     (tmp_path / "loose.policy").write_text(GOOD.replace("\n", "\n\n\n"))
-    things = [node_manifest("a"), pod_manifest("web", cpu="500m", scheduler="example")]
-    (tmp_path / "cluster.json").write_text(json.dumps({"kind": "List", "items": things}))
+    objects = [node_manifest("a"), pod_manifest("web", cpu="500m", scheduler="example")]
+    (tmp_path / "cluster.json").write_text(json.dumps({"kind": "List", "items": objects}))
     return tmp_path
 
 

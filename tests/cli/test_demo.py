@@ -54,15 +54,17 @@ def test_a_kept_demo_answers_kubectl_and_says_why_a_pod_is_pending_until_it_is_i
         )
         assert len(pods.stdout.splitlines()) == 12
         printed = next(text for text in process.stdout if text.startswith("  policysched explain ml/"))
-        why = subprocess.run(
+        reason = subprocess.run(
             (sys.executable, "-m", *printed.split()),
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
             check=True,
         )
-        assert "gang ml/trainer-xl: " in why.stdout and "Insufficient cpu" in why.stdout
-        assert "The gang would start after any one of these:" in why.stdout or "is not known" in why.stderr
+        assert "gang ml/trainer-xl: " in reason.stdout and "Insufficient cpu" in reason.stdout
+        assert (
+            "The gang would start after any one of these:" in reason.stdout or "is not known" in reason.stderr
+        )
     finally:
         process.send_signal(signal.SIGINT)
         ended_with = process.wait(timeout=PATIENCE_S)

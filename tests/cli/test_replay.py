@@ -40,13 +40,13 @@ def test_a_difference_is_shown_with_both_sides_and_exits_with_1(folder: Path) ->
 
 
 def test_what_cannot_be_replayed_is_one_line_and_exits_with_2(folder: Path, tmp_path: Path) -> None:
-    for arguments, why in (
+    for arguments, reason in (
         ((str(tmp_path / "missing"),), "no such folder"),
         ((str(folder), "--last", "1h", "--from", "2026-01-01T00:00:00Z"), "--from or --last, not both"),
         ((str(folder), "--last", "soon"), "is not a duration"),
     ):
         done = run("replay", *arguments)
-        assert done.code == 2 and why in done.err and done.err.count("\n") == 1, done.err
+        assert done.code == 2 and reason in done.err and done.err.count("\n") == 1, done.err
     for file in folder.iterdir():
         file.write_bytes(b"edited")
     done = run("replay", str(folder))

@@ -204,7 +204,7 @@ def archive(raw: bytes) -> ConfigMapUpdated:
 
 
 @pytest.mark.parametrize(
-    ("raw", "why"),
+    ("raw", "reason"),
     [
         (b"this is not the format xz", "Input format not supported"),
         (lzma.compress(b'{"a.policy": "x"}')[:-8], "is truncated"),
@@ -213,8 +213,8 @@ def archive(raw: bytes) -> ConfigMapUpdated:
         (lzma.compress(bytes(17 * 2**20), preset=1), "unpacks to more than"),
     ],
 )
-def test_a_damaged_or_hostile_archive_is_not_read(raw: bytes, why: str) -> None:
-    with pytest.raises(UnreadableArchive, match=why):
+def test_a_damaged_or_hostile_archive_is_not_read(raw: bytes, reason: str) -> None:
+    with pytest.raises(UnreadableArchive, match=reason):
         unpack_texts(archive(raw))
 
 

@@ -124,8 +124,8 @@ def test_an_annotation_that_is_not_renewed_becomes_stale_and_the_missing_clause_
         await asyncio.sleep(5)
 
         assert world.node_of("web") is None
-        (why,) = [pod.pending_message for pod in app.scheduler._core.pods.values()]
-        assert why.startswith("0/1 nodes are available: 1 node(s) had no sample of load.")
+        (reason,) = [pod.pending_message for pod in app.scheduler._core.pods.values()]
+        assert reason.startswith("0/1 nodes are available: 1 node(s) had no sample of load.")
         app.request_stop()
         await run
 

@@ -391,8 +391,8 @@ def test_the_shipped_service_account_suffices_to_bind_report_and_reload(
             admin.run_pod("huge", cpu="100")
             wait_for(lambda: admin.node_of("web") == "a", "the pod to be bound")
             wait_for(lambda: admin.event_messages("web", "Scheduled"), "the event")
-            (why,) = wait_for(lambda: admin.event_messages("huge", "FailedScheduling"), "the reason")
-            assert why == (
+            (reason,) = wait_for(lambda: admin.event_messages("huge", "FailedScheduling"), "the reason")
+            assert reason == (
                 "0/1 nodes are available: 1 Insufficient cpu. preemption: "
                 "0/1 nodes are available: 1 Preemption is not helpful for scheduling."
             )
@@ -401,8 +401,10 @@ def test_the_shipped_service_account_suffices_to_bind_report_and_reload(
             admin.put_policy(closed)
             wait_for(lambda: "filter shut" in admin.last_good(), "the edit to be kept")
             admin.run_pod("late", cpu="100m")
-            (why,) = wait_for(lambda: admin.event_messages("late", "FailedScheduling"), "the edit to decide")
-            assert why == "0/1 nodes are available: 1 closed."
+            (reason,) = wait_for(
+                lambda: admin.event_messages("late", "FailedScheduling"), "the edit to decide"
+            )
+            assert reason == "0/1 nodes are available: 1 closed."
 
             admin.put_policy(closed.replace("node.name", "node.naem"))
             wait_for(lambda: admin.event_messages("policies", "PolicyRejected"), "the refusal")

@@ -41,10 +41,10 @@ def test_of_two_pods_that_back_off_the_one_with_the_lower_rank_gets_the_node(
             cordoned.event(name, "FailedScheduling")
         cordoned.kubectl("uncordon", "a")
         cordoned.bound("ahead")
-        why = cordoned.condition("behind")["message"]
+        reason = cordoned.condition("behind")["message"]
 
     assert cordoned.node_of("behind") == ""
-    assert why.startswith("0/1 nodes are available: 1 ")
+    assert reason.startswith("0/1 nodes are available: 1 ")
 
 
 def test_of_two_riya_groups_that_back_off_the_one_of_higher_priority_gets_the_node(

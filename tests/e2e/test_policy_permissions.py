@@ -40,11 +40,11 @@ def test_a_policy_places_pods_only_in_the_namespaces_that_it_serves(
 
         deployed.bound("refused")
 
-    why = (
+    reason = (
         "policy test does not serve namespace default: the settings (policy_permissions.policies_allowed) let it "
         "serve all namespaces with the label team=ml"
     )
-    assert (event["note"], condition["message"], condition["reason"]) == (why, why, "PolicyPending")
+    assert (event["note"], condition["message"], condition["reason"]) == (reason, reason, "PolicyPending")
     assert rejected["note"].startswith("taken.policy:1:8 PS908 ")
     assert states == ("active", "rejected")
     assert before == ("", "")

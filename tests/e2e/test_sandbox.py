@@ -33,11 +33,11 @@ def test_pods_are_bound_and_unschedulable_pods_get_a_reason(cluster: Cluster) ->
         cluster.run_pod("foreign", scheduler="somebody-else")
 
         node = cluster.bound("web")
-        why = wait_for(lambda: cluster.events("huge", "FailedScheduling"), "the reason")
+        reason = wait_for(lambda: cluster.events("huge", "FailedScheduling"), "the reason")
         cluster.kubectl("wait", "--for=condition=Ready", "pod/web", f"--timeout={PATIENCE_S:g}s")
 
         message = wait_for(lambda: _condition(cluster, "huge"), "the condition")
-        assert why == [message] == ["0/2 nodes are available: 2 Insufficient cpu."]
+        assert reason == [message] == ["0/2 nodes are available: 2 Insufficient cpu."]
         assert wait_for(lambda: cluster.events("web", "Scheduled"), "the event") == [
             f"Successfully assigned default/web to {node}"
         ]

@@ -97,13 +97,13 @@ def test_a_gang_is_bound_completely_or_not_at_all(deployed: Deployed) -> None:
         deployed.bound("blocker")
         for number in range(3):
             deployed.create(f"trainer-{number}", scheduler="gang-batch", cpu="1", labels=gang)
-        why = deployed.event("trainer-2", "FailedScheduling")
+        reason = deployed.event("trainer-2", "FailedScheduling")
         assert [deployed.node_of(f"trainer-{number}") for number in range(3)] == ["", "", ""]
 
         deployed.api.delete(f"{PODS}/blocker", {"gracePeriodSeconds": 0})
 
         deployed.all_bound(3)
-    assert "trainer" in why["note"]
+    assert "trainer" in reason["note"]
 
 
 def test_a_resize_counts_until_the_kubelet_rejects_it(deployed: Deployed) -> None:
@@ -139,9 +139,9 @@ def test_a_resize_of_the_pods_own_resources_counts(deployed: Deployed) -> None:
         amounts = {"resources": {"requests": {"cpu": "3"}}, "allocatedResources": {"cpu": "3"}}
         deployed.api.patch(f"{PODS}/web/status", {"status": amounts})
         deployed.create("second", cpu="2")
-        why = deployed.event("second", "FailedScheduling")["note"]
+        reason = deployed.event("second", "FailedScheduling")["note"]
 
-    assert why.startswith("0/1 nodes are available: 1 Insufficient cpu.")
+    assert reason.startswith("0/1 nodes are available: 1 Insufficient cpu.")
 
 
 def test_a_node_that_another_component_nominated_stays_when_no_node_fits(deployed: Deployed) -> None:
@@ -182,14 +182,14 @@ def test_a_team_takes_back_the_quota_that_another_borrows(deployed: Deployed) ->
             deployed.create(f"one-{number}", cpu="1", labels={"team": "one"}, **now)
         deployed.all_bound(4)
         deployed.create("one-4", cpu="1", labels={"team": "one"}, **now)
-        why = deployed.event("one-4", "FailedScheduling")["note"]
+        reason = deployed.event("one-4", "FailedScheduling")["note"]
         deployed.create("two", cpu="2", labels={"team": "two"}, **now)
         deployed.bound("two")
         used = {
             row["entity"][0]: row["resources"]["cpu"]["used"] for row in scheduler.json("/quotas")["quotas"]
         }
 
-    assert "waits for quota team: 4 of 4 cpu used" in why
+    assert "waits for quota team: 4 of 4 cpu used" in reason
     assert used == {"one": "2", "two": "2"}
 
 

@@ -33,8 +33,8 @@ def scene(amounts: list[int]) -> Scene:
     """A node that has so much, two pods on it that request so much, and two that wait; `x` is of another pod's number."""
     allocatable, first, second, waiting, other = amounts
 
-    def some(name: str, memory: int, things: int) -> Pod:
-        return pod(name, memory=str(memory), resources={"example.com/x": str(things)})
+    def some(name: str, memory: int, devices: int) -> Pod:
+        return pod(name, memory=str(memory), resources={"example.com/x": str(devices)})
 
     cache = world(
         [node("a", memory=str(allocatable), resources={"example.com/x": str(other)}), node("b")],

@@ -64,5 +64,5 @@ def table() -> str:
 
 def not_here() -> str:
     lines = ["| kube-scheduler's metric | here |", "|---|---|"]
-    lines += [f"| `{KUBE_SCHEDULERS}{name}` | {why} |" for name, why in sorted(NOT_HERE.items())]
+    lines += [f"| `{KUBE_SCHEDULERS}{name}` | {reason} |" for name, reason in sorted(NOT_HERE.items())]
     return "\n".join(lines)

@@ -83,7 +83,7 @@ def test_a_metric_that_the_api_does_not_serve_is_rejected() -> None:
 
     asker = MetricsApiQueryClient(fetch, now_ns=lambda: NOW_NS)
     messages = {
-        why
+        reason
         for text in (
             CPU,
             metric("disk", "bytes", query="disk", unit="B", join="node"),
@@ -91,7 +91,7 @@ def test_a_metric_that_the_api_does_not_serve_is_rejected() -> None:
             metric("used", "cpu", query="cpu", unit="cores", join="instance"),
             metric("dated", "cpu", query="cpu", unit="cores", join="node", more='sampled_at = "x"'),
         )
-        if (why := asker.unsupported_reason(text))
+        if (reason := asker.unsupported_reason(text))
     }
 
     assert len(messages) == 4

@@ -45,7 +45,7 @@ def of(source: str | None = None, query: str = "rx") -> Metric:
 
 
 @pytest.mark.parametrize(
-    ("sources", "metric", "why"),
+    ("sources", "metric", "reason"),
     [
         (named("prom"), of(), None),
         (named("prom"), of("prom"), None),
@@ -58,9 +58,9 @@ def of(source: str | None = None, query: str = "rx") -> Metric:
     ],
 )
 def test_a_metric_is_routed_to_its_source_or_rejected_with_a_reason(
-    sources: SampleSourceRouter, metric: Metric, why: str | None
+    sources: SampleSourceRouter, metric: Metric, reason: str | None
 ) -> None:
-    assert sources.unserved_reason(metric) == why
+    assert sources.unserved_reason(metric) == reason
 
 
 def test_metrics_without_a_source_are_reported_with_the_reason() -> None:

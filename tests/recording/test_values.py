@@ -95,15 +95,15 @@ def test_each_event_shows_an_object_deletes_one_or_does_neither() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "why"),
+    ("value", "reason"),
     [
         ({"node": {"name": "a"}}, "NodeUpdated: Node lacks addresses, allocatable"),
         ({"surprise": 1}, "NodeUpdated has no field surprise"),
         ([], "expected a dict"),
     ],
 )
-def test_a_value_of_another_form_is_refused_with_its_place(value: Any, why: str) -> None:
+def test_a_value_of_another_form_is_refused_with_its_place(value: Any, reason: str) -> None:
     with pytest.raises(UndecodableValue) as refused:
         EventDecoder().decode("NodeUpdated", value)
 
-    assert why in str(refused.value)
+    assert reason in str(refused.value)

@@ -172,7 +172,7 @@ def test_a_changed_byte_is_reported_and_loses_the_rest_of_its_file_alone(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "reason"),
     [
         (
             {"format": 99, "policysched": "9.0"},
@@ -187,7 +187,7 @@ def test_a_changed_byte_is_reported_and_loses_the_rest_of_its_file_alone(tmp_pat
     ],
 )
 def test_a_recording_of_another_version_is_refused_in_one_line(
-    tmp_path: Path, change: dict[str, object], why: str | None
+    tmp_path: Path, change: dict[str, object], reason: str | None
 ) -> None:
     recorded = Recorded(tmp_path)
     recorded.writer.write_all()
@@ -200,7 +200,7 @@ def test_a_recording_of_another_version_is_refused_in_one_line(
     with pytest.raises(UnusableRecording) as refused:
         open_recording(tmp_path)
 
-    assert (why or "Header lacks run") in str(refused.value)
+    assert (reason or "Header lacks run") in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

@@ -84,8 +84,8 @@ def test_times_are_of_the_rules_of_the_text_that_runs_and_of_its_pods() -> None:
 def test_no_devices_are_searched_to_take_times() -> None:
     """The search is limited and sliced in attempts alone."""
     rig = Rig(FIT, node("a"))
-    things = device_class(), device_slice("a", gpu("g")), claim("c", asking())
-    rig.handle(*[e.DeviceObjectUpdated(thing) for thing in things])
+    objects = device_class(), device_slice("a", gpu("g")), claim("c", asking())
+    rig.handle(*[e.DeviceObjectUpdated(thing) for thing in objects])
     rig.observe(user("u", "c"))
     times = rule_times.RuleTimes()
 

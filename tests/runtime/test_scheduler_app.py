@@ -117,9 +117,9 @@ def bound(world: World) -> int:
     return sum(1 for pod in world.local.list("pods") if pod["spec"].get("nodeName"))
 
 
-@pytest.mark.parametrize("why", [ExitReason.STOPPED, ExitReason.CLOCK_STEPPED])
+@pytest.mark.parametrize("reason", [ExitReason.STOPPED, ExitReason.CLOCK_STEPPED])
 def test_pending_pods_are_bound_and_a_shutdown_ends_with_all_binds_answered_and_reported(
-    why: ExitReason,
+    reason: ExitReason,
 ) -> None:
     async def scenario() -> None:
         world = World()
@@ -131,10 +131,10 @@ def test_pending_pods_are_bound_and_a_shutdown_ends_with_all_binds_answered_and_
         run = asyncio.ensure_future(app.run())
         await until(lambda: app.binder.in_flight > 10, "binds in flight")
 
-        app.request_stop(why)
+        app.request_stop(reason)
         outcome = await run
 
-        assert outcome is why
+        assert outcome is reason
         assert app.binder.in_flight == 0
         events = [event for event in world.local.list("events") if event["reason"] == "Scheduled"]
         assert len(events) == bound(world) > 10

@@ -47,7 +47,7 @@ class Rig:
     def __init__(
         self,
         policies: str | Mapping[str, str] | None = FIT,
-        *things: ObservedPod | Pod | Node | Namespace,
+        *objects: ObservedPod | Pod | Node | Namespace,
         limits: SchedulerLimits | None = None,
         extenders: ExtendersByName | None = None,
         permissions: PolicyPermissions | None = None,
@@ -67,7 +67,7 @@ class Rig:
         self._version = 0
         if policies is not None:
             self.apply_policies(policies)
-        self.observe(*things)
+        self.observe(*objects)
         if synced:
             self.handle(e.Synced())
 
@@ -80,9 +80,9 @@ class Rig:
         self.check_invariants()
         return commands
 
-    def observe(self, *things: ObservedPod | Pod | Node | Namespace) -> list[c.Command]:
+    def observe(self, *objects: ObservedPod | Pod | Node | Namespace) -> list[c.Command]:
         """Add or change objects. A `Pod` is pending; an `ObservedPod` has its own state."""
-        return self.handle(*[_event(obj) for obj in things])
+        return self.handle(*[_event(obj) for obj in objects])
 
     def apply_policies(
         self, policies: str | Mapping[str, str] | None, last_good: Mapping[str, str] | None = None

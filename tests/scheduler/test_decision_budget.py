@@ -24,8 +24,8 @@ def nodes(count: int = 3) -> list[object]:
     return [node(f"n{index}", cpu="8", zone=f"z{index}") for index in range(count)]
 
 
-def rig(*things: object, **limits: int) -> Rig:
-    return Rig(POLICY, *nodes(), *things, limits=SchedulerLimits(**{"decision_budget": BUDGET, **limits}))  # type: ignore[arg-type]
+def rig(*objects: object, **limits: int) -> Rig:
+    return Rig(POLICY, *nodes(), *objects, limits=SchedulerLimits(**{"decision_budget": BUDGET, **limits}))  # type: ignore[arg-type]
 
 
 # ── the budget ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -29,11 +29,11 @@ class Asking(Rig):
     def __init__(
         self,
         policy: str = ASKING,
-        *things: ObservedPod | Pod | Node,
+        *objects: ObservedPod | Pod | Node,
         terms: Mapping[str, ExtenderCapabilities] = {},
     ) -> None:
         self._answered: set[int] = set()
-        super().__init__(policy, *things, extenders={"gpu": BOTH, **terms})
+        super().__init__(policy, *objects, extenders={"gpu": BOTH, **terms})
 
     @property
     def extender_calls(self) -> list[c.CallExtenders]:

@@ -42,14 +42,14 @@ class Asked:
     def __init__(
         self,
         policy: str,
-        *things: Node | ObservedPod,
+        *objects: Node | ObservedPod,
         synced: bool = True,
         permissions: PolicyPermissions | None = None,
     ) -> None:
         self.answering = ExtenderServer(bindable_scheduler_names=["test"], permissions=permissions)
         self.handle(e.PoliciesUpdated(bundle({"main.policy": policy}), "1"))
         self.handle(e.NamespaceUpdated(Namespace("default", {}, {})))
-        for obj in things:
+        for obj in objects:
             self.handle(e.NodeUpdated(obj) if isinstance(obj, Node) else e.PodUpdated(obj))
         if synced:
             self.handle(e.Synced())

@@ -95,10 +95,10 @@ def test_the_status_of_a_pod_names_the_awaited_metrics() -> None:
     rig = started(TWO)
     rig.settle()
 
-    why = rig.scheduler.pending_status(rig.observed_pod(pod("web").uid).pod.uid)
+    reason = rig.scheduler.pending_status(rig.observed_pod(pod("web").uid).pod.uid)
 
-    assert why is not None
-    assert (why.state, why.message) == (
+    assert reason is not None
+    assert (reason.state, reason.message) == (
         "active",
         "policy test is waiting for the first samples of heat, load",
     )

@@ -41,8 +41,8 @@ def confirm(rig: Rig, uid: PodUid) -> None:
     rig.settle()
 
 
-def refuse(rig: Rig, uid: PodUid, why: str = "no") -> None:
-    rig.handle(e.BindRefused(uid, why))
+def refuse(rig: Rig, uid: PodUid, reason: str = "no") -> None:
+    rig.handle(e.BindRefused(uid, reason))
     rig.settle()
 
 
@@ -178,9 +178,9 @@ def test_a_gang_below_its_minimum_is_withdrawn_in_any_order_of_answers() -> None
 
 
 def only_the_first(
-    self: DefaultPreemption, failed: Pod, pods: tuple[Pod, ...], why: str, now_ns: int
+    self: DefaultPreemption, failed: Pod, pods: tuple[Pod, ...], reason: str, now_ns: int
 ) -> None:
-    self._start_eviction(failed, None, pods[:1], now_ns, why)
+    self._start_eviction(failed, None, pods[:1], now_ns, reason)
 
 
 def nothing_is_cancelled(

@@ -66,8 +66,8 @@ def carry_out(rig: Rig) -> None:
         )
 
 
-def two_full_nodes(policy: str = ANY, *things: ObservedPod | Pod) -> Rig:
-    return Rig(policy, node("a"), node("b"), low("x", "a"), low("y", "b"), *things)
+def two_full_nodes(policy: str = ANY, *objects: ObservedPod | Pod) -> Rig:
+    return Rig(policy, node("a"), node("b"), low("x", "a"), low("y", "b"), *objects)
 
 
 def test_a_whole_gang_preempts_and_is_placed_once_its_victims_are_gone() -> None:

@@ -34,8 +34,8 @@ def members(count: int, cpu: str = "2", first: int = 0) -> list[Pod]:
     return [pod(f"m{index}", cpu=cpu, labels={"group": "g"}) for index in range(first, first + count)]
 
 
-def rig_of(least: int, *things: object, more: str = "") -> Rig:
-    return Rig(TOGETHER.format(least=least, more=more), *things)
+def rig_of(least: int, *objects: object, more: str = "") -> Rig:
+    return Rig(TOGETHER.format(least=least, more=more), *objects)
 
 
 def test_all_members_go_to_one_rack_although_the_best_nodes_are_in_two() -> None:
@@ -173,12 +173,12 @@ def broken_up(seed: int) -> list[str]:
     """Random racks, gangs of random sizes: each gang that is placed is whole and stands in one rack, and one that waits
     would not have fitted into any rack, counted by cpu alone."""
     rng, mistakes = Random(seed), []
-    things = [
+    objects = [
         node(f"{rack}{index}", cpu=str(rng.randint(1, 6)), labels={"rack": rack})
         for rack in "abcd"
         for index in range(rng.randint(1, 4))
     ]
-    rig = rig_of(3, *things)
+    rig = rig_of(3, *objects)
     rig.observe(*members(rng.randint(3, 7), cpu=str(rng.randint(1, 3))))
     rig.settle()
     where = rig.placements()
@@ -190,7 +190,7 @@ def broken_up(seed: int) -> list[str]:
     for rack in "abcd" if not where else "":
         fits = sum(
             candidate.allocatable["cpu"] // cpu_milli
-            for candidate in things
+            for candidate in objects
             if candidate.labels["rack"] == rack
         )
         if fits >= 3:
@@ -257,8 +257,8 @@ def ranked(count: int, cpu: str = "1") -> list[Pod]:
     ]
 
 
-def levels_rig(least: int, levels: str, *things: object) -> Rig:
-    return Rig(LEVELS.format(least=least, levels=levels), *things)
+def levels_rig(least: int, levels: str, *objects: object) -> Rig:
+    return Rig(LEVELS.format(least=least, levels=levels), *objects)
 
 
 def test_a_preferred_rack_is_used_where_one_takes_all_members() -> None:

@@ -28,7 +28,7 @@ NEVER = 10**9
 
 
 def rig(
-    *things: object, policies: dict[str, str] | None = None, piece: int = 1, head_start: int = NEVER
+    *objects: object, policies: dict[str, str] | None = None, piece: int = 1, head_start: int = NEVER
 ) -> Rig:
     """Each member of a gang is a step, and `piece` of them a piece."""
     limits = SchedulerLimits(
@@ -37,7 +37,7 @@ def rig(
         gang_piece_cost_by_member=0,
         gang_head_start_cost=head_start,
     )
-    return Rig(policies or POLICIES, *things, limits=limits)  # type: ignore[arg-type]
+    return Rig(policies or POLICIES, *objects, limits=limits)  # type: ignore[arg-type]
 
 
 def gang(count: int, *, name: str = "g", cpu: str = "1", priority: int = 0) -> list[Pod]:

@@ -25,13 +25,13 @@ def crowd(count: int, prefix: str, **more: object) -> list[object]:
 
 def waiting(**limits: float) -> Rig:
     """Five pods that are too large, two of an absent pool, one of both kinds, and one that is placed."""
-    things = [
+    objects = [
         *crowd(5, "huge", cpu="64"),
         *crowd(2, "lost", cpu="1", labels={"pool": "gpu"}),
         pod("both", cpu="64", labels={"pool": "gpu"}),
         pod("fine", cpu="1"),
     ]
-    rig = Rig(POLICY, node("a", cpu="4"), node("b", cpu="2"), *things, limits=SchedulerLimits(**limits))  # type: ignore[arg-type]
+    rig = Rig(POLICY, node("a", cpu="4"), node("b", cpu="2"), *objects, limits=SchedulerLimits(**limits))  # type: ignore[arg-type]
     rig.settle()
     return rig
 

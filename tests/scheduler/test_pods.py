@@ -515,10 +515,10 @@ def test_decisions_and_why_report_decisions_and_awaited_events() -> None:
     rig = Rig(FIT, node("a", cpu="1"), pod("small", cpu="1"), big := pod("web", cpu="2"))
     rig.settle()
 
-    why = rig.scheduler.pending_status(big.uid)
+    reason = rig.scheduler.pending_status(big.uid)
     by_pod = {decision.pod: decision for decision in rig.scheduler.decisions}
 
-    assert why is not None and why.state == "unschedulable" and "NodeAdd" in why.requeue_events
+    assert reason is not None and reason.state == "unschedulable" and "NodeAdd" in reason.requeue_events
     assert by_pod["default/small"].node == "a" and by_pod["default/small"].feasible_count == 1
     assert by_pod["default/web"].counts == {"Insufficient cpu": 1}
     assert (

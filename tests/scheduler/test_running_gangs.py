@@ -52,8 +52,8 @@ def victims(rig: Rig) -> dict[str, str]:
     return {victim.name: evict.name for evict in rig.of(c.Evict) for victim in evict.victims}
 
 
-def four_nodes(*things: Any, policy: str = POLICY) -> Rig:
-    return Rig(policy, *[node(name) for name in "abcd"], *things)
+def four_nodes(*objects: Any, policy: str = POLICY) -> Rig:
+    return Rig(policy, *[node(name) for name in "abcd"], *objects)
 
 
 def test_a_gang_at_its_minimum_is_evicted_whole() -> None:

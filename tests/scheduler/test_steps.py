@@ -169,10 +169,10 @@ def check_nodes_by_themselves(policy: str, number: int) -> None:
     assert together == alone
 
 
-def full_of_low(limits: SchedulerLimits, *things: ObservedPod | Pod) -> Rig:
+def full_of_low(limits: SchedulerLimits, *objects: ObservedPod | Pod) -> Rig:
     nodes = [node(f"n{number}") for number in range(20)]
     low = [placed(pod(f"x{number}", cpu="3", priority=1), f"n{number}") for number in range(20)]
-    return Rig(FIT, *nodes, *low, *things, limits=limits)
+    return Rig(FIT, *nodes, *low, *objects, limits=limits)
 
 
 def gang(count: int) -> list[Pod]:

@@ -18,8 +18,8 @@ TEAM = "policy ml-a version 1\nfilter node_resources_fit\npreemption { victims =
 BROKEN = "policy ml-a version 1\nfilter x require y\n"
 
 
-def team_rig(*things: object, last_good: str | None = None) -> Rig:
-    rig = Rig(None, namespace("default"), namespace("ml"), *things, permissions=OWNED, synced=False)
+def team_rig(*objects: object, last_good: str | None = None) -> Rig:
+    rig = Rig(None, namespace("default"), namespace("ml"), *objects, permissions=OWNED, synced=False)
     offer(rig, TEAM if last_good is None else None, last_good=last_good)
     rig.handle(e.Synced())
     return rig

@@ -208,13 +208,13 @@ class OracleChecker:
             return  # see the topology checker
         explanation = self._prefer_nominated_node(pod, self._restrict_to_domain(pod, node, explanation))
         if explanation.selected != node:
-            why = (
+            reason = (
                 explanation.pod_rejection
                 or explanation.rejections.get(node)
                 or f"its total is {explanation.totals.get(node)}"
             )
             self._fail(
-                f"{pod.full_name} is assumed on {node}, the reference selects {explanation.selected} ({node}: {why})"
+                f"{pod.full_name} is assumed on {node}, the reference selects {explanation.selected} ({node}: {reason})"
             )
 
     def _prefers_neighbours(self, pod: Pod) -> bool:
@@ -280,9 +280,9 @@ class OracleChecker:
                 samples=self._core.samples.of_policy(gang.policy),
             )
             if member.node not in explanation.feasible:
-                why = explanation.pod_rejection or explanation.rejections.get(member.node)
+                reason = explanation.pod_rejection or explanation.rejections.get(member.node)
                 self._fail(
-                    f"preemption places {pod.full_name} on {member.node}, the reference rejects it: {why}"
+                    f"preemption places {pod.full_name} on {member.node}, the reference rejects it: {reason}"
                 )
             ledger.assume(pod, member.node)
             assumed.append(pod.uid)

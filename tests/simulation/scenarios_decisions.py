@@ -179,7 +179,7 @@ def the_plan_counts_a_node_twice() -> AbstractContextManager[Any]:
 def the_plan_counts_a_reason_twice() -> AbstractContextManager[Any]:
     original = Verdict.reason_counts
     return patch.object(
-        Verdict, "reason_counts", lambda self: {why: 2 * count for why, count in original(self).items()}
+        Verdict, "reason_counts", lambda self: {reason: 2 * count for reason, count in original(self).items()}
     )
 
 

@@ -502,8 +502,8 @@ def _summary(plural: str, obj: Json) -> str:
                 condition["type"]: condition.get("message", "")
                 for condition in obj["status"].get("conditions") or ()
             }
-            why = f" {obj['status']['reason']}" if obj["status"].get("reason") else ""
-            return f"{name} {metadata['uid']} on {obj['spec'].get('nodeName')} {obj['status'].get('phase')}{why}{going} {messages.get('PodScheduled')}"
+            reason = f" {obj['status']['reason']}" if obj["status"].get("reason") else ""
+            return f"{name} {metadata['uid']} on {obj['spec'].get('nodeName')} {obj['status'].get('phase')}{reason}{going} {messages.get('PodScheduled')}"
         case "persistentvolumes" | "persistentvolumeclaims":
             ref = (obj["spec"].get("claimRef") or {}).get("name")
             phase = (obj.get("status") or {}).get("phase")

@@ -135,8 +135,8 @@ async def world(control_plane: Reachable) -> AsyncIterator[World]:
         yield World(session, control_plane.url)
 
 
-async def _each(things: Iterable[int] | Iterable[str], action: Callable[..., Awaitable[None]]) -> None:
-    left = iter(things)
+async def _each(objects: Iterable[int] | Iterable[str], action: Callable[..., Awaitable[None]]) -> None:
+    left = iter(objects)
 
     async def work() -> None:
         for name in left:
