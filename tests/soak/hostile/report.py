@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -91,10 +92,12 @@ def _missing(measured: Measured, hits: Sequence[Mapping[str, int]]) -> list[str]
 
 
 def _latency_table(measured: Measured) -> Table:
-    table = Table(title="The friendly tenant's pods")
+    table = Table(
+        title="The friendly tenant's pods: create to bound, and the scheduler's part, in ms", box=SIMPLE
+    )
     table.add_column("window")
-    table.add_column("scheduler")
-    for column in ("pods", "p50 ms", "p99 ms", "longest ms", "its part p50", "its part p99"):
+    table.add_column("scheduler", no_wrap=True)
+    for column in ("pods", "p50", "p99", "longest", "part p50", "part p99"):
         table.add_column(column, justify="right")
     for window, by_scheduler in measured.items():
         for name, latencies in by_scheduler.items():
@@ -110,7 +113,7 @@ def _latency_table(measured: Measured) -> Table:
 
 
 def _hits_table(hits: Sequence[Mapping[str, int]]) -> Table:
-    table = Table(title="What hit: requests that were accepted")
+    table = Table(title="What hit: requests that were accepted", box=SIMPLE)
     table.add_column("attack")
     table.add_column("in all", justify="right")
     table.add_column("least in a window", justify="right")
