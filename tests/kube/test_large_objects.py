@@ -137,6 +137,26 @@ def test_objects_behind_a_large_one_do_not_wait_for_it() -> None:
     on_virtual_time(scenario)
 
 
+@pytest.mark.parametrize(
+    "repeated",
+    [event("MODIFIED", small("pod", 11)), event("DELETED", small("pod", 9))],
+    ids=["changed", "deleted"],
+)
+def test_an_event_that_is_repeated_does_not_take_the_place_of_a_newer_one(repeated: Json) -> None:
+    async def scenario() -> None:
+        beside = Beside()
+        begun = [event("ADDED", large("other", 10)), event("ADDED", large("pod", 12))]
+        harness = ReflectorHarness(Script([listed(8)], [[*begun, repeated], []]), run_beside=beside)
+        async with running(harness.reflector.run()):
+            await beside.release()
+            await beside.release()
+
+        assert names(harness.events)[-1] == "+pod"
+        assert len(beside.waiting) == 0
+
+    on_virtual_time(scenario)
+
+
 def test_of_an_object_that_changes_all_the_time_the_newest_version_is_decoded_next() -> None:
     async def scenario() -> None:
         beside = Beside()

@@ -44,8 +44,12 @@ class LargeObjects:
             self._waiting[key] = version, line
             self._change_bytes(len(line) - len(older_line))
 
-    def discard(self, key: str) -> None:
-        self._change_bytes(-len(self._waiting.pop(key, _NONE)[1]))
+    def discard(self, key: str, version: int) -> None:
+        """The object has this version, or was deleted in it."""
+        older_version, line = self._waiting.get(key, _NONE)
+        if older_version <= version and line:
+            del self._waiting[key]
+            self._change_bytes(-len(line))
 
     def clear(self) -> None:
         """A list is complete, and has newer versions of all."""

@@ -320,7 +320,7 @@ class Reflector(Generic[Emitted]):
             if reflected is None or reflected.version <= version:
                 self._delete(key, version)
         elif event.large is None:
-            self._large.discard(key)
+            self._large.discard(key, version)
             self._upsert(key, version, event.object)
         elif self._is_newer(key, version):
             self._large.put(key, version, event.large)
@@ -396,7 +396,7 @@ class Reflector(Generic[Emitted]):
 
     def _delete(self, key: str, version: int) -> None:
         reflected = self._objects.pop(key, None)
-        self._large.discard(key)
+        self._large.discard(key, version)
         self._malformed.pop(key, None)
         self._tombstones[key] = version
         self._tombstones.move_to_end(key)
