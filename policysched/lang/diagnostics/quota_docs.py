@@ -34,7 +34,7 @@ QUOTA_DOCS: tuple[DiagnosticDoc, ...] = (
     diagnostic_doc(
         "PS272",
         "quota-without-others",
-        "a quota does not say what holds for entities without a row",
+        "a quota has no limits for entities without a row",
         "A new team, or a misspelled label, is an entity without a row. The policy must say whether "
         "its pods are limited: `others { cpu = 0 }` for each such entity, or `others unlimited`.",
         bad='quota team by pod.namespace { "web" { cpu = 40 } }',
