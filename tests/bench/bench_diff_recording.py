@@ -11,16 +11,15 @@ from policysched.kube.decode import core_objects as wire
 from policysched.lang.check import check_text
 from policysched.lang.ir.program import Program
 from policysched.recording.reader import open_recording
-from policysched.recording.recorder import RecordedScheduler, Recorder
+from policysched.recording.recorder import Recorder
 from policysched.recording.recording_settings import RecordingSettings
 from policysched.recording.writer import RecordingWriter
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.limits import SchedulerLimits
-from policysched.scheduler.policy_permissions import PolicyPermissions
 from tests.bench.clusters import NOW_NS
 from tests.bench.measuring import Row, shown
 from tests.builders import node_manifest, pod_manifest
+from tests.recording.recorded import recorded_scheduler
 from tests.scheduler.rig import bundle
 
 _NODES, _PODS = 5000, 10_000
@@ -71,14 +70,7 @@ def _program(text: str) -> Program:
 
 def _record(folder: Path) -> None:
     recorder = Recorder()
-    scheduler = RecordedScheduler(
-        recorder,
-        SchedulerLimits(),
-        {},
-        permissions=PolicyPermissions(),
-        first_samples_s=0.0,
-        source_name_of=lambda metric: metric.source,
-    )
+    scheduler = recorded_scheduler(recorder)
     writer = RecordingWriter(recorder, RecordingSettings(folder), "bench", lambda: NOW_NS)
     now_ns = NOW_NS
     for index in range(_NODES):

@@ -11,17 +11,16 @@ from statistics import median
 from time import thread_time, time_ns
 
 from policysched.kube.decode import core_objects as wire
-from policysched.recording.recorder import RecordedScheduler, Recorder
+from policysched.recording.recorder import Recorder
 from policysched.recording.recording_settings import RecordingSettings
 from policysched.recording.writer import RecordingWriter
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.limits import SchedulerLimits
-from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.scheduler.scheduler import Scheduler
 from tests.bench.clusters import DEFAULT, NOW_NS
 from tests.bench.measuring import Row, shown
 from tests.builders import node_manifest, pod_manifest
+from tests.recording.recorded import recorded_scheduler
 from tests.scheduler.rig import bundle
 
 _NODES, _PODS, _TURNS = 5000, 2000, 7
@@ -34,14 +33,7 @@ def measure() -> Iterable[Row]:
     for _ in range(_TURNS):
         plain.append(_seconds_per_pod(Scheduler()))
         recorder = Recorder()
-        scheduler = RecordedScheduler(
-            recorder,
-            SchedulerLimits(),
-            {},
-            permissions=PolicyPermissions(),
-            first_samples_s=0.0,
-            source_name_of=lambda metric: metric.source,
-        )
+        scheduler = recorded_scheduler(recorder)
         recorded.append(_seconds_per_pod(scheduler))
         with tempfile.TemporaryDirectory() as folder:
             writer = RecordingWriter(recorder, RecordingSettings(Path(folder)), "bench", time_ns)

@@ -8,16 +8,15 @@ from pathlib import Path
 
 from policysched.model.identifiers import PodUid
 from policysched.model.pod_status import ObservedPod
-from policysched.recording.recorder import RecordedScheduler
 from policysched.recording.recording_settings import RecordingSettings
 from policysched.recording.writer import RecordingWriter
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
-from policysched.scheduler.policy_permissions import PolicyPermissions
+from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.scheduler import Scheduler
 from tests.builders import node, pending, pod
 from tests.comparison.clusters import NOW_NS
+from tests.recording.recorded import recorded_scheduler
 from tests.recording.simulated import InlineRecorder
 from tests.scheduler.rig import bundle
 
@@ -126,14 +125,7 @@ def record(workload: Workload, text: str, folder: Path, *, file_bytes_max: int =
     recorder = InlineRecorder()
     limits = RecordingSettings(folder, file_bytes_max=file_bytes_max)
     recorder.writer = RecordingWriter(recorder, limits, "test", lambda: NOW_NS)
-    scheduler = RecordedScheduler(
-        recorder,
-        SchedulerLimits(),
-        {},
-        permissions=PolicyPermissions(),
-        first_samples_s=0.0,
-        source_name_of=lambda metric: metric.source,
-    )
+    scheduler = recorded_scheduler(recorder)
     play = Play()
     play.run(workload, text, scheduler)
     recorder.writer.write_all()

@@ -19,6 +19,17 @@ from tests.scheduler.rig import bundle
 POLICY = "policy {name} version 1\ninclude kube_default\n"
 
 
+def recorded_scheduler(recorder: Recorder) -> RecordedScheduler:
+    return RecordedScheduler(
+        recorder,
+        SchedulerLimits(),
+        {},
+        permissions=PolicyPermissions(),
+        first_samples_s=0.0,
+        source_name_of=lambda metric: metric.source,
+    )
+
+
 class Recorded:
     """A scheduler with a recorder, whose writer works when it is told to."""
 
@@ -31,14 +42,7 @@ class Recorded:
         self.writer = RecordingWriter(
             self.recorder, RecordingSettings(folder, **limits), "test", lambda: self.now_ns
         )
-        self.scheduler = RecordedScheduler(
-            self.recorder,
-            SchedulerLimits(),
-            {},
-            permissions=PolicyPermissions(),
-            first_samples_s=0.0,
-            source_name_of=lambda metric: metric.source,
-        )
+        self.scheduler = recorded_scheduler(self.recorder)
         self.pods = 0
         self.handle(e.NodeUpdated(node("a", cpu="4")))
         self.handle(
