@@ -73,6 +73,10 @@ def test_the_libraries_examples(expression: str) -> None:
         ("ip('1.2.3.4').prefixLength() == 1", "no such overload: not a network"),
         ("[].min() == 1", "min called on empty list"),
         ("[9223372036854775807, 1].sum() == 0", "integer overflow"),
+        ("[semver('9.0.0'), semver('10.0.0')].max() == semver('9.0.0')", "cannot be compared"),
+        ("[quantity('9'), quantity('10')].isSorted()", "cannot be compared"),
+        ("[quantity('1'), quantity('2')].sum() == quantity('12')", "cannot be added"),
+        ("[dyn('a')].sum() == 'a'", "cannot be added"),
     ],
 )
 def test_a_wrong_value_is_an_error(expression: str, message: str) -> None:

@@ -189,10 +189,9 @@ def largest(values: Sequence[object]) -> object:
 
 def total(values: Sequence[object]) -> object:
     """Of numbers. A function in Python cannot return a duration."""
-    try:
-        result = reduce(add, values) if values else 0
-    except TypeError:
-        raise ValueError("no such overload: values that cannot be added") from None
+    if not all(type(value) in (int, float) for value in values):
+        raise ValueError("no such overload: values that cannot be added")
+    result = reduce(add, values) if values else 0
     if isinstance(result, int) and not INT64_MIN <= result <= INT64_MAX:
         raise ValueError("integer overflow")
     return result
@@ -214,7 +213,11 @@ def _equal(a: object, b: object) -> bool:
 
 
 def _not_above(a: Any, b: Any) -> bool:
-    try:
-        return bool(a <= b)
-    except TypeError:
-        raise ValueError("no such overload: values that cannot be compared") from None
+    if not isinstance(
+        a, bytearray | list
+    ):  # bytes: an address, a network, a quantity or a version, without `<=`
+        try:
+            return bool(a <= b)
+        except TypeError:
+            pass
+    raise ValueError("no such overload: values that cannot be compared")
