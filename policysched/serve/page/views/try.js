@@ -71,19 +71,22 @@ export function tryView(argument) {
     if (running === null) return;
     const asked = typed;
     const body = { policy: name, text: editor.text(), simulate: simulates, placed: again.checked };
-    setText(status, simulates ? "simulating…" : "checking…");
-    simulate.disabled = simulates;
+    if (simulates) simulate.disabled = true;
+    setText(status, simulate.disabled ? "simulating…" : "checking…"); // a check may run beside a simulation
     try {
       const answer = await postDocument("/page/try", body);
       if (closed) return;
       if (asked === typed) show(answer);
-      if (simulates) outcome(answer);
-      setText(status, "");
+      if (simulates) {
+        outcome(answer);
+        simulate.disabled = false;
+      }
+      setText(status, simulate.disabled ? "simulating…" : "");
     } catch (error) {
       if (closed) return;
+      if (simulates) simulate.disabled = false;
       setText(status, error instanceof NotShown ? error.message : "no answer");
     }
-    simulate.disabled = false;
   }
 
   function show({ diagnostics }) {
