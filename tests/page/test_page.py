@@ -40,6 +40,7 @@ def of_rig(path: str, query: Mapping[str, str]) -> Json:
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
+    rig()  # not in the first request, which the server gives five seconds
     with serving_documents(of_rig, PATHS) as served:
         yield served
 
