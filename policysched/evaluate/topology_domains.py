@@ -41,8 +41,8 @@ class TopologyDomain:
         """bool[view.count]"""
         if self.value is None:
             return np.zeros(view.count, np.bool_)
-        code = view.codes.strings.find(self.value)
-        inside: Array = view.column(NodeMapEntryColumn("labels", self.key)) == code
+        values = view.column(NodeMapEntryColumn("labels", self.key))  # which gives a new value its code
+        inside: Array = values == view.codes.strings.find(self.value)
         return inside if self.outer is None else inside & self.outer.rows(view)
 
 

@@ -160,6 +160,16 @@ def test_a_replaced_member_is_placed_with_the_others() -> None:
     assert rig.placements()["m2"][0] == "b"
 
 
+def test_after_a_restart_the_first_attempt_knows_the_domain_of_the_placed_members() -> None:
+    """Nothing has read the label before."""
+    started, left = members(2)
+    rig = rig_of(2, *racks(a1="9", b1="2", b2="2"), placed(started, "b1"), left)
+
+    rig.settle()
+
+    assert rig.placements()["m1"] == "b2"
+
+
 def test_members_placed_after_the_timeout_also_share_a_domain() -> None:
     rig = rig_of(3, *racks(a1="2", b1="2", b2="2"), more="on_timeout = best_effort")
     rig.observe(*members(3))
