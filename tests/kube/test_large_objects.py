@@ -2,15 +2,20 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
 from unittest.mock import patch
 
+import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from policysched.kube.client import watch_lines
+from policysched.kube.client.watch_lines import WatchEvent, watch_events
 from policysched.kube.watch import large_objects, reflector
 from policysched.kube.watch.large_objects import LargeObjects
 from policysched.kube.watch.resources import PODS
@@ -270,3 +275,69 @@ def test_the_event_loop_runs_while_a_large_pod_is_decoded() -> None:
         assert names(harness.events) == ["+small", "+large"]
 
     asyncio.run(scenario())
+
+
+# ── the metadata of a large line ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def go_line(kind: str, obj: Json) -> bytes:
+    """As the API server writes it: kind, apiVersion and metadata first."""
+    first = {name: obj[name] for name in ("kind", "apiVersion", "metadata")}
+    return orjson.dumps({"type": kind, "object": {**first, **obj}})
+
+
+def read_lines(*lines: bytes) -> list[WatchEvent]:
+    async def chunks() -> AsyncIterator[bytes]:
+        for line in lines:
+            yield line + b"\n"
+
+    async def scenario() -> list[WatchEvent]:
+        return [event async for event in watch_events(chunks(), 60.0, large_bytes=0)]
+
+    return asyncio.run(scenario())
+
+
+def test_of_a_line_of_the_api_server_the_metadata_alone_is_parsed() -> None:
+    line = go_line("MODIFIED", large("pod", 11))[:-200]  # the end is not even looked at
+    with patch.object(watch_lines.orjson, "loads", side_effect=AssertionError("the line is parsed")):
+        (read,) = read_lines(line)
+
+    assert (read.type, read.object["metadata"]["uid"], read.large) == ("MODIFIED", "uid-default-pod", line)
+
+
+TRICKY = st.sampled_from(
+    ['"metadata":{"uid":"other"}', "}}", '\\"', "é", "\U0001f600", '{"type":"ADDED"', ""]
+)
+
+
+@given(TRICKY, TRICKY, st.booleans(), st.sampled_from(["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]))
+def test_the_metadata_is_that_of_the_whole_line(text: str, other: str, in_order: bool, kind: str) -> None:
+    obj = small("pod", 11, annotations={"a": text, other: "b"}, labels={"c": other})
+    obj["kind"], obj["apiVersion"] = "Pod", "v1"
+    line = go_line(kind, obj) if in_order else orjson.dumps({"object": obj, "type": kind})
+
+    (read,) = read_lines(line)
+
+    assert read.type == kind
+    assert read.object["metadata"] == orjson.loads(line)["object"]["metadata"]
+
+
+def test_metadata_that_are_longer_than_what_is_looked_at_are_read_from_the_whole_line() -> None:
+    obj = small("pod", 11, annotations={"a": "x" * 2 * watch_lines._METADATA_BYTES_MAX})
+
+    (read,) = read_lines(go_line("ADDED", {"kind": "Pod", "apiVersion": "v1", **obj}))
+
+    assert read.object["metadata"] == obj["metadata"]
+
+
+def test_a_large_line_that_is_no_json_is_a_malformed_object() -> None:
+    async def scenario() -> None:
+        line = go_line("ADDED", {"kind": "Pod", "apiVersion": "v1", **large("pod", 11)})[:-2] + b"!}"
+        harness = ReflectorHarness(Script([listed(10)], [[line + b"\n"], []]), run_beside=Beside(lambda: 0.0))
+        async with running(harness.reflector.run()):
+            await until(lambda: harness.malformed, "the report")
+
+        assert "not JSON" in harness.malformed[0].reason
+        assert harness.listed == 1
+
+    on_virtual_time(scenario)

@@ -1,6 +1,8 @@
 """Decodes the byte stream of a watch: one JSON object per line, in chunks that are split anywhere."""
 
 import asyncio
+import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,6 +11,12 @@ import orjson
 
 from policysched.gc_tuning import collections_paused
 from policysched.kube.client.transport import TransportError
+
+_BEFORE_METADATA = re.compile(
+    rb'\{"type":"(ADDED|MODIFIED|DELETED)","object":\{"kind":"\w+","apiVersion":"[\w./]+","metadata":'
+)
+_METADATA = json.JSONDecoder()
+_METADATA_BYTES_MAX = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +55,23 @@ async def watch_events(
 
 
 def whole_object(line: bytes) -> dict[str, Any]:
-    """The object of a `large` event."""
+    """The object of a `large` event. Raises TransportError."""
     with collections_paused():
         return _decode_event(line).object
 
 
 def _large_event(line: bytes) -> WatchEvent:
+    """The API server writes the metadata first: the rest, most of the line, is not parsed for it."""
+    begun = _BEFORE_METADATA.match(line)
+    if begun is not None:
+        try:
+            text = line[begun.end() : begun.end() + _METADATA_BYTES_MAX].decode(errors="replace")
+            metadata, _ = _METADATA.raw_decode(text)
+        except (ValueError, RecursionError):
+            pass  # it is longer
+        else:
+            if isinstance(metadata, dict):
+                return WatchEvent(begun[1].decode(), {"metadata": metadata}, line)  # type: ignore[arg-type]
     with collections_paused():  # nothing of it is left afterwards
         event = _decode_event(line)
         if event.type == "ERROR":

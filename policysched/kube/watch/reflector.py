@@ -329,15 +329,18 @@ class Reflector(Generic[Emitted]):
         while True:
             key, version, line = await self._large.take()
             generation, reflected = self._large.generation, self._objects.get(key)
-            decoded = await run_beside(partial(self._decode_line, line, reflected))
+            decoded = await run_beside(partial(self._decode_line, key, line, reflected))
             if generation == self._large.generation and self._is_newer(key, version):
                 self._store(key, version, decoded)
 
     def _decode_line(
-        self, line: bytes, reflected: _ReflectedObject | None
+        self, key: str, line: bytes, reflected: _ReflectedObject | None
     ) -> _Decoded[Emitted] | MalformedObject:
-        with collections_paused():
-            return self._decode(whole_object(line), reflected)
+        try:
+            with collections_paused():
+                return self._decode(whole_object(line), reflected)
+        except TransportError as error:
+            return MalformedObject(self.kind, key, "(object)", str(error))
 
     def _advance_version(self, obj: Json) -> None:
         meta = obj.get("metadata")
