@@ -29,6 +29,26 @@ GANGS = RANKED.replace(
     "filter node_unschedulable",
     'gang by pod.labels["group"] { min = 2  timeout = 5m }\nfilter node_unschedulable',
 )
+QUOTA = """\
+quota team by pod.namespace {
+  "a" { cpu = 4 borrow 2 }
+  "b" { cpu = 5 borrow any }
+  others { cpu = 6, pods = 5 }
+}
+"""
+KEYS = (
+    "rank desc",
+    "pod.priority desc",
+    "pod.requests.cpu desc",
+    "bucket(pod.name, 3)",
+    "pod.waited > 7s desc",
+    "(if rank > 2 then pod.waited else 5s) desc",
+    "pod.created + 30s * rank",
+    "namespace.share.cpu",
+    "namespace.share.pods desc",
+    "namespace.share.cpu * 3 + namespace.share.memory",
+    "pod.quota_share.team",
+)
 ORDERS = {"ranks": RANKED, "waiting time": TIMED, "shares": SHARES, "gangs": GANGS}
 
 
@@ -119,6 +139,41 @@ def test_nothing_is_overtaken_in_random_traffic(order: str) -> None:
         assert problems == [], f"seed {seed}"
         comparisons += compared
     assert comparisons > 25
+
+
+def arbitrary(random: Random) -> str:
+    """Up to four keys; half of the policies have gangs, and half quotas."""
+    keys = ", ".join(random.sample(KEYS, random.randint(1, 4)))
+    quota = "" if random.random() < 0.5 and "quota" not in keys else QUOTA
+    return random.choice((RANKED, GANGS)).replace("rank desc, pod.created asc", keys) + quota
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_nothing_is_overtaken_in_an_arbitrary_order(block: int) -> None:
+    comparisons = 0
+    for seed in range(block * 8, block * 8 + 8):
+        policy = arbitrary(Random(seed))
+        problems, compared = _play(policy, Random(seed))
+        assert problems == [], f"seed {seed}: {policy}"
+        comparisons += compared
+    assert comparisons > 25
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "planted"),
+    [
+        (SchedulingQueue, "yield_to_earlier", lambda *_: False),
+        (SortKeyQueue, "precedes", lambda *_: False),
+    ],
+    ids=["nobody yields", "order of arrival"],
+)
+def test_an_arbitrary_order_that_does_not_hold_is_reported(owner: type, name: str, planted: object) -> None:
+    with patch.object(owner, name, planted):
+        problems = [
+            problem for seed in range(6) for problem in _play(arbitrary(Random(seed)), Random(seed))[0]
+        ]
+
+    assert any("stands ahead of it and fits too" in problem for problem in problems)
 
 
 @pytest.mark.parametrize("order", ["ranks", "gangs"])
