@@ -86,12 +86,15 @@ _NEW_NAMES = {
     "writers": "concurrent_writes_max",
 }
 """The renamed settings of CHANGELOG.md, by their old names."""
+_OTHER_WORDS = {"resources": "requests", "requests": "resources"}
+"""Pods request, nodes have."""
 
 
 def _suggestion(name: str, properties: Mapping[str, Any]) -> str:
     if (new_name := _NEW_NAMES.get(name)) in properties:
         return f"; its new name is `{new_name}`"
-    matches = get_close_matches(name, properties, n=1)
+    other = _OTHER_WORDS.get(name)
+    matches = [other] if other in properties else get_close_matches(name, properties, n=1)
     return f"; did you mean `{matches[0]}`?" if matches else ""
 
 

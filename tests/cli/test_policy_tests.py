@@ -487,6 +487,11 @@ def test_rule_names_that_are_not_looked_up_are_detected(
             "pods.0.cpus: is unknown here; did you mean `cpu`?",
             8,
         ),
+        (
+            "- {name: a, pods: [{name: p, resources: {nvidia.com/gpu: 1}}], expect: {order: [p, p]}}\n",
+            "pods.0.resources: is unknown here; did you mean `requests`?",
+            8,
+        ),
         ("- {name: a}\n", "'expect' is a required property", 8),
         ("- {name: a, expect: {}}\n", "expect: ", 8),
         ("- {name: a, expect: {nodes: {p: a}}}\n", "expect.nodes: is unknown here; did you mean `node`?", 8),
