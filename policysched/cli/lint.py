@@ -77,15 +77,15 @@ def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence
     multiple=True,
     callback=_codes,
     metavar="CODE|NAME",
-    help="Report only these diagnostics: codes, names or prefixes of codes, separated by commas. PS6 (values that "
-    "tenants can set) is reported only if selected.",
+    help="Report only these diagnostics, and errors: codes, names or prefixes of codes, separated by commas. PS6 (values "
+    "that tenants can set) is reported only if selected.",
 )
 @click.option(
     "--ignore",
     multiple=True,
     callback=_codes,
     metavar="CODE|NAME",
-    help="Do not report these diagnostics.",
+    help="Do not report these diagnostics. Errors are always reported.",
 )
 @param_option
 @click.option(
@@ -172,7 +172,7 @@ def _selected_findings(
 ) -> Iterator[Diagnostic]:
     for finding in findings:
         selected = finding.code not in ignore and (not select or finding.code in select)
-        if selected or finding.code.startswith("PS1"):  # the text does not parse: nothing else was checked
+        if selected or finding.severity is Severity.ERROR:  # the scheduler rejects the text
             yield finding
 
 

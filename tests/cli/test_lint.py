@@ -315,16 +315,19 @@ def test_findings_are_selected_and_ignored_by_code_name_and_block(tmp_path: Path
     assert run("lint", path, "--select", "PS999").code == 2
 
 
-@pytest.mark.parametrize("options", [("--select", "PS412"), ("--ignore", "PS1")], ids=" ".join)
-def test_a_text_that_does_not_parse_is_reported_whatever_is_selected(
-    tmp_path: Path, options: tuple[str, ...]
+@pytest.mark.parametrize(
+    ("text", "code"), [("filter x require && y", "PS1"), ("filter x require pod.priority > 3s", "PS2")]
+)
+@pytest.mark.parametrize("options", [("--select", "PS412"), ("--ignore", "PS1,PS2")], ids=" ".join)
+def test_an_error_is_reported_whatever_is_selected(
+    tmp_path: Path, options: tuple[str, ...], text: str, code: str
 ) -> None:
-    (path,) = write(tmp_path, a_policy="policy a version 1\nfilter x require && y\n")
+    (path,) = write(tmp_path, a_policy=f"policy a version 1\n{text}\n")
 
     result = run("lint", path, *options, "--output-format", "concise")
 
     assert result.code == 1
-    assert "PS1" in result.out
+    assert code in result.out
 
 
 @pytest.mark.parametrize(

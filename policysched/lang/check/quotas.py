@@ -259,7 +259,7 @@ def _resource_name(scope: Scope, node: s.QuotaAmountDecl) -> str | None:
         f"unknown resource `{name}`",
         resource.span,
         label="not declared",
-        help=did_you_mean(name, known)
+        help=(did_you_mean(name, known) if name != "gpu" else "")  # which is not `cpu`
         or f'the names are {join_alternatives(known)}; quote others, for example `"nvidia.com/gpu" = 8`',
     )
     return None
