@@ -22,6 +22,7 @@ def valid_until_ns(
     times += [change(context) for change in machine.next_changes()]
     times += evaluation.rules.activation.state_changes_ns()
     times += [next_change_ns(layer.condition, context, plan.program) for layer in plan.program.layers]
+    times += [next_change_ns(total, context, plan.program) for total in clock.totals]
     if clock.has_other_reads:
         times.append(context.now_ns + _SECOND_NS)
     for left_step, right_step, slope in clock.comparisons:

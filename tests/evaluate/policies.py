@@ -52,9 +52,11 @@ CORNERS: dict[str, tuple[str, ...]] = {
         'filter gate when has pod.labels["gen"] require siblings >= 2 says "only {siblings}"',
         'filter pools require node.pods < count(pods where other.labels["pool"] != "a" or pod.priority > other.priority)',
         'filter few when count(pods where has pool and other.labels["pool"] == pool and other.requests.cpu > 500m) > 0 reject node.pods > 3',
+        'filter fresh reject count(pods where other.age < 1m and other.labels["pool"] == "a") > 1',
         'filter done reject count(all pods where other.labels["pool"] == "b" and other.priority >= pod.priority) > 2',
         "score crowd weight 2 higher count(pods where other.qos >= pod.qos) - node.pods normalize minmax",
         "layer busy when count(pods where other.namespace == pod.namespace) > 3 { drop filter few }",
+        "layer old when count(all pods where other.age > 1h) > 2 { drop filter fresh }",
     ),
     "texts": (
         'input pool: string = node.labels["pool"] optional',
@@ -77,9 +79,11 @@ CORNERS: dict[str, tuple[str, ...]] = {
         'let zone: string = node.labels["topology.kubernetes.io/zone"] else ""',
         'param zone_key: string = "topology.kubernetes.io/zone"',
         "let in_zone: int = count(pods in zone_key where other.priority <= pod.priority) else 0",
+        'let young: int = count(pods in "topology.kubernetes.io/zone" where now - other.created < 1m and other.priority <= pod.priority) else 0',
         'let alike: int = count(placed pods where other.ready and other.labels["gen"] == pod.labels["gen"])',
         'filter licences when has pod.labels["gen"] require alike < 2 says "{alike} are in use"',
         'filter whole require count(placed pods where other.node.labels["pool"] == "a" and other.priority >= pod.priority) < 3',
+        'filter calm require young < 3 or count(placed pods where other.age > 1h) > 3 says "{young} young pods"',
         'filter zone when count(pods in "topology.kubernetes.io/zone") else 0 > 1 reject '
         'count(pods in "topology.kubernetes.io/zone" where other.namespace == pod.namespace and other.qos <= pod.qos) else 9 > 2 '
         'says "{in_zone} in {zone}"',

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.evaluate.columns.pod_totals import PodQuery
+from policysched.evaluate.columns.pod_query import PodQuery
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler import events as e

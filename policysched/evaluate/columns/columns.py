@@ -29,7 +29,8 @@ from policysched.evaluate.columns.free_volume_index import FreeVolumeIndexCache
 from policysched.evaluate.columns.gang_members import GangMembers, GangMemberSpec
 from policysched.evaluate.columns.interner import ABSENT
 from policysched.evaluate.columns.placed_pods import PlacedPods
-from policysched.evaluate.columns.pod_totals import PlacedPodTotals, PodTotals, PodTotalSpec
+from policysched.evaluate.columns.pod_query import PodTotalSpec
+from policysched.evaluate.columns.pod_totals import PlacedPodTotals, PodTotals
 from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.columns.storage_capacity import StorageCapacityCache
 from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey

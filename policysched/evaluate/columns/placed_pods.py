@@ -20,7 +20,7 @@ from policysched.evaluate.columns.pod_classes import (
     PodCount,
     PodMatcher,
 )
-from policysched.evaluate.columns.pod_totals import PodTotals
+from policysched.evaluate.columns.pod_totals import HypotheticalPodTotals, PodTotals
 from policysched.evaluate.columns.row_counts import CountArray, RowCounts
 from policysched.model.affinity import PodSelector
 from policysched.model.identifiers import PodUid
@@ -214,7 +214,7 @@ class HypotheticalPlacedPods:
         self._unchanged: set[PodCount] = set()
         self._all_changes: list[tuple[int, Pod, int]] = []
         self._members: dict[GangMembers, HypotheticalGangMembers] = {}
-        self._totals: dict[PodTotals, PodTotals] = {}
+        self._totals: dict[PodTotals, HypotheticalPodTotals] = {}
 
     @property
     def version(self) -> int:
@@ -227,6 +227,7 @@ class HypotheticalPlacedPods:
         self._copies.clear()
         self._unchanged.clear()
         self._members.clear()
+        self._totals.clear()
         self._pending_changes = {(row, pod.uid): (pod, delta) for row, pod, delta in self._all_changes}
 
     def adjust(self, row: int, pod: Pod, delta: int) -> None:
@@ -245,11 +246,11 @@ class HypotheticalPlacedPods:
         hypothetical.catch_up(self._all_changes)
         return hypothetical
 
-    def pod_totals(self, totals: PodTotals, nodes: Sequence[Node | None]) -> PodTotals:
+    def pod_totals(self, totals: PodTotals, nodes: Sequence[Node | None]) -> HypotheticalPodTotals:
         """The totals on the overlay. `nodes`: by row."""
         hypothetical = self._totals.get(totals)
         if hypothetical is None:
-            hypothetical = self._totals[totals] = totals.overlay()
+            hypothetical = self._totals[totals] = HypotheticalPodTotals(totals)
         hypothetical.catch_up(self._all_changes, nodes)
         return hypothetical
 

@@ -12,7 +12,8 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.pod_index import PodIndex
 from policysched.evaluate.columns.columns import Columns
 from policysched.evaluate.columns.overlay import Overlay
-from policysched.evaluate.columns.pod_totals import CountedKeys, PodTotals, PodTotalSpec
+from policysched.evaluate.columns.pod_query import PodTotalSpec
+from policysched.evaluate.columns.pod_totals import CountedKeys, PodTotals
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue, ExprDeclarations
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.arithmetic import Number, rounded_total
@@ -55,6 +56,17 @@ class ClusterPodCounter:
                 total -= query.amount_of_pod(context, pod)
         return rounded_total(total, floating=expr.floating)
 
+    def next_change_ns(self, expr: e.PodTotal, program: ExprDeclarations, context: EvalContext) -> int | None:
+        """When the total changes next because a pod comes of age; None: never."""
+        spec = self._spec(expr, program)
+        if expr.scope == "placed":
+            return self._columns.pod_totals(spec).next_change_ns(context)
+        followed = [self._followed(spec, self._cache.active_pods)]
+        if expr.scope == "all":
+            followed.append(self._followed(spec, self._cache.ended_pods))
+        times = (index.totals.next_change_ns(context) for index in followed)
+        return min((time for time in times if time is not None), default=None)
+
     def _spec(self, expr: e.PodTotal, program: ExprDeclarations) -> PodTotalSpec:
         specs = self._specs.get(id(program))
         if specs is None or specs.program() is not program:
@@ -71,9 +83,8 @@ class ClusterPodCounter:
     def _total_placed(
         self, spec: PodTotalSpec, context: EvalContext, overlay: Overlay | None
     ) -> Number | None:
-        totals = self._columns.pod_totals(spec)
-        if overlay is not None:
-            totals = overlay.pods.pod_totals(totals, self._columns.nodes)
+        base = self._columns.pod_totals(spec)
+        totals = base if overlay is None else overlay.pods.pod_totals(base, self._columns.nodes)
         domain = None
         if spec.topology_key is not None:
             assert context.node is not None, "the context has no node to find the domain of"
@@ -112,6 +123,9 @@ class HypotheticalPodCounter:
 
     def total(self, expr: e.PodTotal, program: ExprDeclarations, context: EvalContext) -> EvalValue:
         return self.counter.total(expr, program, context, self.overlay)
+
+    def next_change_ns(self, expr: e.PodTotal, program: ExprDeclarations, context: EvalContext) -> int | None:
+        return self.counter.next_change_ns(expr, program, context)
 
 
 @dataclass(slots=True)

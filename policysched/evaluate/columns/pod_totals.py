@@ -1,40 +1,30 @@
 """`PodTotals`: counts and sums of pods that satisfy a condition, kept as pods come and go.
 
-In `other.namespace == pod.namespace and other.labels["group"] == group and other.priority > 3` the
-equalities are an index lookup: pods are grouped by the counted pod's side of them (the group key),
-and the pod being scheduled looks up one key. In a group, pods are counted by what the rest of the
-condition and the value read of them (their class) and by topology domain: the rest is evaluated
-once per class.
+Pods are grouped by the group key of the `PodQuery`. In a group, pods are counted by class and by
+topology domain. A total that was read once follows the changes of its group, and the age of its pods.
 """
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from policysched.evaluate.columns.interner import UNKNOWN, Interner
-from policysched.evaluate.scalar.compiler import compile_scalar
-from policysched.evaluate.scalar.eval_context import (
-    EvalContext,
-    ExprDeclarations,
-    InputDeclarations,
-    ScalarFunction,
-    expect_number,
-    inputs_read,
+from policysched.evaluate.columns.pod_query import (
+    ClassKey,
+    GroupKey,
+    PodQuery,
+    PodTotalSpec,
+    other_pod_context,
 )
-from policysched.evaluate.scalar.leaves import attribute
-from policysched.lang.ir import expr as e
-from policysched.lang.ir.arithmetic import ExactNumber, exact_number, rounded_total
-from policysched.lang.ir.declarations import Input
-from policysched.lang.ir.expr_analysis import is_floating, walk
-from policysched.lang.ir.reads import expr_reads
+from policysched.evaluate.scalar.eval_context import EvalContext
+from policysched.lang.ir.arithmetic import ExactNumber, rounded_total
 from policysched.model.identifiers import PodUid
-from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 
@@ -42,39 +32,15 @@ _SPECS_MAX = 64
 _RESULTS_MAX = 1_000
 _CHANGES_MAX = 1_000
 _AMOUNTS_MAX = 10_000
-_NO_NAMESPACE = Namespace("", {}, {})
+_AGEING_MIN = 64
 _REVISIONS = count(1)
 
 Array = NDArray[Any]
-GroupKey = tuple[Hashable, ...]
-ClassKey = tuple[Hashable, ...]
 CountedKeys = tuple[GroupKey, ClassKey]
+PodValues = tuple[Hashable, ...]
+"""What the totals of a group depend on of the pod being scheduled."""
 Domain = str | None
 """The value of the topology label; None: no topology key, or the node lacks the label."""
-
-
-@dataclass(frozen=True)
-class PodTotalSpec:
-    """What `lang.ir.expr.PodTotal` totals, without the set of pods. Equal specs share their totals."""
-
-    where: e.Expr | None
-    value: e.Expr | None
-    topology_key: str | None
-    floating: bool
-    inputs: tuple[Input, ...]
-
-    @classmethod
-    def of(cls, expr: e.PodTotal, program: ExprDeclarations) -> "PodTotalSpec":
-        inputs = inputs_read(program, expr)
-        return cls(expr.where, expr.value, expr.topology_key, expr.floating, inputs)
-
-    def __hash__(self) -> int:
-        return self._cached_hash
-
-    @cached_property
-    def _cached_hash(self) -> int:
-        """Needed for several lookups in each decision."""
-        return hash((self.where, self.value, self.topology_key, self.floating, self.inputs))
 
 
 class DomainTotals:
@@ -88,6 +54,14 @@ class DomainTotals:
         self._table: Array | None = None
         self._domains: Interner[str] | None = None  # that the table is for
         self._changed: set[Domain] = set()  # since the table was made
+
+    def copy(self) -> "DomainTotals":
+        """Of the same revision until it changes."""
+        copy = DomainTotals()
+        copy.by_domain, copy.revision = dict(self.by_domain), self.revision
+        if self._table is not None:
+            copy._table, copy._domains, copy._changed = self._table.copy(), self._domains, set(self._changed)
+        return copy
 
     def add(self, domain: Domain, amount: ExactNumber) -> None:
         self.by_domain[domain] = self.by_domain.get(domain, 0) + amount
@@ -110,154 +84,85 @@ class DomainTotals:
 _NO_TOTALS = DomainTotals()
 
 
-class PodQuery:
-    """A condition split for the index: `other_key` of a counted pod must equal `pod_key` of the pod being
-    scheduled, and `_residual` (None: nothing more) must be true. That and `_value` read `other_reads`
-    of the former and `pod_reads` of the latter."""
-
-    def __init__(self, spec: PodTotalSpec) -> None:
-        declarations = InputDeclarations.of(spec.inputs)
-        equalities, rest = list[tuple[e.Expr, e.Expr]](), list[e.Expr]()
-        where = spec.where
-        for item in where.items if isinstance(where, e.And) else () if where is None else (where,):
-            operands = _equality_operands(item)
-            if operands is None:
-                rest.append(item)
-            else:
-                equalities.append(operands)
-        # A conjunction is true where every item is; a missing item makes it not true.
-        residual = None if not rest else rest[0] if len(rest) == 1 else e.And(tuple(rest), rest[0].span)
-        reads = expr_reads(residual, declarations.inputs) | expr_reads(spec.value, declarations.inputs)
-        self._other_key = [compile_scalar(other_side, declarations) for other_side, _ in equalities]
-        self._pod_key = [compile_scalar(pod_side, declarations) for _, pod_side in equalities]
-        self._residual = None if residual is None else compile_scalar(residual, declarations)
-        self._value = None if spec.value is None else compile_scalar(spec.value, declarations)
-        self._other_reads = [attribute("other", path) for path in sorted(reads.counted_pods)]
-        self._pod_reads = [
-            *(attribute("pod", path) for path in sorted(reads.pod)),
-            *(attribute("namespace", path) for path in sorted(reads.namespace)),
-        ]
-        self.floating = spec.floating
-        self.reads_node = spec.topology_key is not None or any(
-            isinstance(part, e.Attr) and part.owner == "other" and part.path[0] == "node"
-            for expr in (spec.where, spec.value)
-            for part in (() if expr is None else walk(expr))
-        )
-
-    def group_key(self, other: EvalContext) -> GroupKey | None:
-        """The key of a counted pod; None: a value is missing, so that the pod never counts."""
-        return _values(self._other_key, other)
-
-    def class_key(self, other: EvalContext) -> ClassKey:
-        return tuple([read(other) for read in self._other_reads])
-
-    def wanted_key(self, context: EvalContext) -> GroupKey | None:
-        """The key of the pods that count for the pod being scheduled; None: none does."""
-        return _values(self._pod_key, context)
-
-    def pod_values(self, context: EvalContext) -> tuple[Hashable, ...]:
-        """What the totals of a group depend on of the pod being scheduled."""
-        return tuple([read(context) for read in self._pod_reads])
-
-    def amount(self, context: EvalContext, other: Pod, node: Node | None) -> ExactNumber | None:
-        """What one pod with the wanted key adds; None: it does not count."""
-        pair_context = context.with_other_pod(other, node)
-        if self._residual is not None and self._residual(pair_context) is not True:
-            return None
-        if self._value is None:
-            return 1
-        value = self._value(pair_context)
-        return None if value is None else exact_number(expect_number(value), floating=self.floating)
-
-    def amount_of_pod(self, context: EvalContext, other: Pod) -> ExactNumber:
-        """What any pod adds, where nothing of its node is read."""
-        key = self.group_key(_other_pod_context(other, None))
-        if key is None or key != self.wanted_key(context):
-            return 0
-        return self.amount(context, other, None) or 0
-
-
-def _values(functions: Sequence[ScalarFunction], context: EvalContext) -> GroupKey | None:
-    values = tuple([function(context) for function in functions])
-    return None if None in values else values
-
-
-def _other_pod_context(pod: Pod, node: Node | None) -> EvalContext:
-    return EvalContext(pod, _NO_NAMESPACE, other=pod, other_node=node)
-
-
-def _equality_operands(item: e.Expr) -> tuple[e.Expr, e.Expr] | None:
-    """The counted pod's side of an equality and the other side; None: not an equality that an index can serve."""
-    if not isinstance(item, e.Compare) or item.op != "==":
-        return None
-    if is_floating(item.left) or is_floating(item.right):
-        return None
-    match _reads_only_other(item.left), _reads_only_other(item.right):
-        case True, False:
-            return item.left, item.right
-        case False, True:
-            return item.right, item.left
-        case _:
-            return None
-
-
-def _reads_only_other(expr: e.Expr) -> bool | None:
-    """True: reads only the counted pod; False: does not read it; None: reads both pods."""
-    reads_other = set[bool]()
-    for part in walk(expr):
-        match part:
-            case e.Attr(owner=owner) | e.InputRef(owner=owner):
-                reads_other.add(owner == "other")
-    return None if len(reads_other) > 1 else reads_other == {True}
-
-
 @dataclass(slots=True)
 class _PodClass:
     """Pods that count alike, by domain. `pod` and `node` represent all of them."""
 
     pod: Pod
     node: Node | None
-    counts: Counter[Domain]
+    counts: dict[Domain, int] = field(default_factory=dict)
+
+
+class _Change(NamedTuple):
+    """A pod that came (`delta` 1) or left (-1)."""
+
+    class_key: ClassKey
+    pod_class: _PodClass
+    domain: Domain
+    delta: int
+
+
+@dataclass(slots=True)
+class _Result:
+    """`totals` include the group's changes before `position`, as of `now_ns`. `ageing`: the classes that count otherwise from a
+    time on, the next first; `ageing_amounts`: what a pod of these adds until then."""
+
+    totals: DomainTotals
+    position: int
+    now_ns: int
+    ageing: list[tuple[int, int, ClassKey]] = field(default_factory=list)
+    ageing_amounts: dict[ClassKey, ExactNumber] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Group:
-    """`changes`: the pods that came (1) or left (-1), each as its class and domain; `results`: by what is read of
-    the pod being scheduled, the totals and how many changes they include."""
+    """`changes`: the latest; `dropped` earlier ones are not kept. `results`: by what is read of the pod being scheduled."""
 
     classes: dict[ClassKey, _PodClass] = field(default_factory=dict)
-    changes: list[tuple[ClassKey, _PodClass, Domain, int]] = field(default_factory=list)
-    results: dict[tuple[Hashable, ...], tuple[int, DomainTotals]] = field(default_factory=dict)
+    changes: list[_Change] = field(default_factory=list)
+    dropped: int = 0
+    results: dict[PodValues, _Result] = field(default_factory=dict)
 
-    def copy(self) -> "_Group":
-        return _Group(
-            {key: replace(tally, counts=Counter(tally.counts)) for key, tally in self.classes.items()}
-        )
+    @property
+    def position(self) -> int:
+        return self.dropped + len(self.changes)
+
+    def append(self, change: _Change) -> None:
+        self.changes.append(change)
+        if len(self.changes) > _CHANGES_MAX:
+            self.dropped += _CHANGES_MAX // 2
+            del self.changes[: _CHANGES_MAX // 2]
+            self.results = {
+                values: result for values, result in self.results.items() if result.position >= self.dropped
+            }
 
 
 class PodTotals:
-    """The totals of one spec over pods that `adjust` adds and removes. With a `base` only the groups that
-    change are copied (an overlay); it is valid while the base does not change."""
+    """The totals of one spec over pods that `adjust` adds and removes."""
 
-    def __init__(self, spec: PodTotalSpec, base: "PodTotals | None" = None) -> None:
+    def __init__(self, spec: PodTotalSpec) -> None:
         self._topology_key = spec.topology_key
-        self._spec, self._base = spec, base
-        self.query: PodQuery = PodQuery(spec) if base is None else base.query
+        self.query = PodQuery(spec)
         self._groups: dict[GroupKey, _Group] = {}
-        self._amounts: dict[tuple[Hashable, ...], ExactNumber] = {} if base is None else base._amounts
-        self._changes_applied = 0
+        self._amounts: dict[tuple[ClassKey, PodValues], ExactNumber] = {}
 
-    def overlay(self) -> "PodTotals":
-        return PodTotals(self._spec, self)
+    def keys(self, other: EvalContext) -> CountedKeys | None:
+        """Where a pod on its node counts; None: nowhere."""
+        group_key = self.query.group_key(other)
+        return None if group_key is None else (group_key, self.query.class_key(other))
+
+    def domain(self, node: Node | None) -> Domain:
+        return None if node is None or self._topology_key is None else node.labels.get(self._topology_key)
 
     def adjust(self, pod: Pod, node: Node | None, delta: int) -> CountedKeys | None:
         """Add (1) or remove (-1) a pod that is on the node, and return where it counts; None: nowhere."""
-        other = _other_pod_context(pod, node)
-        group_key = self.query.group_key(other)
-        if group_key is None:
-            return None
-        keys = group_key, self.query.class_key(other)
-        self._change(keys, pod, node, delta)
+        return self.adjust_by(other_pod_context(pod, node), delta)
+
+    def adjust_by(self, other: EvalContext, delta: int) -> CountedKeys | None:
+        """As `adjust`, by the context of the pod."""
+        keys = self.keys(other)
+        if keys is not None:
+            self._change(keys, other.pod, other.other_node, delta)
         return keys
 
     def remove(self, keys: CountedKeys) -> None:
@@ -269,78 +174,152 @@ class PodTotals:
         key, class_key = keys
         group = self._groups.get(key)
         if group is None:
-            shared = None if self._base is None else self._base._groups.get(key)
-            group = self._groups[key] = _Group() if shared is None else shared.copy()
+            group = self._groups[key] = _Group()
         pod_class = group.classes.get(class_key)
         if pod_class is None:
-            pod_class = group.classes[class_key] = _PodClass(pod, node, Counter())
-        domain = None if node is None or self._topology_key is None else node.labels.get(self._topology_key)
-        total = pod_class.counts[domain] + delta
+            pod_class = group.classes[class_key] = _PodClass(pod, node)
+        domain = self.domain(node)
+        total = pod_class.counts.get(domain, 0) + delta
         assert total >= 0, f"{total} pods like {pod.full_name} in {domain}"
-        group.changes.append((class_key, pod_class, domain, delta))
-        if len(group.changes) > _CHANGES_MAX:
-            group.changes.clear()
-            group.results.clear()
+        group.append(_Change(class_key, pod_class, domain, delta))
         if total:
             pod_class.counts[domain] = total
             return
         del pod_class.counts[domain]
         if not pod_class.counts:
             del group.classes[class_key]
-            if not group.classes and self._base is None:
+            if not group.classes:
                 del self._groups[key]
-
-    def catch_up(self, changes: Sequence[tuple[int, Pod, int]], nodes: Sequence[Node | None]) -> None:
-        """Apply the new changes of an overlay, which are pods by row. `changes` are all of them, in order."""
-        for row, pod, delta in changes[self._changes_applied :]:
-            self.adjust(pod, nodes[row], delta)
-        self._changes_applied = len(changes)
 
     def totals(self, context: EvalContext) -> DomainTotals:
         """For the pod being scheduled."""
-        key = self.query.wanted_key(context)
-        group = None if key is None else self._groups.get(key)
-        if group is None and self._base is not None and key is not None:
-            group = self._base._groups.get(key)
-        if group is None:
-            return _NO_TOTALS
-        pod_values = self.query.pod_values(context)
-        cached = group.results.get(pod_values)
-        if cached is None:
-            totals = DomainTotals()
-            for class_key, pod_class in group.classes.items():
-                amount = self._amount(class_key, pod_class.pod, pod_class.node, pod_values, context)
-                for domain, number in pod_class.counts.items() if amount else ():
-                    totals.add(domain, amount * number)
-            if len(group.results) >= _RESULTS_MAX:
-                group.results.clear()
-        elif cached[0] == len(group.changes):
-            return cached[1]
-        else:
-            totals = cached[1]
-            for class_key, pod_class, domain, delta in group.changes[cached[0] :]:
-                amount = self._amount(class_key, pod_class.pod, pod_class.node, pod_values, context)
-                if amount:
-                    totals.add(domain, amount * delta)
-        group.results[pod_values] = len(group.changes), totals
-        return totals
+        result = self._result(context)
+        return _NO_TOTALS if result is None else result.totals
 
-    def _amount(
-        self,
-        class_key: ClassKey,
-        pod: Pod,
-        node: Node | None,
-        pod_values: tuple[Hashable, ...],
-        context: EvalContext,
+    def next_change_ns(self, context: EvalContext) -> int | None:
+        """When a pod comes of age, so that it counts or ceases to; None: never."""
+        result = self._result(context)
+        return None if result is None or not result.ageing else result.ageing[0][0]
+
+    def amount(
+        self, class_key: ClassKey, pod_class: _PodClass, values: PodValues, context: EvalContext
     ) -> ExactNumber:
-        """What each pod of the class adds; 0 also where it does not count."""
-        key = class_key, pod_values
+        """What each pod of the class adds at this time; 0 also where it does not count."""
+        if self.query.next_change is not None:
+            return self.query.amount(context, pod_class.pod, pod_class.node) or 0
+        key = class_key, values
         amount = self._amounts.get(key)
         if amount is None:
             if len(self._amounts) >= _AMOUNTS_MAX:
                 self._amounts.clear()
-            amount = self._amounts[key] = self.query.amount(context, pod, node) or 0
+            amount = self._amounts[key] = self.query.amount(context, pod_class.pod, pod_class.node) or 0
         return amount
+
+    def _result(self, context: EvalContext) -> _Result | None:
+        """Up to date; None: no pod has the wanted key."""
+        key = self.query.wanted_key(context)
+        group = None if key is None else self._groups.get(key)
+        if group is None:
+            return None
+        values = self.query.pod_values(context)
+        result = group.results.get(values)
+        if result is None or not self._may_follow(group, result, context.now_ns):
+            result = _Result(DomainTotals(), group.position, context.now_ns)
+            for class_key, pod_class in group.classes.items():
+                amount = self._counted_amount(result, class_key, pod_class, values, context)
+                for domain, number in pod_class.counts.items() if amount else ():
+                    result.totals.add(domain, amount * number)
+            if len(group.results) >= _RESULTS_MAX:
+                group.results.clear()
+            group.results[values] = result
+        elif result.position != group.position:
+            for change in group.changes[result.position - group.dropped :]:
+                amount = self._counted_amount(result, change.class_key, change.pod_class, values, context)
+                if amount:
+                    result.totals.add(change.domain, amount * change.delta)
+            result.position = group.position
+        if result.ageing and result.now_ns != context.now_ns:
+            self._pass_time(group, result, values, context)
+        return result
+
+    def _may_follow(self, group: _Group, result: _Result, now_ns: int) -> bool:
+        """Whether the changes since are kept, and time did not go back. Classes without pods must not fill the memory."""
+        if result.position < group.dropped:
+            return False
+        if self.query.next_change is None:
+            return True
+        return now_ns >= result.now_ns and len(result.ageing) <= _AGEING_MIN + 2 * len(group.classes)
+
+    def _counted_amount(
+        self,
+        result: _Result,
+        class_key: ClassKey,
+        pod_class: _PodClass,
+        values: PodValues,
+        context: EvalContext,
+    ) -> ExactNumber:
+        """What each pod of the class adds as of the result; for a class that is new to it as of now."""
+        amount = result.ageing_amounts.get(class_key)
+        if amount is not None:
+            return amount
+        amount = self.amount(class_key, pod_class, values, context)
+        if self.query.next_change is not None:
+            changes_ns = self.query.next_change(context.with_other_pod(pod_class.pod, pod_class.node))
+            if changes_ns is not None:
+                result.ageing_amounts[class_key] = amount
+                heappush(result.ageing, (changes_ns, next(_REVISIONS), class_key))
+        return amount
+
+    def _pass_time(self, group: _Group, result: _Result, values: PodValues, context: EvalContext) -> None:
+        while result.ageing and result.ageing[0][0] <= context.now_ns:
+            class_key = heappop(result.ageing)[2]
+            before = result.ageing_amounts.pop(class_key)
+            pod_class = group.classes.get(class_key)
+            if pod_class is None:
+                continue
+            after = self._counted_amount(result, class_key, pod_class, values, context)
+            for domain, number in pod_class.counts.items() if after != before else ():
+                result.totals.add(domain, (after - before) * number)
+        result.now_ns = context.now_ns
+
+
+class HypotheticalPodTotals:
+    """The totals on an overlay. Valid while the base does not change, or after it was followed."""
+
+    def __init__(self, base: PodTotals) -> None:
+        self._base = base
+        self.query = base.query
+        self._changes: dict[GroupKey, list[_Change]] = {}
+        self._changes_applied = 0
+        self._results: dict[tuple[GroupKey, PodValues], tuple[Hashable, int, DomainTotals]] = {}
+
+    def catch_up(self, changes: Sequence[tuple[int, Pod, int]], nodes: Sequence[Node | None]) -> None:
+        """Apply the new changes of an overlay, which are pods by row. `changes` are all of them, in order."""
+        for row, pod, delta in changes[self._changes_applied :]:
+            node = nodes[row]
+            keys = self._base.keys(other_pod_context(pod, node))
+            if keys is not None:
+                change = _Change(keys[1], _PodClass(pod, node), self._base.domain(node), delta)
+                self._changes.setdefault(keys[0], []).append(change)
+        self._changes_applied = len(changes)
+
+    def totals(self, context: EvalContext) -> DomainTotals:
+        """For the pod being scheduled."""
+        totals, key = self._base.totals(context), self.query.wanted_key(context)
+        changes = None if key is None else self._changes.get(key)
+        if key is None or changes is None:
+            return totals
+        values = self.query.pod_values(context)
+        as_of = totals.revision, context.now_ns if self.query.next_change is not None else None
+        known_as_of, position, known = self._results.get((key, values), (None, 0, totals))
+        if known_as_of != as_of:
+            position, known = 0, totals.copy()
+        for change in changes[position:]:
+            amount = self._base.amount(change.class_key, change.pod_class, values, context)
+            if amount:
+                known.add(change.domain, amount * change.delta)
+        self._results[key, values] = as_of, len(changes), known
+        return known
 
 
 class PlacedPodTotals:
@@ -370,8 +349,10 @@ class PlacedPodTotals:
     def adjust(self, pod: Pod, node: Node | None, delta: int) -> None:
         """Add (1) or remove (-1) a pod that is on the node."""
         assert node is not None, f"{pod.full_name} is on a row without a node"
-        for totals in self._by_spec.values():
-            totals.adjust(pod, node, delta)
+        if self._by_spec:
+            other = other_pod_context(pod, node)
+            for totals in self._by_spec.values():
+                totals.adjust_by(other, delta)
 
     def relabel(self, pods: Iterable[Pod], before: Node, after: Node) -> None:
         """Count the pods of a node by its new labels."""

@@ -30,7 +30,8 @@ from policysched.evaluate.columns.placed_pods import (
     PlacedPods,
 )
 from policysched.evaluate.columns.pod_classes import PodCount
-from policysched.evaluate.columns.pod_totals import PodTotals, PodTotalSpec
+from policysched.evaluate.columns.pod_query import PodTotalSpec
+from policysched.evaluate.columns.pod_totals import HypotheticalPodTotals, PodTotals
 from policysched.evaluate.columns.row_counts import RowCounts
 from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.columns.storage_capacity import StorageCapacityTable
@@ -313,7 +314,7 @@ class View:
         members = self._columns.gang_members(spec)
         return members if self._overlay_pods is None else self._overlay_pods.gang_members(members)
 
-    def pod_totals(self, spec: PodTotalSpec) -> PodTotals:
+    def pod_totals(self, spec: PodTotalSpec) -> PodTotals | HypotheticalPodTotals:
         """Totals over the placed pods of all rows."""
         self.reads_only_columns = False
         totals = self._columns.pod_totals(spec)

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from policysched.builtins.registry import BUILTINS
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import ScalarFunction
-from policysched.evaluate.scalar.next_change import slope_difference, time_dependent_parts
+from policysched.evaluate.scalar.next_change import TimedParts, time_dependent_parts
 from policysched.evaluate.vector.machine import VectorMachine
 from policysched.evaluate.vector.step_builders import build_machine as machine_of
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.clock import slope_difference
 from policysched.lang.ir.constant_folding import fold_constants
 from policysched.lang.ir.declarations import Input
 from policysched.lang.ir.expr_analysis import stage_of, walk
@@ -71,13 +72,14 @@ class LoweredScore:
 class ClockReads:
     """How the rules read the clock.
 
-    `comparisons`: two steps and the slope of their difference, which flips at a computable time.
-    `has_other_reads`: something else changes with the clock. `in_messages`: a message shows the
+    `comparisons`: two steps and the slope of their difference, which flips at a computable time. `totals`: over pods of a
+    domain, by their age. `has_other_reads`: something else changes with the clock. `in_messages`: a message shows the
     time. `shares_in_messages`: a message shows the shares of the namespace. `counts_in_messages`:
     pod counts of the cluster that messages show.
     """
 
     comparisons: tuple[tuple[int, int, int], ...]
+    totals: tuple[e.PodTotal, ...]
     has_other_reads: bool
     in_messages: bool
     shares_in_messages: bool
@@ -133,20 +135,11 @@ def lower_in_steps(
 
 
 def _clock_reads(rules: Iterable[AnyRule], machine: VectorMachine) -> Generator[None, None, ClockReads]:
-    comparisons, has_other_reads, message_stages, counts = [], False, e.Stage.CONSTANT, list[ScalarFunction]()
+    timed, message_stages, counts = TimedParts(), e.Stage.CONSTANT, list[ScalarFunction]()
     for rule in rules:
         for expr in rule_expressions(rule):
             if expr is not None:
-                timed_comparisons, other = time_dependent_parts(expr)
-                comparisons += [
-                    (
-                        machine.add(comparison.left),
-                        machine.add(comparison.right),
-                        slope_difference(comparison.left, comparison.right),
-                    )
-                    for comparison in timed_comparisons
-                ]
-                has_other_reads |= other
+                timed |= time_dependent_parts(expr)
         if isinstance(rule, FilterRule) and rule.template is not None:
             for part in rule.template.parts:
                 if isinstance(part, str):
@@ -158,9 +151,18 @@ def _clock_reads(rules: Iterable[AnyRule], machine: VectorMachine) -> Generator[
                     if isinstance(node, e.PodTotal) and node.topology_key is None
                 ]
         yield
+    comparisons = [
+        (
+            machine.add(comparison.left),
+            machine.add(comparison.right),
+            slope_difference(comparison.left, comparison.right),
+        )
+        for comparison in timed.comparisons
+    ]
     return ClockReads(
         tuple(comparisons),
-        has_other_reads,
+        timed.totals,
+        timed.has_others,
         e.Stage.TIME in message_stages,
         e.Stage.NAMESPACE_SHARES in message_stages,
         tuple(counts),

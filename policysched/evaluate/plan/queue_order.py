@@ -7,7 +7,8 @@ from typing import Any
 
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue, ScalarFunction
-from policysched.evaluate.scalar.next_change import next_change_ns, slope
+from policysched.evaluate.scalar.next_change import next_change_ns
+from policysched.lang.ir.clock import slope
 from policysched.lang.ir.expr import Stage
 from policysched.lang.ir.expr_analysis import stage_of
 from policysched.lang.ir.program import OrderKey, Program

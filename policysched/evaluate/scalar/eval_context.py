@@ -73,6 +73,12 @@ class PodCounter(Protocol):
         """The total; for one with a topology key that of the domain of the context's node."""
         ...
 
+    def next_change_ns(
+        self, expr: e.PodTotal, program: "ExprDeclarations", context: EvalContext
+    ) -> int | None:
+        """When the total changes next because a pod comes of age; None: never."""
+        ...
+
 
 class ExprDeclarations(Protocol):
     """The declarations that names in expressions refer to."""

@@ -1,17 +1,22 @@
 """When the value of an expression that reads the clock can next change.
 
 A comparison of the clock with a constant flips once, at a computable time; a weekly window changes
-at its next edge. Every other use of the clock is evaluated again after a second.
+at its next edge, a total over pods when the next pod comes of age. Every other use of the clock is
+evaluated again after a second.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from zoneinfo import ZoneInfo
 
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext, ExprDeclarations
 from policysched.evaluate.scalar.operations import minute_of_week
 from policysched.lang.ir import expr as e
-from policysched.lang.ir.expr_analysis import children, is_floating, stage_of, type_of
+from policysched.lang.ir.clock import compares_linearly, slope, slope_difference
+from policysched.lang.ir.expr_analysis import children, stage_of
 
 _SECOND_NS = 10**9
 _MINUTE_NS = 60 * _SECOND_NS
@@ -41,12 +46,16 @@ def compile_next_change(expr: e.Expr, program: ExprDeclarations, *, running: boo
     if slope(expr) is not None and not isinstance(expr, e.Compare):
         return (lambda context: context.now_ns + 1) if running else _never
     match expr:
-        case e.Compare(left=left, right=right) if slope(left) is not None and slope(right) is not None:
+        case e.Compare() if compares_linearly(expr):
             return _crossing(expr, program)
+        case e.PodTotal():
+            return _of_total(expr, program)
         case e.WeeklyWindow(minute_ranges=spans, time_zone=zone):
             zone_info = ZoneInfo(zone)
             return lambda context: _next_edge_ns(spans, zone_info, context.now_ns)
-        case e.Not() | e.And() | e.Or() | e.Has() | e.Else() | e.If():
+        case e.Compare() | e.Arith() | e.Call() if any(map(slope, children(expr))):
+            return _in_a_second
+        case e.Not() | e.And() | e.Or() | e.Has() | e.Else() | e.If() | e.Compare() | e.Arith() | e.Call():
             changes = [compile_next_change(child, program, running=running) for child in children(expr)]
             if not running and any(slope(child) for child in children(expr)):
                 # A choice can give the clock to one pod and a constant to another.
@@ -80,29 +89,12 @@ def _crossing(expr: e.Compare, program: ExprDeclarations) -> NextChange:
     return change
 
 
-def slope(expr: e.Expr) -> int | None:
-    """By how many ns an integer value grows per ns; None where the value is not linear in time."""
-    if e.Stage.TIME not in stage_of(expr):
-        return None if is_floating(expr) or not type_of(expr).is_numeric else 0
-    match expr:
-        case e.Now() | e.Attr(owner="pod", path=("waited",)):
-            return 1
-        case e.Arith(op="+" | "-" as op, left=left, right=right, floating=False):
-            left_slope, right_slope = slope(left), slope(right)
-            if left_slope is None or right_slope is None:
-                return None
-            return left_slope + right_slope if op == "+" else left_slope - right_slope
-        case e.Negate(operand=operand):
-            inner = slope(operand)
-            return None if inner is None else -inner
-        case _:
-            return None
+def _of_total(expr: e.PodTotal, program: ExprDeclarations) -> NextChange:
+    def change(context: EvalContext) -> int | None:
+        assert context.pod_counter is not None, f"the context has no counter for `{expr.span.text}`"
+        return context.pod_counter.next_change_ns(expr, program, context)
 
-
-def slope_difference(left: e.Expr, right: e.Expr) -> int:
-    left_slope, right_slope = slope(left), slope(right)
-    assert left_slope is not None and right_slope is not None, "an operand is not linear in time"
-    return left_slope - right_slope
+    return change
 
 
 def crossing_ns(difference: int, growth: int, now_ns: int) -> int | None:
@@ -126,23 +118,35 @@ def _next_edge_ns(spans: tuple[tuple[int, int], ...], zone: ZoneInfo, now_ns: in
     return min([half_hour, *(this_minute + edge * _MINUTE_NS for edge in edges)])
 
 
-def time_dependent_parts(expr: e.Expr) -> tuple[list[e.Compare], bool]:
-    """The parts of an expression of the node that depend on the clock: the comparisons whose
-    crossing can be computed, and whether there are other parts. Conditions of the pod alone are
-    left out."""
+@dataclass(frozen=True, slots=True)
+class TimedParts:
+    """The parts of expressions of the node that depend on the clock: the comparisons whose crossing can be computed, totals over
+    pods of a domain, and whether there are other parts. Conditions of the pod alone are left out."""
+
+    comparisons: tuple[e.Compare, ...] = ()
+    totals: tuple[e.PodTotal, ...] = ()
+    has_others: bool = False
+
+    def __or__(self, other: "TimedParts") -> "TimedParts":
+        return TimedParts(
+            self.comparisons + other.comparisons,
+            self.totals + other.totals,
+            self.has_others or other.has_others,
+        )
+
+
+def time_dependent_parts(expr: e.Expr) -> TimedParts:
     if e.Stage.TIME not in stage_of(expr):
-        return [], False
+        return TimedParts()
     match expr:
+        case e.PodTotal(topology_key=str()):
+            return TimedParts(totals=(expr,))
         case _ if e.Stage.NODE not in stage_of(expr):
-            return [], not isinstance(expr, e.Compare | e.WeeklyWindow | e.Not | e.And | e.Or | e.Has)
-        case e.Compare(left=left, right=right) if slope(left) is not None and slope(right) is not None:
-            return [expr], False
+            timed_alone = e.Compare | e.WeeklyWindow | e.Not | e.And | e.Or | e.Has | e.PodTotal
+            return TimedParts(has_others=not isinstance(expr, timed_alone))
+        case e.Compare() if compares_linearly(expr):
+            return TimedParts(comparisons=(expr,))
         case e.CountPodsOnNode():
-            return [], True
+            return TimedParts(has_others=True)
         case _:
-            comparisons, has_others = [], False
-            for child in children(expr):
-                child_comparisons, child_has_others = time_dependent_parts(child)
-                comparisons += child_comparisons
-                has_others |= child_has_others
-            return comparisons, has_others
+            return reduce(or_, map(time_dependent_parts, children(expr)), TimedParts())

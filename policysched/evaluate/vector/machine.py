@@ -21,6 +21,7 @@ from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue, Sca
 from policysched.evaluate.scalar.next_change import NextChange, compile_next_change
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.attributes import find_attribute
+from policysched.lang.ir.clock import reads_clock_beside_totals
 from policysched.lang.ir.expr_analysis import (
     children,
     is_floating,
@@ -155,7 +156,7 @@ class VectorMachine:
             expr,
             compile_scalar(expr, self._program),
             in_cache_key=(reads_time and condition) or bool(e.VOLATILE_STAGES & stage_of(expr)),
-            time_dependent=reads_time and not condition,
+            time_dependent=reads_clock_beside_totals(expr) and not condition,
         )
         self.leaves.append(leaf)
         self._leaf_by_expr[expr] = len(self.leaves) - 1
@@ -284,8 +285,10 @@ class VectorMachine:
         if cached is None:
             if self.is_leaf(expr):
                 time_dependent = self.leaves[self.leaf_index(expr)].time_dependent
-            elif isinstance(expr, e.CountPodsOnNode | e.SumPodsOnNode | e.PodTotal | e.ListFold):
+            elif isinstance(expr, e.CountPodsOnNode | e.SumPodsOnNode | e.ListFold):
                 time_dependent = e.Stage.TIME in stage_of(expr)
+            elif isinstance(expr, e.PodTotal):  # its values are a fingerprint
+                time_dependent = False
             else:
                 time_dependent = any(self._is_time_dependent(child) for child in children(expr))
             cached = self._time_dependent_cache[id(expr)] = expr, time_dependent

@@ -14,7 +14,7 @@ import numpy as np
 from policysched.evaluate.columns.column_kinds import DomainColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.interner import Interner
-from policysched.evaluate.columns.pod_totals import PodTotalSpec
+from policysched.evaluate.columns.pod_query import PodTotalSpec
 from policysched.evaluate.vector.elements import repeat_per_element
 from policysched.evaluate.vector.machine import (
     EvalFrame,

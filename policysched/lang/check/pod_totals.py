@@ -3,10 +3,13 @@
 In the condition and the value, `other` is the counted pod.
 """
 
+from dataclasses import replace
+
 from policysched.lang.check.dimensions import describe_type
 from policysched.lang.check.expression_checker import ExpressionChecker
 from policysched.lang.check.scope import COUNTED_IN_CLUSTER, COUNTED_ON_NODE, COUNTED_ON_NODES
 from policysched.lang.ir import expr as e
+from policysched.lang.ir.clock import clock_reads_outside_comparisons
 from policysched.lang.ir.expr_analysis import is_floating, type_of
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
@@ -40,7 +43,10 @@ def check_pod_total(checker: ExpressionChecker, node: s.PodTotalExpr) -> e.Expr 
             return None
     inside = checker.in_context(COUNTED_ON_NODES if word in ("placed", "in") else COUNTED_IN_CLUSTER)
     condition = None if node.where is None else inside.check_condition(node.where, "where")
-    value = None if node.value is None else inside.check(node.value, None)
+    added = checker.in_context(replace(inside.context, description="the value of a `sum`", time=False))
+    value = None if node.value is None else added.check(node.value, None)
+    if condition is not None and _reports_clock(checker, condition):
+        return None
     if (node.where is None) != (condition is None) or (node.value is None) != (value is None):
         return None
     if value is None:
@@ -55,6 +61,23 @@ def check_pod_total(checker: ExpressionChecker, node: s.PodTotalExpr) -> e.Expr 
         )
         return None
     return e.PodTotal(_SCOPES[word], topology_key, value, condition, type_, is_floating(value), node.span)
+
+
+def _reports_clock(checker: ExpressionChecker, condition: e.Expr) -> bool:
+    """A pod comes of age once, so that a total is kept. What changes all the time would be counted again for each decision."""
+    part = next(clock_reads_outside_comparisons(condition), None)
+    if part is None:
+        return False
+    checker.scope.report(
+        "PS220",
+        f"a `count` condition can only compare `{part.span.text}`",
+        part.span,
+        label="changes all the time",
+        help="write it beside the total: `window(...) and count(...) < 3`"
+        if isinstance(part, e.WeeklyWindow)
+        else "compare it with a duration or a time: `other.age < 10m`",
+    )
+    return True
 
 
 def _check_function(checker: ExpressionChecker, node: s.PodTotalExpr) -> bool:

@@ -97,7 +97,12 @@ STATE_UPDATE = ExpressionContext(
 )
 COUNTED_ON_NODE = ExpressionContext("a `count` condition", other=True, time=True, cluster_pods=False)
 COUNTED_IN_CLUSTER = ExpressionContext(
-    "a `count` condition", other=True, queue_values=False, namespace_shares=False, cluster_pods=False
+    "a `count` condition",
+    other=True,
+    time=True,
+    queue_values=False,
+    namespace_shares=False,
+    cluster_pods=False,
 )
 COUNTED_ON_NODES = replace(COUNTED_IN_CLUSTER, other_node=True)
 LET_VALUE = replace(SCORE_VALUE, description="a `let`")
