@@ -40,6 +40,13 @@ GANG = (
 gang by pod.labels["group"] { min = 3  timeout = 5m }
 """
 )
+MIXED_GANG = (
+    HEAD
+    + """\
+quota team by pod.labels["team"] else "none" { "a" { cpu = 0 } "b" { cpu = 4 } others unlimited }
+gang by pod.labels["group"] { min = 2  timeout = 5m }
+"""
+)
 BIG = node("n", cpu="100", resources={"nvidia.com/gpu": "16"})
 
 
@@ -239,6 +246,22 @@ def test_a_gang_is_admitted_whole() -> None:
     rig.handle(e.PodDeleted(pod("z", namespace="a").uid))
     rig.pass_time(2)
     assert bound_count(rig, "a") == 4
+
+
+def test_a_gang_whose_members_count_towards_several_entities_waits_for_each_of_them() -> None:
+    """Seed 2000332: it was woken by the entity of the first member that was refused, and by no other."""
+    rig = Rig(MIXED_GANG, BIG, placed(pod("b-runs", labels={"team": "b"}, cpu="4"), "n"))
+    rig.observe(
+        *[pod(f"a{index}", cpu="1", labels={"team": "a", "group": "g"}) for index in range(2)],
+        *[pod(f"b{index}", cpu="1", labels={"team": "b", "group": "g"}) for index in range(2)],
+    )
+    rig.pass_time(30)
+    before = rig.placements()
+
+    rig.handle(e.PodDeleted(pod("b-runs").uid))
+    rig.pass_time(30)
+
+    assert (before, set(rig.placements())) == ({}, {"b0", "b1"})
 
 
 def test_a_smaller_quota_evicts_no_pod_and_admits_none() -> None:

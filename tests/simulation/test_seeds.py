@@ -7,6 +7,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from random import Random
 
@@ -18,11 +19,13 @@ from tests.simulation.policy_texts import BAD, GOOD, SCHEDULERS
 from tests.simulation.team_texts import TEAM_TEXTS
 from tests.simulation.world import Report, compiled, run_seed
 
-EVENTFUL_SEEDS, OTHER_SEEDS = range(24), (range(52, 56), range(56, 60))
+MENDED_SEEDS = (2000332,)
+"""They failed once, with a fault of policysched."""
+EVENTFUL_SEEDS, OTHER_SEEDS = range(24), (range(52, 56), range(56, 60), MENDED_SEEDS)
 
 
 @pytest.mark.parametrize("seeds", OTHER_SEEDS, ids=str)
-def test_every_invariant_holds_under_faults_and_at_rest(seeds: range) -> None:
+def test_every_invariant_holds_under_faults_and_at_rest(seeds: Sequence[int]) -> None:
     for seed in seeds:
         report = run_seed(seed)
 

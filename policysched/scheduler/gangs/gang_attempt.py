@@ -287,6 +287,7 @@ class GangAttempts:
             refusal = None if trial is None else core.quotas.refusal(pod.pod, trial)
             if refusal is not None:
                 search.refusal = search.refusal or refusal
+                search.refused_at.add(refusal.block.node)
                 search.failures[equivalence_keys[pod.uid]] = reject_for_quota(refusal.message)
                 possible -= pending_by_class[equivalence_keys[pod.uid]]
                 continue
@@ -434,7 +435,7 @@ class GangAttempts:
             cause=failures[0].cause if failures else None,
         )
         if search.refusal is not None:
-            core.quotas.wait(gang.id, gang.policy, search.refusal, any_release=True)
+            core.quotas.wait(gang.id, gang.policy, search.refused_at)
         failure = AttemptFailure(reason, message, 0, {}, frozenset(), None)
         if failures:
             first = failures[0]

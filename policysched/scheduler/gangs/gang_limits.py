@@ -8,6 +8,7 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult
 from policysched.scheduler.gangs.member_order import members_in_attempt_order
 from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.quotas.quota_limits import QuotaNode
 
 GANG_EVALUATIONS_MAX = 50_000
 """Once the search for a topology domain has evaluated this many members, no more domains are tried in this attempt."""
@@ -47,16 +48,20 @@ def refused_by_quotas(core: SchedulerCore, gang: QueuedGang) -> GangSearchResult
     trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
     if trial is None:
         return None
-    first, admitted = None, 0
+    first, refused_at, admitted = None, set[QuotaNode](), 0
     for pod in members_in_attempt_order(core, gang):
         refusal = core.quotas.refusal(pod.pod, trial)
         if refusal is None:
             trial.add(core.quotas.charge_of(pod.pod))
             admitted += 1
-        first = first or refusal
+        else:
+            first = first or refusal
+            refused_at.add(refusal.block.node)
         if admitted >= max(1, gang.needed_count):
             return None
     if first is None:
         return None
     failure = reject_for_quota(first.message)
-    return GangSearchResult(failures={"quota": failure}, refusal=first, admitted_count=admitted)
+    return GangSearchResult(
+        failures={"quota": failure}, refusal=first, refused_at=refused_at, admitted_count=admitted
+    )

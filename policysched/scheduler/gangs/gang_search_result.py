@@ -9,6 +9,7 @@ from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
+from policysched.scheduler.quotas.quota_limits import QuotaNode
 from policysched.scheduler.unschedulable_message import unavailable_message
 
 
@@ -20,6 +21,7 @@ class GangSearchResult:
     failures: dict[Hashable, AttemptFailure] = field(default_factory=dict)
     domain: TopologyDomain | None = None  # the topology domain that was searched
     refusal: QuotaRefusal | None = None  # the first one of a member by a quota
+    refused_at: set[QuotaNode] = field(default_factory=set)  # by whichever quotas members were refused
     admitted_count: int | None = None  # members that the quotas admit, if those are too few
     other_domain_failures: list[AttemptFailure] = field(
         default_factory=list

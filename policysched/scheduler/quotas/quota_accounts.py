@@ -6,7 +6,7 @@ The ledger reports each placement in the step that changes it, so a decision alw
 group is only opened when its verdict changed, not on each release.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from policysched.cluster.cache import ClusterCache
@@ -38,13 +38,18 @@ class QuotaRefusal:
         """Computed on each read, because it looks at every pod of the entity."""
         return quota_message(self.account, self.usage, self.block)
 
+    @property
+    def awaited_charge(self) -> QuotaCharge | None:
+        """What has to pass before another attempt; None: any release may help, as others may give back."""
+        return None if self.block.claims else self.charge
+
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A parked group. `charge` None: opened at any release at the node."""
+    """A parked group. `charge` None: opened at any release at one of the nodes."""
 
     policy: str
-    node: QuotaNode
+    nodes: Collection[QuotaNode]
     charge: QuotaCharge | None
 
 
@@ -184,12 +189,14 @@ class QuotaAccounts:
 
     # ── waiting ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def wait(self, key: object, policy: str, refusal: QuotaRefusal, *, any_release: bool) -> None:
-        """The parked group `key` waits until its pods would pass, or for any release at the blocked node."""
+    def wait(
+        self, key: object, policy: str, nodes: Collection[QuotaNode], charge: QuotaCharge | None = None
+    ) -> None:
+        """The parked group `key` waits until pods with this charge would pass, or for any release at a blocked node."""
         self._stop_waiting(key)
-        node = refusal.block.node
-        self._waiting[key] = _Waiting(policy, node, None if any_release else refusal.charge)
-        self._waiting_at.setdefault((policy, node), {})[key] = None
+        self._waiting[key] = _Waiting(policy, nodes, charge)
+        for node in nodes:
+            self._waiting_at.setdefault((policy, node), {})[key] = None
 
     def take_released(self) -> list[object]:
         """The keys of parked groups whose verdict changed with what was released since the last call: they may run, or
@@ -211,11 +218,13 @@ class QuotaAccounts:
 
     def _stop_waiting(self, key: object) -> None:
         waiting = self._waiting.pop(key, None)
-        if waiting is not None:
-            keys = self._waiting_at[waiting.policy, waiting.node]
+        if waiting is None:
+            return
+        for node in waiting.nodes:
+            keys = self._waiting_at[waiting.policy, node]
             del keys[key]
             if not keys:
-                del self._waiting_at[waiting.policy, waiting.node]
+                del self._waiting_at[waiting.policy, node]
 
     def status(self) -> list[QuotaEntityStatus]:
         """The use of each entity, by policy."""
