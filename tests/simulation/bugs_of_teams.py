@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
+from policysched.model.pods import Pod
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from policysched.scheduler.gangs.neighbours import Neighbours
 from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
@@ -24,6 +25,24 @@ def no_quota_refuses() -> AbstractContextManager[Any]:
 
 def nothing_is_taken_back() -> AbstractContextManager[Any]:
     return patch.object(QuotaPreemption, "_search", lambda *_: None)
+
+
+def one_borrower_at_most_gives_back() -> AbstractContextManager[Any]:
+    find = ReclaimSearch.find
+
+    def find_one(self: ReclaimSearch, *arguments: Any, **more: Any) -> tuple[Pod, ...] | None:
+        victims = find(self, *arguments, **more)
+        return None if victims is not None and len(victims) > 1 else victims
+
+    return patch.object(ReclaimSearch, "find", find_one)
+
+
+def no_gang_takes_back() -> AbstractContextManager[Any]:
+    def nothing(*_: object) -> Steps[bool]:
+        yield from ()
+        return False
+
+    return patch.object(QuotaPreemption, "reclaim_for_gang", nothing)
 
 
 def quota_is_taken_from_who_borrows_nothing() -> AbstractContextManager[Any]:

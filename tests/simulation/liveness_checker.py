@@ -4,8 +4,8 @@ The cluster is rebuilt from the server's objects, and the reference implementati
 pod that is still pending.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 from policysched.cluster.cache import ClusterCache
@@ -14,7 +14,6 @@ from policysched.cluster.pod_groups import PodGroups
 from policysched.kube.decode import core_objects, devices, storage
 from policysched.kube.decode.pod_groups import decode_pod_group
 from policysched.lang.ir.program import GangMode, OnBindFailure, OnTimeout, Program
-from policysched.lang.ir.quotas import QuotaSpec
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.devices import DeviceKind
 from policysched.model.identifiers import NodeName, PodUid
@@ -26,17 +25,10 @@ from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.scheduler import Scheduler
 from tests.reference import GangTerms, evaluate, gang_terms, order_key, select_node
-from tests.reference.quota import (
-    PlacedPod,
-    blocking_quotas,
-    borrows,
-    is_entitled,
-    quota_path,
-    quota_request,
-    quotas_admit_in,
-)
+from tests.reference.quota import quotas_admit_in
 from tests.simulation.churn import PROTECTED_LABEL, UNKNOWN_SCHEDULER
 from tests.simulation.safety_checker import GANG_FAILED_MESSAGE, GangKey, scheduled_condition
+from tests.simulation.starvation_checker import StarvationChecker
 
 Json = dict[str, Any]
 
@@ -190,7 +182,8 @@ class LivenessChecker:
             elif observed.node is None and (node := self._feasible_node(program, observed, cache)):
                 yield f"{pod.full_name} is pending and the reference finds {node}"
             elif observed.node is None and program.quotas:
-                yield from self._starving(program, observed, cache)
+                fits = partial(self._feasible_node, program, observed)
+                yield from self._starving(program, pod.full_name, [pod], fits)
         for (policy, space, key), members in gangs.items():
             yield from self._gang_problems(self._programs[policy], (policy, space, key), members, cache)
 
@@ -203,50 +196,20 @@ class LivenessChecker:
             return explanation.selected
         return next((node for node in explanation.feasible if not self._vetoes(observed.pod.uid, node)), None)
 
-    def _starving(self, program: Program, observed: ObservedPod, cache: ClusterCache) -> list[str]:
-        """A pod that stays within its amounts gets back what others borrow: no single pod of a borrower is in its way."""
-        pod, space = observed.pod, cache.namespaces.get(observed.pod.namespace)
-        placed = [
-            (other.pod, cache.namespaces.get(other.pod.namespace))
-            for other in self._pods
-            if other.pod.scheduler == program.name and other.node is not None and not other.finished
-        ]
-        if quotas_admit_in(program, pod, cache) or not is_entitled(program, placed, pod, space):
-            return []
-        for victim, of_victim in placed:
-            if PROTECTED_LABEL in victim.labels or gang_terms(program, victim, of_victim) is not None:
-                continue
-            if not self._borrows_beside(program, pod, victim, placed):
-                continue
+    def _starving(
+        self, program: Program, name: str, claimants: Sequence[Pod], fits: Callable[[ClusterCache], object]
+    ) -> list[str]:
+        def without(gone: Collection[PodUid]) -> ClusterCache:
             fresh = self._cache_from_server()
-            fresh.drop_pod(victim.uid)
-            if self._feasible_node(program, observed, fresh):
-                return [
-                    f"{pod.full_name} is entitled to its quota and waits, while {victim.full_name} borrows it"
-                ]
-        return []
+            for uid in gone:
+                fresh.drop_pod(uid)
+            return fresh
 
-    def _borrows_beside(self, program: Program, pod: Pod, victim: Pod, placed: list[PlacedPod]) -> bool:
-        """Whether the victim's entity borrows from the pool that the pod's entity shares with it, in a quota that does not
-        let the pod in or in one that is nested there."""
         spaces = self._core.cache.namespaces
-        blocking = blocking_quotas(program, placed, pod, spaces.get(pod.namespace))
-        for spec in program.quotas.values():
-            outer: QuotaSpec | None = spec
-            while outer is not None and outer.name not in blocking:
-                outer = None if outer.parent is None else program.quotas[outer.parent]
-            if outer is None:
-                continue
-            own = quota_path(program, spec, pod, spaces.get(pod.namespace))
-            expected = quota_path(program, spec, victim, spaces.get(victim.namespace))
-            borrowed = (
-                borrows(program, spec, expected, placed)
-                if own[:-1] == expected[:-1] and own != expected
-                else set()
-            )
-            if any(quota_request(program, resource, pod, spaces.get(pod.namespace)) for resource in borrowed):
-                return True
-        return False
+        checker = StarvationChecker(
+            program, self._pods, spaces, without, lambda pod: PROTECTED_LABEL in pod.labels
+        )
+        return checker.problems(name, claimants, fits)
 
     def _gang_problems(
         self,
@@ -284,6 +247,16 @@ class LivenessChecker:
             fits = self._place_members(program, waiting, domain, keep=bool(whole))[:vacancies]
             if fits and len(fits) >= needed:
                 return [f"gang {gang}: {[pod for pod, _ in fits]} are pending and the reference finds {fits}"]
+        if program.quotas and needed == len(due) and not placed:
+            claimants = [observed for observed, _ in due]
+            return self._starving(
+                program,
+                f"gang {gang}",
+                [observed.pod for observed in claimants],
+                lambda cache: (
+                    len(self._place_members(program, claimants, None, keep=True, on=cache)) >= needed
+                ),
+            )
         return []
 
     def _place_members(
@@ -293,13 +266,16 @@ class LivenessChecker:
         domain: frozenset[NodeName] | None,
         *,
         keep: bool,
+        on: ClusterCache | None = None,
     ) -> list[tuple[str, NodeName]]:
+        """On the server's cluster, or `on` another, which is changed."""
+
         def order(observed: ObservedPod) -> Any:
             space = cache.namespaces.get(observed.pod.namespace)
             return order_key(program, observed.pod, space, self._facts(observed.pod.uid), self._now_ns, cache)
 
         fits = []
-        cache = self._cache
+        cache = self._cache if on is None else on
         for observed in sorted(members, key=order):
             totals = self._explain(program, observed, cache).totals
             if keep and not quotas_admit_in(program, observed.pod, cache):

@@ -5,7 +5,7 @@ from typing import Any
 from unittest.mock import patch
 
 from policysched.scheduler.quotas.quota_accounts import QuotaAccounts
-from tests.simulation.bugs_of_teams import no_quota_refuses, nothing_is_taken_back
+from tests.simulation.bugs_of_teams import no_gang_takes_back, no_quota_refuses, nothing_is_taken_back
 from tests.simulation.scenario import BETA, Scenario, ScenarioBug
 
 TEAMS = (
@@ -15,6 +15,18 @@ quota team by pod.labels["team"] else "none" {
   "one" { cpu = 4 borrow any }
   "two" { cpu = 4 borrow any }
   others { cpu = 0 }
+}
+"""
+)
+
+TEAMS_WITH_GANGS = (
+    TEAMS
+    + """\
+input group: string = pod.labels["group"] optional
+input least: int = pod.labels["least"] default 1 invalid reject "least must be a number"
+gang by group {
+  min = least
+  timeout = 1h
 }
 """
 )
@@ -33,6 +45,20 @@ async def a_team_takes_back_what_another_borrows(world: Scenario) -> None:
         world.fail("team two is entitled to 3 cpu and waits")
 
 
+async def a_gang_takes_back_what_another_team_borrows(world: Scenario) -> None:
+    world.policies(beta=TEAMS_WITH_GANGS)
+    world.node("a", cpu="16")
+    world.start("leader")
+    for index in range(8):
+        world.pod(f"one-{index}", cpu="1", labels={"team": "one"})
+    await world.until(lambda: sum(map(bool, world.nodes_by_pod().values())) == 8, "eight pods to run")
+    for index in range(2):
+        world.pod(f"two-{index}", cpu="1", labels={"team": "two", "group": "g", "least": "2"}, urgent=True)
+    await world.check_at_rest()
+    if not world.nodes_by_pod().get("two-1"):
+        world.fail("the gang of team two is entitled to 2 cpu and waits")
+
+
 def a_release_wakes_nobody() -> AbstractContextManager[Any]:
     return patch.object(QuotaAccounts, "take_released", lambda _: [])
 
@@ -44,5 +70,13 @@ SCENARIO_BUGS = (
     ),
     ScenarioBug(
         a_release_wakes_nobody, a_team_takes_back_what_another_borrows, (r"is entitled to 3 cpu and waits",)
+    ),
+    ScenarioBug(
+        no_gang_takes_back,
+        a_gang_takes_back_what_another_team_borrows,
+        (
+            r"gang .* is entitled to its quota and waits for what",
+            r"the gang of team two is entitled to 2 cpu and waits",
+        ),
     ),
 )

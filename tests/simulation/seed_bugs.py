@@ -63,6 +63,7 @@ from tests.simulation.bugs_of_teams import (
     neighbours_in_rank_are_apart,
     no_quota_refuses,
     nothing_is_taken_back,
+    one_borrower_at_most_gives_back,
     quota_is_taken_from_who_borrows_nothing,
 )
 from tests.simulation.bugs_of_writes import (
@@ -411,6 +412,12 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
         nothing_is_taken_back,
         r"is entitled to its quota and waits",
         seed=2,
+        profile=_teams_share_a_calm_cluster,
+    ),
+    PlantedBug(
+        one_borrower_at_most_gives_back,
+        r"and waits for what \S+, ",
+        seed=31,
         profile=_teams_share_a_calm_cluster,
     ),
     PlantedBug(
