@@ -20,21 +20,21 @@ START_NS = 1_800_000_000 * 10**9
 PLAIN = "policy bench version 1\ninclude kube_default\n"
 
 
-def _with_quotas() -> str:
-    orgs = [f'  "o{org}" {{ cpu = {TEAMS // ORGS * 8} }}' for org in range(ORGS)]
-    teams = [
-        f'  "t{team}" in "o{team % ORGS}" {{ cpu = 8 borrow any, memory = 64Gi, pods = 100 }}'
-        for team in range(TEAMS)
+def quotas_of(teams: int, orgs: int) -> str:
+    """Two nested quotas, by the labels of namespaces."""
+    rows_of_orgs = [f'  "o{org}" {{ cpu = {teams // orgs * 8} }}' for org in range(orgs)]
+    rows_of_teams = [
+        f'  "t{team}" in "o{team % orgs}" {{ cpu = 8 borrow any, memory = 64Gi, pods = 100 }}'
+        for team in range(teams)
     ]
     return "\n".join(
         (
-            PLAIN.rstrip(),
             'quota org by namespace.labels["org"] else "none" {',
-            *orgs,
+            *rows_of_orgs,
             "  others { cpu = 0 }",
             "}",
             'quota team by namespace.labels["team"] else "none" within org {',
-            *teams,
+            *rows_of_teams,
             "  others { cpu = 0 }",
             "}",
             "",
@@ -83,7 +83,7 @@ class _Run:
 
 
 def measure() -> Iterable[Row]:
-    plain, limited = _Run(PLAIN), _Run(_with_quotas())
+    plain, limited = _Run(PLAIN), _Run(PLAIN + quotas_of(TEAMS, ORGS))
     plain.decide_us(1), limited.decide_us(1)
     ratios, times = [], []
     for _ in range(ROUNDS):

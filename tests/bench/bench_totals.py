@@ -1,4 +1,5 @@
-"""A decision with totals over placed pods and over topology domains beside one without: 5,000 nodes in 250 racks."""
+"""A decision with totals over placed pods and over topology domains beside one without: 5,000 nodes in 250 racks. And with
+quotas of 1,000 teams beside them."""
 
 from collections.abc import Iterable
 from statistics import median
@@ -8,11 +9,12 @@ from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.scheduler import Scheduler
+from tests.bench.bench_quotas import quotas_of
 from tests.bench.measuring import Row
-from tests.builders import node, pending, pod
+from tests.builders import namespace, node, pending, pod
 from tests.scheduler.rig import bundle
 
-NODES, RACKS, APPS, ROUNDS, PODS = 5_000, 250, 50, 7, 1_000
+NODES, RACKS, APPS, TEAMS, ROUNDS, PODS = 5_000, 250, 50, 1_000, 7, 1_000
 START_NS = 1_800_000_000 * 10**9
 PLAIN = """\
 policy bench version 1
@@ -31,12 +33,17 @@ filter rack_max when has node.labels["rack"]
 
 
 class _Run:
-    def __init__(self, rules: str) -> None:
+    """`teams`: of the namespaces of the pods."""
+
+    def __init__(self, rules: str, teams: int = 1) -> None:
+        self.teams = teams
         self.scheduler = Scheduler(SchedulerLimits(binds_in_flight_max=10**9))
         self._handle(e.PoliciesUpdated(bundle({"bench.policy": PLAIN + rules}), "1", None, "bench", "bench"))
         for index in range(NODES):
             labels = {"rack": f"r{index % RACKS}"}
             self._handle(e.NodeUpdated(node(f"n{index}", cpu="64", memory="256Gi", labels=labels)))
+        for team in range(TEAMS):
+            self._handle(e.NamespaceUpdated(namespace(f"ns{team}", org=f"o{team % 50}", team=f"t{team}")))
         self._handle(e.Synced())
         self.created = 0
 
@@ -46,7 +53,13 @@ class _Run:
     def decide_us(self) -> float:
         """CPU microseconds a decision."""
         for index in range(self.created, self.created + PODS):
-            created = pod(f"p{index}", labels={"app": f"a{index % APPS}"}, cpu="100m", scheduler="bench")
+            created = pod(
+                f"p{index}",
+                namespace=f"ns{index % self.teams}",
+                labels={"app": f"a{index % APPS}"},
+                cpu="100m",
+                scheduler="bench",
+            )
             self._handle(e.PodUpdated(pending(created)))
         self.created += PODS
         began, binds = process_time(), 0
@@ -58,16 +71,20 @@ class _Run:
 
 
 def measure() -> Iterable[Row]:
-    runs = {"none": _Run(""), "cluster": _Run(CLUSTER), "domains": _Run(CLUSTER + DOMAINS)}
+    totals = CLUSTER + DOMAINS
+    runs = {
+        "decision without totals, 5,000 nodes": _Run(""),
+        "with a count of placed pods": _Run(CLUSTER),
+        "and two totals for each of 250 racks": _Run(totals),
+        "decision for pods of 1,000 teams": _Run("", TEAMS),
+        "with the totals and nested quotas of the teams": _Run(totals + quotas_of(TEAMS, 50), TEAMS),
+    }
     for run in runs.values():
         run.decide_us()
-    times = [{name: run.decide_us() for name, run in runs.items()} for _ in range(ROUNDS)]
-    for name, title in (
-        ("none", "decision without totals, 5,000 nodes"),
-        ("cluster", "with a count of placed pods"),
-        ("domains", "and two totals for each of 250 racks"),
-    ):
-        yield Row(title, f"{median(turn[name] for turn in times):.0f} µs", "")
-        if name != "none":
-            ratio = median(turn[name] / turn["none"] for turn in times)
+    times = [{title: run.decide_us() for title, run in runs.items()} for _ in range(ROUNDS)]
+    for title, run in runs.items():
+        yield Row(title, f"{median(turn[title] for turn in times):.0f} µs", "")
+        plain = next(other for other in runs if runs[other].teams == run.teams)
+        if title != plain:
+            ratio = median(turn[title] / turn[plain] for turn in times)
             yield Row(f"ratio {title}", f"{ratio:.2f}", "1.3")
