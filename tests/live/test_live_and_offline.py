@@ -114,7 +114,7 @@ def test_without_an_answer_a_note_is_shown_beside_the_rest(monkeypatch: pytest.M
     page = live(blocked(), "default/w0")
 
     assert page["would_fit"] is None
-    assert any("is not known: no answer within 10 s" in note for note in page["notes"])
+    assert any("could not be computed: no answer within 10 s" in note for note in page["notes"])
     assert page["message"].startswith("gang default/g: 1 of 2 members fit now")
 
 

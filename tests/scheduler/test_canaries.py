@@ -165,7 +165,7 @@ def test_the_states_of_a_policy_are_kept_beside_its_canary() -> None:
 @pytest.mark.parametrize(
     "text", ['{"fed_ns":0,"values":{},"canary":3}', '{"fed_ns":0,"values":{},"canary":{"name":"x"}}']
 )
-def test_an_unreadable_record_is_reported_and_arms_the_canary(text: str) -> None:
+def test_an_unreadable_record_is_reported_and_leaves_the_canary_active(text: str) -> None:
     rig = Rig(None, *NODES, synced=False)
     rig.handle(e.SavedPolicyStatesLoaded({"test": text}))
     rig.apply_policies(ALL)
@@ -173,7 +173,9 @@ def test_an_unreadable_record_is_reported_and_arms_the_canary(text: str) -> None
     rig.observe(owned("a"))
     rig.settle()
 
-    assert any("cannot read the saved canary of policy test" in log.message for log in rig.of(c.Log))
+    assert any(
+        "cannot read the saved record of the canary of policy test" in log.message for log in rig.of(c.Log)
+    )
     assert rig.placements() == {}
 
 
