@@ -1,12 +1,12 @@
 """One attempt of a pod, from the queue to its bind or back to the queue.
 
     popped ─► own eviction not answered? ──────────────────────────────► parked until it is
-           ─► gang full, quota used up, or its class is parked? ───────► parked with the class
+           ─► gang full, quota used up, or its class is parked? ───────► parked with its equivalence class
            ─► evaluated: a node?
                 yes ─► earlier pods of the policy back off? ───────────► back to the queue, behind them
                     ─► extenders called? ──────────────────────────────► parked until they answer
                     ─► assumed ─► prebind work? ─► prebind, else bind
-                no  ─► preemption tried ─► failure recorded ─► backoff ─► parked with its requeue events
+                no  ─► PostFilter: claims released, preemption ─► recorded ─► backoff ─► parked with its requeue events
 
 An attempt is a generator of steps: a long one is run over several calls of `Scheduler.decide`, and the
 cluster does not change between them. `gangs.gang_attempt` does the same for a gang with the methods of this module.
@@ -24,9 +24,9 @@ from policysched.cluster.devices.pod_claims import (
     unbindable_claims,
 )
 from policysched.evaluate import NodeSelection, Overlay, PrebindRequirements, TopologyDomain, Verdict
-from policysched.lang.ir.program import Program
+from policysched.lang.ir.program import Extender, Program
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.identifiers import NodeName
 from policysched.scheduler.attempt_result import (
     PLACED_POD_EVENTS,
     AttemptFailure,
@@ -55,6 +55,7 @@ from policysched.scheduler.preemption.post_filter_messages import (
 from policysched.scheduler.preemption.preemption_result import PreemptionStarted
 from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod, QueueState
+from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.steps import Steps
 from policysched.scheduler.unschedulable_message import (
     outside_domain_reason,
@@ -106,7 +107,7 @@ class PodAttempts:
         gang = core.gangs.gang_of(pod.uid)
         refusal = None if gang is not None and gang.vacancies == 0 else core.quotas.refusal(pod.pod)
         early = rejected_early(pod.policy, pod.namespace, gang, refusal, lambda: self.equivalence_key(pod))
-        equivalence_key = self.equivalence_key(pod) if early is None else early[0]
+        equivalence_key = self.equivalence_key(pod) if early is None else early.equivalence_key
         if early is not None and core.queue.blocked_group(equivalence_key) is not None:
             # Its evictions no longer help, as its quota is used up or its gang is full. That can open its group.
             core.withdraw_nomination(pod.uid, now_ns)
@@ -119,7 +120,7 @@ class PodAttempts:
             pod.attempts += 1
         if early is None:
             yield from self.warm_up(pod, now_ns)
-        result = self.evaluate(pod, None, now_ns) if early is None else early[1]()
+        result = self.evaluate(pod, None, now_ns) if early is None else early.failure()
         if (
             isinstance(result, AttemptSuccess)
             and answered is None
@@ -140,21 +141,7 @@ class PodAttempts:
             if gang is not None:
                 self._enqueuer.refresh_gang(gang, now_ns, "GangScheduled")
             return
-        claims = self._post_filter_claims(pod, result, now_ns, in_gang=gang is not None)
-        if refusal is not None and not extenders:
-            result = yield from self._quota_preemption.reclaim_for_pod(
-                pod,
-                refusal,
-                result,
-                lambda waiting, overlay: self.evaluate(waiting, overlay, now_ns),
-                now_ns,
-            )
-        elif result.node_count and not extenders:
-            result = yield from self._preempt(pod, result, now_ns, claims)
-        else:  # no pod is evicted for this one, so a nomination of an earlier attempt ends
-            core.withdraw_nomination(pod.uid, now_ns)
-            if result.node_count and core.plan(pod.policy).allows_preemption:
-                result = with_preemption_skipped(result, extenders)
+        result = yield from self._post_filter(pod, result, refusal, extenders, now_ns)
         self.record_failure(pod, result, now_ns)
         core.queue.apply_backoff(pod, now_ns)
         self._enqueuer.rekey(pod, now_ns)
@@ -206,27 +193,8 @@ class PodAttempts:
             return "nominated", pod.policy, pod.uid
         if self._core.cache.devices.extended_claims_of(pod.uid):
             return "stale claim", pod.policy, pod.uid
-        key = pod.pod.namespace, pod.equivalence_key, self._cluster_read_key(pod)
+        key = pod.pod.namespace, pod.equivalence_key, self._core.cluster_read_key(pod)
         return (*key, pod.priority) if nominated else key
-
-    def gang_equivalence_keys(self, members: list[PendingPod]) -> dict[PodUid, Hashable]:
-        """Members with equal keys fail together. Terms of members that the same attempt places can select any label."""
-        claims_of, quotas = self._core.cache.devices.extended_claims_of, self._core.quotas
-        if any(pod.pod.pod_affinity or claims_of(pod.uid) for pod in members):
-            labels = {pod.uid: tuple(sorted(pod.pod.labels.items())) for pod in members}
-            return {
-                pod.uid: ("stale claim", pod.uid)
-                if claims_of(pod.uid)
-                else (pod.equivalence_key, labels[pod.uid], quotas.charge(pod.pod))
-                for pod in members
-            }
-        return {
-            pod.uid: (pod.equivalence_key, self._cluster_read_key(pod), quotas.charge(pod.pod))
-            for pod in members
-        }
-
-    def _cluster_read_key(self, pod: PendingPod) -> Hashable:
-        return self._core.evaluator.cluster_read_key(self._core.plan(pod.policy), pod.pod)
 
     # ── evaluation ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -372,14 +340,42 @@ class PodAttempts:
 
     # ── no node was found ──────────────────────────────────────────────────────────────────────────────────────────
 
+    def _post_filter(
+        self,
+        pod: PendingPod,
+        failure: AttemptFailure,
+        refusal: QuotaRefusal | None,
+        extenders: tuple[Extender, ...],
+        now_ns: int,
+    ) -> Steps[AttemptFailure]:
+        """Release claims, then try preemption. Returns the failure with what this changed: the message and the requeue events."""
+        core = self._core
+        claims = self._post_filter_claims(pod, failure, now_ns)
+        if refusal is not None and not extenders:
+            return (
+                yield from self._quota_preemption.reclaim_for_pod(
+                    pod,
+                    refusal,
+                    failure,
+                    lambda waiting, overlay: self.evaluate(waiting, overlay, now_ns),
+                    now_ns,
+                )
+            )
+        if failure.node_count and not extenders:
+            return (yield from self._preempt(pod, failure, now_ns, claims))
+        core.withdraw_nomination(pod.uid, now_ns)  # no pod is evicted, so an earlier nomination ends
+        if failure.node_count and core.plan(pod.policy).allows_preemption:
+            return with_preemption_skipped(failure, extenders)
+        return failure
+
     def _post_filter_claims(
-        self, pod: PendingPod, failure: AttemptFailure, now_ns: int, *, in_gang: bool
+        self, pod: PendingPod, failure: AttemptFailure, now_ns: int
     ) -> ClaimPostFilterMessage:
         """DynamicResources' PostFilter, which runs before preemption: release claims that keep the pod from a node."""
         if STALE_EXTENDED_CLAIM in failure.counts:
             return ClaimPostFilterMessage.DELETED
         if (
-            not in_gang
+            self._core.gangs.gang_of(pod.uid) is None
             and NOT_AVAILABLE_ON_NODE in failure.counts
             and self._deallocate_unusable_claim(pod, now_ns)
         ):

@@ -91,23 +91,31 @@ def reject_pod(message: str) -> AttemptFailure:
     return AttemptFailure("PolicyPending", message, 0, {}, PLACED_POD_EVENTS, None)
 
 
+@dataclass(frozen=True, slots=True)
+class EarlyRejection:
+    """The equivalence class of a pod that is rejected before any node is evaluated; `failure` composes its message."""
+
+    equivalence_key: Hashable
+    failure: Callable[[], AttemptFailure]
+
+
 def rejected_early(
     policy: str,
     namespace: str,
     gang: QueuedGang | None,
     refusal: QuotaRefusal | None,
     equivalence_key: Callable[[], Hashable],
-) -> tuple[Hashable, Callable[[], AttemptFailure]] | None:
-    """The equivalence class of a pod that is not evaluated on nodes, and its failure; None: it is evaluated."""
+) -> EarlyRejection | None:
+    """The rejection of a pod before any node is evaluated; None: its nodes are evaluated."""
     if gang is not None and gang.vacancies == 0:
         full = gang.full_message
-        return ("rejected early", policy, full), lambda: reject_pod(full)
+        return EarlyRejection(("rejected early", policy, full), lambda: reject_pod(full))
     if refusal is None:
         return None
     # Whether others give back depends on where the pod fits.
     nodes_key = equivalence_key() if refusal.block.claims else None
     key = ("quota", policy, namespace, refusal.block.node, refusal.charge, nodes_key)
-    return key, lambda: reject_for_quota(refusal.message)
+    return EarlyRejection(key, lambda: reject_for_quota(refusal.message))
 
 
 def stop_attempt(

@@ -1,6 +1,6 @@
 """The state of the scheduler, shared by the parts that change it: the way into the queue, attempts, binding and reloading."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from operator import attrgetter
 from typing import NamedTuple, TypedDict
 
@@ -115,6 +115,10 @@ class SchedulerCore:
 
     def plan(self, policy: str) -> Plan:
         return self.policies.running[policy].plan
+
+    def cluster_read_key(self, pod: PendingPod) -> Hashable:
+        """What its policy reads of the cluster for the pod: part of the key of its equivalence class."""
+        return self.evaluator.cluster_read_key(self.plan(pod.policy), pod.pod)
 
     def namespace_of(self, pod: Pod) -> Namespace | None:
         return self.cache.namespaces.get(pod.namespace)

@@ -38,6 +38,7 @@ from policysched.scheduler.gangs.gang_search_result import (
     remember_domains,
     wanted,
 )
+from policysched.scheduler.gangs.member_classes import member_equivalence_keys
 from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
 from policysched.scheduler.gangs.member_trial import MemberTrial
 from policysched.scheduler.gangs.neighbours import Neighbours
@@ -175,7 +176,7 @@ class GangAttempts:
         searches: list[GangSearchResult] = []
         left_out = False
         skipped = domains_to_skip(gang) if usage is None else frozenset[TopologyDomain]()
-        equivalence_keys = self._pod_attempts.gang_equivalence_keys(gang.members_in_order())
+        equivalence_keys = member_equivalence_keys(self._core, gang.members_in_order())
         for domain in candidate_domains(
             self._core, gang, keys, equivalence_keys, self._clock, except_domains=skipped
         ):
@@ -217,7 +218,7 @@ class GangAttempts:
         them all."""
         members, vacancies = gang.members_in_order(), gang.vacancies
         count = len(members) if vacancies is None else min(vacancies, len(members))
-        equivalence_keys = self._pod_attempts.gang_equivalence_keys(members)
+        equivalence_keys = member_equivalence_keys(self._core, members)
         for depth in range(len(gang.levels), len(gang.required_keys), -1):
             keys = [level.key for level in gang.levels[:depth]]
             domains = candidate_domains(self._core, gang, keys, equivalence_keys, self._clock)
@@ -234,7 +235,7 @@ class GangAttempts:
         members are equal, or there is no placement."""
         if any(len(search.fits) >= gang.needed_count for search in searches):
             return None
-        equivalence_keys = self._pod_attempts.gang_equivalence_keys(gang.members_in_order())
+        equivalence_keys = member_equivalence_keys(self._core, gang.members_in_order())
         failed_classes = {key for search in searches for key in search.failures}
         failed = {uid for uid, key in equivalence_keys.items() if key in failed_classes}
         members = most_demanding_first(self._core, gang, failed)
@@ -266,7 +267,7 @@ class GangAttempts:
     ) -> Steps[GangSearchResult]:
         core, search = self._core, GangSearchResult(domain=domain, wanted=wanted(gang))
         members, vacancies, needed = members_in_attempt_order(core, gang), gang.vacancies, gang.needed_count
-        equivalence_keys = self._pod_attempts.gang_equivalence_keys(members)
+        equivalence_keys = member_equivalence_keys(self._core, members)
         pending_by_class = Counter(equivalence_keys.values())
         possible = len(members)
         neighbours, has_preferred = Neighbours(core, gang), any(not level.required for level in gang.levels)
@@ -366,7 +367,7 @@ class GangAttempts:
             return None
         preemption = yield from self._preemption.preempt_for_gang(
             gang,
-            self._pod_attempts.gang_equivalence_keys(gang.members_in_order()),
+            member_equivalence_keys(self._core, gang.members_in_order()),
             lambda pod, overlay, domain: self._pod_attempts.evaluate(pod, overlay, now_ns, domain),
             lambda pod, node, overlay: self._pod_attempts.add_to_overlay(pod, node, overlay, now_ns),
             find_gang_placement,
