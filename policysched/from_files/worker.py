@@ -33,7 +33,7 @@ Job = TypeVar("Job")
 
 
 @dataclass(frozen=True, slots=True)
-class PodQuestion:
+class ExplainJob:
     """What would make this pod (`namespace/name`) fit, or its gang start? `text` is the policy's, expanded; `samples` and
     `states` are its samples and the values of its states."""
 

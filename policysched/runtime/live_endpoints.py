@@ -13,7 +13,7 @@ from policysched.explanations.live import NotExplainable, explain_running
 from policysched.explanations.pending_causes import PendingCauses
 from policysched.metric_sources.samples_export import export_samples, samples_document
 from policysched.model.identifiers import NodeName
-from policysched.runtime.gang_questions import GangQuestions
+from policysched.runtime.live_gang_proposals import LiveGangProposals
 from policysched.scheduler.pending_status import pending_status
 from policysched.scheduler.scheduler import Scheduler
 from policysched.serve.server import LiveEndpoint, LiveStep, NoSuchEndpoint
@@ -34,7 +34,7 @@ class LiveEndpoints:
         self, scheduler: Scheduler, unavailable_reason: Callable[[], str | None], now_ns: Callable[[], int]
     ) -> None:
         self._scheduler, self._unavailable_reason, self.now_ns = scheduler, unavailable_reason, now_ns
-        self._gang_questions = GangQuestions()
+        self._gang_proposals = LiveGangProposals()
 
     def by_path(self) -> dict[str, LiveEndpoint]:
         return {
@@ -60,7 +60,7 @@ class LiveEndpoints:
                     waiting = None if status is None else pending_pod_record(status)
                     record = {**result.record(), "waiting": waiting}
                     if result.gang is not None and result.gang.blocked and result.placed_on is None:
-                        yield self._gang_questions.ask(self._scheduler.core, result, record)
+                        yield self._gang_proposals.prepare(self._scheduler.core, result, record)
                     yield record
                     return
                 yield None

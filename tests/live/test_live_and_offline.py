@@ -12,7 +12,7 @@ from policysched.from_files.cluster_files import ClusterFiles
 from policysched.from_files.cluster_snapshot import ClusterParts
 from policysched.offline.explain_worker import explained
 from policysched.offline.pod_explanation import explain_pod
-from policysched.runtime import gang_questions
+from policysched.runtime import live_gang_proposals
 from policysched.runtime.live_endpoints import LiveEndpoints
 from policysched.runtime.worker_process import WorkerProcessFailed
 from tests.builders import namespace, node, pending, placed, pod
@@ -31,7 +31,7 @@ async def in_this_process(_module: str, job: Any, cluster: ClusterParts, *, wall
 
 @pytest.fixture
 def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gang_questions, "run_worker", in_this_process)
+    monkeypatch.setattr(live_gang_proposals, "run_worker", in_this_process)
 
 
 def live(rig: Rig, name: str) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def blocked() -> Rig:
 
 
 def test_a_process_of_its_own_finds_the_proposals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gang_questions, "WALL_MAX_S", 300.0)
+    monkeypatch.setattr(live_gang_proposals, "WALL_MAX_S", 300.0)
 
     page = live(blocked(), "default/w0")
 
@@ -109,7 +109,7 @@ def test_without_an_answer_a_note_is_shown_beside_the_rest(monkeypatch: pytest.M
     async def fails(*_: Any, **__: Any) -> Any:
         raise WorkerProcessFailed("no answer within 10 s")
 
-    monkeypatch.setattr(gang_questions, "run_worker", fails)
+    monkeypatch.setattr(live_gang_proposals, "run_worker", fails)
 
     page = live(blocked(), "default/w0")
 
@@ -125,7 +125,7 @@ def test_an_answer_is_kept_while_the_gang_waits_for_the_same(monkeypatch: pytest
         calls.append(arguments)
         return await in_this_process(*arguments, **named)
 
-    monkeypatch.setattr(gang_questions, "run_worker", counted)
+    monkeypatch.setattr(live_gang_proposals, "run_worker", counted)
     rig = blocked()
     endpoints = LiveEndpoints(rig.scheduler, lambda: None, lambda: rig.now_ns)
 

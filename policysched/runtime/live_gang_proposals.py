@@ -1,7 +1,7 @@
-"""What would make a gang of the running scheduler start: asked of a worker process, which tries it on the present cluster.
+"""What would make a gang of the running scheduler start: a worker process computes the proposals on the present cluster.
 
-The answers are those of `explain` with the files of this cluster: the same program makes them. One process at a time;
-an answer is kept for as long as the gang waits for the same reason, for half a minute.
+They are those of `explain` with the files of this cluster: the same program makes them. One process at a time;
+the result is kept for as long as the gang waits for the same reason, for half a minute.
 """
 
 import time
@@ -11,32 +11,34 @@ from typing import Any
 
 from policysched.explanations.record import ExplainResult
 from policysched.from_files.cluster_snapshot import cluster_parts
-from policysched.from_files.worker import PodQuestion
+from policysched.from_files.worker import ExplainJob
 from policysched.runtime.worker_process import WorkerProcessFailed, run_worker, sent_samples
 from policysched.scheduler.core import SchedulerCore
 
 WALL_MAX_S = 10.0
 """Less than the patience of the page."""
 _KEPT_S = 30.0
-_ANSWERS_MAX = 16
+_RESULTS_MAX = 16
 _WORKER = "policysched.offline.explain_worker"
 
 Json = dict[str, Any]
 
 
-class GangQuestions:
+class LiveGangProposals:
     def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._monotonic_s = monotonic_s
-        self._answers: OrderedDict[tuple[str, str], tuple[float, Json]] = OrderedDict()
-        self._is_asking = False
+        self._results: OrderedDict[tuple[str, str], tuple[float, Json]] = OrderedDict()
+        self._is_computing = False
 
-    def ask(self, core: SchedulerCore, result: ExplainResult, record: Json) -> Callable[[], Awaitable[None]]:
+    def prepare(
+        self, core: SchedulerCore, result: ExplainResult, record: Json
+    ) -> Callable[[], Awaitable[None]]:
         """Runs in the main loop and takes only references. What it returns is awaited elsewhere, and sets `would_fit` of the
-        record: None, with a note, if there is no answer."""
+        record: None, with a note, if there is no result."""
         key = result.pod.full_name, result.message
-        kept = self._answers.get(key)
+        kept = self._results.get(key)
         policy = result.program.name
-        question = PodQuestion(
+        job = ExplainJob(
             policy,
             result.program.text,
             result.pod.full_name,
@@ -48,19 +50,19 @@ class GangQuestions:
         is_kept = kept is not None and self._monotonic_s() < kept[0]
         cluster = {} if is_kept else cluster_parts(core.cache)
 
-        async def answer() -> None:
+        async def compute() -> None:
             if kept is not None and is_kept:
                 record.update(kept[1])
                 return
             record["would_fit"] = None
-            if self._is_asking:
+            if self._is_computing:
                 record["notes"].append(
                     "the scheduler is computing the proposals for another gang; try again in a moment"
                 )
                 return
-            self._is_asking = True
+            self._is_computing = True
             try:
-                found = await run_worker(_WORKER, question, cluster, wall_max_s=WALL_MAX_S)
+                proposals = await run_worker(_WORKER, job, cluster, wall_max_s=WALL_MAX_S)
             except WorkerProcessFailed as error:
                 record["notes"].append(
                     f"the proposals for this gang could not be computed: {error}; "
@@ -68,10 +70,10 @@ class GangQuestions:
                 )
                 return
             finally:
-                self._is_asking = False
-            record.update(found)
-            self._answers[key] = self._monotonic_s() + _KEPT_S, found
-            while len(self._answers) > _ANSWERS_MAX:
-                self._answers.popitem(last=False)
+                self._is_computing = False
+            record.update(proposals)
+            self._results[key] = self._monotonic_s() + _KEPT_S, proposals
+            while len(self._results) > _RESULTS_MAX:
+                self._results.popitem(last=False)
 
-        return answer
+        return compute
