@@ -19,10 +19,15 @@ def latencies(p99_s: float, pods: int = PODS_MIN) -> Latencies:
 
 
 def measured(
-    hostile_s: float, *, after_s: float = QUIET_S, other_s: float = 0.5, pods: int = PODS_MIN
+    hostile_s: float,
+    *,
+    after_s: float = QUIET_S,
+    other_s: float = 0.5,
+    pods: int = PODS_MIN,
+    quiet_s: float = QUIET_S,
 ) -> dict[str, dict[str, Latencies]]:
     return {
-        "quiet": {SUBJECT: latencies(QUIET_S), REFERENCE: latencies(QUIET_S)},
+        "quiet": {SUBJECT: latencies(QUIET_S), REFERENCE: latencies(quiet_s)},
         "hostile": {SUBJECT: latencies(hostile_s, pods), REFERENCE: latencies(other_s)},
         "after": {SUBJECT: latencies(after_s), REFERENCE: latencies(QUIET_S)},
     }
@@ -31,12 +36,18 @@ def measured(
 @pytest.mark.parametrize(
     ("windows", "hits", "exit_code", "words"),
     [
-        (measured(0.2), 3, 0, ""),
-        (measured(0.3, other_s=0.2), 3, 1, "hostile, create to bound: p99 600 ms, kube-scheduler 400 ms"),
-        (measured(0.6), 3, 1, "hostile, create to bound: p99 1200 ms"),
-        (measured(0.2, after_s=0.2), 3, 1, "after, create to bound: p99 400 ms, 10.0 times the quiet one"),
-        (measured(0.2, pods=PODS_MIN - 1), 3, 2, "hostile: 99 pods of ours, fewer than 100"),
-        (measured(0.2), 0, 2, "hostile window 2: the attack churn hit nothing"),
+        (measured(0.2), 10, 0, ""),
+        (measured(0.3, other_s=0.2), 10, 1, "hostile, create to bound: p99 600 ms, kube-scheduler 400 ms"),
+        (measured(0.6), 10, 1, "hostile, create to bound: p99 1200 ms"),
+        (measured(0.2, after_s=0.2), 10, 1, "after, create to bound: p99 400 ms, 10.0 times the quiet one"),
+        (measured(0.2, pods=PODS_MIN - 1), 10, 2, "hostile: 99 pods of ours, fewer than 100"),
+        (measured(0.2), 9, 2, "hostile window 2: the attack churn hit 9 times, fewer than 10"),
+        (
+            measured(0.2, quiet_s=0.3),
+            10,
+            2,
+            "quiet: p99 of kube-scheduler 600 ms, more than 100 ms: the machine is busy",
+        ),
     ],
 )
 def test_the_exit_code_says_whether_the_limits_hold_or_nothing_was_measured(
@@ -45,10 +56,10 @@ def test_the_exit_code_says_whether_the_limits_hold_or_nothing_was_measured(
     shown = StringIO()
     console = Console(file=shown, width=120)
 
-    assert print_report(console, windows, [{"churn": 3}, {"churn": hits}], SUBJECT, REFERENCE) == exit_code
+    assert print_report(console, windows, [{"churn": 10}, {"churn": hits}], SUBJECT, REFERENCE) == exit_code
     failed = [
         v.sentence
-        for v in verdicts(windows, [{"churn": 3}, {"churn": hits}], SUBJECT, REFERENCE)
+        for v in verdicts(windows, [{"churn": 10}, {"churn": hits}], SUBJECT, REFERENCE)
         if not v.holds
     ]
     assert any(words in sentence for sentence in failed) if words else not failed

@@ -14,6 +14,10 @@ NOISE_S = 0.05
 """Added to the quiet figure: a pause of the machine, which a window of seconds may have by chance."""
 PODS_MIN = 100
 """Of each scheduler in each kind of window. With fewer, the p99 is a single pod."""
+HITS_MIN = 10
+"""Of each attack in each hostile window. The smallest creates ten pods."""
+QUIET_P99_MAX_S = 0.1
+"""Of the other scheduler, before the first attack. Above it the machine has other work, and says nothing of the attacks."""
 WINDOWS = ("quiet", "hostile", "after")
 
 Measured = Mapping[str, Mapping[str, Latencies]]
@@ -51,7 +55,7 @@ def verdicts(
 ) -> list[Verdict]:
     """`subject` against its own quiet window and against `reference`, which has none of the hostile pods, in the same
     windows. Quiet is the window before the first attack: what an attack leaves behind must not raise the limit."""
-    reasons = _missing(measured, hits)
+    reasons = _missing(measured, hits, reference)
     if reasons:
         return [Verdict(None, reason) for reason in reasons]
     quiet_s = _p99_s(measured, "quiet", subject)
@@ -75,20 +79,27 @@ def verdicts(
     return said
 
 
-def _missing(measured: Measured, hits: Sequence[Mapping[str, int]]) -> list[str]:
+def _missing(measured: Measured, hits: Sequence[Mapping[str, int]], reference: str) -> list[str]:
     few = [
         f"{window}: {len(latencies.by_pod)} pods of {name}, fewer than {PODS_MIN}"
         for window, by_scheduler in measured.items()
         for name, latencies in by_scheduler.items()
         if len(latencies.by_pod) < PODS_MIN
     ]
-    idle = [
-        f"hostile window {number}: the attack {name} hit nothing"
+    weak = [
+        f"hostile window {number}: the attack {name} hit {count} times, fewer than {HITS_MIN}"
         for number, by_attack in enumerate(hits, 1)
         for name, count in by_attack.items()
-        if not count
+        if count < HITS_MIN
     ]
-    return few + idle
+    if few or weak:
+        return few + weak
+    quiet_s = _p99_s(measured, "quiet", reference)
+    if quiet_s > QUIET_P99_MAX_S:
+        return [
+            f"quiet: p99 of {reference} {_ms(quiet_s)}, more than {_ms(QUIET_P99_MAX_S)}: the machine is busy"
+        ]
+    return []
 
 
 def _latency_table(measured: Measured) -> Table:
