@@ -1,6 +1,6 @@
 """Builders of pods, nodes and cluster caches for tests.
 
-Everything is decoded by `kube.decode.core_objects` from a manifest, so that defaults are the real
+Everything is decoded by `kube.decode.pods` and its neighbours from a manifest, so that defaults are the real
 ones.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from policysched.cluster.cache import ClusterCache
 from policysched.kube.decode import core_objects as wire
-from policysched.kube.decode.core_objects import decode_kubelet_rejection
+from policysched.kube.decode.pods import decode_kubelet_rejection, decode_pod
 from policysched.model.identifiers import NodeName
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
@@ -126,7 +126,7 @@ def node_manifest(
 
 def pod(name: str = "p", **more: Any) -> Pod:
     """A decoded pod, with the arguments of `pod_manifest`."""
-    return wire.decode_pod(pod_manifest(name, **more)).pod
+    return decode_pod(pod_manifest(name, **more)).pod
 
 
 def node(name: str = "a", **more: Any) -> Node:

@@ -4,7 +4,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from policysched.kube.decode import core_objects, devices
+from policysched.kube.decode import devices
+from policysched.kube.decode.pods import decode_pod
 from policysched.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from policysched.model.pods import Pod
 
@@ -198,7 +199,7 @@ def user(name: str, *claims: str, made: Mapping[str, str | None] | None = None, 
         {"name": name, **({"resourceClaimName": claim_name} if claim_name else {})}
         for name, claim_name in (made or {}).items()
     ]
-    return core_objects.decode_pod(
+    return decode_pod(
         {
             "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
             "spec": {

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from policysched.kube.decode.core_objects import normalized_image_name
+from policysched.kube.decode.pods import normalized_image_name
 from policysched.lang.check import check_text
 from policysched.lang.ir.program import Program
 from tests.evaluate.clusters import (

@@ -20,6 +20,7 @@ from policysched.kube.decode.devices import DEVICE_DECODERS as _DEVICES
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.object_schemas import OBJECT_SCHEMAS
 from policysched.kube.decode.pod_groups import POD_GROUP_APIS, decode_pod_group
+from policysched.kube.decode.pods import decode_pod
 from policysched.kube.decode.primitives import require_schema
 from policysched.kube.decode.storage import STORAGE_DECODERS as _STORAGE
 from policysched.model.devices import DeviceObject
@@ -72,7 +73,7 @@ class ClusterFiles:
                 case "Node":
                     self.nodes.append(wire.decode_node(obj))
                 case "Pod":
-                    self.pods.append(wire.decode_pod(obj))
+                    self.pods.append(decode_pod(obj))
                 case "Namespace":
                     self.namespaces.append(wire.decode_namespace(obj))
                 case "PodDisruptionBudget":

@@ -14,6 +14,7 @@ from policysched.from_files.cluster_files import ClusterFiles, read_objects
 from policysched.from_files.state_values import BadStateValues, parse_state_entries
 from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode.errors import MalformedObject
+from policysched.kube.decode.pods import decode_pod
 from policysched.kube.extender.client import ExtenderEndpoint
 from policysched.lang.ir.declarations import Metric, is_node_metric
 from policysched.lang.ir.program import Program
@@ -189,7 +190,7 @@ class _ScenarioReader:
                 case "Node":
                     return wire.decode_node(obj)
                 case "Pod":
-                    return wire.decode_pod(obj)
+                    return decode_pod(obj)
                 case kind:
                     raise AssertionError(f"a short form of a {kind}")
         except MalformedObject as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 from policysched.comparison.compared_recording import compared_recording
 from policysched.comparison.comparison import compare
 from policysched.kube.decode import core_objects as wire
+from policysched.kube.decode.pods import decode_pod
 from policysched.lang.check import check_text
 from policysched.lang.ir.program import Program
 from policysched.recording.reader import open_recording
@@ -88,13 +89,13 @@ def _record(folder: Path) -> None:
             labels={"app": f"a{index % 20}"},
         )
         now_ns += 1_000_000
-        scheduler.handle(e.PodUpdated(wire.decode_pod(manifest)), now_ns)
+        scheduler.handle(e.PodUpdated(decode_pod(manifest)), now_ns)
         while scheduler.ready(now_ns):
             for command in scheduler.decide(now_ns):
                 if isinstance(command, c.Bind):
                     bound = {**manifest, "spec": {**manifest["spec"], "nodeName": command.node}}
                     scheduler.handle(e.BindConfirmed(command.uid, command.node), now_ns)
-                    scheduler.handle(e.PodUpdated(wire.decode_pod(bound)), now_ns)
+                    scheduler.handle(e.PodUpdated(decode_pod(bound)), now_ns)
         if index % 1000 == 0:
             writer.write_queued()
     writer.write_all()

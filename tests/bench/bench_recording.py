@@ -11,6 +11,7 @@ from statistics import median
 from time import thread_time, time_ns
 
 from policysched.kube.decode import core_objects as wire
+from policysched.kube.decode.pods import decode_pod
 from policysched.recording.recorder import Recorder
 from policysched.recording.recording_settings import RecordingSettings
 from policysched.recording.writer import RecordingWriter
@@ -63,12 +64,12 @@ def _seconds_per_pod(scheduler: Scheduler) -> float:
     }
     began_s = thread_time()
     for pod in by_name.values():
-        scheduler.handle(e.PodUpdated(wire.decode_pod(pod)), NOW_NS)
+        scheduler.handle(e.PodUpdated(decode_pod(pod)), NOW_NS)
     while by_name:
         for command in scheduler.decide(NOW_NS):
             if isinstance(command, c.Bind):
                 pod = by_name.pop(command.name)
                 bound = {**pod, "spec": {**pod["spec"], "nodeName": command.node}}
                 scheduler.handle(e.BindConfirmed(command.uid, command.node), NOW_NS)
-                scheduler.handle(e.PodUpdated(wire.decode_pod(bound)), NOW_NS)
+                scheduler.handle(e.PodUpdated(decode_pod(bound)), NOW_NS)
     return (thread_time() - began_s) / _PODS

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from policysched.cluster.cache import ClusterCache
-from policysched.kube.decode import core_objects
+from policysched.kube.decode.pods import decode_pod
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
 from policysched.model.pod_status import ObservedPod
@@ -83,10 +83,10 @@ def test_start_time_and_preemption_are_decoded() -> None:
     manifest["status"] = {"startTime": "2026-01-01T00:00:01Z", "conditions": [target]}
     evicted = {**manifest, "status": {"conditions": [{**target, "reason": "EvictionByEvictionAPI"}]}}
 
-    observed = core_objects.decode_pod(manifest)
+    observed = decode_pod(manifest)
 
     assert (observed.started_ns, observed.preempted) == (1_767_225_601 * 10**9, True)
-    assert (core_objects.decode_pod(evicted).started_ns, core_objects.decode_pod(evicted).preempted) == (
+    assert (decode_pod(evicted).started_ns, decode_pod(evicted).preempted) == (
         None,
         False,
     )

@@ -17,6 +17,7 @@ from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.binder import choose_volumes, pod_volume_claims
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.kube.decode import core_objects, devices, storage
+from policysched.kube.decode.pods import decode_pod
 from policysched.model.identifiers import NodeName
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
@@ -146,12 +147,12 @@ def replay(case: Json) -> Iterator[Decision]:
     classes = {**_PRIORITY_CLASSES, **priority_classes(objects)}
     on_nodes = [as_stored(manifest, classes) for manifest in case.get("bound") or ()]
     for manifest in on_nodes:
-        cache.put_pod(core_objects.decode_pod(manifest))
+        cache.put_pod(decode_pod(manifest))
     nominated: list[tuple[Pod, NodeName]] = []
 
     for sent, expected in _paired(case["pending"], case["expected"]):
         manifest = as_stored(sent, classes)
-        pod = core_objects.decode_pod(manifest).pod
+        pod = decode_pod(manifest).pod
         reserved = [nomination for nomination in nominated if nomination[0].priority >= pod.priority]
         yield Decision(
             str(case.get("name", "(a case without a name)")),
@@ -170,7 +171,7 @@ def replay(case: Json) -> Iterator[Decision]:
                 cache.put_device_object(devices.decode_resource_claim(claim))
             if "labels" in expected:  # its labels after the bind
                 manifest["metadata"] = {**manifest["metadata"], "labels": expected["labels"]}
-                pod = core_objects.decode_pod(manifest).pod
+                pod = decode_pod(manifest).pod
             cache.put_pod(placed(pod, node.name))
             on_nodes.append(manifest)
         elif case.get("lingers") and expected.get("nominatedNodeName"):
@@ -196,7 +197,7 @@ def _paired(pending: Sequence[Json], expected: Sequence[Json]) -> list[tuple[Jso
 def _ending(manifest: Json, cache: ClusterCache) -> Json:
     """The pod is terminating, and stays on its node until the end."""
     ends = {**manifest, "metadata": {"deletionTimestamp": _LATER, **manifest["metadata"]}}
-    cache.put_pod(core_objects.decode_pod(ends))
+    cache.put_pod(decode_pod(ends))
     return ends
 
 

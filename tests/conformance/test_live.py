@@ -26,6 +26,7 @@ from policysched.evaluate.columns import attached_volumes
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
 from policysched.kube.decode import core_objects, volumes
+from policysched.kube.decode.pods import decode_pod
 from policysched.model.devices import (
     AccessibleNodes,
     DeviceAllocation,
@@ -75,7 +76,7 @@ def no_rows(view: View) -> Array:
 
 def change_pods(change: Callable[[ObservedPod], ObservedPod]) -> tuple[Any, str, Any]:
     """Change every decoded pod."""
-    decode = core_objects.decode_pod
+    decode = decode_pod
     return core_objects, "decode_pod", lambda manifest: change(decode(manifest))
 
 
@@ -86,7 +87,7 @@ def without(field: str) -> tuple[Any, str, Any]:
 
 def change_manifests(change: Callable[[Json], Json]) -> tuple[Any, str, Any]:
     """Change every manifest of a pod before it is decoded."""
-    decode = core_objects.decode_pod
+    decode = decode_pod
     return core_objects, "decode_pod", lambda manifest: decode(change(manifest))
 
 

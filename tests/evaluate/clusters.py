@@ -2,7 +2,7 @@
 
 Hypothesis draws the number of nodes and pods and a seed for each; this module derives all fields
 from the seed, which is much faster than drawing every field. Everything is a manifest decoded by
-`kube.decode.core_objects`, so that it covers what the API server can return: zero and missing
+`kube.decode.pods`, so that it covers what the API server can return: zero and missing
 resources, sidecars and init containers, overhead, pod-level resources, odd quantities.
 """
 
@@ -24,6 +24,7 @@ from policysched.cluster.metric_samples import (
     StateRow,
 )
 from policysched.kube.decode import core_objects as wire
+from policysched.kube.decode.pods import decode_pod, normalized_image_name
 from policysched.lang.ir.decay import Decay
 from policysched.lang.ir.recovery_condition import RecoveryCondition
 from policysched.model.identifiers import NodeName
@@ -179,7 +180,7 @@ def random_node(rng: ClusterRandom, name: str) -> Node:
     allocatable |= rng.amounts("ephemeral-storage", "nvidia.com/gpu", "example.com/fpga")
     allocatable |= rng.choice((*({"pods": "110"},) * 6, {"pods": "2"}, {"pods": "0"}, {}))
     sizes = (0, 30 * 2**20, 400 * 2**20, 999_999_999, 5 * 10**9)
-    images = [wire.normalized_image_name(name) for name in rng.some(IMAGES, 3)]
+    images = [normalized_image_name(name) for name in rng.some(IMAGES, 3)]
     return wire.decode_node(
         {
             "metadata": {
@@ -251,7 +252,7 @@ def random_pod(rng: ClusterRandom, name: str) -> Pod:
     owners = []
     if owner:
         owners = [{"apiVersion": api, "kind": owner, "name": f"{owner.lower()}-1", "controller": True}]
-    return wire.decode_pod(
+    return decode_pod(
         {
             "metadata": {
                 "name": name,

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeChoice
-from policysched.kube.decode import core_objects, storage
+from policysched.kube.decode import storage
+from policysched.kube.decode.pods import decode_pod
 from policysched.model.pods import Pod
 from tests.builders import placed
 from tests.evaluate.clusters import NODE_NAMES, ClusterRandom, Scene, scenes
@@ -62,7 +63,7 @@ def random_user(rng: ClusterRandom, name: str) -> Pod:
             "volumes": [{"name": f"x{index}", **volume} for index, volume in enumerate(volumes)],
         },
     }
-    return core_objects.decode_pod(manifest).pod
+    return decode_pod(manifest).pod
 
 
 def random_disk(rng: ClusterRandom) -> Json:

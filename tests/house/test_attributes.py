@@ -9,7 +9,7 @@ import pytest
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compiled
-from policysched.kube.decode import core_objects
+from policysched.kube.decode.pods import decode_pod
 from policysched.lang.check import check_text
 from policysched.lang.ir.attributes import ATTRIBUTES, BuiltinAttribute
 from policysched.lang.ir.program import Program
@@ -52,7 +52,7 @@ def a_pod(name: str) -> Pod:
         disruption="all",
         workload="training",
     )
-    return replace(core_objects.decode_pod(manifest).pod, group=group)
+    return replace(decode_pod(manifest).pod, group=group)
 
 
 def a_world() -> ClusterCache:

@@ -9,6 +9,7 @@ from policysched.builtins.unsupported import UNSUPPORTED_FEATURES
 from policysched.kube.decode import core_objects
 from policysched.kube.decode.devices import DEVICE_DECODERS
 from policysched.kube.decode.object_schemas import OBJECT_SCHEMAS
+from policysched.kube.decode.pods import decode_pod
 from tests.devices import claim_manifest, class_manifest, slice_manifest
 from tests.kube.api_fields import MAP_OF, ROOTS, ApiTypes, recorded
 from tests.kube.test_shapes import example
@@ -170,7 +171,7 @@ def fields_read(types: ApiTypes) -> set[Field]:
     pod = example(OBJECT_SCHEMAS["Pod"])
     pod["spec"]["volumes"].append({"name": "disk", "azureDisk": {"kind": "Managed", "diskURI": "u"}})
     decoders: list[tuple[dict[str, Any], str, Callable[[Any], object]]] = [
-        (pod, "core.PodSpec", core_objects.decode_pod),
+        (pod, "core.PodSpec", decode_pod),
         (example(OBJECT_SCHEMAS["Node"]), "core.NodeSpec", core_objects.decode_node),
         (whole_claim(), "resource.ResourceClaimSpec", DEVICE_DECODERS["ResourceClaim"]),
         (whole_slice(), "resource.ResourceSliceSpec", DEVICE_DECODERS["ResourceSlice"]),

@@ -6,6 +6,7 @@ import pytest
 
 from policysched.kube.decode import core_objects
 from policysched.kube.decode.errors import MalformedObject
+from policysched.kube.decode.pods import decode_pod, normalized_image_name
 from policysched.kube.decode.primitives import time_ns
 from policysched.kube.watch.resources import decode_config_map
 from policysched.model.pod_status import KubeletRejection, ResourceShortage
@@ -20,7 +21,7 @@ def container(name: str, cpu: str | None = None, memory: str | None = None, **mo
 
 
 def read(**spec: Any) -> Any:
-    return core_objects.decode_pod({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec}).pod
+    return decode_pod({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec}).pod
 
 
 def test_the_larger_of_init_and_run_phase_counts_plus_overhead() -> None:
@@ -80,7 +81,7 @@ def test_during_a_resize_the_larger_of_both_sizes_counts() -> None:
         "containerStatuses": [{"name": "a", "resources": {"requests": {"cpu": "2"}}}],
     }
 
-    observed = core_objects.decode_pod(
+    observed = decode_pod(
         {"metadata": {"name": "p"}, "spec": {"containers": [container("a", cpu="1")]}, "status": status}
     )
 
@@ -100,7 +101,7 @@ def test_during_a_resize_the_larger_of_both_sizes_counts() -> None:
 def test_a_pod_on_a_node_is_ready_by_its_condition(
     node: str | None, conditions: list[dict[str, str]] | None, ready: bool
 ) -> None:
-    observed = core_objects.decode_pod(
+    observed = decode_pod(
         {
             "metadata": {"name": "p"},
             "spec": {"containers": [container("a")], "nodeName": node},
@@ -134,8 +135,8 @@ def test_tolerations_that_compare_numbers_are_not_covered() -> None:
 
 
 def test_an_image_without_a_tag_gets_the_latest_tag() -> None:
-    assert core_objects.normalized_image_name("registry:5000/app") == "registry:5000/app:latest"
-    assert core_objects.normalized_image_name("app@sha256:0") == "app@sha256:0"
+    assert normalized_image_name("registry:5000/app") == "registry:5000/app:latest"
+    assert normalized_image_name("app@sha256:0") == "app@sha256:0"
 
 
 def test_container_ports_of_a_host_network_pod_are_host_ports() -> None:
@@ -166,7 +167,7 @@ def test_a_node_without_allocatable_uses_its_capacity() -> None:
 )
 def test_a_malformed_pod_names_the_field(change: dict[str, Any], field: str) -> None:
     with pytest.raises(MalformedObject) as caught:
-        core_objects.decode_pod({**pod_manifest("p"), **change})
+        decode_pod({**pod_manifest("p"), **change})
 
     assert caught.value.field == field
 
@@ -183,7 +184,7 @@ def test_a_malformed_node_is_rejected(taint: Any) -> None:
 @pytest.mark.parametrize("junk", [[], "pod", None, 7, {}])
 def test_a_value_that_is_not_an_object_is_malformed(junk: Any) -> None:
     with pytest.raises(MalformedObject):
-        core_objects.decode_pod(junk)
+        decode_pod(junk)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +232,7 @@ def test_a_value_that_is_not_an_object_is_malformed(junk: Any) -> None:
 def test_a_kubelet_rejection_is_decoded_with_its_shortage(
     status: dict[str, Any], expected: KubeletRejection | None
 ) -> None:
-    observed = core_objects.decode_pod({**pod_manifest("p", node="a"), "status": status})
+    observed = decode_pod({**pod_manifest("p", node="a"), "status": status})
 
     assert observed.rejection == expected
 
@@ -249,7 +250,7 @@ def test_container_events_are_the_current_run_and_the_end_of_the_previous_one() 
     status = {"name": "c", "restartCount": 1, "containerID": "containerd://2", "state": again}
     manifest["status"]["containerStatuses"] = [{**status, "lastState": {"terminated": before}}]
 
-    current, two = core_objects.decode_pod(manifest).container_events
+    current, two = decode_pod(manifest).container_events
 
     assert (current.name, current.run_id, current.terminated, current.exit_code, current.reason) == (
         "c",
@@ -270,10 +271,10 @@ def test_a_failed_pod_has_an_event_besides_those_of_its_containers() -> None:
     ended = {"exitCode": 1, "containerID": "containerd://1", "finishedAt": "2026-01-01T00:01:30Z"}
     changed = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:02:00Z"}
     manifest["status"] |= {"conditions": [changed], "reason": "Evicted"}
-    evicted = core_objects.decode_pod(manifest).container_events
+    evicted = decode_pod(manifest).container_events
     manifest["status"]["containerStatuses"] = [{"name": "c", "state": {"terminated": ended}}]
 
-    container, failure = core_objects.decode_pod(manifest).container_events
+    container, failure = decode_pod(manifest).container_events
 
     assert evicted == (failure,)
     assert (failure.name, failure.is_pod_event, failure.terminated, failure.reason) == (
@@ -290,11 +291,11 @@ def test_a_waiting_container_has_no_event_and_a_crashed_one_has_a_single_termina
     manifest = pod_manifest("p", node="a", phase="Running")
     ended = {"exitCode": 1, "containerID": "containerd://1", "finishedAt": "2026-01-01T00:01:30Z"}
     manifest["status"]["containerStatuses"] = [{"name": "c", "state": {"terminated": ended}}]
-    at_once = core_objects.decode_pod(manifest)
+    at_once = decode_pod(manifest)
     waits = {"name": "c", "restartCount": 0, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
     manifest["status"]["containerStatuses"] = [{**waits, "lastState": {"terminated": ended}}]
 
-    backing_off = core_objects.decode_pod(manifest)
+    backing_off = decode_pod(manifest)
 
     assert at_once == backing_off, "what containers do makes no other pod of it"
     assert [(event.run_id, event.terminated) for event in at_once.container_events] == [
@@ -314,15 +315,13 @@ def test_only_replicas_share_their_decoded_resources() -> None:
     resources = {"requests": {"cpu": "250m"}}
 
     replica, twin = (
-        core_objects.decode_pod(_asking(resources)).pod,
-        core_objects.decode_pod(_asking(dict(resources))).pod,
+        decode_pod(_asking(resources)).pod,
+        decode_pod(_asking(dict(resources))).pod,
     )
     others = [
-        core_objects.decode_pod(_asking({"requests": {"cpu": "251m"}})).pod,
-        core_objects.decode_pod({**_asking(resources), "status": {"qosClass": "BestEffort"}}).pod,
-        core_objects.decode_pod(
-            {"metadata": {"name": "two"}, "spec": {"initContainers": [{"resources": resources}]}}
-        ).pod,
+        decode_pod(_asking({"requests": {"cpu": "251m"}})).pod,
+        decode_pod({**_asking(resources), "status": {"qosClass": "BestEffort"}}).pod,
+        decode_pod({"metadata": {"name": "two"}, "spec": {"initContainers": [{"resources": resources}]}}).pod,
     ]
 
     assert replica.requests is twin.requests
@@ -338,10 +337,10 @@ def test_a_limit_with_a_zero_request_is_burstable_and_two_zeroes_are_best_effort
     nothing = {"cpu": "0", "memory": "0"}
 
     pods = [
-        core_objects.decode_pod(_asking({"limits": limits})).pod,
-        core_objects.decode_pod(_asking({"limits": limits, "requests": nothing})).pod,
-        core_objects.decode_pod(_asking({"limits": {"cpu": "1"}, "requests": {"cpu": "0"}})).pod,
-        core_objects.decode_pod(_asking({"limits": nothing, "requests": nothing})).pod,
+        decode_pod(_asking({"limits": limits})).pod,
+        decode_pod(_asking({"limits": limits, "requests": nothing})).pod,
+        decode_pod(_asking({"limits": {"cpu": "1"}, "requests": {"cpu": "0"}})).pod,
+        decode_pod(_asking({"limits": nothing, "requests": nothing})).pod,
     ]
 
     assert [pod.qos for pod in pods] == [2, 1, 1, 0]
@@ -352,15 +351,15 @@ def test_a_container_with_other_allocated_resources_does_not_share_its_replicas_
     held = {"containerStatuses": [{"name": "main", "allocatedResources": {"cpu": "400m"}}]}
 
     before, after = (
-        core_objects.decode_pod(manifest).pod,
-        core_objects.decode_pod({**manifest, "status": held}).pod,
+        decode_pod(manifest).pod,
+        decode_pod({**manifest, "status": held}).pod,
     )
 
     assert (before.requests, after.requests) == ({"cpu": 250}, {"cpu": 400})
 
 
 def test_a_number_in_a_file_may_exceed_64_bits() -> None:
-    pod = core_objects.decode_pod(_asking({"requests": {"memory": 10**30}})).pod
+    pod = decode_pod(_asking({"requests": {"memory": 10**30}})).pod
 
     assert pod.requests == {"memory": 2**63 - 1}
 
@@ -403,4 +402,4 @@ def test_managed_fields_identify_the_component_that_nominated_a_pod(
     ]
     manifest["status"]["nominatedNodeName"] = "a"
 
-    assert core_objects.decode_pod(manifest).nominated_by_other is by_other
+    assert decode_pod(manifest).nominated_by_other is by_other

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from policysched.kube.decode import core_objects
 from policysched.kube.decode.errors import MalformedObject
+from policysched.kube.decode.pods import decode_pod
 from policysched.model.pods import Pod
 from policysched.model.selectors import LabelSelector, SelectorRequirement
 from tests.builders import pod_manifest
@@ -16,7 +16,7 @@ WEB = {"matchLabels": {"app": "web"}}
 
 
 def read(labels: dict[str, str] | None = None, **spec: Any) -> Pod:
-    return core_objects.decode_pod(pod_manifest("p", namespace="ns", labels=labels or {}, spec=spec)).pod
+    return decode_pod(pod_manifest("p", namespace="ns", labels=labels or {}, spec=spec)).pod
 
 
 def with_term(**term: Any) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from unittest.mock import patch
 import pytest
 
 from policysched.kube.client.watch_lines import watch_events
-from policysched.kube.decode import core_objects, pod_updates
-from policysched.kube.decode.core_objects import decode_pod
+from policysched.kube.decode import pod_updates, pods
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.pod_updates import DecodedPod, decode_pod_update
+from policysched.kube.decode.pods import decode_pod
 from tests.builders import pod_manifest
 from tests.hostile import HOST, HOSTILE_SPECS, REQUIRED
 
@@ -133,7 +133,7 @@ def test_a_changed_label_of_a_large_pod_does_not_decode_its_spec(kind: str) -> N
     obj = large(kind)
     _, decoded = decode_pod_update(obj, None)
 
-    with patch.object(core_objects, "_decode_pod_spec", side_effect=AssertionError("the spec is decoded")):
+    with patch.object(pods, "_decode_pod_spec", side_effect=AssertionError("the spec is decoded")):
         for number in range(3):
             obj["metadata"]["labels"] = {"app": f"v{number}"}
             observed, decoded = decode_pod_update(obj, decoded)

@@ -12,6 +12,7 @@ from policysched.kube.decode import core_objects, storage
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.object_schemas import OBJECT_SCHEMAS
 from policysched.kube.decode.pod_groups import decode_pod_group
+from policysched.kube.decode.pods import decode_pod
 from policysched.kube.decode.schema import (
     BOOLEAN,
     QUANTITY,
@@ -28,7 +29,7 @@ from policysched.kube.decode.schema import (
 Path = tuple[str | int, ...]
 
 READERS: Mapping[str, Callable[[Any], object]] = {
-    "Pod": core_objects.decode_pod,
+    "Pod": decode_pod,
     "Node": core_objects.decode_node,
     "Namespace": core_objects.decode_namespace,
     "PodDisruptionBudget": core_objects.decode_disruption_budget,

@@ -11,6 +11,7 @@ from policysched.cluster.cache_differences import find_cache_differences
 from policysched.config.settings import read_settings
 from policysched.daemon.app import Runtime
 from policysched.kube.decode import core_objects
+from policysched.kube.decode.pods import decode_pod
 from policysched.kube.watch.reflector import Reflector
 from policysched.model.pod_groups import GROUP_ANNOTATION, GROUP_LABEL
 from policysched.runtime.leadership import NoLeaderElection
@@ -213,7 +214,7 @@ def test_on_a_faulty_network_a_group_is_bound_whole_and_the_cache_is_the_servers
             create_group(world, KUBERNETES, least=3)
             expected = ("PodGroupInitiallyScheduled", "True")
             await until(lambda: condition(world, KUBERNETES) == expected, "the condition", within_s=600)
-            pods = [core_objects.decode_pod(pod) for pod in world.local.list("pods")]
+            pods = [decode_pod(pod) for pod in world.local.list("pods")]
             nodes = [core_objects.decode_node(node) for node in world.local.list("nodes")]
 
             def differences() -> list[str]:

@@ -15,6 +15,7 @@ from policysched.daemon.process import ExitReason
 from policysched.daemon.status_documents import policy_document
 from policysched.kube.client.api import ApiClient
 from policysched.kube.decode import core_objects
+from policysched.kube.decode.pods import decode_pod
 from policysched.kube.leader_election import LeaderElector, LeaseSettings
 from policysched.model.identifiers import PodUid
 from policysched.runtime.leadership import Leadership, NoLeaderElection
@@ -94,7 +95,7 @@ def differences(world: World, app: SchedulerApp) -> list[str]:
     """What the app's cache has otherwise than the server."""
     return find_cache_differences(
         app.scheduler.cache,
-        pods=[core_objects.decode_pod(pod) for pod in world.local.list("pods")],
+        pods=[decode_pod(pod) for pod in world.local.list("pods")],
         nodes=[core_objects.decode_node(node) for node in world.local.list("nodes")],
     )
 
@@ -103,7 +104,7 @@ def overcommitted(world: World) -> list[str]:
     """Nodes on which more cpu is requested than they have, from the server's objects alone."""
     used: dict[str, int] = {}
     for pod in world.local.list("pods"):
-        observed = core_objects.decode_pod(pod)
+        observed = decode_pod(pod)
         if observed.node is not None and not observed.finished:
             used[observed.node] = used.get(observed.node, 0) + observed.pod.requests.get("cpu", 0)
     room = {

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from policysched.kube.decode.core_objects import decode_pod
 from policysched.kube.decode.pod_groups import decode_pod_group
+from policysched.kube.decode.pods import decode_pod
 from policysched.model.pod_groups import (
     GROUP_ANNOTATION,
     GROUP_LABEL,

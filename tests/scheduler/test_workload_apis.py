@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from policysched.kube.decode.core_objects import decode_pod
+from policysched.kube.decode.pods import decode_pod
 from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
 from tests.builders import node, pod_manifest

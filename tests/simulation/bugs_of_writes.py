@@ -13,7 +13,7 @@ from unittest.mock import patch
 from policysched.daemon.last_good_store import LastGoodStore
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import Transport
-from policysched.kube.decode import core_objects as wire
+from policysched.kube.decode.pods import decode_pod
 from policysched.kube.leader_election import LeaderElector
 from policysched.kube.write.bind import Binder
 from policysched.kube.write.events_and_conditions import Reporter
@@ -47,7 +47,7 @@ def a_bind_outlives_a_stall_of_its_process() -> AbstractContextManager[Any]:
 
 def pods_of_unknown_schedulers_are_scheduled() -> AbstractContextManager[Any]:
     def decode(obj: Any) -> PodUpdated:
-        observed = wire.decode_pod(obj)
+        observed = decode_pod(obj)
         is_unknown = observed.pod.scheduler == UNKNOWN_SCHEDULER
         return PodUpdated(
             replace(observed, pod=replace(observed.pod, scheduler="beta")) if is_unknown else observed

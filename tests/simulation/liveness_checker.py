@@ -13,6 +13,7 @@ from policysched.cluster.cache_differences import find_cache_differences
 from policysched.cluster.pod_groups import PodGroups
 from policysched.kube.decode import core_objects, devices, storage
 from policysched.kube.decode.pod_groups import decode_pod_group
+from policysched.kube.decode.pods import decode_pod
 from policysched.lang.ir.program import GangMode, OnBindFailure, OnTimeout, Program
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.devices import DeviceKind
@@ -82,7 +83,7 @@ class LivenessChecker:
         self._explanations: dict[PodUid, PlacementExplanation] = {}
         self._objects = list(self._local.list("pods"))
         self._groups = self._groups_from_server()
-        self._pods = [self._groups.attach(core_objects.decode_pod(obj)) for obj in self._objects]
+        self._pods = [self._groups.attach(decode_pod(obj)) for obj in self._objects]
         self._failed_gang_pods = {
             obj["metadata"]["uid"]
             for obj in self._objects
@@ -151,7 +152,7 @@ class LivenessChecker:
     def _groups_from_server(self) -> PodGroups:
         groups = PodGroups()
         for obj in self._objects:
-            groups.put_pod(core_objects.decode_pod(obj))
+            groups.put_pod(decode_pod(obj))
         if "podgroups" in {kind.plural for kind in self._server.kinds}:
             groups.set_served(_GROUP_API, _GROUP_VERSION)
             groups.set_workloads_served(served=True)

@@ -5,7 +5,7 @@ A bind is judged by the pods that the server has on nodes and those whose binds 
 
 from collections.abc import Callable, Iterator
 
-from policysched.kube.decode import core_objects as wire
+from policysched.kube.decode.pods import decode_pod
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
@@ -70,7 +70,7 @@ class QuotaChecker:
     def _placed(self, program: Program, *, except_for: Pod) -> Iterator[PlacedPod]:
         counted: set[PodUid] = {except_for.uid}
         for obj in self._local.list("pods"):
-            observed = wire.decode_pod(obj)
+            observed = decode_pod(obj)
             if observed.pod.scheduler != program.name or observed.finished or observed.pod.uid in counted:
                 continue
             in_flight = self._core.binds.in_flight.get(observed.pod.uid)

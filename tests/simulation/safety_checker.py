@@ -14,6 +14,7 @@ from typing import Any
 
 from policysched.cluster.node_usage import NodeUsage
 from policysched.kube.decode import core_objects as wire
+from policysched.kube.decode.pods import decode_pod
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.sandbox.apiserver.server import ApiServer
@@ -196,7 +197,7 @@ class SafetyChecker:
         uid = obj["metadata"]["uid"]
         pod = self._pods.get(uid)
         if pod is None:
-            pod = self._pods[uid] = wire.decode_pod(obj).pod
+            pod = self._pods[uid] = decode_pod(obj).pod
         return pod
 
 

@@ -11,7 +11,7 @@ from policysched.cluster.ledger import Ledger
 from policysched.cluster.volumes.reservations import VolumeReservations
 from policysched.daemon.policy_feed import PolicyFeed
 from policysched.evaluate import diagnosis
-from policysched.kube.decode import core_objects
+from policysched.kube.decode.pods import decode_pod
 from policysched.kube.watch.reflector import Reflector
 from policysched.kube.write.bind import Binder
 from policysched.kube.write.bind_queue import PendingBind
@@ -201,7 +201,7 @@ def only_the_first_condition_of_a_pod_is_written() -> AbstractContextManager[Any
 
 def scheduling_gates_are_not_decoded() -> AbstractContextManager[Any]:
     def decode(obj: Any) -> PodUpdated:
-        observed = core_objects.decode_pod(obj)
+        observed = decode_pod(obj)
         return PodUpdated(replace(observed, pod=replace(observed.pod, gates=())))
 
     return patch.object(

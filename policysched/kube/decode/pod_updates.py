@@ -11,9 +11,10 @@ from typing import Any
 
 import orjson
 
-from policysched.kube.decode.core_objects import Json, decode_pod, observed_pod
+from policysched.kube.decode.core_objects import Json
 from policysched.kube.decode.pod_affinity import affinity_of_labels, spread_of_labels
 from policysched.kube.decode.pod_groups import decode_group_references
+from policysched.kube.decode.pods import decode_pod, observed_pod
 from policysched.kube.decode.primitives import decode_object, string_map
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod

@@ -14,6 +14,8 @@ import orjson
 
 from policysched.kube.decode import core_objects
 from policysched.kube.decode.errors import MalformedObject
+from policysched.kube.decode.pods import decode_pod
+from policysched.kube.decode.primitives import object_name
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
@@ -77,7 +79,7 @@ class NodeDecodeCache:
         """Raises MalformedObject."""
         meta = obj.get("metadata") if isinstance(obj, Mapping) else None
         if not isinstance(meta, Mapping):
-            raise MalformedObject("Node", core_objects.object_name(obj), "metadata", "is missing")
+            raise MalformedObject("Node", object_name(obj), "metadata", "is missing")
         uid, name, version = meta.get("uid"), meta.get("name"), meta.get("resourceVersion")
         if not (isinstance(uid, str) and isinstance(name, str) and isinstance(version, str) and version):
             return core_objects.decode_node(obj)
@@ -163,7 +165,7 @@ def _whole_victims(node: str, victims: Any) -> ProtocolVictims:
     pods = {}
     for obj in _victims(node, victims):
         try:
-            pod = core_objects.decode_pod(obj).pod
+            pod = decode_pod(obj).pod
         except MalformedObject as error:
             raise BadExtenderArgs(f"a victim on {node}: {error}") from error
         pods[pod.uid] = pod
@@ -196,7 +198,7 @@ def _pod(args: Json) -> Pod:
     if not isinstance(obj, dict):
         raise BadExtenderArgs("Pod is missing")
     try:
-        return core_objects.decode_pod(obj).pod
+        return decode_pod(obj).pod
     except MalformedObject as error:
         raise BadExtenderArgs(str(error)) from error
 

@@ -9,6 +9,8 @@ from policysched.kube.decode import core_objects, devices, storage
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.pod_groups import decode_pod_group
 from policysched.kube.decode.pod_updates import decode_pod_update
+from policysched.kube.decode.pods import decode_pod
+from policysched.kube.decode.primitives import object_name
 from policysched.model.devices import DeviceKind, ResourceClaim
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_groups import PodGroupApi, PodGroupKey
@@ -88,7 +90,7 @@ PODS: WatchedResource[PodUpdated | PodDeleted] = WatchedResource(
     kind="Pod",
     path="/api/v1/pods",
     key=_uid,
-    updated_event=lambda obj: PodUpdated(core_objects.decode_pod(obj)),
+    updated_event=lambda obj: PodUpdated(decode_pod(obj)),
     deleted_event=lambda key: PodDeleted(PodUid(key)),
     keep_when_malformed=lambda event: isinstance(event, PodUpdated) and event.pod.node is not None,
     decode_update=_pod_update,
@@ -362,7 +364,7 @@ def decode_config_map(obj: Json) -> ConfigMapUpdated:
     """Raises MalformedObject."""
     meta, data = obj.get("metadata") or {}, obj.get("data") or {}
     if not isinstance(data, Mapping) or not all(isinstance(text, str) for text in data.values()):
-        raise MalformedObject("ConfigMap", core_objects.object_name(obj), "data", "is not a map of strings")
+        raise MalformedObject("ConfigMap", object_name(obj), "data", "is not a map of strings")
     version, uid = str(meta.get("resourceVersion", "")), str(meta.get("uid", ""))
     return ConfigMapUpdated(data, version, uid, _binary(obj))
 
@@ -373,5 +375,5 @@ def _binary(obj: Json) -> dict[str, bytes]:
         return {key: base64.b64decode(text, validate=True) for key, text in encoded.items()}
     except (AttributeError, TypeError, ValueError):
         raise MalformedObject(
-            "ConfigMap", core_objects.object_name(obj), "binaryData", "is not a map of base64 strings"
+            "ConfigMap", object_name(obj), "binaryData", "is not a map of base64 strings"
         ) from None

@@ -6,6 +6,7 @@ from typing import Any
 from policysched.cluster.metric_samples import ALL_NODES
 from policysched.from_files.state_values import parse_state_entries
 from policysched.kube.decode import core_objects
+from policysched.kube.decode.pods import decode_pod
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
@@ -59,10 +60,10 @@ class SchedulerRun:
     def show(self, pod: Json) -> None:
         """Deliver a pod of the policy as the API server sends it."""
         spec = {**pod["spec"], "schedulerName": self._program.name}
-        self.tell(e.PodUpdated(core_objects.decode_pod({"kind": "Pod", **pod, "spec": spec})))
+        self.tell(e.PodUpdated(decode_pod({"kind": "Pod", **pod, "spec": spec})))
 
     def add_pod(self, name: str) -> None:
-        self.tell(e.PodUpdated(core_objects.decode_pod(pod_with(name, scheduler=self._program.name))))
+        self.tell(e.PodUpdated(decode_pod(pod_with(name, scheduler=self._program.name))))
 
     def add_node(self, name: str, **more: Any) -> None:
         self.tell(e.NodeUpdated(core_objects.decode_node(node_with(name, **more))))

@@ -14,6 +14,7 @@ from typing import Any
 
 from policysched.from_files.state_values import parse_state_entries
 from policysched.kube.decode import core_objects as wire
+from policysched.kube.decode.pods import decode_pod
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.metric_sources.source import RawSamples, convert_samples
@@ -144,7 +145,7 @@ def world(
     A metric value of None is no sample. `state` is as in policy tests.
     """
     observed = [
-        wire.decode_pod(_as_it_stands(short_forms.expand_pod(pod, scheduler=program.name))) for pod in pods
+        decode_pod(_as_it_stands(short_forms.expand_pod(pod, scheduler=program.name))) for pod in pods
     ]
     own = [_ours(pod, program.name, scheduler) for pod in observed]
     placed = [PodArrival(START_NS, pod, _NOWHERE) for pod in own if pod.node is not None]
