@@ -46,14 +46,25 @@ Domain = str | None
 class DomainTotals:
     """Totals by domain; domains without a counted pod are absent or 0. `revision` changes whenever they do."""
 
-    __slots__ = ("_changed", "_domains", "_table", "by_domain", "revision")
+    __slots__ = ("_changed", "_domains", "_dropped", "_log", "_table", "by_domain", "revision")
 
     def __init__(self) -> None:
         self.by_domain: dict[Domain, ExactNumber] = {}
         self.revision = 0
+        self._log: list[Domain] = []  # the latest changes
+        self._dropped = 0  # earlier ones
         self._table: Array | None = None
         self._domains: Interner[str] | None = None  # that the table is for
         self._changed: set[Domain] = set()  # since the table was made
+
+    @property
+    def position(self) -> int:
+        """Of the latest change, for `changed_since`."""
+        return self._dropped + len(self._log)
+
+    def changed_since(self, position: int) -> list[Domain] | None:
+        """The domains of the changes after the position; None: they are not known any more."""
+        return None if position < self._dropped else self._log[position - self._dropped :]
 
     def copy(self) -> "DomainTotals":
         """Of the same revision until it changes."""
@@ -66,6 +77,10 @@ class DomainTotals:
     def add(self, domain: Domain, amount: ExactNumber) -> None:
         self.by_domain[domain] = self.by_domain.get(domain, 0) + amount
         self._changed.add(domain)
+        self._log.append(domain)
+        if len(self._log) > _CHANGES_MAX:
+            self._dropped += _CHANGES_MAX // 2
+            del self._log[: _CHANGES_MAX // 2]
         self.revision = next(_REVISIONS)
 
     def table(self, domains: Interner[str], *, floating: bool) -> Array:

@@ -314,6 +314,11 @@ class View:
         members = self._columns.gang_members(spec)
         return members if self._overlay_pods is None else self._overlay_pods.gang_members(members)
 
+    @property
+    def is_hypothetical(self) -> bool:
+        """Whether pods are added to the columns, or removed."""
+        return self._overlay_pods is not None
+
     def pod_totals(self, spec: PodTotalSpec) -> PodTotals | HypotheticalPodTotals:
         """Totals over the placed pods of all rows."""
         self.reads_only_columns = False

@@ -109,6 +109,8 @@ class VectorMachine:
         self._variation_cache: dict[int, tuple[e.Expr, bool, bool]] = {}
         self._next_changes: list[NextChange] | None = None
         self._topology_key_cache: dict[int, tuple[e.Expr, bool, str | None]] = {}
+        self.shared_by_step: dict[int, dict[Hashable, Any]] = {}
+        """What evaluations share of a step; its builder knows what."""
 
     def add(self, expr: e.Expr) -> int:
         """The step of the expression, new or shared."""
@@ -161,6 +163,10 @@ class VectorMachine:
         self.leaves.append(leaf)
         self._leaf_by_expr[expr] = len(self.leaves) - 1
         return len(self.leaves) - 1
+
+    def leaf_of(self, expr: e.Expr) -> int | None:
+        """The index of the leaf that was added for the expression, if any."""
+        return self._leaf_by_expr.get(expr)
 
     def existing_leaf_index(self, expr: e.Expr) -> int:
         """The index of a leaf that a step added; leaves cannot be added once values are computed."""

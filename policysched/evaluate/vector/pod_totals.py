@@ -6,15 +6,26 @@ Also the fingerprints of what a rule reads of other rows than its own: these val
 within a domain.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import is_
 
 import numpy as np
 
 from policysched.evaluate.columns.column_kinds import DomainColumn
 from policysched.evaluate.columns.columns import Array
-from policysched.evaluate.columns.interner import Interner
+from policysched.evaluate.columns.interner import UNKNOWN, Interner
 from policysched.evaluate.columns.pod_query import PodTotalSpec
+from policysched.evaluate.columns.pod_totals import Domain, DomainTotals
+from policysched.evaluate.scalar.compiler import compile_scalar
+from policysched.evaluate.scalar.eval_context import (
+    EvalContext,
+    EvalValue,
+    ExprDeclarations,
+    PodCounter,
+    ScalarFunction,
+)
 from policysched.evaluate.vector.elements import repeat_per_element
 from policysched.evaluate.vector.machine import (
     EvalFrame,
@@ -27,7 +38,12 @@ from policysched.evaluate.vector.machine import (
 )
 from policysched.evaluate.vector.traffic import members_fingerprint
 from policysched.lang.ir import expr as e
-from policysched.lang.ir.expr_analysis import children
+from policysched.lang.ir.arithmetic import rounded_total
+from policysched.lang.ir.expr_analysis import children, walk
+
+_DOMAINS_ONE_BY_ONE_MAX = 16
+"""Beyond that all domains at once are faster."""
+_KNOWN_VALUES_MAX = 128
 
 
 def pod_total(machine: VectorMachine, expr: e.PodTotal) -> VectorStep:
@@ -115,7 +131,7 @@ def _fingerprints(machine: VectorMachine, expr: e.Expr) -> Iterator[Fingerprint]
         case e.PodTotal(topology_key=str()):
             yield _totals_fingerprint(PodTotalSpec.of(expr, machine.program))
         case _ if key is not None and step is not None:
-            yield _domains_fingerprint(machine, step, key)
+            yield _domains_fingerprint(machine, expr, step, key)
         case _:
             for child in children(expr):
                 yield from _fingerprints(machine, child)
@@ -128,11 +144,105 @@ def _totals_fingerprint(spec: PodTotalSpec) -> Fingerprint:
     return read
 
 
-def _domains_fingerprint(machine: VectorMachine, step: int, key: str) -> Fingerprint:
-    """The values themselves: a comparison of a total is the same after most placements."""
+@dataclass(slots=True)
+class _KnownValues:
+    """What a fingerprint was made of: the values by domain, of these totals up to these positions. `context` reads the same
+    leaves as every pod that shares it."""
+
+    topology_version: int
+    totals: Sequence[DomainTotals]
+    positions: list[int]
+    domains: Interner[str]
+    values: Sequence[EvalValue]
+    fingerprint: Hashable
+    counter: "_DomainCounter"
+    context: EvalContext
+
+    def follow(self, value_of: ScalarFunction, totals: Sequence[DomainTotals], topology_version: int) -> bool:
+        """Whether the values are the same with what changed since. False also if that is not known any more."""
+        if topology_version != self.topology_version or not all(map(is_, totals, self.totals)):
+            return False
+        for index, total in enumerate(totals):
+            changed = total.changed_since(self.positions[index])
+            if changed is None or len(changed) > _DOMAINS_ONE_BY_ONE_MAX:
+                return False
+            for domain in changed:
+                code = UNKNOWN if domain is None else self.domains.find(domain)
+                self.counter.domain = domain
+                # A domain without a node decides nothing.
+                if code >= len(self.values) - 1:
+                    return False
+                if code != UNKNOWN and value_of(self.context) != self.values[1 + code]:
+                    return False
+        self.positions = [total.position for total in totals]
+        return True
+
+
+@dataclass(slots=True)
+class _DomainCounter:
+    """Totals of one domain after the other, without a node."""
+
+    cluster: PodCounter | None
+    totals: Mapping[int, DomainTotals]
+    domain: Domain = None
+
+    def total(self, expr: e.PodTotal, program: ExprDeclarations, context: EvalContext) -> EvalValue:
+        totals = self.totals.get(id(expr))
+        if totals is not None:
+            return rounded_total(totals.by_domain.get(self.domain, 0), floating=expr.floating)
+        assert self.cluster is not None, f"the context has no counter for `{expr.span.text}`"
+        return self.cluster.total(expr, program, context)
+
+    def next_change_ns(self, expr: e.PodTotal, program: ExprDeclarations, context: EvalContext) -> int | None:
+        raise AssertionError("only values are read")
+
+
+def _domains_fingerprint(machine: VectorMachine, expr: e.Expr, step: int, key: str) -> Fingerprint:
+    """The values themselves: a comparison of a total is the same after most placements. Pods that read the same totals share
+    them, and they are computed again only for the domains whose totals changed, unless one of these differs."""
+    totals_read = [
+        part for part in walk(expr) if isinstance(part, e.PodTotal) and part.topology_key is not None
+    ]
+    specs = [PodTotalSpec.of(part, machine.program) for part in totals_read]
+    leaves = [index for part in walk(expr) if (index := machine.leaf_of(part)) is not None]
+    value_of, column = compile_scalar(expr, machine.program), DomainColumn(key)
+    shared: dict[Hashable, _KnownValues] = machine.shared_by_step.setdefault(step, {})
+
+    def computed(frame: EvalFrame) -> tuple[ValueVector, Hashable]:
+        vector = machine.run(_over_domains(frame, key), step)
+        values, known = vector.values.tobytes(), np.asarray(vector.known).tobytes()
+        return vector, (frame.view.topology_version, values, known)
 
     def read(frame: EvalFrame) -> Hashable:
-        vector = machine.run(_over_domains(frame, key), step)
-        return frame.view.topology_version, vector.values.tobytes(), np.asarray(vector.known).tobytes()
+        view, context = frame.view, frame.context
+        if view.is_hypothetical:  # its totals are not read again, and must not stay in memory
+            return computed(frame)[1]
+        totals = [view.pod_totals(spec).totals(context) for spec in specs]
+        known_key = (*[frame.leaf_values[index] for index in leaves], *map(id, totals))
+        known = shared.get(known_key)
+        if known is not None and known.follow(value_of, totals, view.topology_version):
+            return known.fingerprint
+        (vector, fingerprint), domains = computed(frame), _domains(frame, column)
+        if len(shared) >= _KNOWN_VALUES_MAX:
+            shared.clear()
+        counter = _DomainCounter(context.pod_counter, dict(zip(map(id, totals_read), totals, strict=True)))
+        shared[known_key] = _KnownValues(
+            view.topology_version,
+            totals,
+            [total.position for total in totals],
+            domains,
+            _listed(vector, 1 + len(domains)),
+            fingerprint,
+            counter,
+            replace(context, pod_counter=counter),
+        )
+        return fingerprint
 
     return read
+
+
+def _listed(vector: ValueVector, count: int) -> list[EvalValue]:
+    """The value of each domain; None: missing."""
+    values: list[EvalValue] = np.broadcast_to(vector.values, (count,)).tolist()
+    known: list[bool] = np.broadcast_to(np.asarray(vector.known), (count,)).tolist()
+    return [value if is_known else None for value, is_known in zip(values, known, strict=True)]
