@@ -147,6 +147,6 @@ def _canary_text(canary: "CanaryRecord | None") -> str:
     if canary is None:
         return "-"
     if canary.rolled_back_ns is None:
-        return f"{canary.name}: armed"
+        return f"{canary.name}: active"
     at = datetime.fromtimestamp(canary.rolled_back_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M UTC")
     return f"{canary.name}: rolled back at {at}, {canary.pending} of {canary.pods} pods pending"

@@ -1,6 +1,6 @@
 """Canaries: the pods in the share of each, and what is kept about its guard.
 
-    armed ──guard broken──► breaking ──for its duration──► rolled back
+    active ──guard broken──► breaking ──for its duration──► rolled back
       ▲           ◄──guard holds──┘                             │
       └───────────────── another text of the canary ◄───────────┘
 
@@ -51,16 +51,16 @@ class CanaryStatus:
     pods: int
 
     @property
-    def state(self) -> Literal["armed", "breaking", "rolled back"]:
+    def state(self) -> Literal["active", "breaking", "rolled back"]:
         if self.record.rolled_back:
             return "rolled back"
-        return "armed" if self.record.broken_since_ns is None else "breaking"
+        return "active" if self.record.broken_since_ns is None else "breaking"
 
 
 @dataclass(slots=True)
-class ArmedCanary:
-    """A canary whose rules decide. `members`: the known pods in its share; `measured_ns`: when its guard was looked at last, or when it
-    was armed."""
+class ActiveCanary:
+    """A canary whose rules decide. `members`: the known pods in its share; `measured_ns`: when its guard was last measured, or when
+    the canary became active."""
 
     spec: CanarySpec
     layer: int
@@ -73,10 +73,10 @@ class ArmedCanary:
 
 
 class Canaries:
-    """By policy: the armed canaries, and the records. Deterministic: time comes in as an argument."""
+    """By policy: the active canaries, and the records. Deterministic: time comes in as an argument."""
 
     def __init__(self, namespace_of: NamespaceOf) -> None:
-        self.armed: dict[str, ArmedCanary] = {}
+        self.active: dict[str, ActiveCanary] = {}
         self.records: dict[str, CanaryRecord] = {}
         self.can_measure = True
         """False where no queue shows whether pods stay pending: without a guard no canary is used."""
@@ -93,10 +93,10 @@ class Canaries:
     def activate(self, program: Program, plan: Plan, pods: Iterable[Pod], now_ns: int) -> bool:
         """The program (`effective`) runs from now on. Returns whether the record changed."""
         canary, before = program.canary, self.records.get(program.name)
-        self.armed.pop(program.name, None)
+        self.active.pop(program.name, None)
         if canary is not None and canary.layer is not None:
-            armed = self.armed[program.name] = ArmedCanary(canary, canary.layer, plan, now_ns)
-            armed.members = {pod.uid: None for pod in pods if armed.has(pod, self._namespace_of(pod))}
+            active = self.active[program.name] = ActiveCanary(canary, canary.layer, plan, now_ns)
+            active.members = {pod.uid: None for pod in pods if active.has(pod, self._namespace_of(pod))}
         if program.removed or not self.can_measure:
             return False
         if canary is None:
@@ -107,18 +107,18 @@ class Canaries:
         return False
 
     def put_pod(self, pod: Pod) -> None:
-        armed = self.armed.get(pod.scheduler)
-        if armed is None:
+        active = self.active.get(pod.scheduler)
+        if active is None:
             return
-        if armed.has(pod, self._namespace_of(pod)):
-            armed.members[pod.uid] = None
+        if active.has(pod, self._namespace_of(pod)):
+            active.members[pod.uid] = None
         else:
-            armed.members.pop(pod.uid, None)
+            active.members.pop(pod.uid, None)
 
     def drop_pod(self, pod: Pod) -> None:
-        armed = self.armed.get(pod.scheduler)
-        if armed is not None:
-            armed.members.pop(pod.uid, None)
+        active = self.active.get(pod.scheduler)
+        if active is not None:
+            active.members.pop(pod.uid, None)
 
     @property
     def problem(self) -> str:
@@ -138,7 +138,7 @@ class Canaries:
 
     def restore(self, texts: Mapping[str, str]) -> list[str]:
         """Read the records of an earlier process from the saved states; return the errors. A record that cannot be read
-        leaves the canary armed, as a new one."""
+        leaves the canary active, as a new one."""
         problems = []
         for policy, text in texts.items():
             if f'"{_RECORD_KEY}"' not in text:  # what else is unreadable, the states report

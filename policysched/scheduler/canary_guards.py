@@ -1,4 +1,4 @@
-"""Measures the guard of each armed canary every second, and rolls back a canary whose guard stays broken.
+"""Measures the guard of each active canary every second, and rolls back a canary whose guard stays broken.
 
 The measure `pending` is the share of the canary's pods that were tried and have no node. Pods that were not tried yet, as all of them
 after a restart, may turn out either way: while they could decide, the measure is unknown and nothing changes.
@@ -8,7 +8,7 @@ from typing import Literal
 
 from policysched.lang.types.kinds import DURATION, RATIO
 from policysched.lang.types.units import format_value
-from policysched.scheduler.canaries import ArmedCanary, CanaryStatus
+from policysched.scheduler.canaries import ActiveCanary, CanaryStatus
 from policysched.scheduler.commands import Log, ReportPolicyEvent
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
@@ -28,22 +28,22 @@ class CanaryGuards:
         self._reload = reload
 
     def next_time_ns(self) -> int | None:
-        if not self._core.canaries.armed:
+        if not self._core.canaries.active:
             return None
-        measured = (armed.measured_ns for armed in self._core.canaries.armed.values())
+        measured = (active.measured_ns for active in self._core.canaries.active.values())
         return min((measured_ns + _PERIOD_NS for measured_ns in measured), default=None)
 
     def advance(self, now_ns: int) -> None:
-        for policy, armed in list(self._core.canaries.armed.items()):
-            if now_ns >= armed.measured_ns + _PERIOD_NS:
-                armed.measured_ns = now_ns
-                self._check(policy, armed, now_ns)
+        for policy, active in list(self._core.canaries.active.items()):
+            if now_ns >= active.measured_ns + _PERIOD_NS:
+                active.measured_ns = now_ns
+                self._check(policy, active, now_ns)
 
-    def _check(self, policy: str, armed: ArmedCanary, now_ns: int) -> None:
+    def _check(self, policy: str, active: ActiveCanary, now_ns: int) -> None:
         canaries = self._core.canaries
-        tried, untried, placed = self.count(armed)
+        tried, untried, placed = self.count(active)
         total = tried + untried + placed
-        state = guard_state(tried, untried, total, armed.spec.pending_max)
+        state = guard_state(tried, untried, total, active.spec.pending_max)
         since_ns = canaries.records[policy].broken_since_ns
         if state == "holds" and since_ns is not None:
             canaries.update(policy, broken_since_ns=None)
@@ -51,25 +51,25 @@ class CanaryGuards:
         elif state == "broken" and since_ns is None:
             canaries.update(policy, broken_since_ns=now_ns)
             self._core.save_all_states()
-        elif state == "broken" and since_ns is not None and now_ns - since_ns >= armed.spec.broken_for_ns:
-            self._roll_back(policy, armed, tried, total, now_ns)
+        elif state == "broken" and since_ns is not None and now_ns - since_ns >= active.spec.broken_for_ns:
+            self._roll_back(policy, active, tried, total, now_ns)
 
     def status(self) -> list[CanaryStatus]:
         """By policy."""
         canaries, statuses = self._core.canaries, []
         for policy, record in sorted(canaries.records.items()):
-            armed, pending, pods = canaries.armed.get(policy), record.pending, record.pods
-            if armed is not None:
-                pending, untried, placed = self.count(armed)
+            active, pending, pods = canaries.active.get(policy), record.pending, record.pods
+            if active is not None:
+                pending, untried, placed = self.count(active)
                 pods = pending + untried + placed
             statuses.append(CanaryStatus(policy, record, pending, pods))
         return statuses
 
-    def count(self, armed: ArmedCanary) -> tuple[int, int, int]:
+    def count(self, active: ActiveCanary) -> tuple[int, int, int]:
         """The pods of the share that were tried and have no node, those that were not tried yet, and those that have a node.
         Pods that may not be tried at all (a scheduling gate, an incomplete gang) do not count."""
         tried = untried = placed = 0
-        for uid in armed.members:
+        for uid in active.members:
             pod = self._core.pods.get(uid)
             if pod is None or pod.state in (QueueState.BINDING, QueueState.BIND_LOST):
                 placed += 1
@@ -81,8 +81,8 @@ class CanaryGuards:
                 untried += 1
         return tried, untried, placed
 
-    def _roll_back(self, policy: str, armed: ArmedCanary, pending: int, pods: int, now_ns: int) -> None:
-        core, spec = self._core, armed.spec
+    def _roll_back(self, policy: str, active: ActiveCanary, pending: int, pods: int, now_ns: int) -> None:
+        core, spec = self._core, active.spec
         core.canaries.update(policy, rolled_back_ns=now_ns, pending=pending, pods=pods)
         limit, duration = format_value(spec.pending_max, RATIO), format_value(spec.broken_for_ns, DURATION)
         message = (

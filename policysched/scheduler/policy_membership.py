@@ -142,7 +142,7 @@ class PolicyMembership:
     def namespace_changed(self, name: str, now_ns: int) -> None:
         """Policies may read the namespace's labels: enqueue_again all its pods."""
         core = self._core
-        for policy in core.canaries.armed:
+        for policy in core.canaries.active:
             for pod in [pod for pod in self.pods_of(policy) if pod.namespace == name]:
                 core.canaries.put_pod(pod)
         for gang in [gang for gang in core.gangs if gang.id[1] == name]:

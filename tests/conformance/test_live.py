@@ -37,7 +37,7 @@ from policysched.model.devices import (
 from policysched.model.pod_status import ObservedPod
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.preemption import victim_selection
-from tests.conformance import preemption_cases
+from tests.conformance import cluster_case, preemption_cases
 from tests.conformance.compare import Aspect, Disagreement
 from tests.conformance.live.check import Checked, check, compare_case, summary
 from tests.conformance.live.draw import Drawn, draw
@@ -77,7 +77,7 @@ def no_rows(view: View) -> Array:
 def change_pods(change: Callable[[ObservedPod], ObservedPod]) -> tuple[Any, str, Any]:
     """Change every decoded pod."""
     decode = decode_pod
-    return core_objects, "decode_pod", lambda manifest: change(decode(manifest))
+    return cluster_case, "decode_pod", lambda manifest: change(decode(manifest))
 
 
 def without(field: str) -> tuple[Any, str, Any]:
@@ -88,7 +88,7 @@ def without(field: str) -> tuple[Any, str, Any]:
 def change_manifests(change: Callable[[Json], Json]) -> tuple[Any, str, Any]:
     """Change every manifest of a pod before it is decoded."""
     decode = decode_pod
-    return core_objects, "decode_pod", lambda manifest: decode(change(manifest))
+    return cluster_case, "decode_pod", lambda manifest: decode(change(manifest))
 
 
 def without_ports(kind: str, manifest: Json) -> Json:

@@ -184,7 +184,7 @@ def test_a_pod_that_leaves_the_share_is_no_longer_measured() -> None:
     rig = Rig(gold, *NODES, owned("a"))
     rig.settle()
     assert rig.placements().keys() == {"a"}
-    assert not rig.scheduler.core.canaries.armed["test"].members
+    assert not rig.scheduler.core.canaries.active["test"].members
 
 
 @pytest.mark.parametrize(
