@@ -43,9 +43,11 @@ SEARCHES = {
     "evaluate/test_reference_property.py",
     "evaluate/test_reference_property_bugs.py",
     "evaluate/test_refresh.py",
+    "evaluate/test_shadow_rules.py",
     "evaluate/test_volumes_property.py",
     "evaluate/test_volumes_property_bugs.py",
     "explanations/test_gang_proposals.py",
+    "explanations/test_proposals.py",
     "house/test_extending.py",
     "house/test_packaging.py",
     "kube/test_pod_resources_property.py",
@@ -53,6 +55,9 @@ SEARCHES = {
     "language/check/test_never_raises.py",
     "language/check/test_soundness.py",
     "language/check/test_strategies.py",
+    "live/test_live_and_offline.py",
+    "live/test_page_proxy.py",
+    "live/test_pages.py",
     "recording/test_replay.py",
     "scheduler/test_victim_selection.py",
     "scheduler/test_gang_bind_failures.py",
@@ -65,6 +70,7 @@ SEARCHES = {
     "scheduler/test_state_machine.py",
     "scheduler/test_steps.py",
     "scheduler/test_volumes_with_faults.py",
+    "shadow/test_rights.py",
 }
 HERE = Path(__file__).parent
 
