@@ -28,6 +28,7 @@ from policysched.lang.ir.program import Extender, Program
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
 from policysched.scheduler.attempt_result import (
+    EVICTIONS_UNANSWERED,
     PLACED_POD_EVENTS,
     AttemptFailure,
     AttemptSuccess,
@@ -172,7 +173,7 @@ class PodAttempts:
             requeue_events=frozenset(),
             valid_until_ns=None,
             reason="Unschedulable",
-            message=pod.pending_message,
+            message=pod.pending_message or EVICTIONS_UNANSWERED,
         )
 
     # ── equivalence classes ────────────────────────────────────────────────────────────────────────────────────────

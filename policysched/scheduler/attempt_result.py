@@ -20,6 +20,9 @@ from policysched.scheduler.unschedulable_message import filter_error_message, un
 PLACED_POD_EVENTS = frozenset({ClusterEvent.ASSIGNED_POD_DELETE, ClusterEvent.ASSIGNED_POD_UPDATE})
 """Events that can help a pod that no new node would help."""
 
+EVICTIONS_UNANSWERED = "waiting for the API server to answer the evictions made for this pod"
+"""For a pod that was not attempted by this process: its earlier message is unknown after a restart."""
+
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailure:

@@ -136,6 +136,23 @@ def test_a_pod_ahead_of_the_gang_in_its_policy_is_not_delayed_by_the_head_start(
     assert scheduler.bind_order()[0] == "urgent"
 
 
+def test_beside_a_paused_gang_no_pod_passes_a_more_important_one_of_an_overdrawn_namespace() -> None:
+    """Seed 3100919: the pod that passed was evicted for the other one at once."""
+    scheduler = rig(*[node(f"n{index}", cpu="4") for index in range(4)], *gang(8, priority=9), head_start=1)
+    decide_until_pause(scheduler)
+    scheduler.scheduler.core.queue.decision_time.charge_failed_attempt("tenant", 10**10)
+    scheduler.observe(
+        pod("urgent", namespace="tenant", cpu="1", priority=5, scheduler="test"),
+        pod("equal", namespace="tenant", cpu="1", priority=1, scheduler="test"),
+        pod("usual", namespace="friendly", cpu="1", priority=1, scheduler="test"),
+    )
+
+    scheduler.settle()
+
+    order = [name for name in scheduler.bind_order() if name in ("urgent", "equal", "usual")]
+    assert order == ["urgent", "usual", "equal"]
+
+
 def test_a_pod_that_fits_nowhere_does_not_delay_those_behind_it() -> None:
     scheduler = rig(*[node(f"n{index}", cpu="4") for index in range(4)], *gang(8))
     decide_until_pause(scheduler)

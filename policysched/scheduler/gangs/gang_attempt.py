@@ -17,6 +17,7 @@ from policysched.model.cluster_events import ClusterEvent
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import (
+    EVICTIONS_UNANSWERED,
     PLACED_POD_EVENTS,
     AttemptFailure,
     AttemptSuccess,
@@ -384,7 +385,7 @@ class GangAttempts:
             requeue_events=frozenset(),
             valid_until_ns=None,
             reason="Unschedulable",
-            message=next(iter(gang.pending_members.values())).pending_message,
+            message=next(iter(gang.pending_members.values())).pending_message or EVICTIONS_UNANSWERED,
         )
 
     def _park_gang(

@@ -89,7 +89,7 @@ class SchedulingQueue:
         self, gang: QueueEntry, except_policies: Collection[str], *, overtaking: bool
     ) -> PendingPod | None:
         """The next pod that may be attempted while the attempt of the gang is paused. It is the first of its policy, and
-        nothing that backs off is ahead of it. Those behind the gang in its policy, and those of lower priority, only if
+        nothing that it waits for is ahead of it, in backoff or in an overdrawn namespace. Those behind the gang in its policy, and those of lower priority, only if
         `overtaking`."""
         heads = [
             head
@@ -98,6 +98,7 @@ class SchedulingQueue:
             and policy not in except_policies
             and (overtaking or self._is_before(head, gang))
             and not self._would_yield(head)
+            and self._active.first_before(head) is None
         ]
         first = self._active.first_of(heads)
         if not isinstance(first, PendingPod):
