@@ -213,9 +213,8 @@ def _equal(a: object, b: object) -> bool:
 
 
 def _not_above(a: Any, b: Any) -> bool:
-    if not isinstance(
-        a, bytearray | list
-    ):  # bytes: an address, a network, a quantity or a version, without `<=`
+    # Addresses, networks, quantities and versions have no `<=`. In a list the runtime passes their bytes as `bytearray`.
+    if not isinstance(a, bytes | bytearray | list):
         try:
             return bool(a <= b)
         except TypeError:
