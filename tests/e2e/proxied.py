@@ -11,7 +11,8 @@ import yaml
 from tests.controlplane.cluster import ControlPlane
 from tests.e2e.chaos.fault_profile import QUIET
 from tests.e2e.chaos.faulty_transport import FaultyTransport
-from tests.e2e.chaos.seed import admin_session, plain_kubeconfig
+from tests.e2e.chaos.restarted_program import plain_kubeconfig
+from tests.e2e.chaos.seed import admin_session
 
 
 @contextmanager

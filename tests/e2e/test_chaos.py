@@ -78,7 +78,7 @@ def test_a_pod_that_moves_to_another_node_is_detected() -> None:
 
 
 def test_the_clock_is_as_slow_as_the_slowest_process() -> None:
-    clock = FairClock((1, 2, 3))
+    clock = FairClock()
     before = {1: Share(5.0, 5.0), 2: Share(8.0, 0.0), 3: None}
     after = {1: Share(5.5, 9.5), 2: Share(8.2, 0.2), 3: Share(1.0, 1.0)}
 
@@ -88,7 +88,7 @@ def test_the_clock_is_as_slow_as_the_slowest_process() -> None:
 
 
 def test_the_clock_follows_wall_time_when_no_process_waits() -> None:
-    clock = FairClock((1, 2))
+    clock = FairClock()
     idle = {1: Share(5.0, 5.0), 2: Share(8.0, 0.0)}
 
     clock.pass_time(5.0, idle, {**idle, 2: Share(9.0, 0.0)})

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.e2e.chaos.fault_profile import LOST_ANSWERS, FaultProfile
+from tests.e2e.chaos.fault_profile import LOST_ANSWERS, STEPPED_CLOCK, FaultProfile
 
 
 def withdraw_on_unknown() -> None:
@@ -51,6 +51,14 @@ def gangs_are_never_complete() -> None:
     from policysched.scheduler.queue.gang_registry import QueuedGang
 
     _replace(QueuedGang, "needed_count", property(lambda _: 99))
+
+
+def follows_the_wall_clock() -> None:
+    """A pod that is in backoff when the wall clock is set back by an hour is not tried again for that hour."""
+    from policysched.daemon.clock import NonDecreasingClock
+
+    _replace(NonDecreasingClock, "now_ns", lambda self: self._wall_ns())
+    _replace(NonDecreasingClock, "offset_s", lambda _: 0.0)
 
 
 def deaf_after_a_cut() -> None:
@@ -101,6 +109,9 @@ BUGS: dict[str, Bug] = {
     "gangs_one_by_one": Bug(gangs_one_by_one, r"\d of the \d of .* are bound", (1, 3)),
     "gangs_are_never_complete": Bug(
         gangs_are_never_complete, r"\d times \d+m\) waits, though there is", (0,)
+    ),
+    "follows_the_wall_clock": Bug(
+        follows_the_wall_clock, r"\(\d+m\) waits, though there is", (0,), STEPPED_CLOCK
     ),
     "deaf_after_a_cut": Bug(deaf_after_a_cut, r"\(\d+m\) waits, though there is", (1,)),
     "deaf_to_selectors": Bug(deaf_to_selectors, "which its nodeSelector forbids", (2, 6)),

@@ -7,7 +7,7 @@ slowest of the processes involved: the program, the API server, etcd, and the te
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,10 +49,10 @@ def slowdown(before: Share | None, after: Share | None) -> float:
 
 
 class FairClock:
-    """`now_s` begins at 0. `run` advances it until cancelled."""
+    """`now_s` begins at 0. `run` advances it until cancelled. `pids`: of the processes now."""
 
-    def __init__(self, pids: Iterable[int]) -> None:
-        self._pids = tuple(pids)
+    def __init__(self, pids: Callable[[], Iterable[int]] = tuple) -> None:
+        self._pids = pids
         self.now_s = 0.0
 
     async def run(self) -> None:
@@ -68,7 +68,7 @@ class FairClock:
         self, span_s: float, before: Mapping[int, Share | None], after: Mapping[int, Share | None]
     ) -> None:
         """Advance by `span_s` of wall time, divided by the slowdown."""
-        self.now_s += span_s / max(slowdown(before[pid], after[pid]) for pid in self._pids)
+        self.now_s += span_s / max(slowdown(before.get(pid), share) for pid, share in after.items())
 
     def _shares(self) -> dict[int, Share | None]:
-        return {pid: share_of(pid) for pid in self._pids}
+        return {pid: share_of(pid) for pid in self._pids()}

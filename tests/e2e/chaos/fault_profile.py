@@ -21,6 +21,7 @@ class Fault(Enum):
     FAILING_POD = "500 for every write of some pods"
     FROZEN = "the process stands still for a moment"
     NO_DESCRIPTORS = "the process can open no file and no connection for a moment"
+    CLOCK_SET = "the wall clock of the process is set forward or back, by seconds or by an hour"
     WEBHOOK_DENIES = "a webhook denies the binds of the namespace for a moment"
     WEBHOOK_FAILS = "a webhook answers 500 to the binds of the namespace for a moment"
     WEBHOOK_HANGS = "a webhook does not answer the binds of the namespace for a moment"
@@ -30,6 +31,7 @@ WRITES = (Fault.LOST_BEFORE, Fault.LOST_AFTER, Fault.LATE, Fault.TWICE, Fault.SE
 READS = (Fault.LOST_BEFORE, Fault.LOST_AFTER, Fault.SERVER_FAULT, Fault.THROTTLED)
 WEBHOOK_FAULTS = (Fault.WEBHOOK_DENIES, Fault.WEBHOOK_FAILS, Fault.WEBHOOK_HANGS)
 MOMENTS = (Fault.FROZEN, Fault.PUT_OFF, Fault.NO_DESCRIPTORS, *WEBHOOK_FAULTS)
+"""One of them is planted in each seed with a profile of its own. `CLOCK_SET` is planted in half of them, too."""
 WATCHES = (Fault.LOST_BEFORE, Fault.SERVER_FAULT, Fault.THROTTLED, Fault.TOO_OLD)
 
 
@@ -54,13 +56,26 @@ class FaultProfile:
 
     @property
     def binds_may_be_refused(self) -> bool:
-        """Whether a bind can end with a refusal: denied, or decided before a stall and not sent."""
-        return not {Fault.WEBHOOK_DENIES, Fault.FROZEN}.isdisjoint(self.moments)
+        """Whether a bind can end with a refusal: denied, or decided before a stall or a restart and not sent."""
+        return not {Fault.WEBHOOK_DENIES, Fault.FROZEN, Fault.CLOCK_SET}.isdisjoint(self.moments)
 
     def fails(self, pod_path: str) -> bool:
         """Whether every write of the pod fails while there are faults."""
         return crc32(pod_path.encode()) / 2**32 < self.failing_pods_share
 
+
+STEPPED_CLOCK = FaultProfile(
+    write_faults={Fault.SERVER_FAULT: 0.2},
+    read_faults={},
+    watch_faults={},
+    delay_s=0.02,
+    late_s=1.0,
+    watch_lives_s=10.0,
+    watch_lags_s=0.1,
+    moments=(Fault.CLOCK_SET,),
+    planted=(Fault.CLOCK_SET,),
+)
+"""Soon breaks a scheduler whose clock follows the wall clock."""
 
 QUIET = FaultProfile({}, {}, {}, delay_s=0.0, late_s=0.0, watch_lives_s=3600.0, watch_lags_s=0.0)
 
@@ -89,12 +104,13 @@ def profile_of(seed: int) -> FaultProfile:
 
     hostile = Random(f"hostile weather {seed}")
     share = hostile.choice((0.0, 0.2))
+    clock = (Fault.CLOCK_SET,) if Random(f"clock {seed}").random() < 0.5 else ()
     planted = MOMENTS[(seed - seed // 4) % len(MOMENTS)]  # every one, in any eight seeds
     others = tuple(fault for fault in MOMENTS if hostile.random() < 0.5 and fault is not planted)
     return FaultProfile(
         failing_pods_share=share,
-        moments=(planted, *others),
-        planted=(planted, *((Fault.FAILING_POD,) if share else ())),
+        moments=(planted, *clock, *others),
+        planted=(planted, *clock, *((Fault.FAILING_POD,) if share else ())),
         write_faults=probabilities(WRITES, 0.25),
         read_faults=probabilities(READS, 0.2),
         watch_faults=probabilities(WATCHES, 0.2),

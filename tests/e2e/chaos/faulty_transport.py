@@ -70,6 +70,11 @@ class FaultyTransport:
         """Answer everything with 503 and a long `Retry-After` for a while."""
         self._put_off_until_s = time.monotonic() + span_s
 
+    @property
+    def is_busy_writing(self) -> bool:
+        """Whether a bind is with the server, or any request is yet to be sent there."""
+        return bool(self.binds_open or self._late_requests)
+
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if time.monotonic() < self._put_off_until_s:
             return self._refuse(Fault.PUT_OFF)

@@ -16,7 +16,6 @@ from pathlib import Path
 from random import Random
 
 import aiohttp
-import yaml
 
 from tests.controlplane.cluster import ControlPlane
 from tests.e2e.chaos.admission_webhook import AdmissionWebhook
@@ -24,9 +23,9 @@ from tests.e2e.chaos.bugs import BUGS
 from tests.e2e.chaos.fair_clock import FairClock
 from tests.e2e.chaos.fault_profile import Fault, FaultProfile, profile_of
 from tests.e2e.chaos.faulty_transport import FaultyTransport
+from tests.e2e.chaos.restarted_program import RestartedProgram
 from tests.e2e.chaos.safety_checker import Broken, SafetyChecker
 from tests.e2e.chaos.workload import Admin, Plan, plan
-from tests.e2e.preloaded import PreloadedProcess, no_change
 
 PATIENCE_S = 60.0
 """Until the first pod is bound, and from the last fault until all is settled: longer than every backoff
@@ -53,7 +52,6 @@ async def run_seed(
     """`bug`: a key of `BUGS` to plant, or empty."""
     planned, broken = plan(seed), ""
     with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
         async with admin_session(control_plane) as session:
             admin = Admin(session, control_plane.url, seed)
             await admin.set_up(planned)
@@ -61,15 +59,16 @@ async def run_seed(
             checker = SafetyChecker(admin, planned, binds_may_be_refused=profile.binds_may_be_refused)
             async with FaultyTransport(session, control_plane.url, profile, seed) as transport:
                 following = asyncio.create_task(checker.follow())
+                program = RestartedProgram(Path(folder), transport, admin.name, bug)
                 try:
                     async with (
                         AdmissionWebhook(
                             admin, control_plane, transport.injected, profile.moments
                         ) as webhook,
-                        _policysched(Path(folder), transport.url, admin.name, log, bug) as process,
+                        program,
                     ):
-                        momentary = partial(_momentary_faults, process.pid, transport, webhook, profile, seed)
-                        clock = FairClock((process.pid, os.getpid(), *control_plane.serving_pids))
+                        momentary = partial(_momentary_faults, program, transport, webhook, profile, seed)
+                        clock = FairClock(lambda: (program.pid, os.getpid(), *control_plane.serving_pids))
                         await _first(
                             _live(
                                 admin,
@@ -80,9 +79,10 @@ async def run_seed(
                                 patience_s,
                                 profile.planted,
                                 momentary,
+                                program,
                             ),
                             following,
-                            _wait_for_exit(process),
+                            program.run(),
                             clock.run(),
                         )
                 except Broken as error:
@@ -91,7 +91,7 @@ async def run_seed(
                     following.cancel()
                     await asyncio.gather(following, return_exceptions=True)
             await admin.clean_up(planned)
-        return Result(seed, broken, transport.injected, log.read_text())
+        return Result(seed, broken, transport.injected, program.log())
 
 
 async def _live(
@@ -103,6 +103,7 @@ async def _live(
     patience_s: float,
     planted: tuple[Fault, ...],
     momentary: Callable[[], Coroutine[None, None, None]],
+    program: RestartedProgram,
 ) -> None:
     while not await admin.is_running():
         if clock.now_s > patience_s:
@@ -112,11 +113,18 @@ async def _live(
     await asyncio.gather(admin.work(planned), _stop_faults(transport, planned.faults_s, planted))
     faults.cancel()
     await asyncio.gather(faults, return_exceptions=True)
+    if Fault.CLOCK_SET in planted:
+        program.clock.set_back()
+        await admin.make_room()  # for pods that are in backoff, whose times are an hour ahead now
     await checker.settled(patience_s, clock)
 
 
 async def _momentary_faults(
-    pid: int, transport: FaultyTransport, webhook: AdmissionWebhook, profile: FaultProfile, seed: int
+    program: RestartedProgram,
+    transport: FaultyTransport,
+    webhook: AdmissionWebhook,
+    profile: FaultProfile,
+    seed: int,
 ) -> None:
     """One after the other in the order of the profile, again and again, until cancelled."""
     rng = Random(f"moments {seed}")
@@ -128,12 +136,19 @@ async def _momentary_faults(
                 transport.put_off(span_s)
             case Fault.FROZEN:
                 transport.injected[fault] += 1
-                with frozen(pid):
+                with frozen(program.pid):
                     await asyncio.sleep(span_s)
             case Fault.NO_DESCRIPTORS:
                 transport.injected[fault] += 1
-                with without_descriptors(pid):
+                with without_descriptors(program.pid):
                     await asyncio.sleep(span_s)
+            case Fault.CLOCK_SET:
+                transport.injected[fault] += 1
+                restarts = program.restarts
+                if program.clock.step(rng):
+                    while program.restarts == restarts:
+                        await asyncio.sleep(0.1)
+                await asyncio.sleep(span_s)
             case Fault.WEBHOOK_DENIES | Fault.WEBHOOK_FAILS | Fault.WEBHOOK_HANGS:
                 with webhook.failing(fault):
                     await asyncio.sleep(span_s)
@@ -171,12 +186,6 @@ async def _stop_faults(transport: FaultyTransport, after_s: float, planted: tupl
     transport.stop_faults()
 
 
-async def _wait_for_exit(process: PreloadedProcess) -> None:
-    while (code := process.poll()) is None:
-        await asyncio.sleep(0.1)
-    raise Broken(f"policysched ended with {code}")
-
-
 async def _first(*coroutines: Awaitable[None]) -> None:
     """Run until the first of them returns or raises."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
@@ -188,44 +197,6 @@ async def _first(*coroutines: Awaitable[None]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@asynccontextmanager
-async def _policysched(
-    folder: Path, url: str, name: str, log: Path, bug: str
-) -> AsyncIterator[PreloadedProcess]:
-    """Run policysched as a process whose every request passes the faulty transport."""
-    kubeconfig, settings = folder / "kubeconfig", folder / "settings"
-    kubeconfig.write_text(yaml.safe_dump(plain_kubeconfig(url)))
-    settings.write_text(
-        yaml.safe_dump(
-            {
-                "policies": f"{name}/policies",
-                "kubeconfig": str(kubeconfig),
-                "leader_election": {"enabled": False},
-                "log": {"level": "debug", "format": "json"},
-            }
-        )
-    )
-    plant = BUGS[bug].plant if bug else no_change
-    process = PreloadedProcess(["run", "--config", str(settings)], log, plant)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def plain_kubeconfig(url: str) -> dict[str, object]:
-    """Of the proxy, which has the credentials."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "chaos", "cluster": {"server": url}}],
-        "users": [{"name": "chaos", "user": {}}],
-        "contexts": [{"name": "chaos", "context": {"cluster": "chaos", "user": "chaos"}}],
-        "current-context": "chaos",
-    }
 
 
 @asynccontextmanager
