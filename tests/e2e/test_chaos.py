@@ -87,6 +87,17 @@ def test_the_clock_is_as_slow_as_the_slowest_process() -> None:
     assert clock.now_s == pytest.approx(0.5), "the first waited nine times as long as it ran"
 
 
+def test_the_clock_of_sleeping_processes_loses_what_all_of_them_waited() -> None:
+    clock = FairClock()
+    before = {1: Share(5.0, 5.0), 2: Share(8.0, 0.0)}
+
+    clock.pass_time(5.0, before, {1: Share(5.1, 5.9), 2: Share(8.1, 0.3)})
+
+    assert clock.now_s == pytest.approx(5.0 - 0.9 - 0.3), (
+        "and not a tenth, though the first was ten times slower"
+    )
+
+
 def test_the_clock_follows_wall_time_when_no_process_waits() -> None:
     clock = FairClock()
     idle = {1: Share(5.0, 5.0), 2: Share(8.0, 0.0)}

@@ -4,6 +4,9 @@ on its load.
 The kernel counts for each thread how long it ran and how long it was ready and waited for a processor. A
 process that waits nine times as long as it runs is ten times slower, and so is the clock. It follows the
 slowest of the processes involved: the program, the API server, etcd, and the test with its proxy.
+
+A process that mostly sleeps is delayed by no more than it waited. So the clock loses at most what all of
+the processes waited together, as if each had waited for the one before.
 """
 
 import asyncio
@@ -25,6 +28,9 @@ class Share:
     waited_s: float
 
 
+NOTHING = Share(0.0, 0.0)
+
+
 def share_of(pid: int) -> Share | None:
     """None: the process is gone, or the kernel does not provide schedstat."""
     ran_ns = waited_ns = 0
@@ -38,14 +44,19 @@ def share_of(pid: int) -> Share | None:
     return None
 
 
-def slowdown(before: Share | None, after: Share | None) -> float:
-    """Factor by which the process was slower than on an idle machine."""
+def spent(before: Share | None, after: Share | None) -> Share:
+    """Between two samples of a process. Zero where too little was measured."""
     if before is None or after is None:
-        return 1.0
+        return NOTHING
     ran_s, waited_s = after.ran_s - before.ran_s, after.waited_s - before.waited_s
     if ran_s < 0 or waited_s < WAIT_MIN_S:  # the times of ended threads are lost
-        return 1.0
-    return (ran_s + waited_s) / max(ran_s, waited_s / 100)
+        return NOTHING
+    return Share(ran_s, waited_s)
+
+
+def slowdown(share: Share) -> float:
+    """Factor by which the process was slower than on an idle machine, while it had something to do."""
+    return (share.ran_s + share.waited_s) / max(share.ran_s, share.waited_s / 100) if share.waited_s else 1.0
 
 
 class FairClock:
@@ -67,8 +78,10 @@ class FairClock:
     def pass_time(
         self, span_s: float, before: Mapping[int, Share | None], after: Mapping[int, Share | None]
     ) -> None:
-        """Advance by `span_s` of wall time, divided by the slowdown."""
-        self.now_s += span_s / max(slowdown(before.get(pid), share) for pid, share in after.items())
+        """Advance by `span_s` of wall time, without what the processes lost by waiting."""
+        shares = [spent(before.get(pid), share) for pid, share in after.items()]
+        waited_s = sum(share.waited_s for share in shares)
+        self.now_s += max(span_s / max(map(slowdown, shares)), span_s - waited_s)
 
     def _shares(self) -> dict[int, Share | None]:
         return {pid: share_of(pid) for pid in self._pids()}
