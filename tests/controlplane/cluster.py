@@ -29,7 +29,7 @@ from tests.controlplane.guardian import Guardian
 from tests.controlplane.kubeconfig import with_certificate, with_token, write_kubeconfig
 from tests.controlplane.process import Process, free_ports
 from tests.controlplane.programs import Programs
-from tests.controlplane.sweep import NAMESPACES, object_paths, sweep
+from tests.controlplane.sweep import NAMESPACES, created_since, kinds_of, object_paths, sweep
 from tests.controlplane.waiting import wait_for
 
 HOST = "127.0.0.1"
@@ -103,6 +103,7 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
             self._apiserver = self._start_apiserver()
             wait_for(lambda: object_paths(self.api) >= NAMESPACES, "the API server to make its namespaces")
             self.create_default_service_account("default")
+            self._swept_revision = 0
             self._from_the_start = object_paths(self.api)
         except BaseException:
             self.close()
@@ -121,6 +122,10 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
             process.kill()
         self._close_connections()
         self._guardian.dismiss()
+
+    def etcd(self) -> Api:
+        """To be closed."""
+        return Api.plain(HOST, self._etcd_port)
 
     @property
     def serving_pids(self) -> tuple[int, ...]:
@@ -146,8 +151,12 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
             self.restart_apiserver(features=self._features_from_the_start)
 
     def sweep(self) -> None:
-        """Delete all objects that tests created; running programs continue."""
-        sweep(self.api, keep=self._from_the_start)
+        """Delete all objects that tests created; running programs continue. etcd knows which kinds have new objects:
+        to list all kinds takes a tenth of a second of CPU.
+        """
+        with closing(self.etcd()) as etcd:
+            names, self._swept_revision = created_since(etcd, self._swept_revision)
+        sweep(self.api, keep=self._from_the_start, kinds=kinds_of(names))
         self.create_default_service_account("default")
 
     def _close_connections(self) -> None:
@@ -197,7 +206,7 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
         history.
         """
         version = self.api.get("/api/v1/namespaces")["metadata"]["resourceVersion"]
-        with closing(Api.plain(HOST, self._etcd_port)) as etcd:
+        with closing(self.etcd()) as etcd:
             etcd.post("/v3/kv/compaction", {"revision": version, "physical": True})
         self.restart_apiserver()
 

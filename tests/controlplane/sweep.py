@@ -6,7 +6,8 @@ start stay as they are: a test that edits or deletes an object that the API serv
 restore it.
 """
 
-from collections.abc import Iterator, Set
+import base64
+from collections.abc import Iterable, Iterator, Set
 
 from tests.controlplane.api import Api, ApiError, Json
 
@@ -77,17 +78,59 @@ MADE_LATE = (
     "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/apiserver-",
 )
 
+STORED_UNDER = {
+    "customresourcedefinitions": "apiextensions.k8s.io",
+    "nodes": "minions",
+    "replicationcontrollers": "controllers",
+}
+"""The key of an object in etcd begins with /registry/ and the plural of its kind, or another name."""
+
+
+def created_since(etcd: Api, revision: int) -> tuple[frozenset[str], int]:
+    """Under which names etcd has objects that were created since its revision, and its next revision."""
+    answer = etcd.post(
+        "/v3/kv/range",
+        {
+            "key": _base64("/registry/"),
+            "range_end": _base64("/registry0"),
+            "keys_only": True,
+            "min_create_revision": revision,
+        },
+    )
+    keys = [base64.b64decode(pair["key"]).decode() for pair in answer.get("kvs", [])]
+    return frozenset(key.split("/")[2] for key in keys), int(answer["header"]["revision"]) + 1
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+ALL_KINDS = (*NAMESPACED, *OPTIONAL, *CLUSTER_SCOPED, "/api/v1/namespaces")
+
+
+def kinds_of(names: Set[str]) -> tuple[str, ...]:
+    """The kinds of the objects that etcd has under these names, in order; all kinds if one of the names is unknown."""
+    name_by_kind = {kind: stored_under(kind) for kind in ALL_KINDS}
+    if not names <= {*name_by_kind.values()}:
+        return ALL_KINDS
+    return tuple(kind for kind, name in name_by_kind.items() if name in names)
+
+
+def stored_under(kind: str) -> str:
+    plural = kind.rpartition("/")[2]
+    return STORED_UNDER.get(plural, plural)
+
 
 def object_paths(api: Api) -> frozenset[str]:
     """The API path of every object of the kinds above, including namespaces."""
     return frozenset(path for path, _ in _objects(api))
 
 
-def sweep(api: Api, *, keep: Set[str]) -> None:
-    """Delete every object whose path is not in `keep`, the result of `object_paths` before the
+def sweep(api: Api, *, keep: Set[str], kinds: Iterable[str] = ALL_KINDS) -> None:
+    """Delete every object of the kinds whose path is not in `keep`, the result of `object_paths` before the
     tests.
     """
-    for path, item in _objects(api):
+    for path, item in _objects(api, kinds):
         if path not in keep and not path.startswith(MADE_LATE):
             if path.startswith("/api/v1/namespaces/") and item.get("spec", {}).get("finalizers"):
                 _remove_namespace(api, path)
@@ -95,8 +138,8 @@ def sweep(api: Api, *, keep: Set[str]) -> None:
                 _remove(api, path, item)
 
 
-def _objects(api: Api) -> Iterator[tuple[str, Json]]:
-    for kind in (*NAMESPACED, *OPTIONAL, *CLUSTER_SCOPED, "/api/v1/namespaces"):
+def _objects(api: Api, kinds: Iterable[str] = ALL_KINDS) -> Iterator[tuple[str, Json]]:
+    for kind in kinds:
         for item in _items(api, kind):
             yield _path(kind, item), item
 

@@ -7,6 +7,7 @@ nothing.
 import json
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ import pytest
 from tests.controlplane.api import ApiError
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import deployment, pod, ready_node
+from tests.controlplane.sweep import ALL_KINDS, OPTIONAL, created_since, kinds_of, stored_under
 from tests.controlplane.waiting import wait_for
 from tests.e2e.permissions import Permission, wait_until_allowed
+from tests.e2e.pod_group_crds import crd
 from tests.kube.api_fields import DOCUMENTS, api_types
 from tests.kube.test_api_fields import unexplained_fields
 
@@ -194,6 +197,33 @@ def test_a_reset_removes_the_objects_of_a_test(whole_control_plane: ControlPlane
     assert set(kubectl(whole_control_plane.kubeconfig_path, *EVERYTHING).split()) == before
     assert not manager.running
     assert not scheduler.running
+
+
+def test_a_reset_knows_from_etcd_which_kinds_have_objects(control_plane: ControlPlane) -> None:
+    control_plane.add_node(ready_node("a"))
+    control_plane.api.post(PODS, pod("web"))
+    control_plane.api.post("/apis/apps/v1/namespaces/default/deployments", deployment("web", replicas=1))
+    template = pod("web")
+    template["metadata"] = {"labels": {"app": "web"}}
+    control_plane.api.post(
+        "/api/v1/namespaces/default/replicationcontrollers",
+        {"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "template": template}},
+    )
+    control_plane.api.post(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        crd("scheduling.x-k8s.io", "v1alpha1", {}),
+    )
+
+    with closing(control_plane.etcd()) as etcd:
+        names, revision = created_since(etcd, 0)
+        later, _ = created_since(etcd, revision)
+
+    kinds = {kind for kind in ALL_KINDS if kind not in OPTIONAL and control_plane.api.items(kind)}
+    assert {path.rpartition("/")[2] for path in kinds} >= {"nodes", "pods", "services", "clusterroles"}
+    assert {kind for kind in kinds if stored_under(kind) not in names} == set()
+    assert later == set() and kinds_of(later) == ()
+    assert kinds_of({"minions", "pods"}) == ("/api/v1/pods", "/api/v1/nodes")
+    assert kinds_of({"pods", "example.com"}) == ALL_KINDS, "any kind may have objects under an unknown name"
 
 
 def test_a_control_plane_ends_when_the_process_that_started_it_is_killed(tmp_path: Path) -> None:
