@@ -12,9 +12,9 @@ WAITING_FOLDERS = ("e2e", "prometheus", "upstream")
 """Below `tests/`. Their tests start processes of others and wait more than they compute."""
 SECONDS_PER_TEST = 5.0
 SECONDS = {
-    "e2e/test_chaos.py": 350.0,
+    "e2e/test_chaos.py": 250.0,
     "e2e/test_outages.py": 150.0,
-    "e2e/test_pod_groups.py": 100.0,
+    "e2e/test_pod_groups.py": 60.0,
 }
 """Modules that wait longer than their number of tests says."""
 

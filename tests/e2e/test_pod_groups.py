@@ -1,10 +1,13 @@
 """PodGroups on a real control plane: Kubernetes' own in the version of the release, and custom resources of others."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from policysched.kube.client.api import ApiStatusError
+from policysched.kube.watch.reflector import Reflector
 from tests.controlplane.api import ApiError, Json
 from tests.controlplane.cluster import ControlPlane, Features
 from tests.controlplane.objects import pod, ready_node
@@ -20,6 +23,17 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 @pytest.fixture
 def deployed(whole_control_plane: ControlPlane, tmp_path: Path) -> Deployed:
     return Deployed(whole_control_plane, tmp_path)
+
+
+def search_often() -> None:
+    """A kind that the server does not serve is requested each second, and not each 30 s, as in `tests/runtime/test_pod_groups.py`."""
+
+    async def wait(self: Reflector[Any], event: Any, error: ApiStatusError) -> None:
+        self._settings = replace(self._settings, unserved_retry_s=1.0)
+        await wait_until_served(self, event, error)
+
+    wait_until_served = Reflector._wait_until_served
+    Reflector._wait_until_served = wait  # type: ignore[method-assign]
 
 
 def version_of(deployed: Deployed) -> str:
@@ -111,7 +125,7 @@ def test_the_api_is_found_when_the_server_begins_to_serve_it(deployed: Deployed)
     deployed.control_plane.add_node(ready_node("a", cpu="4"))
     deployed.put_policies(main=POLICY)
 
-    with deployed.running() as program:
+    with deployed.running(plant=search_often) as program:
         program.wait_for_state("test", "active")
         version = serve_pod_groups(deployed)
         create_group(deployed, version, "train", 2)
@@ -142,7 +156,7 @@ def test_pods_wait_while_the_server_does_not_serve_the_api(deployed: Deployed) -
     served = Features(GATES, (f"scheduling.k8s.io/{version}",))
     deployed.put_policies(main=POLICY)
 
-    with deployed.running() as program:
+    with deployed.running(plant=search_often) as program:
         create_group(deployed, version, "train", 2)
         for name in ("w0", "w1"):
             deployed.create(name, cpu="1", schedulingGroup={"podGroupName": "train"})
@@ -212,7 +226,7 @@ def test_a_custom_resource_that_is_installed_while_the_program_runs_is_a_gang(
     deployed.control_plane.add_node(ready_node("a", cpu="2"))
     deployed.put_policies(main=POLICY)
 
-    with deployed.running() as program:
+    with deployed.running(plant=search_often) as program:
         program.wait_for_state("test", "active")
         deployed.api.post(CRDS, crd(api, version, status))
         groups = groups_path(version, api)
