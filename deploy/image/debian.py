@@ -4,13 +4,15 @@
 no script of a package runs. So there is no shell, no dpkg and no set-uid program. /var/lib/dpkg/status.d says what is in it to those
 who scan images.
 
-`debian.lock` pins every package by its hash. Debian's mirrors keep only the newest version of a package; after an update
-`python -m deploy.image --lock` takes it, and a mirror such as https://snapshot.debian.org/archive/debian/DATE still has the older one.
+`debian.lock` pins every package by its hash, and says when. Debian's mirrors keep only the newest version of a package; the archive of
+old versions, snapshot.debian.org, still has the one of the lock, and `make lock` takes the new one.
 """
 
 import re
 import shutil
+import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -67,10 +69,13 @@ LEFT_OUT = (
 
 
 LOCK = Path(__file__).with_name("debian.lock")
+SNAPSHOTS = "https://snapshot.debian.org/archive/debian"
+DATE = re.compile(r"\b\d{8}T\d{6}Z\b")
+"""A moment as snapshot.debian.org writes it."""
 
 
 class OutdatedLock(ImageError):
-    """Debian's mirror has other packages than the lock."""
+    """Debian's mirror has other packages than the lock, and no archive of old versions can be reached."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -90,9 +95,18 @@ def locked_packages(platform: Platform) -> list[Package]:
     return found
 
 
+def lock_date() -> str:
+    """When debian.lock was written. Raises `ImageError` where it does not say so."""
+    date = DATE.search(LOCK.read_text().partition("\n")[0])
+    if date is None:
+        raise ImageError(f"the first line of {LOCK.name} has no date: run `make lock`")
+    return date.group()
+
+
 def write_lock(mirror: str | None) -> None:
     """Pin the newest packages."""
-    lines = ["# platform, package, hash: written by `python -m deploy.image --lock`\n"]
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    lines = [f"# platform, package, hash: written by `make lock` at {now}\n"]
     for platform in PLATFORMS.values():
         with TemporaryDirectory() as folder:
             packages = Archive(platform, mirror, Path(folder)).packages()
@@ -109,9 +123,12 @@ class Archive:
             (folder / name).mkdir(parents=True)
         (folder / "status").touch()
         main, security = mirrors(mirror)
+        options = f"signed-by={KEYRING}"
+        if DATE.search(main):  # what was valid then has expired
+            options += " check-valid-until=no"
         (folder / "sources.list").write_text(
             "".join(
-                f"deb [signed-by={KEYRING}] {url} {suite} main\n"
+                f"deb [{options}] {url} {suite} main\n"
                 for url, suite in (
                     (main, RELEASE),
                     (main, f"{RELEASE}-updates"),
@@ -119,7 +136,7 @@ class Archive:
                 )
             )
         )
-        options = {
+        configuration = {
             "Dir::State": folder,
             "Dir::State::status": folder / "status",
             "Dir::State::lists": folder / "lists",
@@ -134,7 +151,9 @@ class Archive:
             "Acquire::Languages": "none",
             "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",
         }
-        (folder / "apt.conf").write_text("".join(f'{name} "{value}";\n' for name, value in options.items()))
+        (folder / "apt.conf").write_text(
+            "".join(f'{name} "{value}";\n' for name, value in configuration.items())
+        )
         self._apt("update", "--error-on=any")
 
     def packages(self) -> list[Package]:
@@ -160,7 +179,7 @@ def mirrors(given: str | None) -> tuple[str, str]:
     """The addresses of Debian's archive and of its security archive: those that this machine uses, if none is given."""
     if given is not None:
         main = given.rstrip("/")
-        return main, re.sub(r"/debian$", "/debian-security", main)
+        return main, re.sub(r"/debian(?=/|$)", "/debian-security", main)
     targets = run("apt-get", "indextargets", "--format", "$(LABEL) $(REPO_URI)", "Created-By: Packages")
     known = dict(line.rsplit(" ", 1) for line in targets.splitlines())
     if not {"Debian", "Debian-Security"} <= known.keys():
@@ -172,33 +191,54 @@ def debian_layer(
     platform: Platform, mirror: str | None, interpreter: Interpreter | None, *, locked: bool
 ) -> Layer:
     """Without an `interpreter` the layer's own compiles it. Not `locked`: Debian's newest packages where the mirror no longer
-    has those of the lock; else this raises `OutdatedLock`.
+    has those of the lock. Else they are looked for in the archive of old versions, and if they cannot be had this raises `OutdatedLock`.
     """
+    title, pinned = f"debian-{platform.name}", locked_packages(platform)
     with TemporaryDirectory() as folder:
-        archive: Archive | None = None
+        newest: list[Package] = []
 
-        def fill(root: Path, wanted: list[Package]) -> None:
-            nonlocal archive
-            archive = archive or Archive(platform, mirror, Path(folder))
+        def fill(root: Path) -> None:
+            nonlocal newest
+            archive = Archive(platform, mirror, Path(folder) / "mirror")
             newest = archive.packages()
-            if newest != wanted:
-                changed = ", ".join(package.file for package in newest if package not in wanted)
-                raise OutdatedLock(
-                    f"the mirror's {changed} is not in {LOCK.name}: `python -m deploy.image --lock` takes it, "
-                    "or --mirror names a mirror that has the older one"
-                )
+            if newest != pinned:
+                if not locked:
+                    raise OutdatedLock
+                archive = _archive_of_the_lock(platform, Path(folder) / "snapshot", pinned, newest)
+            install(root, archive)
+
+        def install(root: Path, archive: Archive) -> None:
             _fill(root, archive.download())
             compile_python(interpreter or Interpreter(root, platform), root, f"usr/lib/python{PYTHON}")
 
-        title, pinned = f"debian-{platform.name}", locked_packages(platform)
         try:
-            return cached(title, pinned, lambda root: fill(root, pinned))
+            return cached(title, pinned, fill)
         except OutdatedLock:
             if locked:
                 raise
-        assert archive is not None
-        newest = archive.packages()
-        return cached(title, newest, lambda root: fill(root, newest))
+        print(f"not in {LOCK.name}: {_changed(newest, pinned)}", file=sys.stderr)
+        return cached(
+            title, newest, lambda root: install(root, Archive(platform, mirror, Path(folder) / "newest"))
+        )
+
+
+def _changed(newest: list[Package], pinned: list[Package]) -> str:
+    return ", ".join(package.file for package in newest if package not in pinned)
+
+
+def _archive_of_the_lock(
+    platform: Platform, folder: Path, pinned: list[Package], newest: list[Package]
+) -> Archive:
+    """Raises `OutdatedLock`, which says in one line what to do."""
+    snapshot = f"{SNAPSHOTS}/{lock_date()}"
+    advice = f"run `make lock` and commit {LOCK.name}: Debian's mirror has {_changed(newest, pinned)} now"
+    try:
+        archive = Archive(platform, snapshot, folder)
+    except ImageError as error:
+        raise OutdatedLock(f"{advice}, and {snapshot} cannot be read") from error
+    if archive.packages() != pinned:
+        raise OutdatedLock(f"{advice}, and {snapshot} has not all packages of the lock either")
+    return archive
 
 
 def _fill(root: Path, debs: list[Path]) -> None:

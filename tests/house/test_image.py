@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from deploy.image import debian, oci
-from deploy.image.layers import PLATFORMS
+from deploy.image.debian import Package
+from deploy.image.layers import PLATFORMS, ImageError, Interpreter, Platform
 from policysched import __version__
 
 Json = dict[str, Any]
@@ -80,6 +82,92 @@ def test_every_package_of_the_image_is_pinned_by_its_hash_for_every_processor() 
 
         assert {package.file.split("_")[0] for package in locked} == set(debian.PACKAGES)
         assert all(re.fullmatch(r"SHA256:[0-9a-f]{64}", package.hash) for package in locked)
+
+
+MIRROR = "https://deb.example.com/debian"
+
+
+class Mirrors:
+    """Stands for Debian's mirror, which has a newer tzdata than the lock, and for the archive of old versions."""
+
+    def __init__(self, old_versions: list[Package] | None) -> None:
+        self.old_versions = old_versions
+        self.downloaded_from: list[str] = []
+
+    def packages_at(self, address: str) -> list[Package]:
+        if address == MIRROR:
+            pinned = debian.locked_packages(PLATFORMS["amd64"])
+            newer = Package("tzdata_2099a-0+deb13u1_all.deb", "SHA256:" + 64 * "0")
+            return sorted([*(package for package in pinned if not package.file.startswith("tzdata")), newer])
+        assert address == f"{debian.SNAPSHOTS}/{debian.lock_date()}"
+        if self.old_versions is None:
+            raise ImageError("apt-get: Could not resolve the host")
+        return self.old_versions
+
+    def archive(self, _: Platform, mirror: str, folder: Path) -> "Mirrors.Archive":
+        return Mirrors.Archive(self, mirror, self.packages_at(mirror))
+
+    class Archive:
+        def __init__(self, mirrors: "Mirrors", address: str, packages: list[Package]) -> None:
+            self._mirrors, self._address, self._packages = mirrors, address, packages
+
+        def packages(self) -> list[Package]:
+            return self._packages
+
+        def download(self) -> list[Path]:
+            self._mirrors.downloaded_from.append(self._address)
+            return []
+
+
+def layer_from(mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch, cache: Path, *, locked: bool) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setattr(debian, "Archive", mirrors.archive)
+    monkeypatch.setattr(debian, "_fill", lambda *_: None)
+    monkeypatch.setattr(debian, "compile_python", lambda *_: None)
+    platform = PLATFORMS["amd64"]
+    debian.debian_layer(platform, MIRROR, Interpreter(cache, platform), locked=locked)
+
+
+def test_packages_that_the_mirror_no_longer_has_come_from_the_archive_of_old_versions(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mirrors = Mirrors(debian.locked_packages(PLATFORMS["amd64"]))
+
+    layer_from(mirrors, monkeypatch, tmp_path, locked=True)
+
+    assert mirrors.downloaded_from == [f"{debian.SNAPSHOTS}/{debian.lock_date()}"]
+
+
+@pytest.mark.parametrize("old_versions", [None, []], ids=["unreachable", "incomplete"])
+def test_an_outdated_lock_says_in_one_line_what_to_do(
+    old_versions: list[Package] | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(debian.OutdatedLock) as refused:
+        layer_from(Mirrors(old_versions), monkeypatch, tmp_path, locked=True)
+
+    line = str(refused.value)
+    assert line.startswith(
+        "run `make lock` and commit debian.lock: Debian's mirror has tzdata_2099a-0+deb13u1_all.deb now"
+    )
+    assert "\n" not in line
+
+
+def test_a_check_without_a_tag_takes_the_newest_packages_and_says_which(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mirrors = Mirrors(None)
+
+    layer_from(mirrors, monkeypatch, tmp_path, locked=False)
+
+    assert mirrors.downloaded_from == [MIRROR]
+    assert capsys.readouterr().err == "not in debian.lock: tzdata_2099a-0+deb13u1_all.deb\n"
+
+
+def test_the_security_updates_of_the_past_are_beside_its_archive() -> None:
+    past = f"{debian.SNAPSHOTS}/{debian.lock_date()}"
+
+    assert debian.mirrors(past) == (past, past.replace("/debian/", "/debian-security/"))
+    assert debian.mirrors(MIRROR + "/") == (MIRROR, f"{MIRROR}-security")
 
 
 def test_a_user_without_a_passwd_entry_can_run_it() -> None:

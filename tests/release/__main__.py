@@ -5,7 +5,8 @@
     build       the wheel and the source distribution build, the wheel also from the source distribution
     install     a bare environment takes the pinned dependencies with their hashes, and the wheel
     run         in it, `policysched version`, `lint` of the shipped policies, and `demo` succeed, and the manual page is there
-    image       it is assembled for every processor, within its size and without files of another processor
+    image       it is assembled for every processor, within its size and without files of another processor; with a tag, of the
+                packages in debian.lock, else of Debian's newest where its mirror has left the lock behind
     chart       `helm lint` and `helm package` succeed, and the chart has the version
     docs        the site builds; a broken link is an error
 
@@ -83,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
         for version in given.python or [sys.executable]:
             try_wheel(version)
         with step("image") as note:
-            note(check_image())
+            note(check_image(locked=tag is not None))
         with step("chart"):
             check_chart()
         with step("docs"):
@@ -128,9 +129,9 @@ def install(interpreter: str, python: Path) -> None:
     run(*pip, "--no-deps", str(wheel()))
 
 
-def check_image() -> str:
+def check_image(*, locked: bool) -> str:
     try:
-        images = build(list(PLATFORMS), wheel=wheel())
+        images = build(list(PLATFORMS), wheel=wheel(), locked=locked)
         report(
             [problem for image in images for problem in image_problems(image)],
         )
