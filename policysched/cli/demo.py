@@ -55,7 +55,11 @@ async def _demo(keep: bool) -> None:
     from policysched.sandbox.demo import Demo
 
     console = Console(highlight=False)
-    with tempfile.TemporaryDirectory(prefix="policysched-demo-") as directory:
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="policysched-demo-")
+    except OSError as error:
+        raise CommandError(f"the demo needs a folder for temporary files: {error.strerror}") from error
+    with folder as directory:
         async with Demo(directory=Path(directory)) as demo:
             await _run_steps(console, demo)
             if keep:

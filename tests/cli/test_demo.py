@@ -104,3 +104,22 @@ def _command_lines() -> Iterator[bytes]:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             yield path.read_bytes()
+
+
+def test_without_a_folder_for_temporary_files_one_line_says_so() -> None:
+    """As in the image, whose file system is read-only."""
+    program = (
+        "import tempfile, sys\n"
+        "tempfile._get_default_tempdir = lambda *_: (_ for _ in ()).throw(FileNotFoundError(2, 'No usable temporary directory found'))\n"
+        "from policysched.cli import main\n"
+        "sys.argv = ['policysched', 'demo']\n"
+        "main()\n"
+    )
+    ended = subprocess.run(
+        (sys.executable, "-c", program), capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        "policysched: the demo needs a folder for temporary files: No usable temporary directory found\n"
+    )
