@@ -60,7 +60,7 @@ class ExplainResult:
     """`filters` are the rules that apply to the pod, in evaluation order; `samples` are those of the policy's metrics at
     `now_ns`, and `peers` the names of the pod in pair metrics. `message` says what would happen, or why nothing does,
     including the result of preemption. `placed_on`: where the pod is already; it is explained as if it were pending.
-    `proposals`: what would make it fit."""
+    `proposals`: what would make it fit; `not_tried` names changes of which that is unknown, and is one of the `notes`."""
 
     program: Program
     pod: Pod
@@ -75,6 +75,7 @@ class ExplainResult:
     placed_on: NodeName | None = None
     gang: ExplainedGang | None = None
     proposals: tuple[Proposal, ...] = ()
+    not_tried: str | None = None
 
     def with_proposals(self, found_proposals: tuple[Proposal, ...]) -> "ExplainResult":
         return replace(self, proposals=found_proposals)

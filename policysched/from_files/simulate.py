@@ -124,21 +124,50 @@ def simulate(
 ) -> SimulationResult:
     """Decides every pending pod in the scope. `saved_states` are saved values of the policy's states (None: their start values);
     container events in the files do not change them. `progress` gets the decided and the total number of pods."""
+    scheduler = load_cluster(files, program.name, scope, permissions=permissions, now_ns=now_ns)
+    return place_pending(
+        scheduler,
+        program,
+        files,
+        samples=samples,
+        saved_states=saved_states,
+        scope=scope,
+        now_ns=now_ns,
+        progress=progress,
+        observe=observe,
+    )
+
+
+def load_cluster(
+    files: ClusterFiles, policy: str, scope: Scope, *, permissions: PolicyPermissions, now_ns: int
+) -> Scheduler:
+    """A scheduler core with the objects of the files, and no policy yet."""
     scheduler = Scheduler(
         SchedulerLimits(binds_in_flight_max=2**31, decision_records_max=_DECISIONS_KEPT_MAX),
         permissions=permissions,
         queued_ns_of=queued_at_creation,
     )
-    pods = [_with_policy(observed, program.name, scope) for observed in files.pods]
-    waiting = {
-        observed.pod.uid: observed
-        for observed in pods
-        if _is_pending(observed) and observed.pod.scheduler == program.name
-    }
-    without_extenders = replace(program, extenders=())  # not called offline; callers note this
-    if saved_states is not None:
-        scheduler.handle(e.SavedPolicyStatesLoaded({program.name: saved_states}), now_ns)
-    for event in _initial_events(files, pods, without_extenders, samples):
+    for event in _initial_events(files, [_with_policy(observed, policy, scope) for observed in files.pods]):
+        scheduler.handle(event, now_ns)
+    return scheduler
+
+
+def place_pending(
+    scheduler: Scheduler,
+    program: Program,
+    files: ClusterFiles,
+    *,
+    samples: Mapping[str, MetricSamples],
+    saved_states: str | None,
+    scope: Scope,
+    now_ns: int,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+    observe: Observe = observe_nothing,
+) -> SimulationResult:
+    """Activate the policy on the loaded files, and decide every pending pod in the scope."""
+    pods = [_with_policy(observed, program.name, scope) for observed in files.pods if _is_pending(observed)]
+    waiting = {observed.pod.uid: observed for observed in pods if observed.pod.scheduler == program.name}
+    for event in _policy_events(program, samples, saved_states):
         scheduler.handle(event, now_ns)
 
     messages: dict[PodUid, str] = {}
@@ -186,13 +215,9 @@ def simulate(
     )
 
 
-def _initial_events(
-    files: ClusterFiles, pods: list[ObservedPod], program: Program, samples: Mapping[str, MetricSamples]
-) -> list[e.Event]:
+def _initial_events(files: ClusterFiles, pods: list[ObservedPod]) -> list[e.Event]:
     named = {space.name for space in files.namespaces}
     implied = sorted({observed.pod.namespace for observed in pods} - named)
-    key = f"{program.name}.policy"
-    bundle = PolicyBundle({key: CheckedSource(key, is_library=False, program=program, diagnostics=())})
     return [
         *(e.NamespaceUpdated(space) for space in files.namespaces),
         *(e.NamespaceUpdated(Namespace(name, {}, {})) for name in implied),
@@ -204,7 +229,18 @@ def _initial_events(
         *(e.DeviceObjectUpdated(device_object) for device_object in files.devices),
         *files.pod_group_events(),
         *(e.PodUpdated(observed) for observed in pods),
-        e.PoliciesUpdated(bundle, resource_version=""),
+    ]
+
+
+def _policy_events(
+    program: Program, samples: Mapping[str, MetricSamples], saved_states: str | None
+) -> list[e.Event]:
+    without_extenders = replace(program, extenders=())  # not called offline; callers note this
+    key = f"{program.name}.policy"
+    source = CheckedSource(key, is_library=False, program=without_extenders, diagnostics=())
+    return [
+        *([] if saved_states is None else [e.SavedPolicyStatesLoaded({program.name: saved_states})]),
+        e.PoliciesUpdated(PolicyBundle({key: source}), resource_version=""),
         *(e.SamplesArrived(program.name, metric, values) for metric, values in samples.items()),
         e.Synced(),
     ]

@@ -5,6 +5,7 @@ hold only for the worker.
 """
 
 import contextlib
+import math
 import os
 import pickle
 import resource
@@ -35,7 +36,7 @@ Job = TypeVar("Job")
 @dataclass(frozen=True, slots=True)
 class ExplainJob:
     """What would make this pod (`namespace/name`) fit, or its gang start? `text` is the policy's, expanded; `samples` and
-    `states` are its samples and the values of its states."""
+    `states` are its samples and the values of its states. After `search_max_s` no more is tried."""
 
     policy: str
     text: str
@@ -44,6 +45,7 @@ class ExplainJob:
     samples: Mapping[str, MetricSamples] = field(default_factory=dict)
     states: str | None = None
     permissions: PolicyPermissions = ANY_POLICY_NAME
+    search_max_s: float = math.inf
 
 
 def serve(

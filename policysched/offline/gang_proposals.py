@@ -4,8 +4,9 @@ Each proposal is decided by the scheduler core, as in `simulate`, with the chang
 placed at once, and no pod is evicted.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from policysched.explanations.proposals import (
     UNSCHEDULABLE_TAINT,
@@ -17,6 +18,7 @@ from policysched.explanations.proposals import (
 )
 from policysched.explanations.record import ExplainedGang
 from policysched.from_files.cluster_files import ClusterFiles
+from policysched.from_files.cluster_variants import ClusterVariants, NotTried, check_time
 from policysched.from_files.simulate import SimulationResult
 from policysched.lang.ir.expr import Const
 from policysched.lang.ir.program import Program
@@ -32,19 +34,23 @@ _HOSTNAME = "kubernetes.io/hostname"
 
 @dataclass(frozen=True, slots=True)
 class GangSituation:
-    """A gang and a member that stays pending. `files` have the placed pods and this gang. `simulated` decides the gang by a
-    policy on such files; `looked_at` evaluates a pod alone on them."""
+    """A gang and a member that stays pending. `variants` have the placed pods and this gang, and decide it; `situation_of`
+    evaluates a pod alone on such files. At `deadline_s` (`time.monotonic`) no more is tried."""
 
     program: Program
     pod: Pod
     gang: ExplainedGang
-    files: ClusterFiles
-    simulated: Callable[[Program, ClusterFiles], SimulationResult]
-    looked_at: Callable[[ClusterFiles, Pod], Situation]
+    variants: ClusterVariants
+    situation_of: Callable[[ClusterFiles, Pod], Situation]
+    deadline_s: float = math.inf
+
+    @property
+    def files(self) -> ClusterFiles:
+        return self.variants.files
 
     def started(self, program: Program, files: ClusterFiles) -> SimulationResult | None:
-        """None if the gang does not start, or only after evictions."""
-        result = self.simulated(program, files)
+        """None if the gang does not start, or only after evictions. Raises NotTried."""
+        result = self.variants.simulate(program, files, self.deadline_s)
         return result if result.placements and not result.preempted else None
 
     def with_member(self, pod: Pod) -> ClusterFiles:
@@ -57,35 +63,58 @@ class GangSituation:
         return replace(self.files, pods=pods)
 
 
-def gang_proposals(situation: GangSituation, of_member: Sequence[Proposal]) -> Iterator[Proposal]:
+@dataclass(slots=True)
+class GangProposals:
+    """`not_tried`: the changes of which it is unknown whether they help, each with the reason."""
+
+    proposals: list[Proposal] = field(default_factory=list)
+    not_tried: dict[str, str] = field(default_factory=dict)
+
+    def add(self, change: str, of_change: Iterator[Proposal]) -> None:
+        try:
+            self.proposals += of_change
+        except NotTried as error:
+            self.not_tried[change] = str(error)
+
+
+def gang_proposals(situation: GangSituation, of_member: Iterable[Proposal]) -> GangProposals:
     """A lower minimum if the gang is blocked; of the proposals for the member alone those with which the gang starts
     and takes the member along; and one change of each kind of another pod and of the nodes."""
-    gang, started = situation.gang, None
-    lowest = gang.placed
+    gang, result = situation.gang, GangProposals()
+    minimum = _LargestMinimum(gang.placed)
     if gang.blocked:
-        lowest, started = _largest_minimum(situation)
-        if started is not None:
-            text = f"min {lowest} instead of {gang.minimum}"
-            yield Proposal("minimum", text, _node_of(situation.pod, started))
+        result.add("lower min", _lower_minimum(situation, minimum))
     for proposal in of_member:
-        if proposal.kind not in _MEMBER_KINDS or proposal.pod is None:
-            continue
-        result = situation.started(situation.program, situation.with_member(proposal.pod))
-        node = None if result is None else _node_of(situation.pod, result)
-        if node is not None:
-            yield replace(proposal, node=node)
+        if proposal.kind in _MEMBER_KINDS and proposal.pod is not None:
+            result.add(proposal.text, _change_member(situation, proposal, proposal.pod))
     if gang.blocked and gang.placed + gang.pending >= gang.minimum:
-        yield from _uncordon(situation)
-        yield from _move(situation, started)
-        yield from _add_nodes(situation, gang.minimum - max(lowest, gang.placed))
+        result.add("uncordon a node", _uncordon(situation))
+        result.add("move a pod", _move(situation, minimum.started))
+        result.add("add nodes", _add_nodes(situation, gang.minimum - max(minimum.value, gang.placed)))
+    return result
+
+
+def _change_member(situation: GangSituation, proposal: Proposal, changed: Pod) -> Iterator[Proposal]:
+    result = situation.started(situation.program, situation.with_member(changed))
+    node = None if result is None else _node_of(situation.pod, result)
+    if node is not None:
+        yield replace(proposal, node=node)
 
 
 # ── the minimum ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _largest_minimum(situation: GangSituation) -> tuple[int, SimulationResult | None]:
-    """The largest minimum with which the gang starts, by bisection: with one more it does not. None: it starts with none."""
-    low, high, best = 0, situation.gang.minimum - 1, None
+@dataclass(slots=True)
+class _LargestMinimum:
+    """The largest minimum with which the gang is known to start, and how it does; None: with none."""
+
+    value: int
+    started: SimulationResult | None = None
+
+
+def _lower_minimum(situation: GangSituation, largest: _LargestMinimum) -> Iterator[Proposal]:
+    """By bisection: with one more the gang does not start."""
+    low, high = 0, situation.gang.minimum - 1
     while low < high:
         middle = (low + high + 1) // 2
         result = situation.started(
@@ -94,8 +123,11 @@ def _largest_minimum(situation: GangSituation) -> tuple[int, SimulationResult | 
         if result is None:
             high = middle - 1
         else:
-            low, best = middle, result
-    return low, best
+            low = largest.value = middle
+            largest.started = result
+    if largest.started is not None:
+        text = f"min {low} instead of {situation.gang.minimum}"
+        yield Proposal("minimum", text, _node_of(situation.pod, largest.started))
 
 
 def with_minimum(program: Program, minimum: int) -> Program:
@@ -115,20 +147,22 @@ def _uncordon(situation: GangSituation) -> Iterator[Proposal]:
     for node in cordoned[:_NODES_TRIED_MAX]:
         result = situation.started(situation.program, with_node(situation.files, uncordoned(node)))
         if result is not None:
-            seat = _node_of(situation.pod, result)
-            yield Proposal("uncordon", f"uncordon {node.name}", seat, uncordoned=node.name)
+            member_node = _node_of(situation.pod, result)
+            yield Proposal("uncordon", f"uncordon {node.name}", member_node, uncordoned=node.name)
             return
 
 
 def _move(situation: GangSituation, started: SimulationResult | None) -> Iterator[Proposal]:
     """A pod that leaves its node for the first member without one, where those that fit now have theirs."""
-    seats = {} if started is None else {seat.pod: NodeName(seat.node) for seat in started.placements}
-    files = with_placed(situation.files, seats)
+    placements = () if started is None else started.placements
+    nodes = {placement.pod: NodeName(placement.node) for placement in placements}
+    files = with_placed(situation.files, nodes)
     members = [observed.pod for observed in files.pods if observed.node is None]
     left = sorted(members, key=lambda pod: (pod.uid != situation.pod.uid, pod.full_name))
     if not left:
         return
-    proposal = move_a_pod(situation.looked_at(files, left[0]))
+    check_time(situation.deadline_s)
+    proposal = move_a_pod(situation.situation_of(files, left[0]))
     if proposal is None or proposal.moved is None:
         return
     moved, target = proposal.moved
@@ -153,11 +187,11 @@ def _add_nodes(situation: GangSituation, missing: int) -> Iterator[Proposal]:
             middle = (low + high) // 2
             result = started(like, middle)
             low, high, best = (low, middle, result) if result is not None else (middle + 1, high, best)
-        what = "a node" if high == 1 else f"{high} nodes"
-        text = f"add {what} like {like.name} ({describe_node(like)})"
-        seat = _node_of(situation.pod, best)
-        is_added = seat is not None and all(seat != node.name for node in situation.files.nodes)
-        yield Proposal("node", text, like.name if is_added else seat, like=like.name, count=high)
+        nodes_text = "a node" if high == 1 else f"{high} nodes"
+        text = f"add {nodes_text} like {like.name} ({describe_node(like)})"
+        member_node = _node_of(situation.pod, best)
+        is_added = member_node is not None and all(member_node != node.name for node in situation.files.nodes)
+        yield Proposal("node", text, like.name if is_added else member_node, like=like.name, count=high)
         return
 
 

@@ -1,16 +1,17 @@
 """Explains the placement of one pod of a cluster file, rule by rule."""
 
+import math
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import cache as cache_result
 from functools import partial
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.metric_samples import MetricSamples
 from policysched.evaluate import Evaluator, GangTerms, Plan
 from policysched.evaluate import compile as compile_plan
-from policysched.explanations.proposals import Situation, proposals
+from policysched.explanations.proposals import Proposal, Situation, proposals
 from policysched.explanations.record import (
     ExplainedGang,
     ExplainResult,
@@ -19,8 +20,9 @@ from policysched.explanations.record import (
     outage_note,
 )
 from policysched.from_files.cluster_files import ClusterFiles
+from policysched.from_files.cluster_variants import ClusterVariants
 from policysched.from_files.inputs import queued_at_creation
-from policysched.from_files.simulate import SimulationResult, simulate
+from policysched.from_files.simulate import SimulationResult
 from policysched.from_files.state_values import state_tables
 from policysched.lang.ir.program import GangMode, Program, rules_for
 from policysched.model.pod_status import ObservedPod
@@ -41,12 +43,17 @@ def explain_pod(
     saved_states: str | None = None,
     permissions: PolicyPermissions = ANY_POLICY_NAME,
     now_ns: int,
+    deadline_s: float = math.inf,
 ) -> ExplainResult:
     """Evaluates one pod (`NAMESPACE/NAME`) as if it were pending. `saved_states` are saved values of the policy's states,
-    `permissions` is what the settings allow policies to do. Raises UnusableFile if the pod is not in the files."""
+    `permissions` is what the settings allow policies to do. At `deadline_s` (`time.monotonic`) no more is proposed for a
+    gang. Raises UnusableFile if the pod is not in the files."""
+    began_s = time.monotonic()
     observed = _find_pod(files, pod_name)
     cache = files.build_cache()
     observed = cache.pod_groups.attach(observed)
+    plan = compile_plan(program)
+    members = _gang_members(plan, files, cache, observed)
     cache.drop_pod(observed.pod.uid)  # its own requests do not count against it
     notes = []
     if observed.node is not None:
@@ -55,7 +62,6 @@ def explain_pod(
         notes.append(
             f"{observed.pod.full_name} has schedulerName {observed.pod.scheduler}, not {program.name}"
         )
-    plan = compile_plan(program)
     evaluator = Evaluator(cache)
     facts = QueuedPodInfo(queued_at_creation(observed.pod, now_ns), 0)
     values = {**samples, **state_tables(program, saved_states, now_ns=now_ns)}
@@ -83,31 +89,24 @@ def explain_pod(
     )
     is_placed_whole = gang is not None and gang.mode is GangMode.WHOLE and not program.extenders
 
-    @cache_result
-    def gang_alone() -> ClusterFiles:
-        return _with_only_its_gang_pending(program, files, observed)
-
-    def simulated(by: Program, gang_files: ClusterFiles) -> SimulationResult:
-        return simulate(
-            by,
-            gang_files,
-            samples=samples,
-            saved_states=saved_states,
-            permissions=permissions,
-            scope="named",
-            now_ns=now_ns,
-        )
-
+    variants = ClusterVariants(
+        program.name,
+        _with_only_its_gang_pending(program, files, observed, members),
+        samples,
+        saved_states,
+        permissions,
+        now_ns,
+    )
     starts = False
     if unserved is None and (tries_preemption or is_placed_whole or refusal is not None):
-        result = simulated(program, gang_alone())
-        message, evicted = _explain_preemption(program, files, observed, result) or (message, "")
+        result = variants.simulate(program, variants.files)
+        message, evicted = _explain_preemption(observed, result, gang) or (message, "")
         starts = bool(result.placements) and not result.preempted
         notes += [evicted] if evicted else []
         if is_placed_whole and explanation.selected is not None and message.startswith("gang "):
             explanation = replace(explanation, selected=None, pod_rejection=message)
-    explained_gang = None if gang is None else _explained_gang(program, files, observed, gang, starts=starts)
-    usable_proposals = []
+    explained_gang = None if gang is None else _explained_gang(plan, cache, members, gang, starts=starts)
+    usable_proposals, not_tried = list[Proposal](), None
     if explanation.selected is None and unserved is None:
         situation = Situation(
             cache,
@@ -122,15 +121,21 @@ def explain_pod(
         )
         usable_proposals = [proposal for proposal in proposals(situation) if proposal is not None]
         if explained_gang is not None and is_placed_whole:
-            gang_situation = GangSituation(
-                program,
-                observed.pod,
-                explained_gang,
-                gang_alone(),
-                simulated,
-                partial(_looked_at, situation, gang_alone()),
+            of_gang = gang_proposals(
+                GangSituation(
+                    program,
+                    observed.pod,
+                    explained_gang,
+                    variants,
+                    partial(_situation_of, situation, variants),
+                    deadline_s,
+                ),
+                usable_proposals,
             )
-            usable_proposals = list(gang_proposals(gang_situation, usable_proposals))
+            usable_proposals = of_gang.proposals
+            if of_gang.not_tried:
+                not_tried = not_tried_note(of_gang.not_tried, time.monotonic() - began_s)
+                notes.append(not_tried)
     return ExplainResult(
         program,
         observed.pod,
@@ -145,15 +150,24 @@ def explain_pod(
         placed_on=observed.node,
         gang=explained_gang,
         proposals=tuple(usable_proposals),
+        not_tried=not_tried,
     )
 
 
-def _looked_at(situation: Situation, gang_alone: ClusterFiles, files: ClusterFiles, pod: Pod) -> Situation:
+def not_tried_note(not_tried: Mapping[str, str], elapsed_s: float) -> str:
+    """Of which changes it is unknown whether they help, and why."""
+    changes = "; ".join(f"{change} ({reason})" for change, reason in not_tried.items())
+    return f"these changes were not tried; they may make the gang start ({elapsed_s:.1f} s were spent): {changes}"
+
+
+def _situation_of(
+    situation: Situation, variants: ClusterVariants, files: ClusterFiles, pod: Pod
+) -> Situation:
     """A pod alone on other files than those of the situation. The gang's own pods are not to be moved for it."""
     cache, facts = files.build_cache(), QueuedPodInfo(queued_at_creation(pod, situation.now_ns), 0)
     cache.drop_pod(pod.uid)
     evaluator = Evaluator(cache)
-    members = {observed.pod.uid for observed in gang_alone.pods if observed.node is None}
+    members = {observed.pod.uid for observed in variants.files.pods if observed.node is None}
     return replace(
         situation,
         cache=cache,
@@ -168,17 +182,16 @@ def _looked_at(situation: Situation, gang_alone: ClusterFiles, files: ClusterFil
 
 
 def _explained_gang(
-    program: Program, files: ClusterFiles, observed: ObservedPod, terms: GangTerms, *, starts: bool
+    plan: Plan, cache: ClusterCache, members: list[ObservedPod], terms: GangTerms, *, starts: bool
 ) -> ExplainedGang:
     """`starts`: with the present minimum, at once."""
-    plan, cache = compile_plan(program), files.build_cache()
-    members = [cache.pod_groups.attach(member) for member in _gang_members(program, files, observed)]
     terms_of_members = [
         plan.gang(member.pod, cache.namespaces.get(member.pod.namespace)) for member in members
     ]
     minimum = max(gang_terms.minimum for gang_terms in (terms, *terms_of_members) if gang_terms is not None)
     placed = sum(member.node is not None for member in members)
-    blocked = terms.mode is GangMode.WHOLE and not program.extenders and placed < minimum and not starts
+    is_whole = terms.mode is GangMode.WHOLE and not plan.program.extenders
+    blocked = is_whole and placed < minimum and not starts
     return ExplainedGang("/".join(terms.key), minimum, placed, len(members) - placed, blocked)
 
 
@@ -191,14 +204,11 @@ def _quota_refusal(plan: Plan, cache: ClusterCache, pod: Pod, now_ns: int) -> st
 
 
 def _explain_preemption(
-    program: Program, files: ClusterFiles, observed: ObservedPod, result: SimulationResult
+    observed: ObservedPod, result: SimulationResult, gang: GangTerms | None
 ) -> tuple[str, str] | None:
     """The scheduler's message for the pod when only it is pending, or its gang, and a note about the pods it would evict.
     None if there is no message."""
     message = dict(result.first_messages).get(observed.pod.full_name)
-    gang = compile_plan(program).gang(
-        observed.pod, files.build_cache().namespaces.get(observed.pod.namespace)
-    )
     if message is None and gang is not None:
         message = dict(result.pending).get(observed.pod.full_name)
     if message is None:
@@ -209,8 +219,11 @@ def _explain_preemption(
     return message, f"would be nominated to {node}, evicting {', '.join(result.preempted)}"
 
 
-def _with_only_its_gang_pending(program: Program, files: ClusterFiles, observed: ObservedPod) -> ClusterFiles:
+def _with_only_its_gang_pending(
+    program: Program, files: ClusterFiles, observed: ObservedPod, members: list[ObservedPod]
+) -> ClusterFiles:
     """The placed pods, and of the pending ones the pod and its gang."""
+    others = [member for member in members if member.node is None and member.pod.uid != observed.pod.uid]
     waiting = [
         replace(
             pending,
@@ -219,38 +232,36 @@ def _with_only_its_gang_pending(program: Program, files: ClusterFiles, observed:
             phase="Pending",
             deleting=False,
         )
-        for pending in (observed, *_pending_gang_members(program, files, observed))
+        for pending in (observed, *others)
     ]
-    others = [
+    placed_pods = [
         placed for placed in files.pods if placed.node is not None and placed.pod.uid != observed.pod.uid
     ]
-    return replace(files, pods=[*others, *waiting])
+    return replace(files, pods=[*placed_pods, *waiting])
 
 
-def _pending_gang_members(program: Program, files: ClusterFiles, observed: ObservedPod) -> list[ObservedPod]:
-    """The other pending pods of the pod's gang."""
-    members = _gang_members(program, files, observed)
-    return [member for member in members if member.node is None and member.pod.uid != observed.pod.uid]
+def _gang_members(
+    plan: Plan, files: ClusterFiles, cache: ClusterCache, observed: ObservedPod
+) -> list[ObservedPod]:
+    """The pods of the pod's gang that have not finished, itself included; with their PodGroups."""
 
-
-def _gang_members(program: Program, files: ClusterFiles, observed: ObservedPod) -> list[ObservedPod]:
-    """The pods of the pod's gang that have not finished, itself included."""
-    plan, cache = compile_plan(program), files.build_cache()
-
-    def key(member: ObservedPod) -> tuple[str, str] | None:
-        pod = cache.pod_groups.attach(member).pod
+    def key(attached: ObservedPod) -> tuple[str, str] | None:
+        pod = attached.pod
         terms = plan.gang(pod, cache.namespaces.get(pod.namespace))
         return None if terms is None else terms.key
 
     gang = key(observed)
-    return [
-        other
+    if gang is None:
+        return []
+    pod = observed.pod
+    candidates = [
+        cache.pod_groups.attach(other)
         for other in files.pods
-        if gang is not None
-        and not other.finished
-        and other.pod.scheduler == observed.pod.scheduler
-        and key(other) == gang
+        if not other.finished
+        and other.pod.scheduler == pod.scheduler
+        and other.pod.namespace == pod.namespace
     ]
+    return [candidate for candidate in candidates if key(candidate) == gang]
 
 
 def missing_inputs_note(program: Program) -> str:

@@ -17,6 +17,8 @@ from policysched.scheduler.core import SchedulerCore
 
 WALL_MAX_S = 10.0
 """Less than the patience of the page."""
+_SEARCH_MAX_S = 8.0
+"""The rest is for the start of the process and its answer."""
 _KEPT_S = 30.0
 _RESULTS_MAX = 16
 _WORKER = "policysched.offline.explain_worker"
@@ -34,7 +36,7 @@ class LiveGangProposals:
         self, core: SchedulerCore, result: ExplainResult, record: Json
     ) -> Callable[[], Awaitable[None]]:
         """Runs in the main loop and takes only references. What it returns is awaited elsewhere, and sets `would_fit` of the
-        record: None, with a note, if there is no result."""
+        record: None if there is no result. A note says what was not tried."""
         key = result.pod.full_name, result.message
         kept = self._results.get(key)
         policy = result.program.name
@@ -46,13 +48,14 @@ class LiveGangProposals:
             sent_samples(core.samples.of_policy(policy)),
             core.state_texts().get(policy),
             core.permissions,
+            _SEARCH_MAX_S,
         )
         is_kept = kept is not None and self._monotonic_s() < kept[0]
         cluster = {} if is_kept else cluster_parts(core.cache)
 
         async def compute() -> None:
             if kept is not None and is_kept:
-                record.update(kept[1])
+                _add_proposals(record, kept[1])
                 return
             record["would_fit"] = None
             if self._is_computing:
@@ -66,14 +69,19 @@ class LiveGangProposals:
             except WorkerProcessFailed as error:
                 record["notes"].append(
                     f"the proposals for this gang could not be computed: {error}; "
-                    "`policysched explain --policy FILE --cluster FILE` has no such limit"
+                    "`policysched explain --policy FILE --cluster FILE` has no time limit"
                 )
                 return
             finally:
                 self._is_computing = False
-            record.update(proposals)
+            _add_proposals(record, proposals)
             self._results[key] = self._monotonic_s() + _KEPT_S, proposals
             while len(self._results) > _RESULTS_MAX:
                 self._results.popitem(last=False)
 
         return compute
+
+
+def _add_proposals(record: Json, proposals: Json) -> None:
+    record["would_fit"] = proposals["would_fit"]
+    record["notes"] += proposals["notes"]

@@ -185,7 +185,7 @@ def test_explain_and_simulate_give_one_answer(case: Case) -> None:
 
 
 def test_a_member_that_is_explained_alone_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_explanation, "_pending_gang_members", lambda *_: [])
+    monkeypatch.setattr(pod_explanation, "_gang_members", lambda *_: [])
 
     with pytest.raises(AssertionError):
         check_one_answer([2], [1, 2], 2)

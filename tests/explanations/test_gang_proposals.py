@@ -11,7 +11,9 @@ from policysched.from_files.cluster_files import ClusterFiles
 from policysched.model.identifiers import NodeName
 from policysched.model.nodes import Node
 from policysched.offline import gang_proposals as module
+from policysched.offline.pod_explanation import explain_pod
 from tests.explanations.gang_scenes import Scene
+from tests.scheduler.rig import START_NS
 
 SEEDS = 300
 
@@ -79,8 +81,10 @@ def _moves_every_pod_away(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _believes_the_member_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "gang_proposals", lambda _, of_member: of_member)
-    monkeypatch.setattr("policysched.offline.pod_explanation.gang_proposals", lambda _, of_member: of_member)
+    monkeypatch.setattr(
+        "policysched.offline.pod_explanation.gang_proposals",
+        lambda _, of_member: module.GangProposals(list(of_member)),
+    )
 
 
 BUGS = [
@@ -108,3 +112,17 @@ def test_a_gang_that_starts_gets_no_lower_minimum() -> None:
     assert started
     for scene in started:
         assert all(proposal.kind != "minimum" for proposal in scene.explained().proposals)
+
+
+def test_what_there_was_no_time_for_is_named() -> None:
+    scene = next(scene for scene in map(Scene, range(SEEDS)) if len(scene.explained().proposals) > 1)
+    files = scene.files(scene.minimum, scene.asked)
+
+    result = explain_pod(
+        scene.program, files, scene.asked.full_name, samples={}, now_ns=START_NS, deadline_s=0.0
+    )
+
+    assert result.proposals == ()
+    assert result.not_tried in result.notes
+    for change in ("lower min", "uncordon a node", "move a pod", "add nodes"):
+        assert f"{change} (no time left)" in str(result.not_tried)

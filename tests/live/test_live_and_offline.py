@@ -118,6 +118,19 @@ def test_without_an_answer_a_note_is_shown_beside_the_rest(monkeypatch: pytest.M
     assert page["message"].startswith("gang default/g: 1 of 2 members fit now")
 
 
+def test_what_there_was_no_time_for_is_named(no_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_gang_proposals, "_SEARCH_MAX_S", 0.0)
+    rig = blocked()
+
+    pages = [live(rig, "default/w0") for _ in range(2)]
+
+    for page in pages:
+        assert page["would_fit"] == []
+        assert any(
+            "lower min (no time left)" in note and "has no time limit" in note for note in page["notes"]
+        )
+
+
 def test_an_answer_is_kept_while_the_gang_waits_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
 
