@@ -33,6 +33,7 @@ from policysched.scheduler.attempt_result import (
     AttemptFailure,
     AttemptSuccess,
     continue_device_search,
+    devices_go_on_at_once,
     reject_over_budget,
     reject_pod,
     rejected_early,
@@ -128,6 +129,8 @@ class PodAttempts:
             and core.queue.yield_to_earlier(pod, now_ns)
         ):
             pod.attempts -= 1
+            return
+        if answered is None and devices_go_on_at_once(core, pod):
             return
         extenders, by_extenders = self._extender_calls.applicable_extenders(pod), False
         if isinstance(result, AttemptSuccess) and extenders:

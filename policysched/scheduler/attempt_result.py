@@ -11,7 +11,9 @@ from policysched.lang.ir.verdict import ShadowEffect
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
 from policysched.scheduler.commands import PendingReason
+from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
+from policysched.scheduler.queue.entries import QueueEntry
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
@@ -81,7 +83,31 @@ def reject_over_budget(message: str) -> AttemptFailure:
 
 def continue_device_search(now_ns: int) -> AttemptFailure:
     """The search for devices was cut off. Its results are kept, and the next attempt continues with the other nodes."""
-    return AttemptFailure("Unschedulable", SEARCH_CONTINUES, 0, {}, frozenset(), now_ns + SECOND_NS)
+    return AttemptFailure(
+        "Unschedulable", SEARCH_CONTINUES, 0, {}, frozenset(), next_device_search_ns(now_ns)
+    )
+
+
+def next_device_search_ns(now_ns: int) -> int:
+    """When a search for devices that was cut off goes on."""
+    return now_ns + SECOND_NS
+
+
+def devices_go_on_at_once(core: SchedulerCore, entry: QueueEntry) -> bool:
+    """Whether only a slice of the search for devices is over. The entry is put back then, as if it had not been attempted."""
+    if not core.cache.devices.allocation_cache.goes_on_at_once:
+        return False
+    undo_attempt(entry)
+    core.queue.put_back(entry)
+    return True
+
+
+def undo_attempt(entry: QueueEntry) -> None:
+    """The attempt does not count."""
+    entry.attempts -= 1
+    if isinstance(entry, QueuedGang):
+        for pod in entry.pending_members.values():
+            pod.attempts -= 1
 
 
 def reject_for_quota(message: str) -> AttemptFailure:

@@ -8,7 +8,12 @@ popped ─► selectors of devices that are not evaluated? ──a slice of them
 
 from dataclasses import dataclass, field
 
-from policysched.cluster.devices.allocator import ATTEMPT_STEPS_MAX, SearchAllowance
+from policysched.cluster.devices.allocator import (
+    ATTEMPT_STEPS_MAX,
+    MEMBER_STEPS_MAX,
+    SLICE_STEPS_MAX,
+    SearchAllowance,
+)
 from policysched.cluster.devices.pod_claims import uses_devices
 from policysched.cluster.devices.pod_selectors import evaluate_selectors
 from policysched.model.pods import Pod
@@ -24,7 +29,7 @@ from policysched.scheduler.steps import OPERATIONS_PER_COST_UNIT, Steps
 
 @dataclass(slots=True)
 class _Attempt:
-    """`steps` are left; `prepares`: none, selectors of devices were evaluated; `devices`: what the search of devices may
+    """`steps` are left; `prepares`: nothing was decided, a slice of the search of devices or of their selectors is over; `devices`: what the search of devices may
     take. `cost`: of those before; `piece_cost`: of those since the last pause. `elapsed_ns`: see
     `account_time`; `attempts_before`: of the entry; `pod`: its representative, which may be placed at the end."""
 
@@ -55,6 +60,7 @@ class AttemptRunner:
         self._gang_attempts = gang_attempts
         self._attempt: _Attempt | None = None
         self._pause: Pause | None = None
+        self._searching: tuple[QueueEntry | None, SearchAllowance] = None, SearchAllowance()
         self._last_run: _Attempt | None = None
         self.has_attempted = False
 
@@ -106,11 +112,24 @@ class AttemptRunner:
                 steps = self._gang_attempts.attempt_gang(entry, now_ns)
             case _:
                 raise AssertionError(f"{entry} is neither a pod nor a gang")
-        members = len(entry.pending_members) if isinstance(entry, QueuedGang) else 1
-        allowance = SearchAllowance(ATTEMPT_STEPS_MAX * max(1, members))
         self._run(
-            _Attempt(entry, steps, entry.attempts, entry.representative_pod, devices=allowance), cost_max
+            _Attempt(
+                entry,
+                steps,
+                entry.attempts,
+                entry.representative_pod,
+                devices=self._search_allowance(entry),
+            ),
+            cost_max,
         )
+
+    def _search_allowance(self, entry: QueueEntry) -> SearchAllowance:
+        """For a slice of the search for devices. An entry that was put back has what its earlier slices left."""
+        members = len(entry.pending_members) if isinstance(entry, QueuedGang) else 0
+        more = MEMBER_STEPS_MAX * members
+        searching, allowance = self._searching
+        left = allowance.attempt_steps_left if searching is entry else ATTEMPT_STEPS_MAX + more
+        return SearchAllowance(min(left, SLICE_STEPS_MAX + more), left)
 
     def advance_pause(self, cost_max: int, now_ns: int) -> None:
         """Decide about one pod beside the paused attempt, or continue it."""
@@ -176,6 +195,11 @@ class AttemptRunner:
                 if self._pauses(attempt) or cost >= cost_max:
                     self._attempt, attempt.entry.state = attempt, QueueState.ATTEMPTING
                     return
+            goes_on = self._core.cache.devices.allocation_cache.goes_on_at_once
+        self._searching = None, attempt.devices
+        if goes_on and attempt.entry.state is QueueState.ACTIVE:
+            self._searching, attempt.prepares = (attempt.entry, attempt.devices), True
+            self._core.queue.yielded = None
 
     def _pauses(self, attempt: _Attempt) -> bool:
         """Whether a piece of a gang's search is over, so that the attempt pauses. Not if it is behind an entry that

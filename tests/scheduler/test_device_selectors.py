@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from policysched.cluster.devices import allocator, selector_results
+from policysched.cluster.devices.allocation_cache import AllocationCache
 from policysched.cluster.devices.cel_selectors import DeviceSelectors
 from policysched.explanations import live
 from policysched.explanations.live import NotExplainable, explain_running
@@ -214,10 +215,10 @@ def test_a_log_of_slices_that_is_rewritten_loses_no_slice(evaluated: list[str]) 
 # ── the search ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def combining(name: str = "c") -> Any:
+def combining(name: str = "c", prefix: str = "r") -> Any:
     """A claim of three devices whose last two must be one: all combinations of a node are tried."""
-    requests = [asking(f"r{number}") for number in range(3)]
-    same = {"requests": ["r1", "r2"], "matchAttribute": f"{DRIVER}/uuid"}
+    requests = [asking(f"{prefix}{number}") for number in range(3)]
+    same = {"requests": [f"{prefix}1", f"{prefix}2"], "matchAttribute": f"{DRIVER}/uuid"}
     return claim(name, *requests, constraints=[same])
 
 
@@ -228,13 +229,13 @@ def searching_rig(
     steps: list[int] = []
     count_step = allocator._DeviceSearch._count_step
 
-    def counting(self: allocator._DeviceSearch) -> None:
-        steps.append(1)
-        count_step(self)
+    def counting(self: allocator._DeviceSearch, count: int = 1) -> None:
+        steps.extend([1] * count)
+        count_step(self, count)
 
     monkeypatch.setattr(allocator._DeviceSearch, "_count_step", counting)
     monkeypatch.setattr(attempt_runner, "ATTEMPT_STEPS_MAX", steps_max)
-    rig = rig_with(combining())
+    rig = rig_with(combining(), gang_backtracks_max=2)
     slices = [
         device_slice(
             f"n{number}",
@@ -292,6 +293,60 @@ def test_a_pod_whose_search_was_cut_off_gets_the_node_that_fits(monkeypatch: pyt
     (prebind,) = rig.of(c.Prebind)
     assert prebind.node == f"n{NODES - 1}"
     assert len(steps) > 4_000
+
+
+def test_others_are_decided_between_two_slices_of_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, steps = searching_rig(monkeypatch, steps_max=1_000_000)
+    monkeypatch.setattr(attempt_runner, "SLICE_STEPS_MAX", 1_000)
+    rig.observe(user())
+
+    slices = []
+    while rig.pending_message("hostile") is None:
+        before = len(steps)
+        bound = decide(rig, elapsed_ms=5)
+        slices.append(len(steps) - before)
+        if len(slices) == 3:
+            rig.observe(pod("plain", namespace="friendly", scheduler="other", created="2027-01-01T00:00:00Z"))
+        if "plain" in bound:
+            bound_after = len(slices)
+        if not rig.scheduler.ready(rig.now_ns):
+            rig.pass_time(1)
+
+    assert max(slices) < 1_000 + STEPS_OF_A_NODE
+    assert 3 < bound_after < len(slices)
+    assert rig.scheduler.core.pods[user().uid].attempts == 1
+    assert len(steps) < NODES * STEPS_OF_A_NODE, "no node is searched twice"
+
+
+@pytest.mark.parametrize("more", ["constraints", "tolerations", "capacities"])
+def test_a_device_with_much_to_compare_counts_as_several_steps(more: str) -> None:
+    requests = [asking(f"r{number}") for number in range(3)]
+    constraints = [{"requests": ["r1", "r2"], "matchAttribute": f"{DRIVER}/uuid"}]
+    device: dict[str, Any] = {}
+    match more:
+        case "constraints":
+            constraints += [{"matchAttribute": f"{DRIVER}/same"}] * 31
+        case "tolerations":
+            for request in requests:
+                request["exactly"]["tolerations"] = [
+                    {"key": f"k{at}", "operator": "Exists"} for at in range(16)
+                ]
+            device["taints"] = [{"key": "k15", "effect": "NoSchedule"}] * 4
+        case "capacities":
+            device["capacity"] = {f"c{at}": "80Gi" for at in range(32)}
+
+    def steps_of(requests: Any, constraints: Any, device: dict[str, Any]) -> int:
+        gpus = [gpu(f"g{at}", attributes={"uuid": str(at), "same": "x"}, **device) for at in range(8)]
+        rig = rig_with(claim("c", *requests, constraints=constraints))
+        rig.handle(e.DeviceObjectUpdated(device_slice("n0", *gpus, version=2, generation=2)))
+        allowance = allocator.SearchAllowance()
+        devices = rig.scheduler.cache.devices
+        with devices.allocation_cache.limited(allowance):
+            item = devices.claims[next(iter(devices.claims))]
+            devices.allocation_cache.find([item], rig.scheduler.cache.nodes["n0"], None)
+        return allocator.ATTEMPT_STEPS_MAX - allowance.steps_left
+
+    assert steps_of(requests, constraints, device) > 1.5 * steps_of(requests, constraints[:1], {})
 
 
 def test_a_search_within_its_steps_is_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,3 +422,88 @@ def test_preemption_searches_no_devices(monkeypatch: pytest.MonkeyPatch) -> None
 
     assert rounds[0] == 1 < rounds[1]
     assert totals[0] == totals[1], "each node is searched once, and none again for the eviction"
+
+
+# ── the search for a gang ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+GANG = DEFAULT + 'input group: string = pod.labels["group"] optional\ngang by group { min = %d }\n'
+
+
+def member(number: int, of: str, **more: Any) -> Any:
+    created = f"2026-01-01T00:00:{number:02}Z"
+    return user(f"member-{number}", of, labels={"group": "g"}, created=created, **more)
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The searches: of which claims, on which node, and what is allocated in the hypothetical cluster."""
+    made: list[Any] = []
+    search = AllocationCache.search_uncached
+
+    def counting(self: AllocationCache, claims: Any, on: Any, overlay: Any) -> Any:
+        allocated = () if overlay is None else tuple(sorted(map(str, overlay.usage.whole)))
+        made.append((tuple(each.spec_text for each in claims), on.name, allocated))
+        return search(self, claims, on, overlay)
+
+    monkeypatch.setattr(AllocationCache, "search_uncached", counting)
+    return made
+
+
+STEPS_OF_A_NODE = 700
+"""Steps of a search for `combining`, at most."""
+
+
+def searching_rounds(rig: Rig, steps: list[int]) -> list[int]:
+    """The steps of each attempt until there are none for half a minute, longer than any backoff."""
+    rounds = []
+    while not rounds or any(rounds[-30:]):
+        before = len(steps)
+        rig.pass_time(1)
+        rounds.append(len(steps) - before)
+    return rounds
+
+
+@pytest.mark.parametrize("fits", [False, True])
+def test_the_search_for_a_gang_goes_on_where_it_was_cut_off(
+    monkeypatch: pytest.MonkeyPatch, searches: list[Any], fits: bool
+) -> None:
+    """The first member takes a device of a node, on which claims of six texts are then searched in vain."""
+    rig, steps = searching_rig(monkeypatch, steps_max=1_000)
+    rig.apply_policies(GANG % 2)
+    claims = [claim(f"c{number}", asking(f"r{number}")) for number in (0, 7)]
+    claims += [combining(f"c{number}", prefix=f"r{number}-") for number in range(1, 7)]
+    rig.handle(*[e.DeviceObjectUpdated(item) for item in claims])
+    for number in range(8 if fits else 7):
+        rig.observe(member(number, f"c{number}"))
+
+    rounds = searching_rounds(rig, steps)
+
+    assert {prebind.name for prebind in rig.of(c.Prebind)} == ({"member-0", "member-7"} if fits else set())
+    assert len([count for count in rounds if count]) > 10
+    assert max(rounds) < 1_000 + 8 * allocator.MEMBER_STEPS_MAX + STEPS_OF_A_NODE
+    assert len(searches) == len(set(searches)), "nothing is searched twice"
+
+
+def test_the_search_for_a_gang_that_evicts_pods_goes_on_where_it_was_cut_off(
+    monkeypatch: pytest.MonkeyPatch, searches: list[Any]
+) -> None:
+    unequal = [gpu(f"g{at}", attributes={"uuid": str(at)}) for at in range(DEVICES_PER_NODE)]
+    equal = [gpu(f"h{at}", attributes={"uuid": "same"}) for at in range(2)]
+    fitting = [
+        device_slice(f"n{number}", *unequal, *equal, version=3, generation=3) for number in range(NODES)
+    ]
+    rig, steps = searching_rig(monkeypatch, *fitting, steps_max=1_000)
+    rig.apply_policies(GANG % 4)
+    for number in range(4):
+        rig.handle(e.DeviceObjectUpdated(combining(f"c{number}", prefix=f"r{number}-")))
+    for number in range(NODES):
+        rig.observe(placed(pod(f"full-{number}", cpu="8", priority=-1), f"n{number}"))
+    for number in range(4):
+        rig.observe(member(number, f"c{number}", cpu="2"))
+
+    rounds = searching_rounds(rig, steps)
+
+    assert len(rig.of(c.Evict)) == 4
+    assert max(rounds) < 1_000 + 4 * allocator.MEMBER_STEPS_MAX + STEPS_OF_A_NODE
+    assert len(searches) == len(set(searches)), "nothing is searched twice"

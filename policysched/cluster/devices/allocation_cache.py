@@ -1,11 +1,13 @@
 """Caches results of the device search by claim specs and node, until the devices of the node
 change.
 
-For pods of one template, only nodes whose devices changed are searched again. Pools are cached by
-node, and results of selectors by slice (`selector_results`).
+For pods of one template, only nodes whose devices changed are searched again. The same holds on
+overlays: a gang whose search was cut off places its first members as before, and finds the results
+for the nodes that they change. Pools are cached by node, and results of selectors by slice
+(`selector_results`).
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,12 +35,18 @@ from policysched.model.devices import (
 from policysched.model.identifiers import NodeName, ResourceClaimKey
 from policysched.model.nodes import Node
 
-_SPECS_CACHED_MAX = 16
+_SPECS_CACHED_MIN, _SPECS_CACHED_MAX = 16, 256
+_OUTCOMES_CACHED_MAX, _CHARACTERS_CACHED_MAX = 80_000, 2**23
+"""Beyond the minimum, the least recently used specs are dropped while there are more outcomes or longer texts."""
+
+_OVERLAY_OUTCOMES_MAX = 5_000
+"""For one text of specs."""
 
 OVERRUNS_MAX = 8
 """Nodes on which the search for the same claims may exceed its step limit. Then no more nodes are
 searched until a device changes, so that one claim cannot block all others."""
 
+_Specs = tuple[str, ...]
 SearchOutcome = DeviceSearchResult | DeviceSearchFailed | None
 
 
@@ -53,41 +61,67 @@ class _CachedOutcome:
 
 @dataclass(slots=True)
 class _SpecOutcomes:
-    """`overruns`: searches that exceeded the step limit since `stamp`."""
+    """`on_overlays`: by node and what an overlay allocates there. `overruns`: searches that exceeded the step limit since
+    `stamp`."""
 
     by_node: dict[NodeName, _CachedOutcome] = field(default_factory=dict)
+    on_overlays: OrderedDict[tuple[NodeName, int, int], _CachedOutcome] = field(default_factory=OrderedDict)
     stamp: Hashable = None
     overruns: int = 0
 
 
 class _OutcomeCache:
-    """Search results by claim specs and by node."""
+    """Search results by claim specs."""
 
     def __init__(self) -> None:
-        self._by_specs: OrderedDict[tuple[str, ...], _SpecOutcomes] = OrderedDict()
+        self._by_specs: OrderedDict[_Specs, _SpecOutcomes] = OrderedDict()
 
-    def of_claims(self, claims: Sequence[ResourceClaim]) -> _SpecOutcomes:
-        specs = tuple(claim.spec_text for claim in claims)
+    def of_specs(self, specs: _Specs) -> _SpecOutcomes:
         outcomes = self._by_specs.get(specs)
         if outcomes is None:
             outcomes = self._by_specs[specs] = _SpecOutcomes()
-            if len(self._by_specs) > _SPECS_CACHED_MAX:
+            while len(self._by_specs) > _SPECS_CACHED_MIN and self._is_full():
                 self._by_specs.popitem(last=False)
         else:
             self._by_specs.move_to_end(specs)
         return outcomes
 
+    def _is_full(self) -> bool:
+        outcomes = sum(len(cached.by_node) + len(cached.on_overlays) for cached in self._by_specs.values())
+        characters = sum(len(text) for specs in self._by_specs for text in specs)
+        return (
+            len(self._by_specs) > _SPECS_CACHED_MAX
+            or outcomes > _OUTCOMES_CACHED_MAX
+            or characters > _CHARACTERS_CACHED_MAX
+        )
+
 
 @dataclass(slots=True)
 class DeviceOverlay:
-    """Allocations of a hypothetical cluster on top of the real ones. `node_changes` counts changes
-    of each node's devices, `shared_changes` those of devices that several nodes can use."""
+    """Allocations of a hypothetical cluster on top of the real ones. `node_changes` identifies what
+    is allocated of each node's devices, `shared_changes` what of devices that several nodes can use
+    (0: nothing); see `state_after`. `overruns`: searches that exceeded the step limit."""
 
     allocations: dict[ResourceClaimKey, DeviceAllocation] = field(default_factory=dict)
     usage: DeviceUsage = field(default_factory=DeviceUsage)
     node_changes: dict[NodeName, int] = field(default_factory=dict)
     shared_changes: int = 0
-    outcomes: _OutcomeCache = field(default_factory=_OutcomeCache)
+    overruns: Counter[_Specs] = field(default_factory=Counter)
+
+
+def state_after(state: int, allocation: DeviceAllocation) -> int:
+    """What identifies an overlay's allocations once this one is added: the same in another overlay
+    with equal allocations in the same order. Names are hashed with the process's secret."""
+    return hash(
+        (
+            state,
+            *(
+                (device.device, bool(device.share_id), device.consumed_capacity)
+                for device in allocation.devices
+                if not device.admin_access
+            ),
+        )
+    )
 
 
 class AllocationCache:
@@ -129,33 +163,47 @@ class AllocationCache:
         """Whether the attempt that is running has left out nodes for lack of steps."""
         return self._allowance is not None and self._allowance.is_cut_off
 
+    @property
+    def goes_on_at_once(self) -> bool:
+        """Whether only the slice is over, and the attempt has steps left for another one."""
+        return (
+            self._allowance is not None
+            and self._allowance.is_cut_off
+            and self._allowance.attempt_steps_left > 0
+        )
+
     def find(
         self, claims: Sequence[ResourceClaim], node: Node, overlay: DeviceOverlay | None
     ) -> SearchOutcome:
         """The devices for these claims on the node, from the cache if possible."""
-        stamp: Hashable = self._stamps.of_node(node.name)
-        outcomes = self._outcomes
-        if overlay is not None and (overlay.shared_changes or overlay.node_changes.get(node.name)):
-            stamp, outcomes = (
-                (stamp, overlay.shared_changes, overlay.node_changes.get(node.name, 0)),
-                overlay.outcomes,
-            )
-        else:
+        stamp = self._stamps.of_node(node.name)
+        specs = tuple(claim.spec_text for claim in claims)
+        answers = self._outcomes.of_specs(specs)
+        on_overlay = 0 if overlay is None else overlay.node_changes.get(node.name, 0)
+        if overlay is not None and not (overlay.shared_changes or on_overlay):
             overlay = None
-        answers = outcomes.of_claims(claims)
-        cached = answers.by_node.get(node.name)
+        state = None if overlay is None else (node.name, overlay.shared_changes, on_overlay)
+        cached = answers.by_node.get(node.name) if state is None else answers.on_overlays.get(state)
         if cached is not None and cached.stamp == stamp and cached.labels == node.labels:
             return cached.outcome
         if answers.stamp != self._stamps.latest:
             answers.stamp, answers.overruns = self._stamps.latest, 0
-        if answers.overruns >= OVERRUNS_MAX:
+        overruns = answers.overruns if overlay is None else overlay.overruns[specs]
+        if overruns >= OVERRUNS_MAX:
             return DeviceSearchFailed(STEPS_EXCEEDED, rejects_node_only=True)
         if self._allowance is not None and self._allowance.steps_left <= 0:
             self._allowance.is_cut_off, self._cut_off = True, self._allowance
             return DeviceSearchFailed(SEARCH_CONTINUES, rejects_node_only=True)
         outcome = self.search_uncached(claims, node, overlay)
-        answers.by_node[node.name] = _CachedOutcome(stamp, node.labels, outcome)
-        answers.overruns += isinstance(outcome, DeviceSearchFailed) and outcome.message == STEPS_EXCEEDED
+        exceeded = isinstance(outcome, DeviceSearchFailed) and outcome.message == STEPS_EXCEEDED
+        if overlay is None or state is None:
+            answers.by_node[node.name] = _CachedOutcome(stamp, node.labels, outcome)
+            answers.overruns += exceeded
+            return outcome
+        answers.on_overlays[state] = _CachedOutcome(stamp, node.labels, outcome)
+        overlay.overruns[specs] += exceeded
+        if len(answers.on_overlays) > _OVERLAY_OUTCOMES_MAX:
+            answers.on_overlays.popitem(last=False)
         return outcome
 
     def search_uncached(

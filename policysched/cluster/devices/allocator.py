@@ -41,11 +41,15 @@ from policysched.model.nodes import Node
 DEVICES_MAX = 128
 """Devices that one pod may request, in all its claims."""
 STEPS_MAX = 10_000
-"""Devices considered for one pod on one node."""
+"""Devices considered for one pod on one node. A device with much to compare counts several times; a step takes about 4 µs."""
 
 STEPS_EXCEEDED = f"the device search exceeded its limit of {STEPS_MAX} steps"
 ATTEMPT_STEPS_MAX = 100_000
-"""Devices considered on all nodes in one attempt of a pod, about a third of a second."""
+"""Steps on all nodes in one attempt of a pod, about 0.4 s."""
+SLICE_STEPS_MAX = 10_000
+"""Those of a slice. Others may be decided between two slices."""
+MEMBER_STEPS_MAX = 100
+"""Those of a slice for a gang beyond them, for each member: enough to search the nodes again that members changed."""
 SEARCH_CONTINUES = (
     f"the device search continues in the next attempt (limit of one attempt: {ATTEMPT_STEPS_MAX} steps)"
 )
@@ -56,10 +60,15 @@ _START: _Position = (0, 0, 0)
 
 @dataclass(slots=True)
 class SearchAllowance:
-    """Of one attempt. `is_cut_off`: nodes were left out for lack of steps."""
+    """Of one slice, and the attempt's share of later slices. `is_cut_off`: nodes were left out for lack of steps."""
 
     steps_left: int = ATTEMPT_STEPS_MAX
+    attempt_steps_left: int = 0
     is_cut_off: bool = False
+
+    def spend(self, steps: int) -> None:
+        self.steps_left -= steps
+        self.attempt_steps_left -= steps
 
 
 class _TooManyDevices(Exception):
@@ -103,7 +112,7 @@ def search_devices(
         return search.run()
     finally:
         if allowance is not None:
-            allowance.steps_left -= search.steps
+            allowance.spend(search.steps)
 
 
 @dataclass(slots=True)
@@ -290,10 +299,21 @@ class _DeviceSearch:
             self._undo(claim, device, step)
         return done
 
-    def _count_step(self) -> None:
-        self.steps += 1
+    def _count_step(self, steps: int = 1) -> None:
+        self.steps += steps
         if self.steps > STEPS_MAX:
             raise DeviceSearchFailed(STEPS_EXCEEDED, rejects_node_only=True)
+
+    def _comparison_steps(self, claim: int, option: RequestOption, pool: DevicePool, device: Device) -> int:
+        """What a device costs beyond a step. A constraint compares it with those chosen before, and amounts are fractions."""
+        steps = len(self._constraints[claim]) * (len(self._results[claim]) + 4) // 32
+        if device.taints:
+            steps += len(device.taints) * len(option.request.tolerations) // 64
+        if device.capacity:
+            steps += len(device.capacity) * (16 if device.shareable else 1) // 4
+        if device.consumes_counters:
+            steps += sum(map(len, pool.counters.values())) // 8
+        return steps
 
     # ── one device ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -327,6 +347,7 @@ class _DeviceSearch:
         device_id = DeviceId(*pool.id, device.name)
         if not self._is_free(claim, option.request, device_id, device):
             return None
+        self._count_step(self._comparison_steps(claim, option, pool, device))
         step = _UndoRecord()
         is_shared = self._share_counts[device_id] > 0 or self._allocated.is_shared(device_id)
         if device.consumes_counters and not (device.shareable and is_shared):

@@ -3,7 +3,7 @@ implementation read this view."""
 
 from collections.abc import Hashable, Iterable, Sequence
 
-from policysched.cluster.devices.allocation_cache import DeviceOverlay, SearchOutcome
+from policysched.cluster.devices.allocation_cache import DeviceOverlay, SearchOutcome, state_after
 from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.model.devices import DeviceAllocation, DeviceClass, DeviceKind, PoolId, ResourceClaim
@@ -103,6 +103,6 @@ class AvailableDevices:
             for pool in {PoolId(device.device.driver, device.device.pool) for device in allocation.devices}:
                 node = self._devices.exclusive_node_of(pool)
                 if node is None:
-                    overlay.shared_changes += 1
+                    overlay.shared_changes = state_after(overlay.shared_changes, allocation)
                 else:
-                    overlay.node_changes[node] = overlay.node_changes.get(node, 0) + 1
+                    overlay.node_changes[node] = state_after(overlay.node_changes.get(node, 0), allocation)

@@ -113,9 +113,9 @@ class Overlay:
         """Reserve devices on this overlay."""
         before = dict(self.device_reservations.node_changes)
         self._columns.available_devices.add_to_overlay(self.device_reservations, choice)
-        for name, count in self.device_reservations.node_changes.items():
+        for name, state in self.device_reservations.node_changes.items():
             row = self._columns.row(name)
-            if row is not None and count != before.get(name):
+            if row is not None and state != before.get(name):
                 self.log.append(row)
 
     @property

@@ -13,16 +13,16 @@ from dataclasses import replace
 from itertools import islice
 
 from policysched.evaluate import Overlay, TopologyDomain
-from policysched.model.cluster_events import ClusterEvent
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import (
     EVICTIONS_UNANSWERED,
-    PLACED_POD_EVENTS,
     AttemptFailure,
     AttemptSuccess,
+    devices_go_on_at_once,
     reject_for_quota,
     reject_over_budget,
+    undo_attempt,
 )
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
@@ -37,13 +37,13 @@ from policysched.scheduler.gangs.gang_search_result import (
     domains_to_skip,
     gang_message,
     remember_domains,
+    requeue_conditions,
     wanted,
 )
 from policysched.scheduler.gangs.member_classes import member_equivalence_keys
 from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
 from policysched.scheduler.gangs.member_trial import MemberTrial
 from policysched.scheduler.gangs.neighbours import Neighbours
-from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.preemption.default_preemption import (
     DefaultPreemption,
@@ -57,9 +57,6 @@ from policysched.scheduler.steps import Steps, evaluation_cost
 
 _PREFERRED_DOMAINS_MAX = 16
 """So many domains of a preferred level are tried for the whole gang."""
-
-_NEXT_ROUND_NS = 60 * SECOND_NS
-"""When the domains are tried from the first one again, after a round that took several attempts."""
 
 
 class GangAttempts:
@@ -108,6 +105,9 @@ class GangAttempts:
         placed = search.fits if enough and search.shortage is None else []
         if placed and self._yields(gang, was_last, now_ns):
             return
+        if not placed and not gang.overdue and devices_go_on_at_once(self._core, gang):
+            gang.ordered_last = was_last
+            return
         for pod, success in placed:
             self._pod_attempts.assume(pod, success, now_ns)
         if placed:
@@ -123,8 +123,12 @@ class GangAttempts:
         if needed and not placed and search.admitted_count is not None:
             preemption = yield from self._reclaim_for_gang(gang, search, now_ns)
         elif (
-            needed and not placed and search.shortage is None and search.domains_tried is None
-        ):  # otherwise a domain that was not tried may have enough capacity
+            needed
+            and not placed
+            and search.shortage is None
+            and search.domains_tried is None
+            and not self._is_cut_off
+        ):  # otherwise a domain or a node that was not tried may have enough capacity
             preemption = yield from self._preempt_for_gang(gang, search, now_ns)
         reclaims_none = search.admitted_count is not None and isinstance(preemption, NoPreemption)
         if preemption is None or reclaims_none:
@@ -141,8 +145,7 @@ class GangAttempts:
         if not self._core.queue.yield_to_earlier(gang, now_ns):
             gang.ordered_last = False
             return False
-        for attempted in (gang, *gang.pending_members.values()):
-            attempted.attempts -= 1
+        undo_attempt(gang)
         return True
 
     def _search(self, gang: QueuedGang) -> Steps[GangSearchResult]:
@@ -186,6 +189,8 @@ class GangAttempts:
             if enough and gang.shortage(pod.uid for pod, _ in search.fits) is None:
                 return search
             searches.append(search)
+            if self._is_cut_off:
+                return search
             if exceeds_budget(self._core, gang, searches):
                 self._core.records.counters.count_over_budget(gang.policy)
                 left_out = True
@@ -208,6 +213,11 @@ class GangAttempts:
             failure for search in searches if search is not best for failure in search.failures.values()
         ]
         return best
+
+    @property
+    def _is_cut_off(self) -> bool:
+        """Whether the search for devices stopped: what is found is kept, and a later attempt goes on."""
+        return self._core.cache.devices.allocation_cache.is_cut_off
 
     def _clock(self) -> int:
         return self._now_ns
@@ -234,7 +244,7 @@ class GangAttempts:
     ) -> Steps[GangSearchResult | None]:
         """Search again, the most demanding member first, in the domains of searches that found too few nodes. None:
         members are equal, or there is no placement."""
-        if any(len(search.fits) >= gang.needed_count for search in searches):
+        if self._is_cut_off or any(len(search.fits) >= gang.needed_count for search in searches):
             return None
         equivalence_keys = member_equivalence_keys(self._core, gang.members_in_order())
         failed_classes = {key for search in searches for key in search.failures}
@@ -282,7 +292,7 @@ class GangAttempts:
         for pod in members:
             if vacancies is not None and len(search.fits) >= vacancies:
                 break  # the maximum is reached
-            if possible < needed:
+            if possible < needed or self._is_cut_off:
                 break
             if equivalence_keys[pod.uid] in search.failures:
                 continue
@@ -400,20 +410,7 @@ class GangAttempts:
         """Park the rest of a gang as one entry, until an event can help any of its members."""
         core = self._core
         failures = list(search.failures.values())
-        all_failures = [*failures, *search.other_domain_failures]
-        expiries = [failure.valid_until_ns for failure in all_failures if failure.valid_until_ns is not None]
-        requeue_events = frozenset[ClusterEvent]().union(
-            *(failure.requeue_events for failure in all_failures)
-        )
-        if any(uid in core.cache.nominated for uid in gang.pending_members):
-            requeue_events |= PLACED_POD_EVENTS  # they wait for the capacity of these pods
-        if isinstance(preemption, NoPreemption):
-            requeue_events |= preemption.requeue_events
-            expiries += [] if preemption.valid_until_ns is None else [preemption.valid_until_ns]
-        if search.domains_tried is not None:
-            expiries.append(now_ns + core.limits.backoff_ns(1))
-        elif search.ends_round:  # the domains of earlier attempts may have changed since
-            expiries.append(now_ns + _NEXT_ROUND_NS)
+        requeue_events, valid_until_ns = requeue_conditions(core, gang, search, preemption, now_ns)
         reason, message = gang_message(
             gang,
             search,
@@ -431,7 +428,7 @@ class GangAttempts:
             gang.id,
             now_ns=now_ns,
             requeue_events=requeue_events,
-            valid_until_ns=min(expiries, default=None),
+            valid_until_ns=valid_until_ns,
             reason=reason,
             message=message,
             cause=failures[0].cause if failures else None,

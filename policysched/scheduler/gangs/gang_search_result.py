@@ -4,13 +4,26 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from policysched.evaluate import Overlay, TopologyDomain
-from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
+from policysched.model.cluster_events import ClusterEvent
+from policysched.scheduler.attempt_result import (
+    PLACED_POD_EVENTS,
+    AttemptFailure,
+    AttemptSuccess,
+    next_device_search_ns,
+)
 from policysched.scheduler.commands import PendingReason
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.limits import SECOND_NS
+from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.quotas.quota_limits import QuotaNode
 from policysched.scheduler.unschedulable_message import unavailable_message
+
+_NEXT_ROUND_NS = 60 * SECOND_NS
+"""When the domains are tried from the first one again, after a round that took several attempts."""
 
 
 @dataclass(slots=True)
@@ -61,6 +74,31 @@ def remember_domains(
     gang.domains_tried = tried if left_out else frozenset()
     best.domains_tried = len(tried) if left_out else None
     best.ends_round = bool(skipped) and not left_out
+
+
+def requeue_conditions(
+    core: SchedulerCore,
+    gang: QueuedGang,
+    search: GangSearchResult,
+    preemption: PreemptionStarted | NoPreemption | None,
+    now_ns: int,
+) -> tuple[frozenset[ClusterEvent], int | None]:
+    """The events and the time after which the gang is attempted again."""
+    failures = [*search.failures.values(), *search.other_domain_failures]
+    expiries = [failure.valid_until_ns for failure in failures]
+    events = frozenset[ClusterEvent]().union(*(failure.requeue_events for failure in failures))
+    if any(uid in core.cache.nominated for uid in gang.pending_members):
+        events |= PLACED_POD_EVENTS  # they wait for the capacity of these pods
+    if isinstance(preemption, NoPreemption):
+        events |= preemption.requeue_events
+        expiries.append(preemption.valid_until_ns)
+    if search.domains_tried is not None:
+        expiries.append(now_ns + core.limits.backoff_ns(1))
+    elif search.ends_round:  # the domains of earlier attempts may have changed since
+        expiries.append(now_ns + _NEXT_ROUND_NS)
+    if core.cache.devices.allocation_cache.is_cut_off:  # maybe in the search with evictions
+        expiries.append(next_device_search_ns(now_ns))
+    return events, earlier_ns(*expiries)
 
 
 def gang_message(
