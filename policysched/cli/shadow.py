@@ -95,11 +95,17 @@ def shadow(
 
     Exit codes: 0 ended by --duration or a signal; 2 could not run.
     """
+    from policysched.recording.writer import check_writable
     from policysched.shadow.program import ShadowSettings, recording_settings, run_shadow
 
     with report_unusable_files():
         rules = load_settings_rules(None if config is None else Path(config))
         program = load_policy(policy_path, name, params, rules)
+    if record is not None:
+        try:
+            check_writable(record)
+        except OSError as error:
+            raise CommandError(f"cannot record to {record}: {error.strerror or error}") from error
     with report_start_errors():
         from policysched.config.settings import read_settings
 

@@ -10,6 +10,7 @@ its last second. Nothing is synced to the disk, so a node that loses power may l
 import contextlib
 import logging
 import os
+import tempfile
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -60,6 +61,13 @@ class RecordingCounts:
     files: int = 0
     dropped: int = 0
     failure: str = ""
+
+
+def check_writable(folder: Path) -> None:
+    """Makes the folder if there is none. Raises OSError if no recording can be written there."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 class RecordingWriter:

@@ -208,7 +208,8 @@ class _Shadow:
                 if task.done():
                     task.result()
             self._state.running_s = time.monotonic() - started_s
-            self._state.problem = connectivity.problem
+            failure = "" if self._writer is None else self._writer.counts.failure
+            self._state.problem = connectivity.problem or (failure and f"not recorded: {failure}")
             if duration_s is not None and self._state.running_s >= duration_s:
                 break
             await self._apply(all_events=False)

@@ -187,3 +187,13 @@ def test_an_unreadable_standard_input_is_reported_in_one_line(command: str, fold
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "policysched: -: standard input cannot be read: Bad file descriptor\n"
+
+
+def test_a_folder_that_cannot_be_recorded_to_is_said_before_the_cluster_is_read(tmp_path: Path) -> None:
+    (tmp_path / "good.policy").write_text(GOOD)
+    (tmp_path / "file").write_text("")
+
+    done = run("shadow", "--policy", str(tmp_path / "good.policy"), "--record", str(tmp_path / "file/seen"))
+
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"policysched: cannot record to {tmp_path / 'file/seen'}: Not a directory\n"

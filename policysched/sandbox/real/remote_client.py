@@ -193,6 +193,11 @@ class RemoteClient(ClusterClient):
         before = self._objects[kind.stored_as].get(key)
         if before is not None and before.version >= entry.version:
             return obj
+        if before is not None and before.obj["metadata"]["uid"] != metadata["uid"]:
+            self._remove(
+                before.obj["metadata"]["uid"]
+            )  # its deletion comes later, or never if it was not watched
+            before = None
         self._objects[kind.stored_as][key] = entry
         self._keys[metadata["uid"]] = (kind.stored_as, key)
         self._tell(kind.stored_as, "MODIFIED" if before else "ADDED", entry, before)
