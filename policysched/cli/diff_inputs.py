@@ -94,7 +94,7 @@ def _read_cluster(
     if paths and (kubeconfig or context):
         raise click.UsageError("--cluster and --kubeconfig exclude each other")
     if paths:
-        files, notes = read_cluster_files(paths), list[str]()
+        files, notes = read_cluster_files(paths, progress), list[str]()
     else:
         files, notes = read_live_cluster(
             None if kubeconfig is None else Path(kubeconfig),

@@ -11,6 +11,7 @@ import click
 
 from policysched.cli import CommandError
 from policysched.cli.policy_options import at_option, name_option, output_format_option, param_option
+from policysched.cli.progress import progress_bar
 from policysched.files import STANDARD_INPUT
 from policysched.from_files.cluster_files import ClusterFiles, read_cluster_files
 from policysched.from_files.inputs import PolicyHasErrors, PresentInputs, choose_policy, load_present
@@ -138,7 +139,8 @@ def load_inputs(
         raise UnusableFile("-: standard input can be read only once: for the policy or for the cluster")
     rules = load_settings_rules(config_path)
     program = load_policy(policy_path, name, params, rules)
-    files = read_cluster_files(cluster_paths)
+    with progress_bar() as progress:
+        files = read_cluster_files(cluster_paths, progress)
     report_malformed(files)
     return program, files, rules.permissions
 

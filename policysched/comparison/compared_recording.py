@@ -15,6 +15,7 @@ from policysched.comparison.runner import PolicyRun, Show
 from policysched.from_files.simulate import Observe
 from policysched.lang.ir.program import Program
 from policysched.recording.reader import (
+    Item,
     RecordedDecide,
     RecordedEvent,
     Recording,
@@ -24,14 +25,17 @@ from policysched.recording.reader import (
 from policysched.scheduler import events as e
 
 _ITEMS_PER_PROGRESS = 1000
+_ITEMS_KEPT_MAX = 100_000
+"""About 350 MiB."""
 
 Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
 class ComparedRecording:
-    """`policy_name`: the policy of the recording whose place the compared ones take. A process reads the recording once for
-    all policies that it runs. `notes`: what is missing in the recording."""
+    """`policy_name`: the policy of the recording whose place the compared ones take. The recording is read once, and the
+    processes that run it share what was read; a long one is read by each process, once for all policies that it runs.
+    `notes`: what is missing in the recording."""
 
     recording: Recording
     policy_name: str | None
@@ -40,6 +44,8 @@ class ComparedRecording:
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     notes: list[str] = field(default_factory=list)
     _observed: Rerun | None = None
+    _kept: list[Item] | None = None
+    _is_long: bool = False
 
     def run_both(self, old: Program, new: Program, progress: Progress) -> tuple[PolicyRun, PolicyRun]:
         before, after = self._run_each((old, new), _policy_run, "running the recording again", progress)
@@ -56,6 +62,7 @@ class ComparedRecording:
     def observe(
         self, program: Program, observe: Observe, progress: Progress, is_done: Callable[[], bool]
     ) -> None:
+        self._keep_items(progress)
         total = self.recording.bytes_total(self.since_ns)
         self._observed = rerun = Rerun(program, since_ns=self.since_ns, observe=observe)
         self._read([rerun], lambda done: progress("finding the decisive rules", done, total), is_done)
@@ -71,6 +78,7 @@ class ComparedRecording:
         label: str,
         progress: Progress,
     ) -> list[Result]:
+        self._keep_items(progress)
         workers = min(self.workers, len(programs))
         shares = [programs[number::workers] for number in range(workers)]
         jobs = [partial(self._run_share, share, result_of) for share in shares]
@@ -80,6 +88,21 @@ class ComparedRecording:
             results |= {number + workers * index: result for index, result in enumerate(shared)}
             self.notes += [note for note in notes if note not in self.notes]
         return [results[number] for number in range(len(programs))]
+
+    def _keep_items(self, progress: Progress) -> None:
+        """Before processes are forked, so that they share them."""
+        recording, kept = self.recording, list[Item]()
+        if self._kept is not None or self._is_long:
+            return
+        total = recording.bytes_total(self.since_ns)
+        for count, item in enumerate(recording.items(self.since_ns, self.until_ns)):
+            if count % _ITEMS_PER_PROGRESS == 0:
+                progress("reading the recording", recording.bytes_read, total)
+            if count == _ITEMS_KEPT_MAX:
+                self._is_long = True
+                return
+            kept.append(item)
+        self._kept = kept
 
     def _run_share(
         self, programs: Sequence[Program], result_of: Callable[[Rerun, Program], Result], show: Show
@@ -92,10 +115,12 @@ class ComparedRecording:
         self, reruns: Sequence[Rerun], show: Show, is_done: Callable[[], bool] = lambda: False
     ) -> list[str]:
         """Run the policies over the recording, up to its end or until `is_done`, and say what is missing in it."""
-        recording, notes = self.recording, list[str]()
-        for count, item in enumerate(recording.items(self.since_ns, self.until_ns)):
+        recording, notes, kept = self.recording, list[str](), self._kept
+        total = recording.bytes_total(self.since_ns)
+        items = recording.items(self.since_ns, self.until_ns) if kept is None else kept
+        for count, item in enumerate(items):
             if count % _ITEMS_PER_PROGRESS == 0:
-                show(recording.bytes_read)
+                show(recording.bytes_read if kept is None else total * count // len(kept))
             if is_done():
                 return notes
             if isinstance(item, RecordingGap):
@@ -110,7 +135,7 @@ class ComparedRecording:
                 ) from error
         for rerun in reruns:
             rerun.finish()
-        return [*recording.problems, *notes]
+        return list(dict.fromkeys([*recording.problems, *notes]))  # a long recording is read again
 
 
 def compared_recording(

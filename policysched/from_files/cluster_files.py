@@ -6,7 +6,7 @@ counted; a malformed object is reported and skipped, as in a live cluster.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -165,20 +165,28 @@ def _is_cluster_scoped_custom_resource(obj: Mapping[str, Any]) -> bool:
     return custom and isinstance(meta, dict) and "name" in meta and "namespace" not in meta
 
 
-def read_cluster_files(paths: Iterable[str]) -> ClusterFiles:
+Progress = Callable[[str, int, int], None]
+"""What is read, and how many bytes of how many."""
+
+
+def no_progress(_label: str, _done: int, _total: int) -> None:
+    return
+
+
+def read_cluster_files(paths: Iterable[str], progress: Progress = no_progress) -> ClusterFiles:
     """Reads every file (`-` is standard input). Raises UnusableFile."""
     files = ClusterFiles()
     for path in paths:
-        for obj in read_objects(path):
+        for obj in read_objects(path, progress):
             files.add(obj)
     return files
 
 
-def read_objects(path: str) -> Iterator[dict[str, Any] | MalformedObject]:
+def read_objects(path: str, progress: Progress = no_progress) -> Iterator[dict[str, Any] | MalformedObject]:
     """Every object of a file, with Lists flattened; `MalformedObject` for an invalid item of a List. Raises UnusableFile with the
     location of the error."""
     text = _read(path)
-    documents = [document for document in _documents(path, text) if document is not None]
+    documents = [document for document in _documents(path, text, progress) if document is not None]
     if not documents:
         raise UnusableFile(f"{path}: contains no Kubernetes object")
     for number, document in enumerate(documents, start=1):
@@ -207,6 +215,8 @@ def _flatten_lists(path: str, document: dict[str, Any]) -> Iterator[dict[str, An
 
 
 _LONG_BYTES = 2**20
+_VERY_LONG_BYTES = 2**24
+_JSON_IS_FASTER = " (JSON is read 30 times as fast)"
 
 
 def _read(path: str) -> bytes:
@@ -216,13 +226,18 @@ def _read(path: str) -> bytes:
         raise UnusableFile(f"{path}: {error}") from None
 
 
-def _documents(path: str, text: bytes) -> Iterator[Any]:
+def _documents(path: str, text: bytes, progress: Progress) -> Iterator[Any]:
+    if len(text) >= _LONG_BYTES:
+        progress(f"reading {path}", 0, len(text))
     if text.lstrip()[:1] == b"{":
         yield from _json_documents(path, text)
         return
-    if len(text) >= _LONG_BYTES and (listed := read_list_by_items(text)) is not None:
-        yield listed
-        return
+    if len(text) >= _LONG_BYTES:
+        label = f"reading {path}" + (_JSON_IS_FASTER if len(text) >= _VERY_LONG_BYTES else "")
+        listed = read_list_by_items(text, lambda done: progress(label, done, len(text)))
+        if listed is not None:
+            yield listed
+            return
     try:
         for document in read_yaml_documents(text):
             yield document.construct()

@@ -8,7 +8,7 @@ kind: List            the first other line that is not indented ends the list
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from policysched.yaml_values import InvalidYaml, read_yaml_documents
@@ -23,9 +23,11 @@ _OTHER_FORM = re.compile(rb"^(?:---|\.\.\.|%)", re.MULTILINE)
 _BYTES_PER_PART = 2**18
 
 
-def read_list_by_items(text: bytes) -> dict[str, Any] | None:
+def read_list_by_items(
+    text: bytes, progress: Callable[[int], None] = lambda _: None
+) -> dict[str, Any] | None:
     """The plain values of the document, None if the text has another form or is not valid: then it is to be read whole, which
-    gives the same, or says where the error is."""
+    gives the same, or says where the error is. `progress` gets the bytes that are read."""
     begin = _ITEMS.search(text)
     if begin is None or _OTHER_FORM.search(text) is not None:
         return None
@@ -36,7 +38,10 @@ def read_list_by_items(text: bytes) -> dict[str, Any] | None:
         if not isinstance(rest, dict) or _ITEMS_KEY.search(text, stop) is not None:
             return None
         items: list[Any] = []
+        done = begin.end()
         for part in _parts(text, begin.end(), stop):
+            progress(done)
+            done += len(part)
             values = _only_document(part)
             if not isinstance(values, list):
                 return None

@@ -2,14 +2,17 @@
 
 import random
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from policysched.from_files import yaml_lists
+from policysched.from_files.cluster_files import read_cluster_files
 from policysched.from_files.yaml_lists import read_list_by_items
 from policysched.yaml_values import read_yaml_documents
+from tests.builders import pod_manifest
 
 TEXTS = (
     *("plain", "", "- a", "- a\n- b\n", "kind: x", "items:\n- z", " lead", "trail \n\n", "# c", "---", "..."),
@@ -86,3 +89,20 @@ def test_another_form_is_read_whole(text: bytes, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(yaml_lists, "_BYTES_PER_PART", 1)
 
     assert read_list_by_items(text) is None
+
+
+def test_the_progress_of_a_long_file_is_shown(tmp_path: Path) -> None:
+    pods = [pod_manifest(f"p{index}", cpu="1") for index in range(2 * 2**20 // 400)]
+    file = tmp_path / "cluster.yaml"
+    file.write_text(yaml.dump({"kind": "List", "items": pods}, Dumper=yaml.CSafeDumper, sort_keys=True))
+    shown: list[tuple[str, int, int]] = []
+
+    files = read_cluster_files([str(file)], lambda *arguments: shown.append(arguments))
+
+    assert len(files.pods) == len(pods)
+    size = file.stat().st_size
+    assert {(label, total) for label, _, total in shown} == {(f"reading {file}", size)}
+    done = [number for _, number, _ in shown]
+    assert done == sorted(done)
+    assert len(done) > 3
+    assert size / 2 < done[-1] < size
