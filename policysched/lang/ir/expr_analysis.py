@@ -39,9 +39,15 @@ from policysched.lang.ir.expr import (
 from policysched.lang.types import kinds
 from policysched.lang.types.kinds import Type
 
+_WITHOUT_OPERANDS = frozenset(
+    (Const, Attr, InputRef, MetricRef, NotRecovered, ElementField, Now, WeeklyWindow)
+)
+
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The direct operands, in source order."""
+    if type(expr) in _WITHOUT_OPERANDS:  # most are, and a match tries its cases in turn
+        return ()
     match expr:
         case Has(target=operand) | Not(operand=operand) | Negate(operand=operand) | Rank(item=operand):
             return (operand,)
@@ -168,8 +174,14 @@ def stage_of(expr: Expr, stages: dict[int, Stage] | None = None) -> Stage:
     return stage
 
 
+_OF_OPERANDS = frozenset((Const, Compare, Arith, And, Or, Not, Negate, Has, In, Call, Else, If))
+"""Without a stage of their own."""
+
+
 def _own_stage(expr: Expr) -> Stage:
     """The stage of the expression without its sub-expressions."""
+    if type(expr) in _OF_OPERANDS:
+        return Stage.CONSTANT
     match expr:
         case Attr(owner="namespace", path=("share", _)) | Attr(owner="pod", path=("quota_share", _)):
             return Stage.POD | Stage.NAMESPACE_SHARES

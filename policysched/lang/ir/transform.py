@@ -7,7 +7,9 @@ from typing import Any, cast, get_args
 from policysched.lang.ir.expr import Attr, Expr, InputRef, Owner, Stage
 from policysched.text import Span
 
-_EXPR_TYPES: tuple[type, ...] = get_args(Expr)
+_FIELD_NAMES: dict[type, tuple[str, ...]] = {
+    kind: tuple(field.name for field in fields(kind)) for kind in get_args(Expr)
+}
 
 
 def transform(expr: Expr, change: Callable[[Expr], Expr], *, opaque: tuple[type, ...] = ()) -> Expr:
@@ -28,16 +30,16 @@ def transform(expr: Expr, change: Callable[[Expr], Expr], *, opaque: tuple[type,
 
 def _transform_children(expr: Expr, rewrite: Callable[[Expr], Expr]) -> Expr:
     changes: dict[str, Any] = {}
-    for field in fields(expr):
-        value = getattr(expr, field.name)
-        if isinstance(value, _EXPR_TYPES):
+    for name in _FIELD_NAMES[type(expr)]:
+        value = getattr(expr, name)
+        if type(value) in _FIELD_NAMES:
             part = rewrite(cast(Expr, value))
             if part is not value:
-                changes[field.name] = part
-        elif isinstance(value, tuple) and value and isinstance(value[0], _EXPR_TYPES):
+                changes[name] = part
+        elif type(value) is tuple and value and type(value[0]) in _FIELD_NAMES:
             parts = tuple(rewrite(part) for part in cast(tuple[Expr, ...], value))
             if any(part is not before for part, before in zip(parts, value, strict=True)):
-                changes[field.name] = parts
+                changes[name] = parts
     return replace(expr, **changes) if changes else expr
 
 
