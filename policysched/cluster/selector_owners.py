@@ -9,6 +9,7 @@ selectors are cached until one of these objects changes. Source: `DefaultSelecto
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from policysched.model.pods import Pod
 from policysched.model.selectors import LabelSelector, SelectorRequirement
@@ -17,7 +18,7 @@ from policysched.model.workloads import SelectorOwner, SelectorOwnerKind
 SelectorOwnerKey = tuple[SelectorOwnerKind, str, str]
 """Kind, namespace and name."""
 
-_SELECTORS_CACHED_MAX = 16384
+_SELECTORS_CACHED_MAX, _CHARACTERS_CACHED_MAX = 16384, 2**24
 
 CONTROLLER_KINDS: Mapping[tuple[str, str], SelectorOwnerKind] = {
     ("v1", "ReplicationController"): "ReplicationController",
@@ -46,6 +47,7 @@ class SelectorOwners:
             tuple[str, str, str], dict[str, SelectorOwner]
         ] = {}  # by namespace and one label
         self._default_selectors: dict[Hashable, DefaultSelector | None] = {}
+        self._characters = 0  # of the labels in their keys
 
     def put(self, selector_owner: SelectorOwner) -> bool:
         """Returns whether that changed anything."""
@@ -76,8 +78,13 @@ class SelectorOwners:
         try:
             return self._default_selectors[key]
         except KeyError:
-            if len(self._default_selectors) >= _SELECTORS_CACHED_MAX:
+            self._characters += sum(map(len, chain(*key[-1])))
+            if (
+                len(self._default_selectors) >= _SELECTORS_CACHED_MAX
+                or self._characters > _CHARACTERS_CACHED_MAX
+            ):
                 self._default_selectors.clear()
+                self._characters = 0
             selector = self._default_selectors[key] = self._default_selector(pod)
             return selector
 

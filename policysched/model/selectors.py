@@ -49,6 +49,45 @@ class LabelSelector:
         return True
 
 
+class SelectorByKey:
+    """A LabelSelector for many comparisons: each takes as long as there are labels, or keys, and not as requirements and
+    values."""
+
+    def __init__(self, selector: LabelSelector) -> None:
+        self._present: set[str] = set()
+        self._absent: set[str] = set()
+        self._allowed: dict[str, set[str]] = {}
+        self._forbidden: dict[str, set[str]] = {}
+        for requirement in selector.requirements:
+            key, values = requirement.key, requirement.values
+            match requirement.operator:
+                case "In":
+                    self._present.add(key)
+                    self._allowed[key] = self._allowed.get(key, set(values)).intersection(values)
+                case "NotIn":
+                    self._forbidden.setdefault(key, set()).update(values)
+                case "Exists":
+                    self._present.add(key)
+                case "DoesNotExist":
+                    self._absent.add(key)
+                case "Gt" | "Lt":
+                    raise AssertionError(f"a label selector has no operator {requirement.operator}")
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        if len(self._present) > len(labels) or not labels.keys() >= self._present:
+            return False
+        return (
+            labels.keys().isdisjoint(self._absent)
+            and all(labels[key] in self._allowed[key] for key in _common(self._allowed, labels))
+            and all(labels[key] not in self._forbidden[key] for key in _common(self._forbidden, labels))
+        )
+
+
+def _common(by_key: Mapping[str, object], labels: Mapping[str, str]) -> Iterable[str]:
+    fewer, more = sorted((by_key, labels), key=len)
+    return (key for key in fewer if key in more)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeSelectorTerm:
     """Matches where all entries of both lists hold; without entries it matches nothing."""

@@ -1,12 +1,24 @@
-"""Changes of PodGroups and Workloads: the pods that name the group are applied again, as if they had changed."""
+"""Changes of PodGroups and Workloads: the pods that name the group are applied again, as if they had changed.
 
-from collections.abc import Iterable, Iterator
+One write of a group costs as much as its pods. So that nobody can take the time of others by writing again and again, a
+namespace may use a tenth of the time for that; what it writes beyond waits, and only its newest version is applied.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 
+from policysched.model.pod_groups import PodGroupKey
 from policysched.model.pod_status import ObservedPod
 from policysched.scheduler import events as e
 from policysched.scheduler.core import GROUP_STATUS_DELAY_NS, SchedulerCore
+from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.pod_events import PodEvents
+
+NS_PER_POD = 1_500_000
+"""Ten times what applying a pod again takes. Counted, not measured: a replay does the same."""
+
+_BURST_NS = SECOND_NS
+"""So much may be used at once."""
 
 
 class PodGroupEvents:
@@ -15,14 +27,69 @@ class PodGroupEvents:
     def __init__(self, core: SchedulerCore, pod_events: PodEvents) -> None:
         self._core = core
         self._pod_events = pod_events
+        self._used_until_ns: dict[str, int] = {}  # by namespace: when the time is over that it has used
+        self._waiting: dict[str, dict[Hashable, e.PodGroupChange]] = {}
 
     def apply(self, event: e.PodGroupChange, now_ns: int, *, synced: bool) -> None:
-        """Apply one change of a group, a Workload, or of what the API server serves."""
+        """Apply one change of a group, a Workload, or of what the API server serves. The first may wait."""
+        subject: Hashable
+        match event:
+            case e.PodGroupUpdated(group):
+                namespace, subject = group.key.namespace, group.key
+            case e.PodGroupDeleted(key):
+                namespace, subject = key.namespace, key
+            case e.WorkloadUpdated(namespace, name) | e.WorkloadDeleted(namespace, name):
+                subject = name
+            case _:
+                self._forget_waiting(event)
+                self._apply(event, now_ns, synced=synced)
+                return
+        if synced and (namespace in self._waiting or self._is_over(namespace, now_ns)):
+            self._waiting.setdefault(namespace, {})[subject] = event
+            return
+        count = self._apply(event, now_ns, synced=synced)
+        if synced:
+            self._charge(namespace, count, now_ns)
+
+    def next_time_ns(self) -> int | None:
+        return min((self._used_until_ns[namespace] - _BURST_NS for namespace in self._waiting), default=None)
+
+    def advance(self, now_ns: int) -> None:
+        """Apply the changes that have waited long enough, those of a namespace in their order."""
+        for namespace in list(self._waiting):
+            waiting = self._waiting[namespace]
+            while waiting and not self._is_over(namespace, now_ns):
+                event = waiting.pop(next(iter(waiting)))
+                self._charge(namespace, self._apply(event, now_ns, synced=True), now_ns)
+            if not waiting:
+                del self._waiting[namespace]
+
+    def _is_over(self, namespace: str, now_ns: int) -> bool:
+        return self._used_until_ns.get(namespace, 0) - _BURST_NS > now_ns
+
+    def _charge(self, namespace: str, pod_count: int, now_ns: int) -> None:
+        if pod_count:
+            begins_ns = max(now_ns, self._used_until_ns.get(namespace, 0))
+            self._used_until_ns[namespace] = begins_ns + pod_count * NS_PER_POD
+
+    def _forget_waiting(self, event: e.PodGroupChange) -> None:
+        """The API is not served any more, or its objects are listed anew."""
+        for namespace, waiting in list(self._waiting.items()):
+            for subject in list(waiting):
+                api = subject.api if isinstance(subject, PodGroupKey) else None
+                if api == (event.api if isinstance(event, e.PodGroupApiServed) else None):
+                    del waiting[subject]
+            if not waiting:
+                del self._waiting[namespace]
+
+    def _apply(self, event: e.PodGroupChange, now_ns: int, *, synced: bool) -> int:
+        """Returns how many pods are affected."""
         pods = list(self._affected_pods(event, now_ns))
         with self._silent_disagreement(pods):
             for observed in pods:
                 if observed.pod.uid in self._core.cache.pods:  # a finished pod does not wait
                     self._pod_events.updated(observed, now_ns, synced=synced)
+        return len(pods)
 
     def _affected_pods(self, event: e.PodGroupChange, now_ns: int) -> list[ObservedPod]:
         groups = self._core.cache.pod_groups

@@ -127,6 +127,7 @@ class Scheduler:
         self._timers = Timers(
             (
                 GangBindFailures(core, prebinder, preemption),
+                self._pod_group_events,
                 core.queue,
                 enqueuer,
                 self._outages,

@@ -12,7 +12,7 @@ from policysched.cluster.disruption_budgets import BudgetsAfterEvictions, Disrup
 from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode.errors import MalformedObject
 from policysched.model.pods import Pod
-from policysched.model.selectors import LabelSelector
+from policysched.model.selectors import SelectorByKey
 from policysched.model.workloads import DisruptionBudget
 from tests.builders import pod
 
@@ -108,7 +108,7 @@ def test_remembered_matches_agree_with_a_comparison_of_all(data: st.DataObject) 
 
 
 def selector_calls(pods: list[Pod], index: DisruptionBudgets) -> int:
-    with patch.object(LabelSelector, "selects", autospec=True, return_value=True) as selects:
+    with patch.object(SelectorByKey, "selects", autospec=True, return_value=True) as selects:
         split_by_budget(pods, index)
     return int(selects.call_count)
 
@@ -132,7 +132,7 @@ def test_budgets_after_evictions_are_compared_with_equal_pods_once() -> None:
     for number in range(2_000):
         index.put(replace(budget(allowed=1), name=f"db-{number}"))
 
-    with patch.object(LabelSelector, "selects", autospec=True, return_value=True) as selects:
+    with patch.object(SelectorByKey, "selects", autospec=True, return_value=True) as selects:
         after = BudgetsAfterEvictions(index)
         evicting = [after.evict([db(f"p{number}")]) for number in range(3)]
         violating_after, _ = split_by_budget([db("x"), pod("unlabelled", labels={})], after)

@@ -5,13 +5,17 @@ from collections.abc import Callable
 
 import pytest
 
+from policysched.cluster import disruption_budgets, selector_owners
+from policysched.cluster.disruption_budgets import DisruptionBudgets
 from policysched.cluster.pod_index import compact_ended_pod
+from policysched.cluster.selector_owners import SelectorOwners
 from policysched.lang.types.kinds import Type, TypeKind
 from policysched.lang.types.records import parse_typed_value
 from policysched.lang.types.units import parse_value
 from policysched.metric_sources.series_join import instance_host
+from policysched.model.workloads import DisruptionBudget
 from policysched.text import short_text_cache
-from tests.builders import pod
+from tests.builders import pod, service
 
 CHARACTERS, COUNT = 100_000, 200
 """20 MB in all."""
@@ -28,6 +32,29 @@ def field_of_json(text: str) -> object:
 def image_of_an_ended_pod(text: str) -> object:
     compact_ended_pod(pod("ended", spec={"containers": [{"name": "c", "image": text}]}))
     return None
+
+
+def labels_of_a_pod_with_a_default_selector() -> Callable[[str], object]:
+    owners = SelectorOwners()
+    owners.put(service("web", app="web"))
+    return lambda text: owners.default_selector(pod("gone", labels={"long": text}))
+
+
+def labels_of_a_pod_that_could_be_a_victim() -> Callable[[str], object]:
+    budgets = DisruptionBudgets()
+    budgets.put(DisruptionBudget("default", "web", None, 1, frozenset()))
+    return lambda text: budgets.selecting(pod("gone", labels={"long": text}))
+
+
+@pytest.mark.parametrize(
+    "reader", [labels_of_a_pod_with_a_default_selector, labels_of_a_pod_that_could_be_a_victim]
+)
+def test_labels_of_pods_that_are_gone_are_kept_by_their_length(
+    reader: Callable[[], Callable[[str], object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selector_owners, "_CHARACTERS_CACHED_MAX", CHARACTERS)
+    monkeypatch.setattr(disruption_budgets, "_MATCHES_MAX", CHARACTERS // 64)
+    test_long_texts_are_not_kept(reader())
 
 
 @pytest.mark.parametrize("read", [number, field_of_json, instance_host, image_of_an_ended_pod])

@@ -19,6 +19,9 @@ from policysched.model.pod_groups import (
 from policysched.model.pod_status import ObservedPod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler import pod_group_events
+from policysched.scheduler.limits import SECOND_NS
+from policysched.scheduler.pod_events import PodEvents
 from policysched.scheduler.pod_group_events import PodGroupEvents
 from policysched.scheduler.pod_group_reports import PodGroupReports
 from tests.builders import node, pod_manifest
@@ -583,3 +586,80 @@ def test_planted_bug_a_status_ahead_of_the_bind_is_detected(monkeypatch: pytest.
 
     with pytest.raises(AssertionError):
         test_the_condition_says_why_a_group_waits_and_then_that_it_is_scheduled()
+
+
+# ── a namespace that writes its groups again and again ───────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def applied_pods(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of pods that are applied; each takes a fifth of a second of its namespace."""
+    monkeypatch.setattr(pod_group_events, "NS_PER_POD", SECOND_NS // 5)
+    applied: list[str] = []
+    updated = PodEvents.updated
+
+    def counting(self: PodEvents, observed: ObservedPod, now_ns: int, *, synced: bool) -> None:
+        applied.append(observed.pod.name)
+        updated(self, observed, now_ns, synced=synced)
+
+    monkeypatch.setattr(PodEvents, "updated", counting)
+    return applied
+
+
+def test_of_a_group_that_is_written_all_the_time_the_newest_version_is_applied_now_and_then(
+    applied_pods: list[str],
+) -> None:
+    rig = rig_with(e.PodGroupUpdated(gang_group(least=100)), cpu="64")
+    for number in range(20):
+        rig.observe(member(f"m{number}"))
+    rig.settle()
+    applied_pods.clear()
+
+    for least in range(100, 0, -1):  # 100 times in ten seconds
+        rig.handle(e.PodGroupUpdated(gang_group(least=least)))
+        rig.pass_time(0.1)
+    assert len(applied_pods) <= 4 * 20
+    rig.pass_time(10)
+
+    assert len(rig.of(c.Bind)) == 20
+
+
+def test_a_deleted_group_that_waits_to_be_applied_is_deleted(applied_pods: list[str]) -> None:
+    rig = rig_with(e.PodGroupUpdated(gang_group(least=100)))
+    for number in range(20):
+        rig.observe(member(f"m{number}"))
+    rig.handle(e.PodGroupUpdated(gang_group(least=1)))
+    rig.handle(e.PodGroupUpdated(gang_group(least=90)))
+    rig.handle(e.PodGroupDeleted(gang_group().key))
+    applied_pods.clear()
+
+    rig.pass_time(10)
+
+    assert gang_group().key not in rig.scheduler.cache.pod_groups.groups
+    assert len(applied_pods) == 20
+
+
+def test_groups_of_an_api_that_goes_away_do_not_wait(applied_pods: list[str]) -> None:
+    rig = rig_with(e.PodGroupUpdated(gang_group(least=100)))
+    for number in range(20):
+        rig.observe(member(f"m{number}"))
+    rig.handle(e.PodGroupUpdated(gang_group(least=1)))
+    rig.handle(e.PodGroupUpdated(gang_group(least=90)))
+
+    rig.handle(e.PodGroupApiServed(K8S, None))
+    rig.pass_time(10)
+
+    assert rig.scheduler.cache.pod_groups.groups == {}
+
+
+def test_a_group_of_another_namespace_does_not_wait(applied_pods: list[str]) -> None:
+    rig = rig_with(e.PodGroupUpdated(gang_group(least=100)))
+    for number in range(20):
+        rig.observe(member(f"m{number}"))
+    rig.handle(e.PodGroupUpdated(gang_group(least=99)))
+    other = replace(gang_group(), key=replace(gang_group().key, namespace="friendly"))
+
+    rig.handle(e.PodGroupUpdated(gang_group(least=98)), e.PodGroupUpdated(other))
+
+    assert rig.scheduler.cache.pod_groups.groups[other.key] == other
+    assert rig.scheduler.cache.pod_groups.groups[gang_group().key] == gang_group(least=99)

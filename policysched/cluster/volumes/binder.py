@@ -15,7 +15,7 @@ from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
-from policysched.model.selectors import requirement_holds, volume_fits_labels
+from policysched.model.selectors import SelectorByKey, requirement_holds, volume_fits_labels
 from policysched.model.storage import (
     NO_PROVISIONER,
     NodeSelectorTerms,
@@ -213,11 +213,15 @@ def matches_claim_spec(volume: PersistentVolume, claim: PersistentVolumeClaim) -
     )
 
 
-def is_available(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Further conditions for a volume that is not reserved for the claim."""
+def is_available(
+    volume: PersistentVolume, claim: PersistentVolumeClaim, selector: SelectorByKey | None = None
+) -> bool:
+    """Further conditions for a volume that is not reserved for the claim. `selector` is that of the claim, for many
+    volumes."""
+    selects = selector or claim.selector
     return (
         volume.phase == "Available"
-        and (claim.selector is None or claim.selector.selects(volume.labels))
+        and (selects is None or selects.selects(volume.labels))
         and claim.access_modes <= volume.access_modes
     )
 

@@ -18,7 +18,7 @@ from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.binder import is_available, matches_claim_spec
 from policysched.cluster.volumes.volume_cache import VolumeCache
 from policysched.evaluate.columns.interner import UNKNOWN, Interner
-from policysched.model.selectors import LabelSelector, volume_fits_labels
+from policysched.model.selectors import LabelSelector, SelectorByKey, volume_fits_labels
 from policysched.model.storage import NodeSelectorTerms, PersistentVolume, PersistentVolumeClaim
 
 Numbers = NDArray[np.int64]
@@ -104,7 +104,10 @@ class _LabelValueIndex:
 
 
 class FreeVolumeIndex:
-    """`volumes` that matched when the index was built, best first; `set_free` tracks which are free."""
+    """`volumes` that matched when the index was built, best first; `set_free` tracks which are free. `selector`: that of
+    the claims."""
+
+    selector: SelectorByKey | None = None
 
     def __init__(self, volumes: Sequence[PersistentVolume]) -> None:
         self.volumes = list(volumes)
@@ -237,9 +240,15 @@ class FreeVolumeIndexCache:
                 self._indexes[requirements] = index, log.version, codes_version
                 return index
         available = AvailableVolumes(self._volumes)
+        selector = None if claim.selector is None else SelectorByKey(claim.selector)
         index = FreeVolumeIndex(
-            [volume for volume in available.free_volumes(claim.class_name) if _is_candidate(volume, claim)]
+            [
+                volume
+                for volume in available.free_volumes(claim.class_name)
+                if matches_claim_spec(volume, claim) and is_available(volume, claim, selector)
+            ]
         )
+        index.selector = selector
         self._indexes[requirements] = index, log.version, codes_version
         if len(self._indexes) > _CACHED_INDEXES_MAX:
             self._indexes.popitem(last=False)
@@ -257,7 +266,8 @@ class FreeVolumeIndexCache:
                 and volume.class_name == claim.class_name
                 and volume.claim_ref is None
                 and not available.is_reserved(name)
-                and _is_candidate(volume, claim)
+                and matches_claim_spec(volume, claim)
+                and is_available(volume, claim, index.selector)
             )
             if free and (position is None or not _has_same_position(index.volumes[position], volume)):
                 return False
@@ -267,10 +277,6 @@ class FreeVolumeIndexCache:
                     index.volumes[position] = volume
                 index.set_free(position, free=free)
         return True
-
-
-def _is_candidate(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    return matches_claim_spec(volume, claim) and is_available(volume, claim)
 
 
 def _has_same_position(before: PersistentVolume, after: PersistentVolume | None) -> bool:
