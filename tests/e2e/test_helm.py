@@ -8,6 +8,7 @@ import pytest
 from tests.controlplane.cluster import ControlPlane
 from tests.e2e.deployed import DEPLOY, example_policies
 from tests.e2e.install_page import run_section
+from tests.e2e.older_versions import checkout_of, older_versions
 from tests.e2e.program import kubectl
 from tests.e2e.test_upgrade import NAMESPACED, edit_policies, lead, policies, traces
 from tests.helm.program import CHART, helm_binary, run_helm
@@ -38,6 +39,9 @@ class Cluster:
         image: str = container["image"]
         return image
 
+    def manifest(self) -> str:
+        return self.helm("get", "manifest", "policysched", "--namespace", "policysched")
+
 
 @pytest.fixture
 def cluster(control_plane: ControlPlane, tmp_path: Path) -> Cluster:
@@ -66,6 +70,26 @@ def test_upgrade_rollback_and_uninstall_keep_the_policies(cluster: Cluster) -> N
 
     cluster.helm("install", *RELEASE, "--set", "examplePolicies.create=true")
     assert policies(cluster.control_plane) == edited
+    cluster.helm("uninstall", "policysched", "--namespace", "policysched")
+
+
+@pytest.mark.parametrize("version", older_versions())
+def test_an_upgrade_from_and_a_rollback_to_an_older_version_keep_the_policies(
+    cluster: Cluster, tmp_path: Path, version: str
+) -> None:
+    older = checkout_of(version, tmp_path / "older")
+    cluster.kubectl("create", "namespace", "policysched")
+    release = ("policysched", str(older / "deploy" / "chart"), "--namespace", "policysched")
+    cluster.helm("install", *release, "--set", "examplePolicies.create=true")
+    edited, before = edit_policies(cluster.control_plane), lead(cluster.control_plane)
+    older_manifest = cluster.manifest()
+
+    cluster.helm("upgrade", *RELEASE, "--reset-then-reuse-values")
+    assert (policies(cluster.control_plane), traces(cluster.control_plane)) == (edited, before)
+
+    cluster.helm("rollback", "policysched", "--namespace", "policysched")
+    assert (policies(cluster.control_plane), traces(cluster.control_plane)) == (edited, before)
+    assert cluster.manifest() == older_manifest
     cluster.helm("uninstall", "policysched", "--namespace", "policysched")
 
 

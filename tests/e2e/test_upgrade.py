@@ -1,5 +1,6 @@
 """The commands that docs/install.md gives for installing, upgrading and removing, on a real API server."""
 
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,11 @@ import pytest
 import yaml
 
 from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.waiting import PATIENCE_S
 from tests.e2e.deployed import CONFIG_MAPS, DEPLOY, LEASE, example_policies, manifests
 from tests.e2e.install_page import run_section
-from tests.e2e.program import kubectl
+from tests.e2e.older_versions import checkout_of, older_versions
+from tests.e2e.program import BIN, kubectl
 
 NAMESPACED = "/apis/apps/v1/namespaces/policysched/deployments/policysched"
 
@@ -75,6 +78,37 @@ def test_an_upgrade_and_a_rollback_change_no_policy(control_plane: ControlPlane,
     assert (policies(control_plane), traces(control_plane)) == (edited, before)
     (container,) = control_plane.api.get(NAMESPACED)["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "policysched:0.1.0"
+
+
+@pytest.mark.parametrize("version", older_versions())
+def test_an_upgrade_from_and_a_rollback_to_an_older_version_change_no_policy(
+    control_plane: ControlPlane, checkout: Path, tmp_path: Path, version: str
+) -> None:
+    older = checkout_of(version, tmp_path / "older")
+    run("Install", control_plane, older)
+    edited, before = edit_policies(control_plane), lead(control_plane)
+    assert not installed(control_plane, checkout), "the two versions do not differ"
+
+    for folder in (checkout, older, checkout):
+        run("Upgrade", control_plane, folder)
+
+        assert installed(control_plane, folder)
+        assert (policies(control_plane), traces(control_plane)) == (edited, before)
+
+
+def installed(control_plane: ControlPlane, folder: Path) -> bool:
+    """Whether the manifests of the folder would change nothing."""
+    command = [
+        BIN / "kubectl",
+        "--kubeconfig",
+        control_plane.kubeconfig_path,
+        "diff",
+        "-k",
+        folder / "deploy",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    return done.returncode == 0
 
 
 def test_the_namespace_may_exist(control_plane: ControlPlane, checkout: Path) -> None:
