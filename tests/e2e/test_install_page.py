@@ -20,7 +20,7 @@ from tests.controlplane.process import free_ports
 from tests.controlplane.programs import Programs
 from tests.controlplane.waiting import wait_for
 from tests.e2e.deployed import DEPLOY, NAMESPACE
-from tests.e2e.install_page import run_section
+from tests.e2e.install_page import REPOSITORY, run_section
 from tests.e2e.program import Running, kubectl
 from tests.e2e.test_real_sandbox import RealCluster, assets, started
 
@@ -41,9 +41,14 @@ WEB = {
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    folder = tmp_path / "checkout"
-    shutil.copytree(DEPLOY, folder / "deploy", ignore=shutil.ignore_patterns("__pycache__"))
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the page's command clones, with this checkout's uncommitted manifests."""
+    monkeypatch.setenv("REPOSITORY", str(REPOSITORY))
+    run_section("A checkout", tmp_path / "none", tmp_path)
+    folder = tmp_path / "policysched"
+    shutil.copytree(
+        DEPLOY, folder / "deploy", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True
+    )
     return folder
 
 
