@@ -20,6 +20,10 @@ SelectorOwnerKey = tuple[SelectorOwnerKind, str, str]
 
 _SELECTORS_CACHED_MAX, _CHARACTERS_CACHED_MAX = 16384, 2**24
 
+REQUIREMENTS_MAX = 256
+"""A pod whose default selector would have more is not spread by default: whoever writes thousands of requirements wants to
+make decisions slow."""
+
 CONTROLLER_KINDS: Mapping[tuple[str, str], SelectorOwnerKind] = {
     ("v1", "ReplicationController"): "ReplicationController",
     ("apps/v1", "ReplicaSet"): "ReplicaSet",
@@ -103,7 +107,7 @@ class SelectorOwners:
             tuple([SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels)])
             + controller_requirements
         )
-        if not requirements:
+        if not requirements or len(requirements) > REQUIREMENTS_MAX:
             return None
         selector = LabelSelector(requirements)
         return DefaultSelector(selector, selector.selects(pod.labels))

@@ -109,3 +109,14 @@ def test_a_service_indexed_by_the_wrong_label_is_detected(
 
     with pytest.raises(AssertionError):
         check()
+
+
+@pytest.mark.parametrize("count", [selector_owners.REQUIREMENTS_MAX, selector_owners.REQUIREMENTS_MAX + 1])
+def test_a_selector_with_very_many_requirements_spreads_no_pods(count: int) -> None:
+    absent = [{"key": f"key-{number}", "operator": "DoesNotExist"} for number in range(count - 1)]
+    selector = {"matchLabels": {"app": "web"}, "matchExpressions": absent}
+    owners = known(selector_owner("ReplicaSet", "web", selector))
+
+    found = owners.default_selector(pod(labels={"app": "web"}, owner=("apps/v1", "ReplicaSet", "web")))
+
+    assert (found is not None) == (count <= selector_owners.REQUIREMENTS_MAX)
