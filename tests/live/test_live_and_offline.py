@@ -1,5 +1,6 @@
 """`explain` says the same of a running scheduler and of the files of its cluster: verdict, message and proposals."""
 
+import asyncio
 import io
 import json
 import pickle
@@ -96,6 +97,7 @@ def blocked() -> Rig:
 
 def test_a_process_of_its_own_finds_the_proposals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_gang_proposals, "WALL_MAX_S", 300.0)
+    monkeypatch.setattr(live_gang_proposals, "WAIT_MAX_S", 300.0)
 
     page = live(blocked(), "default/w0")
 
@@ -129,6 +131,45 @@ def test_what_there_was_no_time_for_is_named(no_process: None, monkeypatch: pyte
         assert any(
             "lower min (no time left)" in note and "has no time limit" in note for note in page["notes"]
         )
+
+
+def test_a_later_request_gets_what_an_earlier_one_did_not_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = blocked()
+    endpoints = LiveEndpoints(rig.scheduler, lambda: None, lambda: rig.now_ns)
+    calls: list[Any] = []
+
+    async def scenario() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        is_finished = asyncio.Event()
+
+        async def slow(*arguments: Any, **named: Any) -> Any:
+            calls.append(arguments)
+            await is_finished.wait()
+            return await in_this_process(*arguments, **named)
+
+        monkeypatch.setattr(live_gang_proposals, "run_worker", slow)
+        monkeypatch.setattr(live_gang_proposals, "WAIT_MAX_S", 0.01)
+        first, second = await explained_in_loop(endpoints), await explained_in_loop(endpoints)
+        monkeypatch.setattr(live_gang_proposals, "WAIT_MAX_S", 300.0)
+        is_finished.set()
+        return first, second, await explained_in_loop(endpoints)
+
+    first, second, third = asyncio.run(scenario())
+
+    for page in (first, second):
+        assert page["would_fit"] is None
+        assert any("still computing the proposals for this gang" in note for note in page["notes"])
+    assert third["would_fit"]
+    assert len(calls) == 1
+
+
+async def explained_in_loop(endpoints: LiveEndpoints) -> dict[str, Any]:
+    page: dict[str, Any] = {}
+    for step in endpoints.explain({"pod": "default/w0"}):
+        if callable(step):
+            await step()
+        elif step is not None:
+            page = dict(step)
+    return page
 
 
 def test_an_answer_is_kept_while_the_gang_waits_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
