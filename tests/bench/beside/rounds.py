@@ -71,8 +71,9 @@ def recorded(deployed: Deployed, profile: Path | None) -> Iterator[int]:
 
 
 def profile_into(path: str) -> None:
-    """Profile this process from here to its end. It is one of `multiprocessing`, which has its own exit handlers."""
-    profiler = cProfile.Profile()
+    """Profile the processor time of the main thread from here to its end, as others may use the machine. The process is one of
+    `multiprocessing`, which has its own exit handlers."""
+    profiler = cProfile.Profile(time.thread_time)
     Finalize(None, profiler.dump_stats, (path,), exitpriority=0)
     profiler.enable()
 
