@@ -51,29 +51,45 @@ class PodGroups:
         self._workloads: set[tuple[str, str]] = set()
         self._members: dict[PodGroupKey, GroupMembers] = {}
         self._keys_by_pod: dict[PodUid, tuple[PodGroupKey, ...]] = {}
+        self._attached: dict[PodUid, tuple[Pod, Pod]] = {}
+        """By pod: as the API server reports it, and with its group."""
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def put_pod(self, observed: ObservedPod) -> list[ObservedPod]:
         """Count the pod in the groups that it names. Returns the other pods to which it makes a difference."""
         pod = observed.pod
-        if not pod.group_references and pod.uid not in self._keys_by_pod:
+        known_keys = self._keys_by_pod.get(pod.uid, ())
+        if not pod.group_references and not known_keys:
             return []
-        keys = tuple(_key(pod, reference) for reference in pod.group_references)
-        touched = dict.fromkeys((*keys, *self._keys_by_pod.get(pod.uid, ())))
+        keys = tuple([_key(pod, reference) for reference in pod.group_references])
+        if keys == known_keys and self._counts_alike(keys[0], observed):
+            for key in keys:
+                self._members[key].pods[pod.uid] = observed
+            return []
+        touched = dict.fromkeys((*keys, *known_keys))
         before = {key: self._has_two_schedulers(key) for key in touched}
         self._forget(pod.uid)
         if keys:
             self._keys_by_pod[pod.uid] = keys
         for key in keys:
-            self._members.setdefault(key, GroupMembers()).put(observed)
+            members = self._members.get(key)
+            if members is None:
+                members = self._members[key] = GroupMembers()
+            members.put(observed)
         return self._others(touched, before, pod.uid)
+
+    def _counts_alike(self, key: PodGroupKey, observed: ObservedPod) -> bool:
+        """Whether the member of this group counts as it did before."""
+        before = self._members[key].pods[observed.pod.uid]
+        return before.finished == observed.finished and before.pod.scheduler == observed.pod.scheduler
 
     def drop_pod(self, uid: PodUid) -> list[ObservedPod]:
         """The pod is deleted. Returns the other pods to which that makes a difference."""
         keys = self._keys_by_pod.get(uid, ())
         before = {key: self._has_two_schedulers(key) for key in keys}
         self._forget(uid)
+        self._attached.pop(uid, None)
         return self._others(keys, before, uid)
 
     def _forget(self, uid: PodUid) -> None:
@@ -165,25 +181,39 @@ class PodGroups:
         if not pod.group_references or observed.finished:
             return observed
         key = _key(pod, pod.group_references[0])
-        group = self.groups.get(key)
-        changes: dict[str, object] = {"group": group, "group_problem": self.problem(pod)}
+        group, problem = self.groups.get(key), self._problem(pod, key)
+        priority, preemption_policy = pod.priority, pod.preemption_policy
         if group is not None:
             # As in kube-scheduler, a placed member that is preempted by itself has its own priority.
             if group.priority is not None and (observed.node is None or group.disruption == "all"):
-                changes["priority"] = group.priority
-            if group.preemption_policy is not None:
-                changes["preemption_policy"] = group.preemption_policy
-        return replace(observed, pod=replace(pod, **changes))  # type: ignore[arg-type]
+                priority = group.priority
+            preemption_policy = group.preemption_policy or preemption_policy
+        wanted = (group, problem, priority, preemption_policy)
+        reported, attached = self._attached.get(pod.uid, (None, pod))
+        has = (attached.group, attached.group_problem, attached.priority, attached.preemption_policy)
+        if reported is not pod or has != wanted:
+            attached = replace(
+                pod,
+                group=group,
+                group_problem=problem,
+                priority=priority,
+                preemption_policy=preemption_policy,
+            )
+            self._attached[pod.uid] = pod, attached
+        return replace(observed, pod=attached)
 
     def problem(self, pod: Pod) -> str | None:
         """Why the pod cannot be placed with its group; None: it can."""
+        return self._problem(pod, _key(pod, pod.group_references[0]))
+
+    def _problem(self, pod: Pod, key: PodGroupKey) -> str | None:
         if len(pod.group_references) > 1:
             named = " and ".join(
                 f"{reference.name} by {REFERENCE_NAMES[reference.api]}" for reference in pod.group_references
             )
             return f"the pod names more than one PodGroup: {named}"
         reference = pod.group_references[0]
-        key, how = _key(pod, reference), REFERENCE_NAMES[reference.api]
+        how = REFERENCE_NAMES[reference.api]
         if reference.api not in self.served:
             return (
                 f"{how} names PodGroup {reference.name}, but policysched cannot read PodGroups of {reference.api}: "

@@ -6,7 +6,7 @@ Three APIs define them: Kubernetes (`scheduling.k8s.io`), scheduler-plugins (`sc
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from policysched.model.nodes import Resources
 
@@ -24,16 +24,14 @@ REFERENCE_NAMES: Mapping[PodGroupApi, str] = {
 """How a pod names a group of each API, for messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupReference:
+class GroupReference(NamedTuple):
     """The PodGroup that a pod names, in its own namespace."""
 
     api: PodGroupApi
     name: str
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PodGroupKey:
+class PodGroupKey(NamedTuple):
     """Identifies a PodGroup, or the pods that name one that does not exist."""
 
     api: PodGroupApi

@@ -1,9 +1,9 @@
-"""Updates of large pods are decoded as if they were new, and take a fraction of the time."""
+"""Updates of pods are decoded as if they were new, and take a fraction of the time."""
 
 import asyncio
 import copy
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -13,7 +13,7 @@ import pytest
 from policysched.kube.client.watch_lines import watch_events
 from policysched.kube.decode import pod_updates, pods
 from policysched.kube.decode.errors import MalformedObject
-from policysched.kube.decode.pod_updates import DecodedPod, decode_pod_update
+from policysched.kube.decode.pod_updates import decode_pod_update
 from policysched.kube.decode.pods import decode_pod
 from tests.builders import pod_manifest
 from tests.hostile import HOST, HOSTILE_SPECS, REQUIRED
@@ -41,22 +41,15 @@ SPECS = {**HOSTILE_SPECS, "label keys": _label_keys, "affinity to its own labels
 
 
 def large(kind: str) -> Json:
-    """As large as the tests say: see `every_pod_is_large`."""
     made: Json = pod_manifest("big", namespace="tenant")
     made["spec"] |= SPECS[kind](4)
     return made
 
 
-@pytest.fixture(autouse=True)
-def every_pod_is_large() -> Iterator[None]:
-    with patch.object(pod_updates, "LARGE_BYTES", 0):
-        yield
-
-
 def edit(obj: Json, rng: Random) -> None:
     """One change that a user, a controller, the kubelet or a scheduler makes."""
     meta, spec, status = obj["metadata"], obj["spec"], obj.setdefault("status", {})
-    match rng.randrange(10):
+    match rng.randrange(15):
         case 0:
             meta["labels"] = {"app": rng.choice("abc"), "tier": rng.choice("xy")}
         case 1:
@@ -80,6 +73,21 @@ def edit(obj: Json, rng: Random) -> None:
             meta["ownerReferences"] = [
                 {"apiVersion": "v1", "kind": rng.choice("AB"), "name": "o", "uid": "u", "controller": True}
             ]
+        case 9:
+            status["conditions"] = [{"type": "Ready", "status": rng.choice(("True", "False"))}]
+        case 10:
+            amounts = {"cpu": rng.choice(("1", "2"))}
+            name = spec["containers"][0]["name"]
+            status["containerStatuses"] = [
+                {"name": name, "allocatedResources": amounts, "resources": {"requests": amounts}}
+            ]
+        case 11:
+            spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]
+            status["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": rng.choice(("c1", "c2"))}]
+        case 12:
+            status["qosClass"] = rng.choice(("BestEffort", "Burstable"))
+        case 13:
+            spec["schedulingGroup"] = {"podGroupName": rng.choice(("g1", "g2"))}
         case _:
             status["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
     meta["resourceVersion"] = str(int(meta.get("resourceVersion") or 0) + 1)
@@ -107,23 +115,22 @@ def the_spec_is_not_compared(obj: Json, spec_json: bytes) -> bytes:
     return b""
 
 
-def label_keys_are_overlooked(obj: Json, before: DecodedPod) -> Any:
-    return original(obj, DecodedPod(before.digest, before.pod, reads_label_keys=False))
-
-
-original = pod_updates._updated
+def the_status_is_not_compared(status: Json) -> tuple[()]:
+    return ()
 
 
 @pytest.mark.parametrize(
     ("name", "bug"),
     [
         ("_digest", the_spec_is_not_compared),
-        ("_updated", label_keys_are_overlooked),
+        ("resource_status", the_status_is_not_compared),
+        ("_LABEL_KEYS", b"none"),
+        ("is_ready", lambda _spec, _status: False),
         ("affinity_of_labels", lambda affinity, _: affinity),
         ("spread_of_labels", lambda spread, _: spread),
     ],
 )
-def test_planted_bugs_are_found(name: str, bug: Callable[..., Any]) -> None:
+def test_planted_bugs_are_found(name: str, bug: object) -> None:
     with patch.object(pod_updates, name, bug):
         assert any(differences(seed) for seed in range(200))
 
@@ -140,9 +147,50 @@ def test_a_changed_label_of_a_large_pod_does_not_decode_its_spec(kind: str) -> N
             assert observed.pod.labels == {"app": f"v{number}"}
 
 
-def test_small_pods_keep_nothing() -> None:
-    with patch.object(pod_updates, "LARGE_BYTES", 16 * 1024):
-        assert decode_pod_update(pod_manifest("small"), None)[1] is None
+def test_a_bind_and_a_status_do_not_decode_the_spec() -> None:
+    obj = pod_manifest("small")
+    pending, decoded = decode_pod_update(obj, None)
+
+    with patch.object(pods, "_decode_pod_spec", side_effect=AssertionError("the spec is decoded")):
+        obj["spec"]["nodeName"] = "node-1"
+        bound, decoded = decode_pod_update(obj, decoded)
+        obj["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        running, _ = decode_pod_update(obj, decoded)
+
+    assert (bound.node, bound.pod is pending.pod) == ("node-1", True)
+    assert (running.phase, running.pod.ready) == ("Running", True)
+
+
+class ReadKeys(dict[str, Any]):
+    """Notes the keys that are read."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.read: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.read.add(key)
+        return super().get(key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        self.read.add(key)
+        return super().__getitem__(key)
+
+
+def test_what_the_decoder_reads_beside_the_spec_is_compared() -> None:
+    """A decoder that reads another field of the metadata or the status would miss a change of it."""
+    obj = pod_manifest("read") | {"status": ReadKeys({"phase": "Pending"})}
+    obj["metadata"] = ReadKeys(obj["metadata"])
+    obj["spec"] |= {"nodeName": "a", "resourceClaims": [{"name": "a", "resourceClaimTemplateName": "b"}]}
+
+    pods._decode_pod_spec(obj["metadata"], obj["spec"], obj["status"])
+    by_decoder = obj["status"].read
+    by_digest = ReadKeys({"phase": "Pending"})
+    pod_updates._digest({**obj, "status": by_digest}, b"")
+
+    assert by_decoder <= by_digest.read
+    renewed = {"labels", "annotations", "deletionTimestamp"}
+    assert obj["metadata"].read & set(pod_updates._CHANGING_META) == renewed
 
 
 @pytest.mark.parametrize("spec", [None, "text", {"containers": 5}])

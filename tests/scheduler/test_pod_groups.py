@@ -8,6 +8,7 @@ import pytest
 
 from policysched.kube.decode.pod_groups import decode_pod_group
 from policysched.kube.decode.pods import decode_pod
+from policysched.model.identifiers import NodeName
 from policysched.model.pod_groups import (
     GROUP_ANNOTATION,
     GROUP_LABEL,
@@ -102,6 +103,24 @@ def test_a_group_that_does_not_fit_holds_nothing() -> None:
 
     assert rig.placements() == {}
     assert (rig.pending_message("a") or "").startswith("gang default/train: 2 of 3 members fit now")
+
+
+def test_an_update_keeps_the_pod_with_its_group_until_either_changes() -> None:
+    groups = rig_with(e.PodGroupUpdated(gang_group(priority=7))).scheduler.cache.pod_groups
+    pending = member("a")
+    attached = groups.attach(pending)
+
+    running = groups.attach(replace(pending, phase="Running"))
+    placed = groups.attach(replace(pending, node=NodeName("n0")))
+    groups.put(gang_group(least=3, priority=7))
+    changed = groups.attach(pending)
+    labelled = groups.attach(member("a", labels={"tier": "x"}))
+
+    assert running.pod is attached.pod
+    assert (attached.pod.priority, placed.pod.priority, changed.pod.priority) == (7, 0, 7)
+    assert changed.pod.group is not None
+    assert changed.pod.group.minimum == 3
+    assert labelled.pod.labels == {"tier": "x"}
 
 
 def test_the_pods_of_a_basic_group_are_placed_as_they_fit() -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, cast
 from urllib.parse import quote
@@ -186,7 +187,7 @@ class HttpTransport:
     def _send(self, request: ApiRequest, headers: Mapping[str, str], body: bytes | _FencedBody) -> Any:
         assert self._client is not None, "the session is not open"
         kind = {"Content-Type": request.content_type} if request.body else {}
-        query = "&".join(f"{quote(key)}={quote(value, safe='')}" for key, value in request.params.items())
+        query = _query(tuple(request.params.items()))
         return self._client.request(
             request.method,
             URL(f"{self._base}{request.path}{'?' if query else ''}{query}", encoded=True),
@@ -316,6 +317,12 @@ def _ssl_context(configured: _ClientConfiguration) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_NONE
         log.warning("TLS verification is disabled by the kubeconfig", extra={"server": configured.host})
     return context
+
+
+@lru_cache(maxsize=64)
+def _query(params: tuple[tuple[str, str], ...]) -> str:
+    """Nearly all requests have the same few."""
+    return "&".join(f"{quote(key)}={quote(value, safe='')}" for key, value in params)
 
 
 def _is_loopback(base: str) -> bool:

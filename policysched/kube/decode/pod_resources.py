@@ -88,16 +88,11 @@ def decode_pod_resources(spec: Json, status: Json) -> PodResources:
     try:
         key = orjson.dumps(
             (
-                [_resize_key(container) for container in status.get("containerStatuses") or ()],
-                [_resize_key(container) for container in status.get("initContainerStatuses") or ()],
-                status.get("resources"),
-                status.get("allocatedResources"),
-                _is_resize_infeasible(status),
+                resource_status(status),
                 [_container_key(container) for container in spec.get("containers") or ()],
                 [_container_key(container) for container in spec.get("initContainers") or ()],
                 spec.get("overhead"),
                 spec.get("resources"),
-                status.get("qosClass"),
             )
         )
     except orjson.JSONEncodeError:  # a file may have numbers beyond the range of orjson
@@ -113,6 +108,18 @@ def decode_pod_resources(spec: Json, status: Json) -> PodResources:
 
 _CACHE_MAX = 4096
 _cache: dict[bytes, PodResources] = {}
+
+
+def resource_status(status: Json) -> tuple[Any, ...]:
+    """What a pod's resources depend on of its status."""
+    return (
+        [_resize_key(container) for container in status.get("containerStatuses") or ()],
+        [_resize_key(container) for container in status.get("initContainerStatuses") or ()],
+        status.get("resources"),
+        status.get("allocatedResources"),
+        _is_resize_infeasible(status),
+        status.get("qosClass"),
+    )
 
 
 def _container_key(container: Json) -> tuple[Any, ...]:

@@ -1,7 +1,7 @@
-"""Decodes updates of large pods: what did not change is taken from the version before.
+"""Decodes updates of pods: what did not change is taken from the version before.
 
-The API server delivers a whole pod for each change of a label, an annotation or a condition. A spec of a megabyte takes up
-to 80 ms to decode, a comparison of its JSON 3 ms. Pods below `LARGE_BYTES` are decoded whole.
+The API server delivers a whole pod for each bind and each change of its status, a label or an annotation. A spec of a
+megabyte takes up to 80 ms to decode, a usual one 45 us; to see that it did not change takes 3 ms, or 8 us.
 """
 
 from collections.abc import Mapping
@@ -14,13 +14,11 @@ import orjson
 from policysched.kube.decode.core_objects import Json
 from policysched.kube.decode.pod_affinity import affinity_of_labels, spread_of_labels
 from policysched.kube.decode.pod_groups import decode_group_references
-from policysched.kube.decode.pods import decode_pod, observed_pod
+from policysched.kube.decode.pod_resources import resource_status
+from policysched.kube.decode.pods import decode_pod, is_ready, observed_pod
 from policysched.kube.decode.primitives import decode_object, string_map
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
-
-LARGE_BYTES = 16 * 1024
-"""Of the spec as JSON. Smaller ones take less than 2 ms to decode."""
 
 _OPTIONS = orjson.OPT_NON_STR_KEYS
 _LABEL_KEYS = b'atchLabelKeys":'
@@ -37,37 +35,46 @@ _CHANGING_META = (
 
 @dataclass(frozen=True, slots=True)
 class DecodedPod:
-    """A large pod. `digest` is that of everything that `pod` was decoded from, except `_CHANGING_META` and the condition
-    PodScheduled, which no scheduler reads."""
+    """`digest` is that of everything that `pod` was decoded from, except `_CHANGING_META`, the node and the readiness."""
 
     digest: bytes
     pod: Pod
-    reads_label_keys: bool
 
 
 def decode_pod_update(obj: Json, before: DecodedPod | None) -> tuple[ObservedPod, DecodedPod | None]:
     """The pod, and what the next update of it can be decoded with. Raises MalformedObject."""
     spec_json = _json(obj.get("spec"))
-    if spec_json is None or len(spec_json) < LARGE_BYTES:
+    if spec_json is None:
         return decode_pod(obj), None
     digest = decode_object("Pod", obj, lambda read: _digest(read, spec_json))
     if before is None or before.digest != digest:
         observed = decode_pod(obj)
-        return observed, DecodedPod(digest, observed.pod, _LABEL_KEYS in spec_json)
-    observed = decode_object("Pod", obj, lambda read: observed_pod(read, _updated(read, before)))
-    return observed, replace(before, pod=observed.pod)
+        return observed, DecodedPod(digest, observed.pod)
+    observed = decode_object(
+        "Pod", obj, lambda read: observed_pod(read, _updated(read, spec_json, before.pod))
+    )
+    return observed, before if observed.pod is before.pod else DecodedPod(digest, observed.pod)
 
 
-def _updated(obj: Json, before: DecodedPod) -> Pod:
-    pod, meta, spec = before.pod, obj["metadata"], obj["spec"]
+def _updated(obj: Json, spec_json: bytes, pod: Pod) -> Pod:
+    """The pod itself where nothing changed."""
+    meta, spec = obj["metadata"], obj["spec"]
     labels = string_map(meta.get("labels"), "metadata.labels")
-    if labels != pod.labels and before.reads_label_keys:
+    annotations = string_map(meta.get("annotations"), "metadata.annotations")
+    terminating = meta.get("deletionTimestamp") is not None
+    ready = is_ready(spec, obj.get("status") or {})
+    if labels == pod.labels and annotations == pod.annotations:
+        if terminating == pod.terminating and ready == pod.ready:
+            return pod
+        return replace(pod, terminating=terminating, ready=ready)
+    if labels != pod.labels and _LABEL_KEYS in spec_json:
         return decode_pod(obj).pod
     return replace(
         pod,
         labels=labels,
-        annotations=string_map(meta.get("annotations"), "metadata.annotations"),
-        terminating=meta.get("deletionTimestamp") is not None,
+        annotations=annotations,
+        terminating=terminating,
+        ready=ready,
         pod_affinity=affinity_of_labels(pod.pod_affinity, labels),
         spread=spread_of_labels(pod.spread, labels),
         group_references=decode_group_references(meta, spec),
@@ -76,21 +83,19 @@ def _updated(obj: Json, before: DecodedPod) -> Pod:
 
 def _digest(obj: Json, spec_json: bytes) -> bytes:
     meta, status = obj["metadata"], obj.get("status") or {}
-    conditions = [
-        condition for condition in status.get("conditions") or () if condition.get("type") != "PodScheduled"
-    ]
     stable_meta = {key: value for key, value in meta.items() if key not in _CHANGING_META}
+    read = stable_meta, resource_status(status), status.get("resourceClaimStatuses")
     digest = blake2b(spec_json, digest_size=16)
-    for part in (stable_meta, {**status, "conditions": conditions}):
-        digest.update(b"\0" + orjson.dumps(part, option=_OPTIONS))
+    digest.update(orjson.dumps(read, option=_OPTIONS))
     return digest.digest()
 
 
 def _json(spec: Any) -> bytes | None:
-    """None: it is malformed, as the decoder will say."""
+    """Without the node. None: it is malformed, as the decoder will say."""
     if not isinstance(spec, Mapping):
         return None
     try:
-        return orjson.dumps(spec, option=_OPTIONS)
+        stable = {key: value for key, value in spec.items() if key != "nodeName"}
+        return orjson.dumps(stable, option=_OPTIONS)
     except orjson.JSONEncodeError:
         return None

@@ -6,6 +6,7 @@ covers yet are listed in `Pod.uncovered`: such a pod stays pending with a messag
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from policysched.kube.decode.affinity import decode_node_affinity
@@ -108,7 +109,7 @@ def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> Pod:
         pod_affinity=decode_pod_affinity(affinity, space, labels),
         spread=decode_spread_constraints(spec.get("topologySpreadConstraints"), labels),
         terminating=meta.get("deletionTimestamp") is not None,
-        ready=bool(spec.get("nodeName")) and _is_ready(status),
+        ready=is_ready(spec, status),
         required_features=_required_features(spec),
         uncovered=_uncovered(spec),
         claims=decode_claim_uses(volumes, space, text(meta["name"]), uid),
@@ -120,8 +121,8 @@ def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> Pod:
     )
 
 
-def _is_ready(status: Json) -> bool:
-    return any(
+def is_ready(spec: Json, status: Json) -> bool:
+    return bool(spec.get("nodeName")) and any(
         condition.get("type") == "Ready" and condition.get("status") == "True"
         for condition in status.get("conditions") or ()
     )
@@ -282,12 +283,18 @@ def normalized_image_name(name: str) -> str:
 
 
 def _toleration(obj: Json) -> Toleration:
-    return Toleration(
-        key=text(obj.get("key") or ""),
-        operator=text(obj.get("operator") or "Equal"),
-        value=text(obj.get("value") or ""),
-        effect=text(obj.get("effect") or ""),
+    return _shared_toleration(
+        text(obj.get("key") or ""),
+        text(obj.get("operator") or "Equal"),
+        text(obj.get("value") or ""),
+        text(obj.get("effect") or ""),
     )
+
+
+@lru_cache(maxsize=1024)
+def _shared_toleration(key: str, operator: str, value: str, effect: str) -> Toleration:
+    """Nearly all pods have the same few tolerations; equal ones are one object."""
+    return Toleration(key=key, operator=operator, value=value, effect=effect)
 
 
 def _phase(value: Any) -> Phase:
