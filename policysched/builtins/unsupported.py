@@ -26,9 +26,9 @@ class UnsupportedFeature:
 UNSUPPORTED_FEATURES: tuple[UnsupportedFeature, ...] = (
     UnsupportedFeature(
         "DynamicResources",
-        "CEL selectors of devices with the libraries url, format or regex, indexOf of a list, cel-go's list functions "
-        "(sort, slice, distinct and others), or comprehensions with two variables",
-        "every node is rejected; the reason names the selector",
+        "CEL selectors of devices with the libraries format or regex (`find`, `findAll`), with `indexOf`, `lastIndexOf` "
+        "or `sortBy` of a list, or with comprehensions of two variables",
+        "every node is rejected; the reason names the selector and the function",
     ),
     UnsupportedFeature(
         "DynamicResources",

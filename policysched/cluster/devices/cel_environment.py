@@ -1,14 +1,16 @@
-"""What a CEL selector can name: the device, and the functions of Kubernetes' libraries.
+"""What a CEL selector can name: the device, and the functions of Kubernetes' addresses.
 
-Missing, of those that the API server's validation accepts: the libraries url, format and regex, `indexOf` and `lastIndexOf` of
-lists (the runtime has one function of a name, and those are of strings), cel-go's list functions (`sort`, `slice`,
-`distinct` ...), and comprehensions with two variables.
+Missing, of those that the API server's validation accepts: the libraries format (its `validate` returns an optional value,
+which a function in Python cannot) and regex; of lists `indexOf` and `lastIndexOf` (the runtime has one function of a name,
+and those are of strings), `first` and `last` (optional values) and `sortBy` (a macro); comprehensions with two variables.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from policysched.cluster.devices import cel_libraries as libraries
+from policysched.cluster.devices import cel_addresses as addresses
+from policysched.cluster.devices import cel_lists as lists
+from policysched.cluster.devices import cel_urls as urls
 from policysched.cluster.devices import cel_values as values
 
 
@@ -73,42 +75,60 @@ def environment() -> Any:
             method("patch", number, values.patch),
             function(
                 "ip",
-                overload(value, libraries.ip, text, member=False),
-                overload(value, libraries.ip_of_cidr, value, member=True),
+                overload(value, addresses.ip, text, member=False),
+                overload(value, addresses.ip_of_cidr, value, member=True),
             ),
-            of_text("isIP", truth, libraries.is_ip),
-            of_text("ip.isCanonical", truth, libraries.is_canonical),
-            method("family", number, libraries.family),
-            method("isUnspecified", truth, libraries.is_unspecified),
-            method("isLoopback", truth, libraries.is_loopback),
-            method("isLinkLocalMulticast", truth, libraries.is_link_local_multicast),
-            method("isLinkLocalUnicast", truth, libraries.is_link_local_unicast),
-            method("isGlobalUnicast", truth, libraries.is_global_unicast),
-            of_text("cidr", value, libraries.cidr),
-            of_text("isCIDR", truth, libraries.is_cidr),
-            method("containsIP", truth, libraries.contains_ip, text, value),
-            method("containsCIDR", truth, libraries.contains_cidr, text, value),
-            method("masked", value, libraries.masked),
-            method("prefixLength", number, libraries.prefix_length),
+            of_text("isIP", truth, addresses.is_ip),
+            of_text("ip.isCanonical", truth, addresses.is_canonical),
+            method("family", number, addresses.family),
+            method("isUnspecified", truth, addresses.is_unspecified),
+            method("isLoopback", truth, addresses.is_loopback),
+            method("isLinkLocalMulticast", truth, addresses.is_link_local_multicast),
+            method("isLinkLocalUnicast", truth, addresses.is_link_local_unicast),
+            method("isGlobalUnicast", truth, addresses.is_global_unicast),
+            of_text("cidr", value, addresses.cidr),
+            of_text("isCIDR", truth, addresses.is_cidr),
+            method("containsIP", truth, addresses.contains_ip, text, value),
+            method("containsCIDR", truth, addresses.contains_cidr, text, value),
+            method("masked", value, addresses.masked),
+            method("prefixLength", number, addresses.prefix_length),
             *(
                 function(f"sets.{name}", overload(truth, implementation, items, items, member=False))
                 for name, implementation in (
-                    ("contains", libraries.sets_contains),
-                    ("equivalent", libraries.sets_equivalent),
-                    ("intersects", libraries.sets_intersects),
+                    ("contains", lists.sets_contains),
+                    ("equivalent", lists.sets_equivalent),
+                    ("intersects", lists.sets_intersects),
                 )
             ),
             function(
                 "includes",  # by what the values are, since nothing else of a device is known before
                 *(
-                    overload(truth, libraries.includes, of, scalar, member=True)
+                    overload(truth, lists.includes, of, scalar, member=True)
                     for scalar in (text, value, number, truth, kinds.DOUBLE)
                     for of in (items, scalar)
                 ),
             ),
-            method("isSorted", truth, libraries.is_sorted, on=items),
-            method("min", anything, libraries.smallest, on=items),
-            method("max", anything, libraries.largest, on=items),
-            method("sum", anything, libraries.total, on=items),
+            method("isSorted", truth, lists.is_sorted, on=items),
+            method("min", anything, lists.smallest, on=items),
+            method("max", anything, lists.largest, on=items),
+            method("sum", anything, lists.total, on=items),
+            method("distinct", items, lists.distinct, on=items),
+            method("reverse", items, lists.backwards, on=items),
+            method("sort", items, lists.ordered, on=items),
+            function("slice", overload(items, lists.slice_of, items, number, number, member=True)),
+            function(
+                "flatten",
+                overload(items, lists.flatten, items, member=True),
+                overload(items, lists.flatten, items, number, member=True),
+            ),
+            function("lists.range", overload(kinds.List(number), lists.numbers_below, number, member=False)),
+            of_text("url", value, urls.url),
+            of_text("isURL", truth, urls.is_url),
+            method("getScheme", text, urls.scheme),
+            method("getHost", text, urls.host),
+            method("getHostname", text, urls.hostname),
+            method("getPort", text, urls.port),
+            method("getEscapedPath", text, urls.escaped_path),
+            method("getQuery", kinds.Map(text, kinds.List(text)), urls.query),
         ],
     )

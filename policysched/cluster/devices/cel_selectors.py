@@ -27,6 +27,12 @@ _STATUS = re.compile(r"\A[A-Z_]+: ")
 _DOMAIN = re.compile(r"""(?:attributes|capacity)\s*\[\s*(?:"([^"\\]*)"|'([^'\\]*)')\s*\]""")
 
 
+_LACKING = re.compile(
+    r"undeclared reference to '(?:find|findAll|format|sortBy|transform(?:List|Map|MapEntry))'"
+    r"|no matching overload for '(?:indexOf|lastIndexOf)' applied to '\((?:list|dyn)"
+)
+"""Functions that the API server accepts (see `cel_environment`)."""
+
 _NO_KEY_ADVICE = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
 """As in kube-scheduler since 1.37."""
 
@@ -171,7 +177,10 @@ def _by_domain(driver: str, values: Mapping[str, object]) -> dict[str, dict[str,
 
 def _compile_message(error: str) -> str:
     """The first line of the error, without status codes."""
-    return "compilation failed: " + _STATUS.sub("", error.splitlines()[0]).removesuffix(" [INVALID_ARGUMENT]")
+    message = "compilation failed: " + _STATUS.sub("", error.splitlines()[0]).removesuffix(
+        " [INVALID_ARGUMENT]"
+    )
+    return f"{message}; policysched lacks this function of Kubernetes" if _LACKING.search(error) else message
 
 
 def _runtime_message(error: str) -> str:

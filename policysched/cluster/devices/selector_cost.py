@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import NamedTuple
 
+from policysched.cluster.devices.cel_lists import RANGE_MAX
 from policysched.protobuf_wire import wire_fields
 
 OPERATIONS_MAX = 250_000
@@ -21,9 +22,11 @@ EVALUATION = 1_000
 """What any evaluation costs: the values of the device are converted."""
 
 _CALL = 5
-_PYTHON_CALL = 250  # of a function of `cel_values` or `cel_libraries`
+_PYTHON_CALL = 250  # of a function of `cel_values`, `cel_addresses` or `cel_lists`
 _PER_ITEM = 50  # of a list that is converted for such a function
 _PER_PAIR = 20  # of items that it compares
+_URL_CALL = 1_000  # of a function of `cel_urls`
+_PER_URL_CHARACTER = 50
 _PER_CHARACTER = 2
 _STEPS_MAX = 10_000  # of all comprehensions of an evaluation, a limit of the runtime
 _REPETITION_MAX = 1_000  # of nested `x{n}` in a regular expression, a limit of RE2
@@ -33,7 +36,11 @@ _PYTHON_FUNCTIONS = frozenset(
     "quantity isQuantity semver isSemver compareTo isGreaterThan isLessThan sign isInteger asInteger "  # noqa: SIM905
     "asApproximateFloat add sub major minor patch ip isIP ip.isCanonical family isUnspecified isLoopback "
     "isLinkLocalMulticast isLinkLocalUnicast isGlobalUnicast cidr isCIDR containsIP containsCIDR masked prefixLength "
-    "sets.contains sets.equivalent sets.intersects includes isSorted min max sum".split()
+    "sets.contains sets.equivalent sets.intersects includes isSorted min max sum distinct reverse sort slice flatten "
+    "lists.range".split()
+)
+_URL_FUNCTIONS = frozenset(
+    ("url", "isURL", "getScheme", "getHost", "getHostname", "getPort", "getEscapedPath", "getQuery")
 )
 _SCALAR_FUNCTIONS = frozenset(
     "_&&_ _||_ !_ _==_ _!=_ _<_ _<=_ _>_ _>=_ @in size startsWith endsWith contains matches indexOf "  # noqa: SIM905
@@ -43,10 +50,12 @@ _ELEMENT_FUNCTIONS = frozenset(("_[_]", "_?._", "_[?_]"))
 
 
 class _Size(NamedTuple):
-    """`length`: characters of a string, or items of a list or map, of which `item` is the largest (None: unknown)."""
+    """`length`: characters of a string, or items of a list or map, of which `item` is the largest (None: unknown). `total`: the
+    characters of all items together, where that is known to be less than the product."""
 
     length: int
     item: "_Size | None" = None
+    total: int | None = None
 
     @property
     def any_item(self) -> "_Size":
@@ -59,6 +68,8 @@ class _Size(NamedTuple):
 
     @property
     def characters(self) -> int:
+        if self.total is not None:
+            return self.total
         return self.length if self.item is None else self.length * max(1, self.item.characters)
 
 
@@ -82,6 +93,7 @@ class _Cost(NamedTuple):
     operations: int
     size: _Size
     text: str | None = None  # of a constant string
+    number: int | None = None  # a constant
 
 
 def selector_operations(serialized: bytes) -> int:
@@ -124,6 +136,9 @@ def _constant(constant: _Message) -> _Cost:
         if kind in constant:
             value = _bytes(constant, kind)
             return _Cost(0, _Size(len(value)), value.decode(errors="replace"))
+    number = constant.get(3, [None])[-1]
+    if isinstance(number, int):  # a negative one is its two's complement
+        return _Cost(0, _SCALAR, number=number if number < 2**63 else 0)
     return _Cost(0, _SCALAR)
 
 
@@ -141,14 +156,31 @@ def _call(call: _Message, variables: Mapping[str, _Size]) -> _Cost:
     if name in _PYTHON_FUNCTIONS:
         items = [size.characters for size in sizes if size.item is not None]
         pairs = 2 * prod(items) if name.startswith("sets.") else 0
+        if name == "distinct":
+            pairs = sizes[0].item_count * sizes[0].characters
+        if name == "lists.range":
+            count = arguments[0].number
+            made = _Size(RANGE_MAX if count is None else min(count, RANGE_MAX), _SCALAR)
+            return _Cost(operations + _PYTHON_CALL + _PER_ITEM * made.length, made)
+        if name == "flatten":
+            sizes = [_Size(max(sizes[0].characters, sizes[0].item_count), sizes[0].any_item)]
         converted = _PER_CHARACTER * lengths + _PER_ITEM * sum(items) + _PER_PAIR * pairs
         return _Cost(operations + _PYTHON_CALL + converted, _largest([_UNKNOWN, *sizes]))
+    if name in _URL_FUNCTIONS:
+        return _Cost(operations + _URL_CALL + _PER_URL_CHARACTER * lengths, _url_size(name, lengths))
     if name == "matches" and len(arguments) == 2:
         return _Cost(operations + _matching(arguments[0].size, arguments[1]), _SCALAR)
     if name in ("_==_", "_!=_", "@in", "join"):
         lengths = sum(size.characters for size in sizes)
     size = _result_size(name, sizes)
     return _Cost(operations + _CALL + _PER_CHARACTER * (lengths + size.length), size)
+
+
+def _url_size(name: str, length: int) -> _Size:
+    """Percent-encoded, each byte can take three characters."""
+    if name == "getQuery":
+        return _Size(length, _Size(length, _Size(length)), total=length)
+    return _Size(3 * length if name == "url" else length)
 
 
 def _matching(target: _Size, pattern: _Cost) -> int:

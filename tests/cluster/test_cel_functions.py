@@ -1,7 +1,7 @@
-"""Addresses, networks, sets and lists in selectors mean what Kubernetes' CEL libraries say.
+"""Addresses, networks, URLs, sets and lists in selectors mean what Kubernetes' CEL libraries say.
 
-The examples are those in the documentation of the libraries (`ip.go`, `cidr.go`, `lists.go` of k8s.io/apiserver v0.37.2,
-`ext/README.md` of cel-go), and edges of `net/netip`.
+The examples are those in the documentation of the libraries (`ip.go`, `cidr.go`, `urls.go`, `lists.go` of k8s.io/apiserver
+v0.37.2, `ext/README.md` of cel-go), and edges of `net/netip` and `net/url`, whose answers are those of Go 1.26.
 """
 
 import pytest
@@ -55,6 +55,30 @@ def evaluate(expression: str) -> bool | str:
         "[1, 3].min() == 1 && [1, 3].max() == 3 && ['b', 'a'].min() == 'a'",
         "[1, 2, 3].includes(2) && ![1, 2, 3].includes(4)",
         "'model-a'.includes('model-a') && !'model-a'.includes('model-b')",
+        "isURL('https://user:pass@example.com:80/path?query=val#fragment') && isURL('/absolute-path') && isURL('*')",
+        "!isURL('https://a:b:c/') && !isURL('../relative-path') && !isURL('') && !isURL('https://a b/')",
+        "!isURL(':x') && !isURL('https://h/%zz') && !isURL('https://[::1') && !isURL('https://[1.2.3.4]/')",
+        "isURL('mailto:x') && isURL('ftp://a:b:1/') && !isURL('https://h:port/') && !isURL('https://u^@h/')",
+        "url('HTTPS://example.com/').getScheme() == 'https' && url('/path').getScheme() == ''",
+        "url('https://example.com:80/').getHost() == 'example.com:80' && url('/path').getHost() == ''",
+        "url('https://[::1]:80/').getHost() == '[::1]:80' && url('https://[::1]:80/').getHostname() == '::1'",
+        "url('https://[fe80::1%25eth0]/').getHostname() == 'fe80::1%eth0'",
+        "url('https://%C3%A9/').getHost() == 'é' && url('//h/p').getHost() == 'h' && url('////p').getHost() == ''",
+        "url('https://example.com:80/').getHostname() == 'example.com' && url('https://127.0.0.1/').getHostname() == '127.0.0.1'",
+        "url('https://example.com:80/').getPort() == '80' && url('https://example.com/').getPort() == ''",
+        "url('https://example.com/path').getEscapedPath() == '/path' && url('https://example.com').getEscapedPath() == ''",
+        "url('https://example.com/path with spaces/').getEscapedPath() == '/path%20with%20spaces/'",
+        "url('https://h/a%2Fb!').getEscapedPath() == '/a%2Fb!' && url('https://h/a%2Fb!^').getEscapedPath() == '/a/b%21%5E'",
+        "url('https://h/path?k1=a&k2=b&k2=c').getQuery() == {'k1': ['a'], 'k2': ['b', 'c']}",
+        "url('https://h/?key with spaces=value+with%20spaces').getQuery() == {'key with spaces': ['value with spaces']}",
+        "url('https://h/path?').getQuery().size() == 0 && url('https://h/?a;b&%zz&&c').getQuery() == {'c': ['']}",
+        "string(url('HTTP://u@h/a b?#f')) == 'http://u@h/a%20b?#f' && url('http://h/ ') == url('http://h/%20')",
+        "[1, 2, 3, 4].slice(1, 3) == [2, 3] && [1].slice(1, 1) == []",
+        "[1, [2, 3], [4]].flatten() == [1, 2, 3, 4] && [1, [2, [3, [4]]]].flatten(2) == [1, 2, 3, [4]]",
+        "[1, 2, 2, 3, 3, 3].distinct() == [1, 2, 3] && ['b', 'b', 'a'].distinct() == ['b', 'a'] && [1, 1.0].distinct() == [1]",
+        "[5, 3, 1, 2].reverse() == [2, 1, 3, 5] && lists.range(3) == [0, 1, 2] && lists.range(0) == []",
+        "[3, 2, 1].sort() == [1, 2, 3] && ['b', 'c', 'a'].sort() == ['a', 'b', 'c'] && [].sort() == []",
+        "[1, 2].first().value() == 1 && [1, 2].last().value() == 2 && !([].first().hasValue())",
     ],
 )
 def test_the_libraries_examples(expression: str) -> None:
@@ -77,6 +101,15 @@ def test_the_libraries_examples(expression: str) -> None:
         ("[quantity('9'), quantity('10')].isSorted()", "cannot be compared"),
         ("[quantity('1'), quantity('2')].sum() == quantity('12')", "cannot be added"),
         ("[dyn('a')].sum() == 'a'", "cannot be added"),
+        ("url('../x').getHost() == ''", "URL parse error during conversion from string `../x`"),
+        ("quantity('1').getHost() == ''", "no such overload: not a URL"),
+        ("[1].slice(0, 2) == []", "cannot slice(0, 2), list is length 1"),
+        ("[1].slice(1, 0) == []", "start index must be less than or equal to end index"),
+        ("[1].slice(-1, 0) == []", "negative indexes not supported"),
+        ("[1].flatten(-1) == []", "level must be non-negative"),
+        ("[dyn(1), 'a'].sort() == []", "list elements must have the same type"),
+        ("[quantity('1')].sort() == []", "cannot be compared"),
+        ("lists.range(-1) == []", "lists.range: size must be non-negative, got -1"),
     ],
 )
 def test_a_wrong_value_is_an_error(expression: str, message: str) -> None:
@@ -97,3 +130,32 @@ def test_comparing_long_lists_costs_the_product_of_their_lengths_and_is_refused(
     assert long - EVALUATION > 3 * (short - EVALUATION)
     assert evaluate(compared(50)) is True
     assert "use shorter lists" in str(evaluate(compared(1000)))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "'a1'.find('[0-9]') == '1'",
+        "'a1'.findAll('[0-9]') == ['1']",
+        "!format.dns1123Label().validate('a').hasValue()",
+        "[1, 2].indexOf(2) == 1",
+        "dyn([1, 2]).lastIndexOf(2) == 1",
+        "[2, 1].sortBy(x, x) == [1, 2]",
+        "[1].transformList(i, v, v) == [1]",
+    ],
+)
+def test_what_is_missing_is_said(expression: str) -> None:
+    assert str(evaluate(expression)).endswith("; policysched lacks this function of Kubernetes")
+
+
+def test_long_urls_and_ranges_are_refused_before_they_are_evaluated() -> None:
+    long = "a&" * 4000
+
+    for expression in (
+        f"url('https://h/?{long}').getQuery().size() > 0",
+        "lists.range(10000).all(i, i >= 0)",
+        "lists.range(size(device.driver)).size() > 0",
+        f"lists.range(300).map(i, url('https://h/{'^' * 60}')).size() > 0",
+    ):
+        assert "for one device, more than the limit" in str(evaluate(expression)), expression
+    assert evaluate("lists.range(100).all(i, i < 100)") is True

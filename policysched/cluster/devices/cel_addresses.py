@@ -1,19 +1,11 @@
-"""Addresses, networks, sets and lists in CEL: the functions of Kubernetes' libraries ip, cidr, sets and lists.
+"""Addresses and networks in CEL: the functions of Kubernetes' libraries ip and cidr.
 
 The CEL runtime has no types for addresses and networks. They are bytes with their text, which `string` returns; equal
-values are equal bytes. Source: `ip.go`, `cidr.go` and `lists.go` in k8s.io/apiserver/pkg/cel/library v0.37.2, `ext/sets.go` of
-cel-go.
+values are equal bytes. Source: `ip.go` and `cidr.go` in k8s.io/apiserver/pkg/cel/library v0.37.2.
 """
 
 import re
-from collections.abc import Sequence
-from functools import reduce
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from itertools import pairwise
-from operator import add
-from typing import Any
-
-from policysched.model.quantity import INT64_MAX, INT64_MIN
 
 _PREFIX_LENGTH = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
 _BROADCAST = IPv4Address("255.255.255.255")
@@ -150,73 +142,3 @@ def _cidr(value: bytes) -> tuple[IPv4Address | IPv6Address, int]:
 
 def _network(value: bytes) -> IPv4Network | IPv6Network:
     return ip_network(_cidr(value), strict=False)
-
-
-# ── sets and lists ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def sets_contains(values: Sequence[object], others: Sequence[object]) -> bool:
-    return all(_has(values, other) for other in others)
-
-
-def sets_equivalent(values: Sequence[object], others: Sequence[object]) -> bool:
-    return sets_contains(values, others) and sets_contains(others, values)
-
-
-def sets_intersects(values: Sequence[object], others: Sequence[object]) -> bool:
-    return any(_has(values, other) for other in others)
-
-
-def includes(value: object, item: object) -> bool:
-    return _equal(value, item) or (isinstance(value, list) and _has(value, item))
-
-
-def is_sorted(values: Sequence[object]) -> bool:
-    return all(_not_above(a, b) for a, b in pairwise(values))
-
-
-def smallest(values: Sequence[object]) -> object:
-    if not values:
-        raise ValueError("min called on empty list")
-    return reduce(lambda best, value: best if _not_above(best, value) else value, values)
-
-
-def largest(values: Sequence[object]) -> object:
-    if not values:
-        raise ValueError("max called on empty list")
-    return reduce(lambda best, value: best if _not_above(value, best) else value, values)
-
-
-def total(values: Sequence[object]) -> object:
-    """Of numbers. A function in Python cannot return a duration."""
-    if not all(type(value) in (int, float) for value in values):
-        raise ValueError("no such overload: values that cannot be added")
-    result = reduce(add, values) if values else 0
-    if isinstance(result, int) and not INT64_MIN <= result <= INT64_MAX:
-        raise ValueError("integer overflow")
-    return result
-
-
-def _has(values: Sequence[object], item: object) -> bool:
-    return any(_equal(value, item) for value in values)
-
-
-def _equal(a: object, b: object) -> bool:
-    """As in CEL: numbers of different types can be equal, truth values only to themselves."""
-    if isinstance(a, bool) or isinstance(b, bool):
-        return a is b
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(_equal, a, b))
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_equal(value, b[key]) for key, value in a.items())
-    return a == b
-
-
-def _not_above(a: Any, b: Any) -> bool:
-    # Addresses, networks, quantities and versions have no `<=`. In a list the runtime passes their bytes as `bytearray`.
-    if not isinstance(a, bytes | bytearray | list):
-        try:
-            return bool(a <= b)
-        except TypeError:
-            pass
-    raise ValueError("no such overload: values that cannot be compared")
