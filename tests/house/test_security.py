@@ -112,6 +112,31 @@ def test_a_missing_and_a_superfluous_line_are_detected() -> None:
     assert set(documented(more, section)) - granted(section) == {("get", "secrets", "all")}
 
 
+def may_read_secrets(roles: Iterable[Any]) -> bool:
+    return any(
+        {"secrets", "*"} & set(rule.get("resources", ()))
+        and {"", "*"} & set(rule.get("apiGroups", ()))
+        and {"get", "list", "watch", "*"} & set(rule["verbs"])
+        for role in roles
+        for rule in role.get("rules", ())
+    )
+
+
+def test_no_role_of_this_program_reads_secrets() -> None:
+    files = {file for files in ROLES.values() for file in files} | OTHER_ROLES.keys() - {
+        "break-glass/rbac.yaml"
+    }
+
+    assert [file for file in sorted(files) if may_read_secrets(roles_in(file))] == []
+
+
+@pytest.mark.parametrize("resource", ["secrets", "*"])
+def test_a_role_that_reads_secrets_is_detected(resource: str) -> None:
+    rule = {"apiGroups": [""], "resources": ["pods", resource], "verbs": ["list"]}
+
+    assert may_read_secrets([{"rules": [rule]}])
+
+
 def test_each_role_is_in_a_section_or_is_not_for_this_program() -> None:
     files = {str(path.relative_to(ROOT / "deploy")) for path in (ROOT / "deploy").rglob("*.yaml")}
     files = {file for file in files if not file.startswith("chart/")}  # copies of the others
