@@ -13,7 +13,8 @@ therefore called again when a request is written to its connection. It needs a l
 suspended time, and a tick of this module within `STALL_S`, on that clock and on the wall clock: of a pause that stops
 both clocks of a virtual machine only the wall clock tells, once it is set. After a stall nothing is written until the
 Lease has been renewed, which the server refuses if another process has held it since. `stalls` counts the stalls, so
-that what was decided before one is not written after it.
+that what was decided before one is not written after it, and nothing is decided before the watches have caught up. That
+holds for a stall before the Lease was acquired, too.
 
 A new leader does not decide at once. The previous one may have sent a bind just before it died, and the server may act
 on it for `SERVER_TIMEOUT_S`; until then the cluster can still change. The wait is skipped only if there is none:
@@ -88,9 +89,9 @@ class _ObservedLease:
 
 
 class LeaderElector:
-    """`run` ends only as LOST. `stalls` counts the stalls that ended with a renewal. `leads`, `may_write` and `may_decide`
-    are safe from any thread: they compare clocks with numbers, so they are right even while the elector's event loop is
-    blocked.
+    """`run` ends only as LOST. `stalls` counts the stalls that ended with a renewal, and those of a follower. `leads`,
+    `may_write` and `may_decide` are safe from any thread: they compare clocks with numbers, so they are right even while
+    the elector's event loop is blocked.
 
     `first_start` says whether nothing in the cluster shows that a process of this configuration ever led; it may raise
     an API error, which counts as no.
@@ -156,6 +157,16 @@ class LeaderElector:
 
     async def run(self) -> None:
         """Ends only as LOST; cancel it to stop earlier."""
+        self._tick()
+        watching = asyncio.create_task(self._watch_for_stalls())
+        try:
+            await self._follow()
+            await self._renew_until_lost()
+        finally:
+            watching.cancel()
+
+    async def _follow(self) -> None:
+        """Until the lease is acquired."""
         while self.status is LeadershipStatus.FOLLOWING:
             try:
                 await self._try_to_acquire()
@@ -166,7 +177,6 @@ class LeaderElector:
                 self._log_once(logging.WARNING, message, error=str(error))
             if self.status is LeadershipStatus.FOLLOWING:
                 await asyncio.sleep(self._settings.retry_period_s * (1 + 0.2 * self._random.random()))
-        await self._renew_until_lost()
 
     async def release(self, *, nothing_in_flight: bool) -> None:
         """Release the lease on a clean stop. With binds in flight it is not released but expires, so that the next leader waits. Call
@@ -277,6 +287,7 @@ class LeaderElector:
     def _acquired(self, sent_s: float, *, handover_wait_s: float) -> None:
         self.holder = self._identity
         self._leads_until_s = sent_s + self._settings.renew_deadline_s
+        self._count_stall(self._since_tick_s())
         self._tick()
         self._decides_from_s = self._monotonic_s() + handover_wait_s
         log.info(
@@ -287,17 +298,18 @@ class LeaderElector:
     # ── leading ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _renew_until_lost(self) -> None:
-        watching = asyncio.create_task(self._watch_for_stalls())
-        try:
-            await self._renew_until_deadline()
-        finally:
-            watching.cancel()
+        await self._renew_until_deadline()
         self._leads_until_s = float("-inf")
         log.error("lost the lease", extra={"lease": self._name, "holder": self.holder})
         self._set_status(LeadershipStatus.LOST)
 
     def _tick(self) -> None:
         self._ticked_s, self._ticked_wall_ns = self._monotonic_s(), self._now_ns()
+
+    def _count_stall(self, gap_s: float) -> None:
+        """Before the tick: whoever may write again sees it."""
+        if gap_s >= STALL_S:
+            self.stalls += 1
 
     def _since_tick_s(self) -> float:
         return self._gap_s(self._monotonic_s(), self._now_ns())
@@ -307,12 +319,13 @@ class LeaderElector:
         return max(monotonic_s - self._ticked_s, (wall_ns - self._ticked_wall_ns) / 1e9)
 
     async def _watch_for_stalls(self) -> None:
-        """Ticks while the process runs. After a stall only a renewal that was sent since makes it tick again."""
+        """Ticks while the process runs. After a stall of a leader only a renewal that was sent since makes it tick again."""
         warned = False
         while True:
             await asyncio.sleep(TICK_S)
             stalled_s = self._since_tick_s()
-            if stalled_s < STALL_S:
+            if stalled_s < STALL_S or self.status is LeadershipStatus.FOLLOWING:
+                self._count_stall(stalled_s)
                 self._tick()
                 warned = False
                 continue
@@ -400,8 +413,7 @@ class LeaderElector:
         self._unanswered_renewals_s.clear()
         self._leads_until_s = sent_s + self._settings.renew_deadline_s
         if sent_s > self._ticked_s or sent_wall_ns > self._ticked_wall_ns:
-            if self._gap_s(sent_s, sent_wall_ns) >= STALL_S:
-                self.stalls += 1  # before the tick: whoever may write again sees it
+            self._count_stall(self._gap_s(sent_s, sent_wall_ns))
             self._ticked_s, self._ticked_wall_ns = sent_s, sent_wall_ns
 
     # ── the Lease on the wire ──────────────────────────────────────────────────────────────────────────────────────

@@ -502,6 +502,27 @@ def test_after_a_pause_that_stopped_its_clock_a_leader_writes_nothing_before_the
     on_virtual_time(scenario)
 
 
+def test_a_stall_of_a_follower_counts_when_it_acquires_the_lease() -> None:
+    """What happened in the cluster meanwhile must be read before the first decision."""
+
+    async def scenario() -> None:
+        world = World()
+        machine = PausedMachine(world)
+        one, two = elector(world, "one", world.transport()), machine.elector("two", world.transport())
+        leading = asyncio.create_task(one.run())
+        await until(one.leads, "one to lead")
+        async with running(two.run()):
+            await asyncio.sleep(30.0)
+            leading.cancel()
+            await one.release(nothing_in_flight=True)
+            assert two.stalls == 0
+            machine.pause(60.0)
+            await until(two.may_decide, "two to decide")
+            assert two.stalls == 1
+
+    on_virtual_time(scenario)
+
+
 def test_a_leader_that_was_paused_while_another_took_the_lease_never_writes_again() -> None:
     async def scenario() -> None:
         world = World()
