@@ -53,6 +53,8 @@ from policysched.scheduler.preemption.victim_selection import (
 )
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
+from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import Steps, evaluation_cost
 from policysched.scheduler.unschedulable_message import unavailable_message
 
@@ -205,6 +207,7 @@ class _GangSearch:
     now_ns: int
     first_holds: bool = True
     overlay: Overlay = field(init=False)
+    usage: QuotaUsage | None = field(init=False)  # of the quotas, with the placements; None: there are none
     placements: list[MemberPlacement] = field(init=False, default_factory=list)
     budgets: BudgetsAfterEvictions = field(init=False)
     removed_uids: set[PodUid] = field(init=False, default_factory=set)
@@ -214,6 +217,7 @@ class _GangSearch:
 
     def __post_init__(self) -> None:
         self.overlay = gang_overlay(self.core, self.gang, first_holds=self.first_holds)
+        self.usage = self.core.quotas.trial(self.gang.representative_pod, excluding=self.gang.pending_members)
         self.budgets = BudgetsAfterEvictions(self.core.cache.budgets)
 
     def run(self) -> Steps[GangPlacement | NoGangPlacement]:
@@ -250,6 +254,9 @@ class _GangSearch:
             if len(self.placements) >= needed or self.context.equivalence_keys[pod.uid] in failed:
                 remaining.append(pod)
                 continue
+            if self._refusal(pod) is not None:
+                remaining.append(pod)
+                continue
             yield self._evaluation_cost(pod)
             result = self.context.evaluate(pod, self.overlay, self.domain)
             if isinstance(result, AttemptSuccess):
@@ -258,6 +265,10 @@ class _GangSearch:
                 failed.add(self.context.equivalence_keys[pod.uid])
                 remaining.append(pod)
         return remaining
+
+    def _refusal(self, pod: PendingPod) -> QuotaRefusal | None:
+        """Why the quotas do not admit the member beside the placements. No pod is evicted for such a member."""
+        return None if self.usage is None else self.core.quotas.refusal(pod.pod, self.usage)
 
     def _evaluation_cost(self, pod: PendingPod) -> int:
         return evaluation_cost(len(self.core.cache.nodes), self.core.evaluator.decision_cost(pod.pod))
@@ -270,6 +281,8 @@ class _GangSearch:
         if self.budgets.evict(placement.candidate.victims):
             self.candidate_cache.clear()  # evictions may violate budgets now that had room before
         self.context.add_to_overlay(placement.pod, placement.node, self.overlay)
+        if self.usage is not None:
+            self.usage.add(self.core.quotas.charge_of(placement.pod.pod))
         self.placements.append(placement)
 
     def _nodes_changed_by(self, placement: MemberPlacement) -> set[NodeName]:
@@ -293,6 +306,9 @@ class _GangSearch:
     # ── one member ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _place_member(self, pod: PendingPod) -> Steps[MemberPlacement | NoGangPlacement]:
+        refusal = self._refusal(pod)
+        if refusal is not None:
+            return NoGangPlacement(refusal.message)
         # The victims of an earlier member may have freed enough capacity for this one too.
         result = self.context.evaluate(pod, self.overlay, self.domain)
         if isinstance(result, AttemptSuccess):
