@@ -93,6 +93,11 @@ class ClusterCache:
         """Pods that are nominated to a node, with their effective `nominated_node`."""
         return self._nominations.by_pod
 
+    @property
+    def nominations_version(self) -> int:
+        """Grows with each change of `nominated`."""
+        return self._nominations.version
+
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def put_pod(self, observed: ObservedPod) -> Events:

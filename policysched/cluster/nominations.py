@@ -15,10 +15,11 @@ from policysched.model.pod_status import ObservedPod
 
 class Nominations:
     """`by_pod` has each nominated pod with its effective `nominated_node`; read only, always the
-    same dict."""
+    same dict. `version` grows with each change of it."""
 
     def __init__(self) -> None:
         self.by_pod: dict[PodUid, ObservedPod] = {}
+        self.version = 0
         self._unconfirmed: dict[PodUid, NodeName | None] = {}
 
     def put_observed(self, observed: ObservedPod) -> None:
@@ -42,7 +43,7 @@ class Nominations:
 
     def forget(self, uid: PodUid) -> None:
         """The pod is bound, finished or deleted."""
-        self.by_pod.pop(uid, None)
+        self._remove(uid)
         self._unconfirmed.pop(uid, None)
 
     def nominated_node(self, uid: PodUid) -> NodeName | None:
@@ -51,6 +52,11 @@ class Nominations:
 
     def _put(self, observed: ObservedPod) -> None:
         if observed.nominated_node is None:
-            self.by_pod.pop(observed.pod.uid, None)
+            self._remove(observed.pod.uid)
         else:
             self.by_pod[observed.pod.uid] = observed
+            self.version += 1
+
+    def _remove(self, uid: PodUid) -> None:
+        if self.by_pod.pop(uid, None) is not None:
+            self.version += 1

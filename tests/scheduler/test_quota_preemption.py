@@ -151,6 +151,22 @@ def test_a_gang_takes_back_quota_for_all_its_members() -> None:
     assert {"c0", "c1"} <= rig.placements().keys()
 
 
+def test_no_pod_is_evicted_for_a_member_that_no_quota_admits() -> None:
+    """Of two members that the quota admits, one fits, and the other is too large for any node."""
+    policy = TEAMS.replace("by pod.namespace", 'by (pod.labels["team"] else "none")')
+    own, none = {"group": "g", "team": "a"}, {"group": "g"}
+    low = placed(pod("low", priority=-1, cpu="1", labels={"team": "b"}), "n")
+    rig = Rig(policy, node("n", cpu="2"), low)
+
+    rig.observe(
+        pod("m0", cpu="1", labels=own), pod("m1", cpu="3", labels=own), pod("m2", cpu="1", labels=none)
+    )
+    rig.settle()
+
+    assert victims(rig) == []
+    assert not rig.scheduler._core.cache.nominated
+
+
 def test_what_is_freed_is_kept_for_its_owner() -> None:
     rig = Rig(TEAMS, node("n", cpu="100"))
     running(rig, pods("a", 8), pods("b", 4))
@@ -283,6 +299,28 @@ def test_a_pod_whose_evictions_no_longer_help_is_not_nominated_any_more() -> Non
 
     assert "late" not in rig.placements()
     assert list(rig.scheduler._core.cache.nominated) == []
+
+
+def test_what_a_nominated_pod_cannot_keep_any_more_is_free_for_others() -> None:
+    """`z` keeps 3 cpu until `first` of its team uses them: then `z` would borrow, and 1 cpu is free."""
+    rig = Rig(TEAMS, node("n", cpu="100"))
+    running(rig, pods("a", 8), pods("b", 4))
+    rig.observe(pod("z", namespace="c", cpu="3"))
+    rig.settle()
+    for evict in rig.of(c.Evict):
+        rig.handle(e.Evicted(evict.uid, tuple(victim.uid for victim in evict.victims)))
+    for victim in rig.of(c.Evict)[0].victims:
+        rig.handle(e.PodDeleted(victim.uid))
+    rig.observe(pod("waiting", namespace="b", cpu="1"))
+    rig.scheduler.decide(rig.now_ns)  # `waiting` alone: `z` backs off
+    assert not {"z", "waiting"} & rig.placements().keys()
+
+    rig.observe(placed(pod("first", namespace="c", cpu="2"), "n"))
+    rig.observe(pod("waiting-behind", namespace="b", cpu="1"))
+    rig.settle()
+
+    assert "waiting" in rig.placements()
+    assert "waiting-behind" not in rig.placements()
 
 
 TWO_QUOTAS = """\

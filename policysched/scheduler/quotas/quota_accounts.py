@@ -6,7 +6,7 @@ The ledger reports each placement in the step that changes it, so a decision alw
 group is only opened when its verdict changed, not on each release.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from policysched.cluster.cache import ClusterCache
@@ -53,6 +53,14 @@ class _Waiting:
     charge: QuotaCharge | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Reservations:
+    """What nominated pods keep, at these versions of the account and of the nominations."""
+
+    versions: tuple[int, int]
+    charges: Mapping[PodUid, QuotaCharge]
+
+
 class QuotaAccounts:
     """`accounts` by policy, of the policies that have quotas."""
 
@@ -62,6 +70,7 @@ class QuotaAccounts:
         self._prepared: dict[str, QuotaAccount] = {}  # of texts that are about to replace another
         self._waiting: dict[object, _Waiting] = {}  # by the key of the parked group
         self._waiting_at: dict[tuple[str, QuotaNode], dict[object, None]] = {}
+        self._reservations: dict[str, _Reservations] = {}  # by policy, at the last `take_released`
         cache.ledger.listeners.append(self)
 
     def activate(self, plan: Plan, now_ns: int) -> None:
@@ -70,6 +79,7 @@ class QuotaAccounts:
         for key in [key for key, waiting in self._waiting.items() if waiting.policy == name]:
             self._stop_waiting(key)
         self.accounts.pop(name, None)
+        self._reservations.pop(name, None)
         if not plan.program.quotas:
             return
         for _ in self.prepare(plan):
@@ -150,12 +160,25 @@ class QuotaAccounts:
         own_importance = min(
             (_importance(other) for other in reserving if other.uid in excluded), default=None
         )
-        for other in sorted(reserving, key=_importance):
-            if other.uid not in excluded and (own_importance is None or _importance(other) < own_importance):
-                charge = account.charge_of(other, self._cache.namespaces.get(other.namespace))
-                if trial.is_within_amounts(charge):
-                    trial.add(charge)
+        competing = [
+            other
+            for other in reserving
+            if other.uid not in excluded and (own_importance is None or _importance(other) < own_importance)
+        ]
+        self._reserve(account, trial, competing)
         return trial
+
+    def _reserve(
+        self, account: QuotaAccount, trial: QuotaUsage, pods: Iterable[Pod]
+    ) -> dict[PodUid, QuotaCharge]:
+        """Add the nominated pods that are entitled to what they keep, and return their charges."""
+        charges: dict[PodUid, QuotaCharge] = {}
+        for pod in sorted(pods, key=_importance):
+            charge = account.charge_of(pod, self._cache.namespaces.get(pod.namespace))
+            if trial.is_within_amounts(charge):
+                trial.add(charge)
+                charges[pod.uid] = charge
+        return charges
 
     def _reserving_pods(self, policy: str) -> list[Pod]:
         """Nominated pods of the policy that are not placed yet; the watch may show a nomination after that."""
@@ -203,6 +226,7 @@ class QuotaAccounts:
         wait elsewhere now, or are entitled to take back. In the order in which they began to wait."""
         opened: dict[object, None] = {}
         for policy, account in self.accounts.items():
+            self._release_lapsed_reservations(policy, account)
             if not account.fallen:
                 continue
             fallen, account.fallen = account.fallen, set()
@@ -215,6 +239,22 @@ class QuotaAccounts:
         for key in opened:
             self._stop_waiting(key)
         return list(opened)
+
+    def _release_lapsed_reservations(self, policy: str, account: QuotaAccount) -> None:
+        """A nominated pod keeps nothing any more once other pods of its entity use what it was entitled to."""
+        before = self._reservations.pop(policy, None)
+        if before is None and not self._cache.nominated:
+            return
+        versions = account.version, self._cache.nominations_version
+        if before is not None and before.versions == versions:
+            self._reservations[policy] = before
+            return
+        charges = self._reserve(account, account.usage.trial(), self._reserving_pods(policy))
+        for uid, charge in () if before is None else before.charges.items():
+            if uid not in charges and self._cache.ledger.placement(uid) is None:
+                account.release(charge)
+        if charges or self._cache.nominated:
+            self._reservations[policy] = _Reservations(versions, charges)
 
     def _stop_waiting(self, key: object) -> None:
         waiting = self._waiting.pop(key, None)
