@@ -6,7 +6,7 @@ from policysched.cluster.metric_samples import MetricSamples
 from policysched.evaluate import Evaluator, evaluation
 from policysched.evaluate import compile as compile_program
 from policysched.evaluate.columns.gang_members import GangMembers
-from policysched.evaluate.plan import specialize
+from policysched.evaluate.plan import lowering
 from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod, QueuedPodInfo
 from tests.builders import node, pod, world
@@ -64,7 +64,7 @@ def test_the_other_nodes_of_its_domain_are_also_infeasible() -> None:
 
 
 def test_a_planted_missing_domain_fingerprint_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(specialize, "fingerprint_of_other_rows", lambda *_: None)
+    monkeypatch.setattr(lowering, "fingerprint_of_other_rows", lambda *_: None)
 
     assert feasible_counts_before_with_and_after_the_peer(IN_THE_ZONE) != [3, 1, 3]
 

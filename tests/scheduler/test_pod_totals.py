@@ -220,8 +220,8 @@ BUGS = {
         test_pods_on_a_node_that_is_deleted_free_their_licences,
     ),
     "what follows from a domain's total is evaluated once": (
-        "policysched.evaluate.vector.pod_totals._domains_fingerprint",
-        lambda *_: lambda _frame: 0,
+        "policysched.evaluate.vector.pod_totals._DomainValues.fingerprint",
+        lambda *_: 0,
         test_a_placed_pod_counts_on_every_node_of_its_zone,
     ),
     "a domain that changed is thought to decide the same": (

@@ -9,10 +9,12 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
 
 from policysched.builtins.registry import BUILTINS
+from policysched.evaluate.rules.rejection_gaps import GapFunction, gap_function
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import ScalarFunction
 from policysched.evaluate.scalar.next_change import TimedParts, time_dependent_parts
-from policysched.evaluate.vector.machine import VectorMachine
+from policysched.evaluate.vector.machine import Fingerprint, VectorMachine
+from policysched.evaluate.vector.pod_totals import fingerprint_of_other_rows
 from policysched.evaluate.vector.step_builders import build_machine as machine_of
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.clock import slope_difference
@@ -41,7 +43,8 @@ class LoweredFilter:
     """`pod_when` is evaluated once per pod. `node_when`, `condition` and `comparison` are steps of
     the machine; `comparison` is the comparison of a condition with `recover`. `metrics` are
     those the rule depends on, `condition_metrics` those of its condition. `template` has a
-    function for each part of the message.
+    function for each part of the message. `fingerprint`: of what the rule reads of other nodes. `gap_at`: see
+    `SpecializedFilter`.
     """
 
     rule: FilterRule | BuiltinFilter
@@ -56,6 +59,8 @@ class LoweredFilter:
     varies_by_node: bool
     requeue_events: frozenset[ClusterEvent]
     reads_claims: bool
+    fingerprint: Fingerprint | None
+    gap_at: GapFunction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,7 @@ class LoweredScore:
     value: int | None
     metrics: tuple[str, ...]
     reads_claims: bool
+    fingerprint: Fingerprint | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,15 +208,17 @@ def _lower_filter(written: AnyRule, rule: AnyRule, machine: VectorMachine) -> Lo
             varies_by_node=False,
             requeue_events=requeue_events,
             reads_claims=CLAIMS_FIELD in BUILTINS[rule.builtin].pod_reads,
+            fingerprint=fingerprint_of_other_rows(machine, rule.when),
         )
     assert isinstance(written, FilterRule)
     recovery = split_recovery_condition(written.condition)
     parts = () if rule.template is None else rule.template.parts
+    condition = machine.add(rule.condition)
     return LoweredFilter(
         rule,
         pod_when,
         node_when,
-        machine.add(rule.condition),
+        condition,
         None if recovery is None else machine.add(recovery[0]),
         metrics,
         metrics_read([written.condition]),
@@ -219,6 +227,8 @@ def _lower_filter(written: AnyRule, rule: AnyRule, machine: VectorMachine) -> Lo
         varies_by_node=any(not isinstance(part, str) and not machine.is_leaf(part) for part in parts),
         requeue_events=requeue_events,
         reads_claims=False,
+        fingerprint=fingerprint_of_other_rows(machine, rule.when, rule.condition),
+        gap_at=gap_function(rule, machine.program),
     )
 
 
@@ -228,7 +238,10 @@ def _lower_score(written: AnyRule, rule: AnyRule, machine: VectorMachine) -> Low
     metrics = metrics_read(rule_expressions(written))
     value = None if isinstance(rule, BuiltinScore) else machine.add(rule.value)
     reads_claims = isinstance(rule, BuiltinScore) and CLAIMS_FIELD in BUILTINS[rule.builtin].pod_reads
-    return LoweredScore(rule, pod_when, node_when, value, metrics, reads_claims)
+    fingerprint = fingerprint_of_other_rows(
+        machine, rule.when, None if isinstance(rule, BuiltinScore) else rule.value
+    )
+    return LoweredScore(rule, pod_when, node_when, value, metrics, reads_claims, fingerprint)
 
 
 def _lower_when(when: e.Expr | None, machine: VectorMachine) -> tuple[ScalarFunction | None, int | None]:

@@ -12,7 +12,6 @@ from policysched.builtins.registry import BUILTINS
 from policysched.evaluate.kernel import ClusterContext, Dependency
 from policysched.evaluate.plan.lowering import LoweredFilter, LoweredScore, Variant
 from policysched.evaluate.rules.normalizers import normalizer_of
-from policysched.evaluate.rules.rejection_gaps import gap_function
 from policysched.evaluate.rules.specialized_rules import (
     Activation,
     ConditionalFilter,
@@ -25,7 +24,6 @@ from policysched.evaluate.rules.specialized_rules import (
     expression_score,
 )
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue
-from policysched.evaluate.vector.pod_totals import fingerprint_of_other_rows
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.declarations import Input
 from policysched.lang.ir.expr_analysis import stage_of, type_of
@@ -152,8 +150,7 @@ def _specialize_filter(
         if kernel is None:
             return None
         if step.node_when is not None:
-            fingerprint = fingerprint_of_other_rows(activation.machine, rule.when)
-            kernel = ConditionalFilter(kernel, step.node_when, activation, fingerprint)
+            kernel = ConditionalFilter(kernel, step.node_when, activation, step.fingerprint)
         return SpecializedFilter(
             rule.name, kernel, BUILTINS[rule.builtin].scaleup, step.requeue_events, step.metrics
         )
@@ -176,7 +173,7 @@ def _specialize_filter(
             "" if step.comparison is None else not_recovered_reason(step.condition_metrics[0]),
         ),
         comparison=step.comparison,
-        fingerprint=fingerprint_of_other_rows(activation.machine, rule.when, rule.condition),
+        fingerprint=step.fingerprint,
     )
     return SpecializedFilter(
         rule.name,
@@ -186,7 +183,7 @@ def _specialize_filter(
         step.metrics,
         _message_function(rule, step),
         group,
-        gap_function(rule, activation.machine.program),
+        step.gap_at,
     )
 
 
@@ -235,9 +232,8 @@ def _specialize_score(
         )
         if kernel is None:
             return None
-        fingerprint = fingerprint_of_other_rows(activation.machine, rule.when)
         return builtin_score(
-            rule.name, rule.weight, kernel, step.node_when, step.metrics, activation, fingerprint
+            rule.name, rule.weight, kernel, step.node_when, step.metrics, activation, step.fingerprint
         )
     assert step.value is not None
     return expression_score(
@@ -251,5 +247,5 @@ def _specialize_score(
         metrics=step.metrics,
         has_raw=rule.normalize is not None,
         over_candidates=e.Stage.CANDIDATES in stage_of(rule.value),
-        fingerprint=fingerprint_of_other_rows(activation.machine, rule.when, rule.value),
+        fingerprint=step.fingerprint,
     )

@@ -71,6 +71,8 @@ class EvalFrame:
 VectorStep = Callable[[EvalFrame], ValueVector]
 VectorOperand = Callable[[EvalFrame], ValueVector]
 StepBuilder = Callable[["VectorMachine", Any], VectorStep]
+Fingerprint = Callable[[EvalFrame], Hashable]
+"""Reads what an expression depends on of other rows than its own, for cache keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +111,8 @@ class VectorMachine:
         self._variation_cache: dict[int, tuple[e.Expr, bool, bool]] = {}
         self._next_changes: list[NextChange] | None = None
         self._topology_key_cache: dict[int, tuple[e.Expr, bool, str | None]] = {}
-        self.shared_by_step: dict[int, dict[Hashable, Any]] = {}
-        """What evaluations share of a step; its builder knows what."""
+        self.domain_fingerprints: dict[e.Expr, Fingerprint] = {}
+        """Of the expressions that differ by the domain of the node alone."""
 
     def add(self, expr: e.Expr) -> int:
         """The step of the expression, new or shared."""
@@ -127,10 +129,6 @@ class VectorMachine:
         """Whether the expression depends neither on the node nor on the element of a list."""
         _, by_node, by_element = self._variation(expr)
         return not by_node and not by_element
-
-    def existing_step(self, expr: e.Expr) -> int | None:
-        """The step that was added for the expression, if any."""
-        return self._step_by_expr.get(expr)
 
     def topology_key(self, expr: e.Expr) -> str | None:
         """The key of the node label by whose domains alone the expression differs; None: it reads more of the node, or nothing."""
@@ -307,7 +305,3 @@ def both_known(left: KnownMask, right: KnownMask) -> KnownMask:
     if right is True:
         return left
     return np.logical_and(left, right)
-
-
-Fingerprint = Callable[[EvalFrame], Hashable]
-"""Reads what an expression depends on of other rows than its own, for cache keys."""

@@ -8,7 +8,7 @@ within a domain.
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from operator import is_
 
 import numpy as np
@@ -64,13 +64,17 @@ def by_domain(build: StepBuilder) -> StepBuilder:
 
     def build_step(machine: VectorMachine, expr: e.Expr) -> VectorStep:
         step, key = build(machine, expr), machine.topology_key(expr)
-        return step if key is None else _gathered(step, key)
+        if key is None:
+            return step
+        values = _DomainValues(machine, expr, step, key)
+        machine.domain_fingerprints[expr] = values.fingerprint
+        return _gathered(step, key, values)
 
     return build_step
 
 
-def _gathered(step: VectorStep, key: str) -> VectorStep:
-    """Run the step over domains, and give each row the value of its domain."""
+def _gathered(step: VectorStep, key: str, kept: "_DomainValues | None" = None) -> VectorStep:
+    """Run the step over domains, or take the values that are `kept`, and give each row the value of its domain."""
 
     column = DomainColumn(key)
 
@@ -79,7 +83,8 @@ def _gathered(step: VectorStep, key: str) -> VectorStep:
             return step(frame)
         if frame.outer is not None:
             return repeat_per_element(run(frame.outer), frame)
-        codes, vector = frame.view.column(column), step(_over_domains(frame, key))
+        vector = step(_over_domains(frame, key)) if kept is None else kept.vector(frame)
+        codes = frame.view.column(column)
         return ValueVector(_by_row(vector.values, codes), _by_row(vector.known, codes))
 
     return run
@@ -124,14 +129,14 @@ def fingerprint_of_other_rows(machine: VectorMachine, *exprs: e.Expr | None) -> 
 
 
 def _fingerprints(machine: VectorMachine, expr: e.Expr) -> Iterator[Fingerprint]:
-    key, step = machine.topology_key(expr), machine.existing_step(expr)
+    of_domains = machine.domain_fingerprints.get(expr)
     match expr:
         case e.GangTraffic(topology_key=str()):
             yield members_fingerprint(machine, expr)
         case e.PodTotal(topology_key=str()):
             yield _totals_fingerprint(PodTotalSpec.of(expr, machine.program))
-        case _ if key is not None and step is not None:
-            yield _domains_fingerprint(machine, expr, step, key)
+        case _ if of_domains is not None:
+            yield of_domains
         case _:
             for child in children(expr):
                 yield from _fingerprints(machine, child)
@@ -146,14 +151,15 @@ def _totals_fingerprint(spec: PodTotalSpec) -> Fingerprint:
 
 @dataclass(slots=True)
 class _KnownValues:
-    """What a fingerprint was made of: the values by domain, of these totals up to these positions. `context` reads the same
+    """The values by domain, of these totals up to these positions; `listed` has them as scalar values. `context` reads the same
     leaves as every pod that shares it."""
 
     topology_version: int
     totals: Sequence[DomainTotals]
     positions: list[int]
     domains: Interner[str]
-    values: Sequence[EvalValue]
+    vector: ValueVector
+    listed: Sequence[EvalValue]
     fingerprint: Hashable
     counter: "_DomainCounter"
     context: EvalContext
@@ -170,9 +176,9 @@ class _KnownValues:
                 code = UNKNOWN if domain is None else self.domains.find(domain)
                 self.counter.domain = domain
                 # A domain without a node decides nothing.
-                if code >= len(self.values) - 1:
+                if code >= len(self.listed) - 1:
                     return False
-                if code != UNKNOWN and value_of(self.context) != self.values[1 + code]:
+                if code != UNKNOWN and value_of(self.context) != self.listed[1 + code]:
                     return False
         self.positions = [total.position for total in totals]
         return True
@@ -197,48 +203,78 @@ class _DomainCounter:
         raise AssertionError("only values are read")
 
 
-def _domains_fingerprint(machine: VectorMachine, expr: e.Expr, step: int, key: str) -> Fingerprint:
-    """The values themselves: a comparison of a total is the same after most placements. Pods that read the same totals share
-    them, and they are computed again only for the domains whose totals changed, unless one of these differs."""
-    totals_read = [
-        part for part in walk(expr) if isinstance(part, e.PodTotal) and part.topology_key is not None
-    ]
-    specs = [PodTotalSpec.of(part, machine.program) for part in totals_read]
-    leaves = [index for part in walk(expr) if (index := machine.leaf_of(part)) is not None]
-    value_of, column = compile_scalar(expr, machine.program), DomainColumn(key)
-    shared: dict[Hashable, _KnownValues] = machine.shared_by_step.setdefault(step, {})
+class _DomainValues:
+    """The values by domain of an expression that differs by domain alone. A comparison of a total is the same after most
+    placements. So pods that read the same totals share the values, and they are computed again only for the domains
+    whose totals changed, unless one of these differs."""
 
-    def computed(frame: EvalFrame) -> tuple[ValueVector, Hashable]:
-        vector = machine.run(_over_domains(frame, key), step)
-        values, known = vector.values.tobytes(), np.asarray(vector.known).tobytes()
-        return vector, (frame.view.topology_version, values, known)
+    def __init__(self, machine: VectorMachine, expr: e.Expr, step: VectorStep, key: str) -> None:
+        self._machine, self._expr, self._step, self._key = machine, expr, step, key
+        self._column = DomainColumn(key)
+        self._known: dict[Hashable, _KnownValues] = {}
 
-    def read(frame: EvalFrame) -> Hashable:
+    def fingerprint(self, frame: EvalFrame) -> Hashable:
+        """The values themselves."""
+        if frame.view.is_hypothetical:
+            return _fingerprint_of(self._computed(frame), frame)
+        return self._up_to_date(frame).fingerprint
+
+    def vector(self, frame: EvalFrame) -> ValueVector:
+        """Read-only."""
+        return self._computed(frame) if frame.view.is_hypothetical else self._up_to_date(frame).vector
+
+    def _computed(self, frame: EvalFrame) -> ValueVector:
+        """Of a hypothetical view this is all: its totals are not read again, and must not stay in memory."""
+        return self._step(_over_domains(frame, self._key))
+
+    # Compiled when a rule first evaluates the expression itself, and not only as a part of another one.
+
+    @cached_property
+    def _totals_read(self) -> list[tuple[e.PodTotal, PodTotalSpec]]:
+        return [
+            (part, PodTotalSpec.of(part, self._machine.program))
+            for part in walk(self._expr)
+            if isinstance(part, e.PodTotal) and part.topology_key is not None
+        ]
+
+    @cached_property
+    def _leaves(self) -> list[int]:
+        machine = self._machine
+        return [index for part in walk(self._expr) if (index := machine.leaf_of(part)) is not None]
+
+    @cached_property
+    def _value_of(self) -> ScalarFunction:
+        return compile_scalar(self._expr, self._machine.program)
+
+    def _up_to_date(self, frame: EvalFrame) -> _KnownValues:
         view, context = frame.view, frame.context
-        if view.is_hypothetical:  # its totals are not read again, and must not stay in memory
-            return computed(frame)[1]
-        totals = [view.pod_totals(spec).totals(context) for spec in specs]
-        known_key = (*[frame.leaf_values[index] for index in leaves], *map(id, totals))
-        known = shared.get(known_key)
-        if known is not None and known.follow(value_of, totals, view.topology_version):
-            return known.fingerprint
-        (vector, fingerprint), domains = computed(frame), _domains(frame, column)
-        if len(shared) >= _KNOWN_VALUES_MAX:
-            shared.clear()
-        counter = _DomainCounter(context.pod_counter, dict(zip(map(id, totals_read), totals, strict=True)))
-        shared[known_key] = _KnownValues(
+        totals = [view.pod_totals(spec).totals(context) for _, spec in self._totals_read]
+        key = (*[frame.leaf_values[index] for index in self._leaves], *map(id, totals))
+        known = self._known.get(key)
+        if known is not None and known.follow(self._value_of, totals, view.topology_version):
+            return known
+        computed, domains = self._computed(frame), _domains(frame, self._column)
+        vector = ValueVector(computed.values.copy(), computed.known)  # a total's own table would change
+        if len(self._known) >= _KNOWN_VALUES_MAX:
+            self._known.clear()
+        by_expr = {id(part): total for (part, _), total in zip(self._totals_read, totals, strict=True)}
+        counter = _DomainCounter(context.pod_counter, by_expr)
+        known = self._known[key] = _KnownValues(
             view.topology_version,
             totals,
             [total.position for total in totals],
             domains,
+            vector,
             _listed(vector, 1 + len(domains)),
-            fingerprint,
+            _fingerprint_of(vector, frame),
             counter,
             replace(context, pod_counter=counter),
         )
-        return fingerprint
+        return known
 
-    return read
+
+def _fingerprint_of(vector: ValueVector, frame: EvalFrame) -> Hashable:
+    return frame.view.topology_version, vector.values.tobytes(), np.asarray(vector.known).tobytes()
 
 
 def _listed(vector: ValueVector, count: int) -> list[EvalValue]:

@@ -32,11 +32,18 @@ class QuotaAccount:
         self.usage = QuotaUsage(self.limits)
         self._changes: ChangeLog[QuotaNode] = ChangeLog()
         self.fallen: set[QuotaNode] = set()  # use fell since the last look
+        self._latest_charge: tuple[Pod, Namespace | None, QuotaCharge] | None = None
         self._charged: dict[PodUid, ChargedPod] = {}
         self._pods: dict[QuotaEntity, dict[PodUid, ChargedPod]] = {}
 
     def charge_of(self, pod: Pod, namespace: Namespace | None) -> QuotaCharge:
-        return self.plan.quota_charge(pod, namespace)
+        """A decision asks twice: whether the pod may be placed, and when it is."""
+        latest = self._latest_charge
+        if latest is not None and latest[0] is pod and latest[1] is namespace:
+            return latest[2]
+        charge = self.plan.quota_charge(pod, namespace)
+        self._latest_charge = pod, namespace, charge
+        return charge
 
     def add(self, pod: Pod, namespace: Namespace | None) -> None:
         """The pod was placed."""
