@@ -13,8 +13,7 @@ therefore called again when a request is written to its connection. It needs a l
 suspended time, and a tick of this module within `STALL_S`, on that clock and on the wall clock: of a pause that stops
 both clocks of a virtual machine only the wall clock tells, once it is set. After a stall nothing is written until the
 Lease has been renewed, which the server refuses if another process has held it since. `stalls` counts the stalls, so
-that what was decided before one is not written after it, and nothing is decided before the watches have caught up. That
-holds for a stall before the Lease was acquired, too.
+that what was decided before one is not written after it, and that the watches catch up before the next decision.
 
 A new leader does not decide at once. The previous one may have sent a bind just before it died, and the server may act
 on it for `SERVER_TIMEOUT_S`; until then the cluster can still change. The wait is skipped only if there is none:
@@ -160,23 +159,19 @@ class LeaderElector:
         self._tick()
         watching = asyncio.create_task(self._watch_for_stalls())
         try:
-            await self._follow()
+            while self.status is LeadershipStatus.FOLLOWING:
+                try:
+                    await self._try_to_acquire()
+                except Conflict:
+                    log.debug("another process wrote the lease first", extra={"lease": self._name})
+                except ApiErrors as error:
+                    message = "not leading: cannot read or acquire the lease; retrying"
+                    self._log_once(logging.WARNING, message, error=str(error))
+                if self.status is LeadershipStatus.FOLLOWING:
+                    await asyncio.sleep(self._settings.retry_period_s * (1 + 0.2 * self._random.random()))
             await self._renew_until_lost()
         finally:
             watching.cancel()
-
-    async def _follow(self) -> None:
-        """Until the lease is acquired."""
-        while self.status is LeadershipStatus.FOLLOWING:
-            try:
-                await self._try_to_acquire()
-            except Conflict:
-                log.debug("another process wrote the lease first", extra={"lease": self._name})
-            except ApiErrors as error:
-                message = "not leading: cannot read or acquire the lease; retrying"
-                self._log_once(logging.WARNING, message, error=str(error))
-            if self.status is LeadershipStatus.FOLLOWING:
-                await asyncio.sleep(self._settings.retry_period_s * (1 + 0.2 * self._random.random()))
 
     async def release(self, *, nothing_in_flight: bool) -> None:
         """Release the lease on a clean stop. With binds in flight it is not released but expires, so that the next leader waits. Call
@@ -287,7 +282,7 @@ class LeaderElector:
     def _acquired(self, sent_s: float, *, handover_wait_s: float) -> None:
         self.holder = self._identity
         self._leads_until_s = sent_s + self._settings.renew_deadline_s
-        self._count_stall(self._since_tick_s())
+        self.stalls += self._since_tick_s() >= STALL_S
         self._tick()
         self._decides_from_s = self._monotonic_s() + handover_wait_s
         log.info(
@@ -306,11 +301,6 @@ class LeaderElector:
     def _tick(self) -> None:
         self._ticked_s, self._ticked_wall_ns = self._monotonic_s(), self._now_ns()
 
-    def _count_stall(self, gap_s: float) -> None:
-        """Before the tick: whoever may write again sees it."""
-        if gap_s >= STALL_S:
-            self.stalls += 1
-
     def _since_tick_s(self) -> float:
         return self._gap_s(self._monotonic_s(), self._now_ns())
 
@@ -325,7 +315,7 @@ class LeaderElector:
             await asyncio.sleep(TICK_S)
             stalled_s = self._since_tick_s()
             if stalled_s < STALL_S or self.status is LeadershipStatus.FOLLOWING:
-                self._count_stall(stalled_s)
+                self.stalls += stalled_s >= STALL_S
                 self._tick()
                 warned = False
                 continue
@@ -413,7 +403,7 @@ class LeaderElector:
         self._unanswered_renewals_s.clear()
         self._leads_until_s = sent_s + self._settings.renew_deadline_s
         if sent_s > self._ticked_s or sent_wall_ns > self._ticked_wall_ns:
-            self._count_stall(self._gap_s(sent_s, sent_wall_ns))
+            self.stalls += self._gap_s(sent_s, sent_wall_ns) >= STALL_S  # before the tick, for other threads
             self._ticked_s, self._ticked_wall_ns = sent_s, sent_wall_ns
 
     # ── the Lease on the wire ──────────────────────────────────────────────────────────────────────────────────────
