@@ -1,6 +1,8 @@
 """Options that the offline commands share, and how they report unusable input."""
 
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -190,6 +192,12 @@ def print_json(record: Mapping[str, Any]) -> None:
 
 
 def print_notes(notes: tuple[str, ...] | list[str]) -> None:
-    """Print notes to standard error, which keeps standard output for the result."""
+    """Print notes to standard error, which keeps standard output for the result. A terminal gets lines of its width."""
     for note in notes:
-        click.echo(f"note: {escape_unprintable(note)}", err=True)
+        line = f"note: {escape_unprintable(note)}"
+        if sys.stderr.isatty():
+            width = shutil.get_terminal_size().columns
+            line = textwrap.fill(
+                line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+            )
+        click.echo(line, err=True)

@@ -11,6 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from policysched.cli import main
+from policysched.cli.offline_options import print_notes
 from policysched.cluster.metric_samples import MetricSamples, Sample
 from policysched.explanations.record import AgedSample, sample_ages
 from policysched.lang.check import check_text
@@ -745,6 +746,22 @@ def test_an_explanation_fits_the_terminal(files: Path, name: str, columns: int) 
     shown = explained(files, name, "--cluster", str(files / "more.yaml"), columns=columns)
 
     assert max(len(line.rstrip()) for line in shown.splitlines()) <= columns
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_note_fits_the_terminal_and_is_one_line_in_a_pipe(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
+
+    print_notes(["the gang was not tried; `policysched explain --policy FILE` has no time limit"])
+
+    lines = capsys.readouterr().err.splitlines()
+    assert (max(len(line) for line in lines) <= 40) == is_terminal
+    assert " ".join(line.strip() for line in lines).endswith(
+        "`policysched explain --policy FILE` has no time limit"
+    )
 
 
 def test_the_scores_say_rule_by_rule_why_a_node_leads(files: Path) -> None:
