@@ -2,6 +2,7 @@
 devices is cut off and goes on in the next attempt."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from policysched.cluster.devices.cel_selectors import DeviceSelectors
 from policysched.explanations import live
 from policysched.explanations.live import NotExplainable, explain_running
 from policysched.model.devices import Device
+from policysched.model.identifiers import ResourceClaimKey
 from policysched.scheduler import attempt_runner
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
@@ -193,6 +195,37 @@ def test_least_recently_used_selectors_are_dropped_and_evaluated_again(
 
     assert len(evaluated) == 4 * NODES * DEVICES_PER_NODE
     assert len(rig.scheduler.cache.devices.allocation_cache.selector_results._known) == 2
+
+
+def test_pods_with_more_selectors_together_than_are_kept_do_not_drop_each_others_without_end(
+    evaluated: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight namespaces take turns, each with half as many selectors as are kept, and one with a single selector."""
+    monkeypatch.setattr("policysched.cluster.devices.pod_selectors.SELECTORS_MAX", 2)
+    monkeypatch.setattr(selector_results, "SELECTORS_CACHED_MAX", 4)
+    quick = f"{TEN}.all(a, {TEN}.all(b, a + b > %d)) && false"  # ten devices in a slice
+    counts = {f"hostile-{number}": 2 for number in range(8)} | {"friendly": 1}
+    claims = []
+    for namespace, count in counts.items():
+        item = claim("c", asking("r", *[quick % -(10 * len(claims) + at) for at in range(count)]))
+        claims.append(replace(item, key=ResourceClaimKey(namespace, "c")))
+    rig = rig_with(*claims)
+    for namespace in counts:
+        rig.observe(pod(namespace, namespace=namespace, spec=claiming("c")))
+
+    attempted: list[str] = []
+    for _ in range(1_500):
+        decide(rig, elapsed_ms=5)
+        attempted += [
+            name for name in counts if name not in attempted and rig.pending_message(name) is not None
+        ]
+        if len(attempted) == len(counts):
+            break
+        if not rig.scheduler.ready(rig.now_ns):
+            rig.pass_time(1)
+
+    assert attempted[0] == "friendly"
+    assert len(attempted) == len(counts)
 
 
 def test_a_log_of_slices_that_is_rewritten_loses_no_slice(evaluated: list[str]) -> None:

@@ -2,10 +2,14 @@
 
 A new selector is evaluated for all devices of the cluster before a pod that has it is attempted, in pieces
 (`evaluate_some`). Evaluations that were not prepared are made on demand.
+
+There may be more selectors than are kept. So that pods that are prepared in turns do not drop each other's results without
+end, those of the pod with the fewest selectors are dropped last, and of the earlier one among equals: it always gets on.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from policysched.cluster.devices.cel_selectors import CelSelectorError, DeviceSelectors
 from policysched.model.devices import ResourceSlice
@@ -18,6 +22,9 @@ _ERRORS_MAX = 256 - _FIRST_ERROR
 _OPERATIONS_PER_SELECTOR, _OPERATIONS_PER_CHARACTER = 10_000, 300  # of compiling it and estimating its cost
 _OPERATIONS_PER_SLICE = 50
 _LOG_SPARE = 100
+_PREPARED_TOGETHER_MAX = 16  # more of them share what the others leave
+_TURNS_MAX = 1_000
+"""Preparations that had no turn for so many turns of others are over: their pods are gone."""
 
 
 class _Selector:
@@ -45,8 +52,18 @@ class _Selector:
         return CelSelectorError(message, compiling=is_compile_error)
 
 
+@dataclass(slots=True)
+class _Preparation:
+    """Of the selectors of a pod or gang, from the first turn until all are evaluated."""
+
+    expressions: frozenset[str]
+    begun: int
+    last_turn: int
+
+
 class SelectorResults:
-    """One byte for each device and selector; the least recently used selectors are dropped. `slices` are the present ones;
+    """One byte for each device and selector; the least recently used selectors are dropped, those of no preparation
+    first. `slices` are the present ones;
     `slice_added` and `forget_slice` report their changes."""
 
     def __init__(self, slices: Mapping[str, ResourceSlice]) -> None:
@@ -55,6 +72,8 @@ class SelectorResults:
         self._known: OrderedDict[str, _Selector] = OrderedDict()
         self._free_slots = list(range(SELECTORS_CACHED_MAX))
         self._codes: dict[str, bytearray] = {}  # by slice: for each slot a byte for each device
+        self._preparations: dict[frozenset[str], _Preparation] = {}
+        self._turn = 0
         self._log: list[str] = []  # slices in the order of their last changes
 
     def matches(self, expression: str, resource_slice: ResourceSlice, index: int) -> bool:
@@ -73,8 +92,18 @@ class SelectorResults:
             for expression in expressions
         )
 
-    def evaluate_some(self, expressions: Iterable[str], operations_max: int | None) -> bool:
+    def evaluate_some(self, expressions: Collection[str], operations_max: int | None) -> bool:
         """Evaluate those that are not evaluated yet, within a number of operations (None: no limit). Returns whether all are evaluated."""
+        self._turn += 1
+        subject = frozenset(expressions)
+        preparation = self._preparations.setdefault(subject, _Preparation(subject, self._turn, self._turn))
+        preparation.last_turn = self._turn
+        if self._evaluate_some(expressions, operations_max):
+            del self._preparations[subject]
+            return True
+        return False
+
+    def _evaluate_some(self, expressions: Iterable[str], operations_max: int | None) -> bool:
         operations = 0
         for expression in expressions:
             if expression not in self._known:
@@ -109,7 +138,7 @@ class SelectorResults:
             self._known.move_to_end(expression)
             return result
         if not self._free_slots:
-            _, dropped = self._known.popitem(last=False)
+            dropped = self._known.pop(self._to_drop())
             for name, codes in self._codes.items():
                 at = self._slot_in(dropped, len(self._slices[name].devices))
                 codes[at] = bytes(len(codes[at]))
@@ -117,6 +146,19 @@ class SelectorResults:
         selector = _Selector(self._free_slots.pop(), self.selectors.operations(expression))
         self._known[expression] = selector
         return selector
+
+    def _to_drop(self) -> str:
+        oldest_turn = self._turn - _TURNS_MAX
+        for preparation in list(self._preparations.values()):
+            if preparation.last_turn < oldest_turn:
+                del self._preparations[preparation.expressions]
+        by_rank = sorted(self._preparations.values(), key=lambda each: (len(each.expressions), each.begun))
+        ranks: dict[str, int] = {}
+        for rank, preparation in enumerate(by_rank[:_PREPARED_TOGETHER_MAX]):
+            for expression in preparation.expressions:
+                ranks.setdefault(expression, rank)
+        # The first of several is the least recently used.
+        return max(self._known, key=lambda expression: ranks.get(expression, _PREPARED_TOGETHER_MAX))
 
     @staticmethod
     def _slot_in(selector: _Selector, device_count: int) -> slice:
