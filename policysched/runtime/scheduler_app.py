@@ -352,6 +352,8 @@ class SchedulerApp(DaemonApp):
                 attempt_ns = scheduler.account_time(round((now_s - began_s) * 1e9))
                 if attempt_ns is not None and self._observe_decision_s is not None:
                     self._observe_decision_s(attempt_ns / 1e9)
+                if scheduler.only_overdrawn_left:  # what others send or receive waits for one decision
+                    return True
             elif decision_is_due:
                 decision_is_due = False
             else:

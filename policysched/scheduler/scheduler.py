@@ -295,6 +295,11 @@ class Scheduler:
         effect yet."""
         return self._attempts.paused
 
+    @property
+    def only_overdrawn_left(self) -> bool:
+        """Whether all that is left to attempt is of namespaces that have taken more than their share of the time."""
+        return self._core.queue.only_overdrawn_left
+
     def requeue_current_attempt(self, now_ns: int) -> list[Command]:
         """Give up the attempt in progress or paused and requeue its pod or gang: this process may make no more attempts."""
         self._attempts.requeue(now_ns)

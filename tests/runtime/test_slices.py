@@ -10,6 +10,7 @@ from policysched.runtime import scheduler_app
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.scheduler.commands import Bind, Command
 from policysched.scheduler.events import NodeUpdated, PodUpdated
+from policysched.scheduler.scheduler import Scheduler
 from tests.builders import node, pending, pod
 from tests.kube.world import World, on_virtual_time, running, until
 from tests.runtime.test_scheduler_app import PLAIN, app_on, put_policies
@@ -161,6 +162,42 @@ def decisions_by_slice(*, decision_s: float) -> list[int]:
         app._run_slice = counted  # type: ignore[method-assign]
         async with running(app.run()):
             await until(lambda: flooded.decided >= 9, "all decisions")
+
+    on_virtual_time(scenario)
+    return decided
+
+
+def test_others_wait_for_one_decision_of_an_overdrawn_namespace() -> None:
+    """Of its pods each slice attempts one, although there is time for more: what arrives meanwhile is read and sent."""
+    assert max(attempts_by_slice_of_an_overdrawn_namespace()) == 1
+
+
+def test_planted_whole_slices_for_an_overdrawn_namespace_are_detected() -> None:
+    with patch.object(Scheduler, "only_overdrawn_left", False):
+        assert max(attempts_by_slice_of_an_overdrawn_namespace()) > 1
+
+
+def attempts_by_slice_of_an_overdrawn_namespace() -> list[int]:
+    decided: list[int] = []
+
+    async def scenario() -> None:
+        app, flooded = flooded_app()
+        async with running(app.run()):
+            await until(lambda: app.binder.counts.confirmed, "the first bind")
+            flooded.decision_s, flooded.event_s = 0.001, 0.0
+            app.scheduler.core.queue.decision_time.charge_failed_attempt("tenant", 10**10)
+            for number in range(20):
+                app.post(PodUpdated(pending(pod(f"p{number}", namespace="tenant", cpu=str(100 + number)))))
+            run_slice, before = app._run_slice, flooded.decided
+
+            def counted() -> bool:
+                decided_before = flooded.decided
+                more = run_slice()
+                decided.append(flooded.decided - decided_before)
+                return more
+
+            app._run_slice = counted  # type: ignore[method-assign]
+            await until(lambda: flooded.decided >= before + 20, "all decisions")
 
     on_virtual_time(scenario)
     return decided

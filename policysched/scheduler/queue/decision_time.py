@@ -47,6 +47,11 @@ class DecisionTime:
         most_ns = self.now_ns + round((FAILED_ATTEMPT_CREDIT_NS + FAILED_ATTEMPT_DEBT_MAX_NS) / self._share)
         self._paid_ns[namespace] = min(paid_ns, most_ns)
 
+    @property
+    def has_accounts(self) -> bool:
+        """Whether a namespace can be overdrawn."""
+        return bool(self._paid_ns) and self._share < 1
+
     def debt_ns(self, namespace: str) -> int:
         """The time until the debt beyond the credit is paid; 0: no debt."""
         paid_ns = self._paid_ns.get(namespace)
@@ -58,7 +63,7 @@ class DecisionTime:
 
     def is_overdrawn(self, namespace: str) -> bool:
         """Whether the entries of the namespace come after those of others. Never if the share is 1."""
-        return bool(self._paid_ns) and self._share < 1 and self.debt_ns(namespace) > 0
+        return self.has_accounts and self.debt_ns(namespace) > 0
 
     # ── policies ───────────────────────────────────────────────────────────────────────────────────────────────────
 
