@@ -24,6 +24,7 @@ CLUSTER_SCOPED = (
     "/apis/resource.k8s.io/v1/deviceclasses",
     "/apis/resource.k8s.io/v1/resourceslices",
     "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
     "/apis/node.k8s.io/v1/runtimeclasses",
     "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",

@@ -3,12 +3,14 @@
 import asyncio
 import json
 import re
+import ssl
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 import yaml
@@ -31,6 +33,7 @@ from tests.controlplane.objects import ready_node
 from tests.controlplane.volumes import claim, local_volume, storage_class, using
 from tests.controlplane.waiting import PATIENCE_S, wait_for
 from tests.devices import claim_spec, claiming, class_manifest, gpu, new, slice_manifest
+from tests.e2e.deployed import Deployed
 from tests.e2e.permissions import granted as rules_of
 from tests.e2e.permissions import wait_until_allowed
 from tests.e2e.program import BIN, kubectl
@@ -369,6 +372,26 @@ def test_the_manifests_apply_twice_to_the_sandbox(cluster: Cluster) -> None:
     assert changed == ["poddisruptionbudget.policy/policysched configured"]
     path = "/api/v1/namespaces/policysched/configmaps/policies-last-good"
     assert cluster.get(path)["data"] == {"kube-default.policy": "kept"}
+
+
+def test_requests_of_the_scheduler_have_the_priority_levels_of_kube_scheduler_s(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """Not the one that the ServiceAccounts of all tenants share."""
+    Deployed(control_plane, tmp_path)
+    token = control_plane.service_account_token("policysched", "policysched")
+    levels = control_plane.api.items("/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations")
+    name_of = {level["metadata"]["uid"]: level["metadata"]["name"] for level in levels}
+
+    def level_of(path: str) -> str:
+        request = Request(f"{control_plane.url}{path}", headers={"Authorization": f"Bearer {token}"})
+        tls = ssl.create_default_context(cafile=str(control_plane.authority_path))
+        with urlopen(request, context=tls) as answer:
+            return name_of[answer.headers["X-Kubernetes-PF-PriorityLevel-UID"]]
+
+    lease = "/apis/coordination.k8s.io/v1/namespaces/policysched/leases/policysched"
+    wait_for(lambda: level_of("/api/v1/pods") == "workload-high", "the FlowSchemas to be in force")
+    assert level_of(lease) == "leader-election"
 
 
 def test_the_shipped_service_account_suffices_to_bind_report_and_reload(

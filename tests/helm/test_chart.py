@@ -115,6 +115,9 @@ def test_another_namespace_is_in_every_object_and_setting(
     for document in documents:
         assert document["metadata"].get("namespace") in (None, "scheduling", "kube-system")
         assert {subject["namespace"] for subject in document.get("subjects", [])} <= {"scheduling"}
+        if document["kind"] == "FlowSchema":
+            (rule,) = document["spec"]["rules"]
+            assert [s["serviceAccount"]["namespace"] for s in rule["subjects"]] == ["scheduling"]
     path = tmp_path / "settings.yaml"
     path.write_text(one(documents, "ConfigMap", "settings")["data"]["settings.yaml"])
     settings = read_settings(path, {}, {})
@@ -179,15 +182,15 @@ def test_changed_settings_restart_the_pods(render: Callable[..., list[Json]], tm
 def test_what_is_optional_can_be_left_out_or_added(render: Callable[..., list[Json]]) -> None:
     off = {"enabled": False}
     on = {"enabled": True}
-    without = {
-        key[::2]
-        for key in by_name(render({"preemption": off, "networkPolicy": off, "podDisruptionBudget": off}))
-    }
+    optional = ("preemption", "networkPolicy", "podDisruptionBudget", "flowSchemas")
+    without = {key[::2] for key in by_name(render(dict.fromkeys(optional, off)))}
     everything = {key[::2] for key in kustomized()}
 
     assert everything - without == {
         ("ClusterRole", "policysched-preemption"),
         ("ClusterRoleBinding", "policysched-preemption"),
+        ("FlowSchema", "policysched"),
+        ("FlowSchema", "policysched-leader-election"),
         ("NetworkPolicy", "policysched"),
         ("PodDisruptionBudget", "policysched"),
     }

@@ -16,6 +16,7 @@ MANIFESTS = {
     for name in (
         *("serviceaccount", "rbac", "preemption", "priorityclass", "last-good", "lease", "deployment"),
         *(
+            "flowschemas",
             "networkpolicy",
             "poddisruptionbudget",
             "metrics-reader",

@@ -27,6 +27,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- range $object.subjects }}
 {{- $_ := set . "namespace" $namespace }}
 {{- end }}
+{{- if eq $object.kind "FlowSchema" }}
+{{- range $object.spec.rules }}{{ range .subjects }}{{ $_ := set .serviceAccount "namespace" $namespace }}{{ end }}{{ end }}
+{{- end }}
 {{- $_ := set $object.metadata "labels" (merge $labels ($object.metadata.labels | default dict)) }}
 {{- if eq $object.kind "Deployment" }}{{ include "policysched.deployment" . }}{{ end }}
 {{- if eq $object.kind "PriorityClass" }}{{ $_ := set $object.metadata "name" .root.Values.priorityClass.name }}{{ end }}

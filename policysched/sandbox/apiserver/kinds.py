@@ -226,6 +226,7 @@ KINDS: tuple[ResourceKind, ...] = (
     ResourceKind(
         "priorityclasses", "PriorityClass", "scheduling.k8s.io", namespaced=False, short_names=("pc",)
     ),
+    ResourceKind("flowschemas", "FlowSchema", "flowcontrol.apiserver.k8s.io", namespaced=False),
     ResourceKind(
         "leases", "Lease", "coordination.k8s.io", created_by_replace=True, replaced_with_version_only=True
     ),
