@@ -1,5 +1,7 @@
 """The queue's heap: items that move and leave, against sorting a dict."""
 
+from weakref import ref
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,3 +65,18 @@ def test_removed_entries_do_not_accumulate() -> None:
         heap.put("a", turn)
 
     assert len(heap._heap) < 100
+
+
+def test_a_removed_item_behind_others_is_released_at_once() -> None:
+    """It may be a pod of megabytes, and what is before it may stay for hours."""
+    heap: MovableHeap[object] = MovableHeap()
+    heap.put("first", 0)
+    large = frozenset(range(1_000))
+    gone = ref(large)
+    heap.put(large, 1)
+
+    heap.discard(large)
+    del large
+
+    assert gone() is None
+    assert heap.pop() == "first"

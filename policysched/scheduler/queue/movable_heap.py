@@ -1,7 +1,8 @@
 """A priority queue whose items can be moved and removed.
 
 `heapq` supports neither. A moved or removed item leaves a stale entry in the heap, which is skipped when it reaches the
-top. The heap is rebuilt when stale entries outnumber the live ones.
+top. The heap is rebuilt when stale entries outnumber the live ones. A stale entry does not hold its item, which may be a
+pod of many megabytes.
 """
 
 from collections.abc import Hashable, Iterable, Iterator
@@ -13,6 +14,9 @@ Key = Any
 """Comparable with `<` to every other key of the same heap."""
 
 _STALE_ENTRIES_MAX = 64
+_KEY, _ITEM = 0, 2
+_Entry = list[Any]
+"""Key, serial and item; without an item it is stale. No two serials are equal, so items are not compared."""
 
 
 def earlier_ns(*times_ns: int | None) -> int | None:
@@ -28,8 +32,8 @@ class MovableHeap(Generic[Item]):
     """Items by key, least first; equal keys in the order of their `put`. O(log n) a change, amortised."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[Key, int, Item]] = []
-        self._live: dict[Item, tuple[Key, int]] = {}
+        self._heap: list[_Entry] = []
+        self._live: dict[Item, _Entry] = {}
         self._serial = 0
 
     def __len__(self) -> int:
@@ -44,24 +48,26 @@ class MovableHeap(Generic[Item]):
 
     def put(self, item: Item, key: Key) -> None:
         """Add the item, or move it to another key."""
-        self._serial += 1
-        self._live[item] = (key, self._serial)
-        heappush(self._heap, (key, self._serial, item))
+        before = self._live.get(item)
+        if before is not None:
+            before[_ITEM] = None
+        heappush(self._heap, self._new_entry(item, key))
         self._compact()
 
     def fill(self, entries: Iterable[tuple[Item, Key]]) -> None:
         """Add many at once, in O(n)."""
         for item, key in entries:
-            self._serial += 1
-            self._live[item] = (key, self._serial)
+            self._new_entry(item, key)
         self._rebuild()
 
     def discard(self, item: Item) -> None:
-        if self._live.pop(item, None) is not None:
+        entry = self._live.pop(item, None)
+        if entry is not None:
+            entry[_ITEM] = None
             self._compact()
 
     def key_of(self, item: Item) -> Key:
-        return self._live[item][0]
+        return self._live[item][_KEY]
 
     def first(self) -> Item | None:
         """The least item, without removing it."""
@@ -70,9 +76,8 @@ class MovableHeap(Generic[Item]):
             return None
         heap = self._heap
         while heap:
-            _, serial, item = heap[0]
-            live = self._live.get(item)
-            if live is not None and live[1] == serial:
+            item: Item | None = heap[0][_ITEM]
+            if item is not None:
                 return item
             heappop(heap)
         return None
@@ -81,7 +86,7 @@ class MovableHeap(Generic[Item]):
         if not self._live:
             return None
         item = self.first()
-        return None if item is None else self._heap[0][0]
+        return None if item is None else self._heap[0][_KEY]
 
     def pop(self) -> Item | None:
         item = self.first()
@@ -94,11 +99,16 @@ class MovableHeap(Generic[Item]):
         self._heap.clear()
         self._live.clear()
 
+    def _new_entry(self, item: Item, key: Key) -> _Entry:
+        self._serial += 1
+        entry = self._live[item] = [key, self._serial, item]
+        return entry
+
     def _compact(self) -> None:
         """Drop stale entries. Removals call this too, so that removed items are released without further puts."""
         if len(self._heap) > 2 * len(self._live) + _STALE_ENTRIES_MAX:
             self._rebuild()
 
     def _rebuild(self) -> None:
-        self._heap = [(key, serial, item) for item, (key, serial) in self._live.items()]
+        self._heap = list(self._live.values())
         heapify(self._heap)
