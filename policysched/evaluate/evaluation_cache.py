@@ -30,7 +30,10 @@ EvaluationKey = tuple[Plan, Hashable]
 
 _CACHE_BYTES_MAX = 64 * 2**20
 _EVALUATIONS_MIN = 4
+_BYTES_PER_EVALUATION = 12 * 1024  # whatever the number of nodes: specialized rules, and the pod
 _BYTES_PER_ROW = 120  # of an evaluation: masks, totals and a few scores
+_BYTES_PER_SCORE = 16  # more for each score beyond a few
+_SCORES_INCLUDED = 8
 _BYTES_PER_ITEM = 20  # more for each term or constraint of the pod (`row_items`) beyond a few
 _ITEMS_INCLUDED = 8
 
@@ -199,12 +202,20 @@ class EvaluationCache:
     def _keep(self, key: EvaluationKey, evaluation: Evaluation, pod: Pod) -> None:
         """Adds an evaluation and evicts old ones. Pods with hundreds of terms must not fill the memory."""
         self._evaluations[key] = evaluation
-        row_bytes = _BYTES_PER_ROW + _BYTES_PER_ITEM * max(0, row_items(pod) - _ITEMS_INCLUDED)
+        row_bytes = (
+            _BYTES_PER_ROW
+            + _BYTES_PER_SCORE * max(0, len(evaluation.rules.scores) - _SCORES_INCLUDED)
+            + _BYTES_PER_ITEM * max(0, row_items(pod) - _ITEMS_INCLUDED)
+        )
         self._row_bytes[key] = row_bytes
         self._row_bytes_total += row_bytes
-        row_bytes_max = _CACHE_BYTES_MAX // self._snapshots.columns.capacity
-        while self._row_bytes_total > row_bytes_max and len(self._evaluations) > _EVALUATIONS_MIN:
+        while self._bytes > _CACHE_BYTES_MAX and len(self._evaluations) > _EVALUATIONS_MIN:
             self._drop(next(iter(self._evaluations)))
+
+    @property
+    def _bytes(self) -> int:
+        row_bytes = self._row_bytes_total * self._snapshots.columns.capacity
+        return row_bytes + _BYTES_PER_EVALUATION * len(self._evaluations)
 
     def _drop(self, key: EvaluationKey) -> None:
         del self._evaluations[key]

@@ -279,3 +279,39 @@ def test_a_cache_that_counts_evaluations_and_not_their_size_is_caught(
 
     with pytest.raises(AssertionError):
         the_cache_is_within_its_limit(monkeypatch)
+
+
+def bytes_of_evaluations_with_many_scores(pods: int) -> int:
+    """What stays allocated for a policy of 45 scores in a small cluster, after decisions about pods that are all different."""
+    scores = "".join(
+        f"score s{number} weight 1 higher node.pods * {number} normalize max\n" for number in range(1, 46)
+    )
+    harness = Harness(cluster(20), scores)
+    harness.evaluator.build_columns(harness.plan)
+    harness.selected("warm")
+    tracemalloc.start()
+    try:
+        for number in range(pods):
+            harness.verdict(f"p{number}", cpu=f"{number + 1}m")
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+def test_evaluations_of_a_small_cluster_with_many_scores_do_not_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evaluation_cache, "_CACHE_BYTES_MAX", CACHE_BYTES)
+
+    assert bytes_of_evaluations_with_many_scores(150) < 3 * CACHE_BYTES
+
+
+@pytest.mark.parametrize("size", ["_BYTES_PER_EVALUATION", "_BYTES_PER_SCORE"])
+def test_a_cache_that_counts_only_a_part_of_an_evaluation_is_caught(
+    monkeypatch: pytest.MonkeyPatch, size: str
+) -> None:
+    monkeypatch.setattr(evaluation_cache, "_CACHE_BYTES_MAX", CACHE_BYTES)
+    whole = bytes_of_evaluations_with_many_scores(150)
+    monkeypatch.setattr(evaluation_cache, size, 0)
+
+    assert bytes_of_evaluations_with_many_scores(150) > 1.1 * whole
