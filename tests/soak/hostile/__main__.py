@@ -3,10 +3,11 @@
 import asyncio
 import multiprocessing
 import os
+import signal
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,14 +23,27 @@ from tests.e2e.deployed import Deployed
 from tests.e2e.preloaded import no_change
 from tests.e2e.program import Running
 from tests.soak.hostile import attacks, friendly
-from tests.soak.hostile.attacks import ATTACKS, Target
+from tests.soak.hostile.attacks import ATTACKS, RIGHTS, Target
+from tests.soak.hostile.bounds import Rates, allow_in_namespace, limit_requests_of
 from tests.soak.hostile.friendly import FriendlyTenant
-from tests.soak.hostile.latencies import AUDIT_RULE, Latencies, percentile_s, scheduler_parts_s
+from tests.soak.hostile.latencies import (
+    AUDIT_RULE,
+    Latencies,
+    Latency,
+    percentile_s,
+    scheduler_parts_s,
+)
 from tests.soak.hostile.long_pieces import record_in
+from tests.soak.hostile.planted import PLANTS
 from tests.soak.hostile.report import WINDOWS, print_report
 
+ATTACKS_BEGIN_WITHIN_S = 60.0
+BURST_WINDOW_S = 25.0
+"""Before each hostile window, until every attack has sent its burst (`bounds`)."""
 SETTLE_S = 3.0
 """After the attacks: a quiet window begins when what they left is deleted."""
+QUIET_WINDOWS = 2
+"""As long as so many others: the limit is made of one window."""
 SHARED, OWN = "shared", "hostile-own"
 REFERENCE = "default-scheduler"
 """kube-scheduler."""
@@ -45,7 +59,11 @@ gang by gang_name {{
 """
 SETTINGS = {
     "policy_permissions": {
-        "policies_allowed": [{"name": SHARED}, {"name": f"{OWN}", "owner": attacks.NAMESPACE}]
+        "policies_allowed": [
+            {"name": SHARED},
+            {"name": OWN, "owner": attacks.NAMESPACE},
+            {"name": f"{OWN}-edited", "owner": attacks.NAMESPACE},
+        ]
     },
     "team_policies": {"required_base": "base.policy"},
 }
@@ -53,9 +71,10 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Processors:
-    """Of this machine: the API server, etcd and the hostile tenant have others than the schedulers, unless hostile_world is only one.
-    In a cluster they are on other machines, or share one of many more."""
+    """Of this machine: the schedulers have one half, the hostile tenant the other, the API server and etcd both. In a cluster
+    they are on other machines, or share one of many more."""
 
+    tenant: frozenset[int]
     control_plane: frozenset[int]
     schedulers: frozenset[int]
 
@@ -63,12 +82,12 @@ class Processors:
     def divided(cls) -> "Processors":
         every = sorted(os.sched_getaffinity(0))
         half = len(every) // 2
-        return cls(frozenset(every[:half] or every), frozenset(every[half:]))
+        return cls(frozenset(every[:half] or every), frozenset(every), frozenset(every[half:]))
 
     @classmethod
     def shared(cls) -> "Processors":
         every = frozenset(os.sched_getaffinity(0))
-        return cls(every, every)
+        return cls(every, every, every)
 
 
 @contextmanager
@@ -84,7 +103,7 @@ def on(processors: frozenset[int]) -> Iterator[None]:
 
 @click.command()
 @click.option("--minutes", default=60.0, show_default=True)
-@click.option("--window-s", default=30.0, show_default=True, help="Of each quiet and each hostile window.")
+@click.option("--window-s", default=60.0, show_default=True, help="Of each quiet and each hostile window.")
 @click.option("--nodes", default=100, show_default=True)
 @click.option(
     "--interval-s",
@@ -95,6 +114,8 @@ def on(processors: frozenset[int]) -> Iterator[None]:
 @click.option(
     "--attack", "chosen", multiple=True, type=click.Choice(list(ATTACKS)), help="All at once unless said."
 )
+@click.option("--requests-per-s", default=Rates.requests_per_s, show_default=True, help="Of each attack.")
+@click.option("--kib-per-s", default=Rates.bytes_per_s / 1024, show_default=True, help="Of each attack.")
 @click.option(
     "--shared-processors",
     is_flag=True,
@@ -105,24 +126,32 @@ def on(processors: frozenset[int]) -> Iterator[None]:
     type=click.Path(path_type=Path),
     help="Write the long pieces of the main loop's work to this file.",
 )
+@click.option("--plant", type=click.Choice(list(PLANTS)), help="Run a scheduler with this fault.")
 def main(
     minutes: float,
     window_s: float,
     nodes: int,
     interval_s: float,
     chosen: tuple[str, ...],
+    requests_per_s: float,
+    kib_per_s: float,
     shared_processors: bool,
     pieces: Path | None,
+    plant: str | None,
 ) -> None:
     """A hostile tenant beside a friendly one: quiet and hostile windows in turns, on one control plane."""
+    change = no_change if plant is None else PLANTS[plant]
+    if pieces is not None:
+        change = partial(record_in, pieces.absolute())
     soak = Soak(
         span_s=minutes * 60,
         window_s=window_s,
         nodes=nodes,
         interval_s=interval_s,
         attacks=chosen or tuple(ATTACKS),
+        rates=Rates(requests_per_s, kib_per_s * 1024),
         processors=Processors.shared() if shared_processors else Processors.divided(),
-        pieces=pieces,
+        change=change,
     )
     raise SystemExit(asyncio.run(soak.run()))
 
@@ -136,16 +165,18 @@ class Soak:
         nodes: int,
         interval_s: float,
         attacks: Sequence[str],
+        rates: Rates,
         processors: Processors,
-        pieces: Path | None,
+        change: Callable[[], None],
     ) -> None:
         self._span_s = span_s
         self._window_s = window_s
         self._node_count = nodes
         self._interval_s = interval_s
         self._attacks = attacks
+        self._rates = rates
         self._processors = processors
-        self._pieces = pieces
+        self._change = change
         self._console = Console()
         self._measured = {name: {SHARED: Latencies(), REFERENCE: Latencies()} for name in WINDOWS}
         self._hits: list[dict[str, int]] = []
@@ -162,6 +193,9 @@ class Soak:
                 deployed.put_policies(main=POLICY, base=BASE)
                 for namespace in (friendly.NAMESPACE, attacks.NAMESPACE):
                     control_plane.create_namespace(namespace)
+                allow_in_namespace(control_plane.api, friendly.NAMESPACE, friendly.NAMESPACE, {"": ["pods"]})
+                allow_in_namespace(control_plane.api, attacks.NAMESPACE, attacks.NAMESPACE, RIGHTS)
+                limit_requests_of(control_plane.api, attacks.NAMESPACE)
                 _add_devices(deployed)
                 async with world(control_plane) as hostile_world:
                     await hostile_world.add_nodes(self._node_count)
@@ -173,10 +207,9 @@ class Soak:
         return print_report(self._console, self._measured, self._hits, SHARED, REFERENCE)
 
     async def _run_beside(self, hostile_world: World, deployed: Deployed) -> None:
-        plant = no_change if self._pieces is None else partial(record_in, self._pieces.absolute())
         with on(self._processors.schedulers):
             deployed.control_plane.start_scheduler()
-            running = deployed.start(settings=SETTINGS, elect=True, plant=plant)
+            running = deployed.start(settings=SETTINGS, elect=True, plant=self._change)
         try:
             await asyncio.to_thread(running.wait_until_ready)
             await self._run_windows(hostile_world, deployed.control_plane, running)
@@ -185,62 +218,92 @@ class Soak:
             running.kill()
 
     async def _run_windows(self, hostile_world: World, control_plane: ControlPlane, running: Running) -> None:
-        tenant = FriendlyTenant(hostile_world, (SHARED, REFERENCE), self._interval_s / 2)
         target = Target(
             control_plane.url,
             control_plane.authority_path,
             control_plane.admin,
+            control_plane.client(attacks.NAMESPACE),
             running.port,
             self._node_count,
             SHARED,
             OWN,
+            self._rates,
         )
-        await tenant.latencies_s(self._window_s / 4)  # what all use is built
+        friend = control_plane.client(friendly.NAMESPACE)
+        async with world(replace(target, admin=friend)) as friendly_world:
+            tenant = FriendlyTenant(friendly_world, (SHARED, REFERENCE), self._interval_s / 2)
+            await tenant.latencies_s(self._window_s / 4)  # what all use is built
+            await self._take_turns(tenant, target, hostile_world, running, control_plane.serving_pids)
+
+    async def _take_turns(
+        self,
+        tenant: FriendlyTenant,
+        target: Target,
+        hostile_world: World,
+        running: Running,
+        serving_pids: tuple[int, ...],
+    ) -> None:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
         with Progress(*columns, console=self._console, transient=True) as progress:
             bar = progress.add_task("quiet", total=self._span_s)
 
-            async def measure(window: str) -> None:
+            async def measure(window: str, span_s: float = self._window_s) -> None:
                 progress.update(bar, description=window, completed=loop.time() - began_s)
-                await self._measure(window, tenant, running, progress.console)
+                await self._measure(window, span_s, tenant, running, serving_pids, progress.console)
 
-            await measure("quiet")
+            await measure("quiet", QUIET_WINDOWS * self._window_s)
             while not self._hits or loop.time() - began_s < self._span_s:
-                with self._attacking(target):
+                with self._attacking(target) as attackers:
+                    await measure("burst", BURST_WINDOW_S)
+                    os.kill(attackers, signal.SIGUSR1)
                     await measure("hostile")
                 await attacks.clean_up(hostile_world)
                 await asyncio.sleep(SETTLE_S)
                 await measure("after")
 
-    async def _measure(self, window: str, tenant: FriendlyTenant, running: Running, console: Console) -> None:
-        before_s = _cpu_s(running)
-        latencies_s = await tenant.latencies_s(self._window_s)
-        assert running.process.poll() is None, "the scheduler ended"
+    async def _measure(
+        self,
+        window: str,
+        span_s: float,
+        tenant: FriendlyTenant,
+        running: Running,
+        serving_pids: tuple[int, ...],
+        console: Console,
+    ) -> None:
+        pids = running.process.pid, *serving_pids
+        before_s = [_cpu_s(pid) for pid in pids]
+        latencies_s = await tenant.latencies_s(span_s)
+        assert running.process.poll() is None, running.log()[-20_000:]
         for name, by_pod in latencies_s.items():
             self._measured[window][name].by_pod.update(by_pod)
+        scheduler_s, *serving_s = (_cpu_s(pid) - cpu_s for pid, cpu_s in zip(pids, before_s, strict=True))
         console.print(
             f"{window}: {_line(latencies_s[SHARED])}; {REFERENCE}: {_line(latencies_s[REFERENCE])}; "
-            f"{_cpu_s(running) - before_s:.1f} s of CPU, {_resident_mib(running)} MiB, "
-            f"log {len(running.log()) >> 10} KiB",
+            f"{scheduler_s:.1f} s of CPU, {_resident_mib(running)} MiB, log {len(running.log()) >> 10} KiB; "
+            f"API server {sum(serving_s):.1f} s of CPU",
             highlight=False,
             soft_wrap=True,
         )
 
     @contextmanager
-    def _attacking(self, target: Target) -> Iterator[None]:
+    def _attacking(self, target: Target) -> Iterator[int]:
+        """The attacking process."""
         receiving, sending = multiprocessing.Pipe(duplex=False)
         process = multiprocessing.get_context("spawn").Process(
             target=attacks.attack, args=(target, self._attacks, sending)
         )
-        with on(self._processors.control_plane):
+        with on(self._processors.tenant):
             process.start()
+        assert process.pid is not None
         try:
-            yield
+            assert receiving.poll(ATTACKS_BEGIN_WITHIN_S), "the hostile tenant does not begin"
+            receiving.recv()
+            yield process.pid
             assert process.is_alive(), f"the hostile tenant ended with {process.exitcode}"
             process.terminate()
-            assert receiving.poll(60), "the hostile tenant does not say what hit"
+            assert receiving.poll(ATTACKS_BEGIN_WITHIN_S), "the hostile tenant does not say what hit"
             self._hits.append(receiving.recv())
         finally:
             process.kill()
@@ -252,8 +315,8 @@ def _resident_mib(running: Running) -> int:
     return next(int(line.split()[1]) >> 10 for line in status.splitlines() if line.startswith("VmRSS"))
 
 
-def _cpu_s(running: Running) -> float:
-    fields = Path(f"/proc/{running.process.pid}/stat").read_text().rpartition(")")[2].split()
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -266,8 +329,8 @@ def _add_devices(deployed: Deployed) -> None:
         deployed.api.post(f"{group}/resourceslices", made)
 
 
-def _line(by_pod: dict[str, float]) -> str:
-    latencies_s = list(by_pod.values())
+def _line(by_pod: dict[str, Latency]) -> str:
+    latencies_s = [latency.bound_s for latency in by_pod.values()]
     p50, p99 = (percentile_s(latencies_s, percent) * 1000 for percent in (50, 99))
     return f"{len(latencies_s)} pods, p50 {p50:.0f} ms, p99 {p99:.0f} ms, longest {max(latencies_s) * 1000:.0f} ms"
 

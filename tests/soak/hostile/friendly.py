@@ -16,6 +16,7 @@ import aiohttp
 
 from tests.bench.beside.world import World
 from tests.controlplane.objects import pod
+from tests.soak.hostile.latencies import Latency
 
 NAMESPACE = "friendly"
 BOUND_WITHIN_S = 60.0
@@ -32,10 +33,10 @@ class FriendlyTenant:
         self._bound: dict[str, asyncio.Future[float]] = {}
         self._created_count = 0
 
-    async def latencies_s(self, span_s: float) -> dict[str, dict[str, float]]:
+    async def latencies_s(self, span_s: float) -> dict[str, dict[str, Latency]]:
         """Create pods for so long, and wait for the last of them. By scheduler and pod."""
         ends_s = time.monotonic() + span_s
-        started: dict[str, list[asyncio.Task[tuple[str, float]]]] = {name: [] for name in self._schedulers}
+        started: dict[str, list[asyncio.Task[tuple[str, Latency]]]] = {name: [] for name in self._schedulers}
         async with self._watching():
             for scheduler in itertools.cycle(self._schedulers):
                 if (now_s := time.monotonic()) >= ends_s:
@@ -44,7 +45,7 @@ class FriendlyTenant:
                 await asyncio.sleep(max(0.0, now_s + self._interval_s - time.monotonic()))
             return {name: dict(await asyncio.gather(*tasks)) for name, tasks in started.items()}
 
-    async def _latency_s(self, scheduler: str) -> tuple[str, float]:
+    async def _latency_s(self, scheduler: str) -> tuple[str, Latency]:
         self._created_count += 1
         name = f"plain-{self._created_count:06}"
         bound = self._bound[name] = asyncio.get_running_loop().create_future()
@@ -52,14 +53,15 @@ class FriendlyTenant:
         made = pod(name, cpu="10m", memory="8Mi", schedulerName=scheduler)
         async with self._world.session.post(self._path, json=made) as answer:
             answer.raise_for_status()
+        created_s = time.monotonic() - sent_s
         try:
             async with asyncio.timeout(BOUND_WITHIN_S):
-                latency_s = await bound - sent_s
+                bound_s = await bound - sent_s
         except TimeoutError:
-            latency_s = BOUND_WITHIN_S
+            bound_s = BOUND_WITHIN_S
         async with self._world.session.delete(f"{self._path}/{name}", json={"gracePeriodSeconds": 0}):
             pass
-        return name, latency_s
+        return name, Latency(created_s, bound_s)
 
     @asynccontextmanager
     async def _watching(self) -> AsyncIterator[None]:

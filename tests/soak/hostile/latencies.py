@@ -1,6 +1,7 @@
-"""How long the friendly tenant's pods took, and which part of that was the scheduler's.
+"""How long the friendly tenant's pods took, and which parts of that were the API server's and the scheduler's.
 
     create sent ──► create answered ──► ... ──► bind request received ──► ... ──► a third party's watch shows it bound
+    └──────── create ────────┘                                     the API server alone: the tenant's clock
     └───────────────────────────── create to bound: the tenant's clock ──────────────────────────────────────────────┘
                     └──── scheduler's part: the API server's audit log ──┘
 
@@ -23,16 +24,29 @@ def percentile_s(latencies_s: list[float], percent: int) -> float:
     return sorted(latencies_s)[len(latencies_s) * percent // 100]
 
 
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Of a pod, since its creation was sent: until that was answered, and until the pod was bound."""
+
+    created_s: float
+    bound_s: float
+
+
 @dataclass
 class Latencies:
-    """Of one scheduler in windows of one kind: create to bound by pod, and of these the scheduler's part."""
+    """Of one scheduler in windows of one kind, by pod, and of these the scheduler's part."""
 
-    by_pod: dict[str, float] = field(default_factory=dict)
+    by_pod: dict[str, Latency] = field(default_factory=dict)
     scheduler_part: list[float] = field(default_factory=list)
 
     @property
     def pods(self) -> list[float]:
-        return list(self.by_pod.values())
+        """From the creation to the bind."""
+        return [latency.bound_s for latency in self.by_pod.values()]
+
+    @property
+    def creations(self) -> list[float]:
+        return [latency.created_s for latency in self.by_pod.values()]
 
     def add_scheduler_parts(self, parts_s: Mapping[str, float]) -> None:
         self.scheduler_part = [parts_s[name] for name in self.by_pod if name in parts_s]

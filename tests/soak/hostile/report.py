@@ -10,15 +10,17 @@ from rich.table import Table
 from tests.soak.hostile.latencies import Latencies, percentile_s
 
 RATIO_MAX = 2.0
-NOISE_S = 0.05
-"""Added to the quiet figure: a pause of the machine, which a window of seconds may have by chance."""
+NOISE_S = 0.005
+"""Added to each limit: a turn of another process on the processor."""
 PODS_MIN = 100
 """Of each scheduler in each kind of window. With fewer, the p99 is a single pod."""
 HITS_MIN = 10
-"""Of each attack in each hostile window. The smallest creates ten pods."""
+"""Of each attack in each hostile window, after its burst."""
 QUIET_P99_MAX_S = 0.1
 """Of the other scheduler, before the first attack. Above it the machine has other work, and says nothing of the attacks."""
-WINDOWS = ("quiet", "hostile", "after")
+WINDOWS = ("quiet", "burst", "hostile", "after")
+"""burst: what each attack sends at once at its begin, which saturates a small API server. It is shown, not judged."""
+_JUDGED = ("quiet", "hostile", "after")
 
 Measured = Mapping[str, Mapping[str, Latencies]]
 """By window, then by scheduler."""
@@ -53,37 +55,53 @@ def print_report(
 def verdicts(
     measured: Measured, hits: Sequence[Mapping[str, int]], subject: str, reference: str
 ) -> list[Verdict]:
-    """`subject` against its own quiet window and against `reference`, which has none of the hostile pods, in the same
-    windows. Quiet is the window before the first attack: what an attack leaves behind must not raise the limit."""
+    """`subject` against its own quiet window, and against `reference`, which has none of the hostile pods, in the same
+    windows. Quiet is the window before the first attack: what an attack leaves behind must not raise the limit. Where
+    the API server alone exceeds the same limit for the same pods, the run says nothing of the scheduler."""
     reasons = _missing(measured, hits, reference)
     if reasons:
         return [Verdict(None, reason) for reason in reasons]
     quiet_s = _p99_s(measured, "quiet", subject)
     said = []
     for window in ("hostile", "after"):
-        p99_s, other_s = _p99_s(measured, window, subject), _p99_s(measured, window, reference)
-        lost_s = max(0.0, other_s - _p99_s(measured, "quiet", reference))
-        limit_s = RATIO_MAX * quiet_s + NOISE_S + lost_s
-        said.append(
-            Verdict(
-                p99_s <= limit_s,
-                f"{window}, create to bound: p99 {_ms(p99_s)}, {p99_s / quiet_s:.1f} times the quiet one. The limit is "
-                f"{_ms(limit_s)}: {RATIO_MAX:g} times the quiet one, {_ms(NOISE_S)} of noise, and the {_ms(lost_s)} that "
-                f"{reference} lost",
-            )
+        p99_s, limit_s = _p99_s(measured, window, subject), _limit_s(quiet_s)
+        sentence = (
+            f"{window}, create to bound: p99 {_ms(p99_s)}, {p99_s / quiet_s:.1f} times the quiet one. The limit is "
+            f"{_ms(limit_s)}: {RATIO_MAX:g} times the quiet one, and {_ms(NOISE_S)} of noise"
         )
+        said.append(Verdict(p99_s <= limit_s, sentence))
+        quiet_create_s, create_s = (_create_p99_s(measured, name) for name in ("quiet", window))
+        if p99_s > limit_s and create_s > _limit_s(quiet_create_s):
+            said[-1] = Verdict(
+                None,
+                f"{sentence}. But the API server alone takes {_ms(create_s)} for a creation, {_ms(quiet_create_s)} "
+                "when it is quiet: the machine is too small for the bounds of the tenant, or has other work",
+            )
     p99_s, other_s = _p99_s(measured, "hostile", subject), _p99_s(measured, "hostile", reference)
     said.append(
-        Verdict(p99_s <= other_s, f"hostile, create to bound: p99 {_ms(p99_s)}, {reference} {_ms(other_s)}")
+        Verdict(
+            p99_s <= other_s + NOISE_S,
+            f"hostile, create to bound: p99 {_ms(p99_s)}, {reference} {_ms(other_s)}, and {_ms(NOISE_S)} of noise",
+        )
     )
     return said
+
+
+def _limit_s(quiet_s: float) -> float:
+    return RATIO_MAX * quiet_s + NOISE_S
+
+
+def _create_p99_s(measured: Measured, window: str) -> float:
+    """Of the pods of all schedulers."""
+    creations_s = [span_s for latencies in measured[window].values() for span_s in latencies.creations]
+    return percentile_s(creations_s, 99)
 
 
 def _missing(measured: Measured, hits: Sequence[Mapping[str, int]], reference: str) -> list[str]:
     few = [
         f"{window}: {len(latencies.by_pod)} pods of {name}, fewer than {PODS_MIN}"
-        for window, by_scheduler in measured.items()
-        for name, latencies in by_scheduler.items()
+        for window in _JUDGED
+        for name, latencies in measured[window].items()
         if len(latencies.by_pod) < PODS_MIN
     ]
     weak = [
@@ -104,11 +122,12 @@ def _missing(measured: Measured, hits: Sequence[Mapping[str, int]], reference: s
 
 def _latency_table(measured: Measured) -> Table:
     table = Table(
-        title="The friendly tenant's pods: create to bound, and the scheduler's part, in ms", box=SIMPLE
+        title="The friendly tenant's pods: create to bound, the answer to the creation, and the scheduler's part, in ms",
+        box=SIMPLE,
     )
     table.add_column("window")
     table.add_column("scheduler", no_wrap=True)
-    for column in ("pods", "p50", "p99", "longest", "part p50", "part p99"):
+    for column in ("pods", "p50", "p99", "longest", "create p99", "part p50", "part p99"):
         table.add_column(column, justify="right")
     for window, by_scheduler in measured.items():
         for name, latencies in by_scheduler.items():
@@ -118,6 +137,7 @@ def _latency_table(measured: Measured) -> Table:
                 name,
                 str(len(latencies.by_pod)),
                 *(_cell(latencies.pods, percent) for percent in (50, 99, None)),
+                _cell(latencies.creations, 99),
                 *(_cell(parts_s, percent) for percent in (50, 99)),
             )
     return table

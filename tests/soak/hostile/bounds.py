@@ -1,0 +1,97 @@
+"""What bounds the hostile tenant, as in a cluster that serves several: its rights, its share of the API server, its clients' rates.
+
+    rights     a Role in its namespace
+    requests   a priority level of its own (API Priority and Fairness), with the fewest seats that there can be
+    rates      each attack is a client of its own with a limit on requests and bytes (`Rates`)
+
+An attack may send what it has not sent in `BURST_S` at once: so the pods, gangs and budgets of the tenant are there when
+the measured window begins, and continue to arrive during it. Without the bounds the attacks saturate the API server of a
+small machine, and then the latency of every scheduler is the API server's.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from tests.controlplane.api import Api, Json
+
+BURST_S = 60.0
+PRIORITY_LEVEL = "one-tenant"
+_FLOW_CONTROL = "/apis/flowcontrol.apiserver.k8s.io/v1"
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of each attack; there are fifteen. client-go's default is 5 requests per second. A pod of a megabyte takes an API server
+    a quarter of a second of processor time with what follows from it."""
+
+    requests_per_s: float = 2.0
+    bytes_per_s: float = 128 * 1024
+
+
+class Pace:
+    """The rate of one client. Waits on the event loop's clock."""
+
+    def __init__(self, rates: Rates) -> None:
+        self._rates = rates
+        self._paid_s = asyncio.get_running_loop().time() - BURST_S
+
+    async def wait(self, size: int) -> None:
+        """Until a request of so many bytes may be sent."""
+        now_s = asyncio.get_running_loop().time()
+        cost_s = max(1 / self._rates.requests_per_s, size / self._rates.bytes_per_s)
+        self._paid_s = max(self._paid_s, now_s - BURST_S) + cost_s
+        if self._paid_s > now_s:
+            await asyncio.sleep(self._paid_s - now_s)
+
+
+def limit_requests_of(api: Api, user: str) -> None:
+    """Put the user's requests on a priority level with one share of the API server's seats, which borrows none."""
+    level = {
+        "metadata": {"name": PRIORITY_LEVEL},
+        "spec": {
+            "type": "Limited",
+            "limited": {
+                "nominalConcurrencyShares": 1,
+                "lendablePercent": 0,
+                "borrowingLimitPercent": 0,
+                "limitResponse": {
+                    "type": "Queue",
+                    "queuing": {"queues": 1, "handSize": 1, "queueLengthLimit": 100},
+                },
+            },
+        },
+    }
+    everything = {
+        "verbs": ["*"],
+        "apiGroups": ["*"],
+        "resources": ["*"],
+        "clusterScope": True,
+        "namespaces": ["*"],
+    }
+    schema = {
+        "metadata": {"name": PRIORITY_LEVEL},
+        "spec": {
+            "priorityLevelConfiguration": {"name": PRIORITY_LEVEL},
+            "matchingPrecedence": 500,
+            "distinguisherMethod": {"type": "ByUser"},
+            "rules": [
+                {"subjects": [{"kind": "User", "user": {"name": user}}], "resourceRules": [everything]}
+            ],
+        },
+    }
+    api.post(f"{_FLOW_CONTROL}/prioritylevelconfigurations", level)
+    api.post(f"{_FLOW_CONTROL}/flowschemas", schema)
+
+
+def allow_in_namespace(api: Api, user: str, namespace: str, resources: dict[str, list[str]]) -> None:
+    """`resources` by API group: everything that can be done with them, in this namespace alone."""
+    meta: Json = {"name": user, "namespace": namespace}
+    rules = [{"apiGroups": [group], "resources": names, "verbs": ["*"]} for group, names in resources.items()]
+    api.post(f"{_RBAC}/namespaces/{namespace}/roles", {"metadata": meta, "rules": rules})
+    binding = {
+        "metadata": meta,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": user},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    }
+    api.post(f"{_RBAC}/namespaces/{namespace}/rolebindings", binding)
