@@ -14,13 +14,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import pytest
-
-from tests.missing_programs import leave_out
 
 PROGRESS_EVERY_S = 15.0
 
@@ -144,18 +140,6 @@ class GoProgram:
                 f"go build failed with exit code {build.returncode}: {''.join(words[-20:]).strip()}"
             )
         say(f"built in {time.monotonic() - started:.0f} s: {output.stat().st_size / 1e6:.0f} MB")
-
-
-def required(request: pytest.FixtureRequest, requirement: str, make_binary: Callable[[], Path]) -> Path:
-    """The binary, for a fixture. Where it cannot be built the test is skipped, or fails if `POLICYSCHED_REQUIRE` has the
-    requirement. A build takes minutes, so its progress bypasses pytest's capture.
-    """
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    try:
-        with capture.global_and_fixture_disabled():
-            return make_binary()
-    except BuildFailed as failure:
-        leave_out(requirement, str(failure))
 
 
 def say(words: str) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.go_program import required
 from tests.helm.program import helm_binary
+from tests.missing_programs import required
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 import io
 import re
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -186,3 +187,14 @@ def test_an_image_that_a_node_could_not_run_or_should_not_pull_is_detected(
 
     assert len(problems) == (problem is not None)
     assert problem is None or problem in problems[0]
+
+
+def test_the_check_needs_only_what_its_own_environment_has() -> None:
+    """`.venv-release` has neither pytest nor what it brings."""
+    program = "import sys; sys.modules['pytest'] = None; import tests.release.__main__"
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+
+    assert done.returncode == 0, done.stderr

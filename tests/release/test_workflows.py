@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.go_program import GoProgram, required
-from tests.missing_programs import leave_out
+from tests.go_program import GoProgram
+from tests.missing_programs import leave_out, required
 
 ROOT = Path(__file__).parents[2]
 SOURCES = Path(__file__).parent / "src"

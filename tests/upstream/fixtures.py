@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.go_program import required
+from tests.missing_programs import required
 from tests.upstream.build import upstream_binary
 
 

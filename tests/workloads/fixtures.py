@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.go_program import required
+from tests.missing_programs import required
 from tests.workloads.build import controller_binary
 
 
