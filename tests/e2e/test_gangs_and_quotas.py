@@ -1,4 +1,4 @@
-"""Gangs in topology levels, refused binds of their members, and quotas that lend, on a real control plane."""
+"""Gangs in topology levels, gangs as victims, refused binds of members, and quotas that lend, on a real control plane."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +23,11 @@ gang by pod.labels["gang"] {
   timeout = 10m
   topology = ["example.com/zone" required, "example.com/rack" preferred]
 }
+"""
+VICTIMS = """\
+policy test version 1
+include kube_default
+gang by pod.labels["gang"] { min = 4  timeout = 10m }
 """
 WHOLE = """\
 policy test version 1
@@ -69,6 +74,35 @@ def test_neighbours_in_rank_are_neighbours_in_topology(deployed: Deployed) -> No
     racks = {"b1": 0, "b3": 0, "b2": 1, "b4": 1}
     of_ranks = [racks[deployed.node_of(f"w{rank}")] for rank in range(8)]
     assert sum(first != second for first, second in pairwise(of_ranks)) == 1, of_ranks
+
+
+# ── gangs as victims ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("members", "evicted_count"), [(4, 4), (5, 1)])
+def test_a_gang_that_gives_way_goes_whole_or_keeps_its_minimum(
+    deployed: Deployed, members: int, evicted_count: int
+) -> None:
+    """The node is full of the gang, and a pod of higher priority needs the room of one member."""
+    deployed.control_plane.add_node(ready_node("a", cpu=str(members)))
+    deployed.put_policies(main=VICTIMS)
+
+    with deployed.running() as program:
+        program.wait_for_state("test", "active")
+        for number in range(members):
+            deployed.create(f"w{number}", cpu="1", labels={"gang": "train"})
+        deployed.all_bound(members)
+        deployed.create("urgent", cpu="1", priorityClassName="system-node-critical")
+        deployed.bound("urgent")
+
+    remaining = {item["metadata"]["name"] for item in deployed.pods()} - {"urgent"}
+    evicted = {
+        event["regarding"]["name"]
+        for event in deployed.api.items("/apis/events.k8s.io/v1/events")
+        if event["reason"] == "Preempted"
+    }
+    assert len(remaining) == members - evicted_count
+    assert evicted == {f"w{number}" for number in range(members)} - remaining
 
 
 # ── refused binds ────────────────────────────────────────────────────────────────────────────────────────────────────
