@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from policysched.kube.decode.pod_groups import decode_pod_group
+from policysched.kube.decode.errors import MalformedObject
+from policysched.kube.decode.pod_groups import MIN_RESOURCES_MAX, decode_pod_group
 from policysched.kube.decode.pods import decode_pod
 from policysched.model.identifiers import NodeName
 from policysched.model.pod_groups import (
@@ -682,3 +683,17 @@ def test_a_group_of_another_namespace_does_not_wait(applied_pods: list[str]) -> 
 
     assert rig.scheduler.cache.pod_groups.groups[other.key] == other
     assert rig.scheduler.cache.pod_groups.groups[gang_group().key] == gang_group(least=99)
+
+
+@pytest.mark.parametrize("count", [MIN_RESOURCES_MAX, MIN_RESOURCES_MAX + 1])
+def test_a_group_with_very_many_minimum_resources_is_malformed(count: int) -> None:
+    resources = {f"example.com/r{number}": "1" for number in range(count)}
+    obj = {
+        "metadata": {"name": "train", "namespace": "default"},
+        "spec": {"minMember": 2, "minResources": resources},
+    }
+    if count <= MIN_RESOURCES_MAX:
+        assert len(decode_pod_group(obj, "scheduling.x-k8s.io", "v1alpha1").min_resources) == count
+        return
+    with pytest.raises(MalformedObject, match="minResources: has 65 resources, more than 64"):
+        decode_pod_group(obj, "scheduling.x-k8s.io", "v1alpha1")

@@ -7,6 +7,7 @@ Source: k8s.io/api v0.36.3 `scheduling/v1alpha2` and v0.37.2 `scheduling/v1beta1
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from policysched.kube.decode.errors import InvalidField
 from policysched.kube.decode.pod_resources import decode_resource_list
 from policysched.kube.decode.primitives import decode_object, require_schema, text
 from policysched.model.pod_groups import (
@@ -30,6 +31,9 @@ POD_GROUP_APIS: Mapping[str, PodGroupApi] = {
 
 SCHEDULED_CONDITIONS: Mapping[str, str] = {"v1alpha2": "PodGroupScheduled"}
 _SCHEDULED_CONDITION = "PodGroupInitiallyScheduled"
+MIN_RESOURCES_MAX = 64
+"""Each pod of the group has its amount of each."""
+
 VOLCANO_CONDITIONS = ("Scheduled", "Unschedulable")
 
 
@@ -119,7 +123,12 @@ def _third_party_group(obj: Json, api: PodGroupApi, api_version: str) -> PodGrou
 
 def _min_resources(spec: Json) -> Mapping[str, int]:
     """By resource. Volcano's controllers add the names of a ResourceQuota: `requests.cpu` is the cpu, limits do not count."""
-    amounts = decode_resource_list(spec.get("minResources"), "spec.minResources")
+    written = spec.get("minResources") or {}
+    if len(written) > MIN_RESOURCES_MAX:
+        raise InvalidField(
+            "spec.minResources", f"has {len(written)} resources, more than {MIN_RESOURCES_MAX}"
+        )
+    amounts = decode_resource_list(written, "spec.minResources")
     named = {name.removeprefix("requests."): amount for name, amount in amounts.items()}
     return {name: amount for name, amount in named.items() if not name.startswith(("limits.", "count/"))}
 
