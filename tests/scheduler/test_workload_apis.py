@@ -1,7 +1,7 @@
 """Pods with the labels, annotations, gates and node selectors of JobSet 0.12, LeaderWorkerSet 0.9 and Kueue 0.17 start whole.
 
-The names are those of their API packages (`jobset_types.go`, `leaderworkerset_types.go`, `pod/constants.go`). The
-controllers of the first two run in `tests/workloads`.
+The names are those of their API packages (`jobset_types.go`, `leaderworkerset_types.go`, `pod/constants.go`). Their
+controllers run in `tests/workloads`.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,8 +1,9 @@
 """The controllers of a workload API beside a control plane, installed as its own manifests say.
 
 Their Deployment is left out, because no kubelet runs containers: its program runs as a process with a token of its
-ServiceAccount and with the settings of its ConfigMap. Two things that a cluster's nodes do are done here: the Service of
-its webhooks leads to this process, and the Secret in which it keeps their certificate is mounted (by `bwrap`).
+ServiceAccount and with the settings of its ConfigMap. Its webhooks are on, with the certificate that it issues itself. Two
+things that a cluster's nodes do are done here: the Service of its webhooks leads to this process, and the Secret in which
+it keeps their certificate is mounted (by `bwrap`).
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""`jobset` and `lws` are the binaries of the controllers; without one and without Go to build it a test is skipped,
+"""`jobset`, `lws` and `kueue` are the binaries of the controllers; without one and without Go to build it a test is skipped,
 and with `POLICYSCHED_REQUIRE=workloads` it fails."""
 
 from functools import partial
@@ -18,3 +18,8 @@ def jobset(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture(scope="session")
 def lws(request: pytest.FixtureRequest) -> Path:
     return required(request, "workloads", partial(controller_binary, "lws"))
+
+
+@pytest.fixture(scope="session")
+def kueue(request: pytest.FixtureRequest) -> Path:
+    return required(request, "workloads", partial(controller_binary, "kueue"))
