@@ -82,7 +82,7 @@ bench-beside: setup  ## compare throughput, and latency beside hostile pods, wit
 live: setup  ## compare decisions with a running kube-scheduler on 500 random clusters
 	$(BIN)/python -m tests.conformance.live --clusters 500
 
-e2e-upstream: setup  ## run Kubernetes' own e2e tests of scheduling beside kube-scheduler and policysched
+e2e-upstream: setup  ## run Kubernetes' own tests of scheduling beside kube-scheduler and policysched
 	$(BIN)/python -m tests.upstream
 
 chaos: setup  ## 500 seeds of faults between policysched and a real API server

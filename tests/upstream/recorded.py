@@ -1,4 +1,4 @@
-"""The outcomes of the last `make e2e-upstream`, kept in `outcomes.json`, and the table of them in docs/upstream-tests.md."""
+"""The outcomes of the last `make e2e-upstream`, kept in JSON files here, and the tables of them in docs/upstream-tests.md."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -6,12 +6,19 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
-RECORDED = Path(__file__).with_name("outcomes.json")
+RECORDED = {
+    "e2e": Path(__file__).with_name("outcomes.json"),
+    "integration": Path(__file__).with_name("integration.json"),
+}
+TITLES = {
+    "e2e": "e2e tests of Kubernetes {} that passed, of those that can run on hollow nodes:",
+    "integration": "Cases of integration tests of Kubernetes {} that passed, of those that judge any scheduler:",
+}
 PASSED = "passed"
 SKIPPED = "skipped"
 NOT_RUN = "not run"
 NAMED_MOST = 12
-"""Tests that cannot run for one reason are named up to this many; `outcomes.json` has all names."""
+"""Tests that cannot run for one reason are named up to this many; the JSON files have all names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +42,24 @@ class Run:
     rows: Sequence[Row]
 
 
-def write(run: Run, path: Path = RECORDED) -> None:
+def write(run: Run, path: Path) -> None:
     document = {"kubernetes": run.kubernetes, "tests": [asdict(row) for row in run.rows]}
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
-def read(path: Path = RECORDED) -> Run:
+def read(path: Path) -> Run:
     document = json.loads(path.read_text(encoding="utf-8"))
     return Run(document["kubernetes"], [Row(**row) for row in document["tests"]])
 
 
 def section() -> str:
     """The generated part of docs/upstream-tests.md."""
-    return "\n".join(lines(read()))
+    return "\n\n".join("\n".join(lines(read(path), TITLES[suite])) for suite, path in RECORDED.items())
 
 
-def lines(run: Run) -> Iterator[str]:
+def lines(run: Run, title: str) -> Iterator[str]:
     ran = [row for row in run.rows if row.states and set(row.states.values()) != {SKIPPED}]
-    yield f"Tests of Kubernetes {run.kubernetes} that passed, of those that can run on hollow nodes:"
+    yield title.format(run.kubernetes)
     yield ""
     yield "| tests | run | with kube-scheduler | with policysched |"
     yield "| --- | ---: | ---: | ---: |"

@@ -69,7 +69,7 @@ def test_a_few_of_upstreams_tests_pass_and_one_detects_a_planted_bug(
 
 
 def test_what_passes_with_kube_scheduler_passes_with_policysched() -> None:
-    run = recorded.read()
+    run = recorded.read(recorded.RECORDED["e2e"])
     passing = {row.name for row in run.rows if row.states.get("policysched") == PASSED}
 
     assert [f"{row.area}: {row.name}" for row in run.rows if row.worse] == []
@@ -182,7 +182,7 @@ def test_the_table_counts_passes_and_names_the_rest() -> None:
         ],
     )
 
-    lines = list(recorded.lines(run))
+    lines = list(recorded.lines(run, "Tests of {}:"))
 
     assert [row.worse for row in run.rows] == [False, True, False, False]
     assert "| Preds | 2 | 2 | 1 |" in lines

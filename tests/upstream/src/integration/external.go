@@ -1,0 +1,132 @@
+// Package external runs a scheduler of another program where an integration test starts its own.
+package external
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/scheduler"
+)
+
+const (
+	namespace = "policysched"
+	configMap = "policies"
+)
+
+// patience is how many times as long a test waits as it says, because the machine may be shared.
+const patience = 4
+
+func PollUntilContextTimeout(
+	ctx context.Context, interval, timeout time.Duration, immediate bool, condition wait.ConditionWithContextFunc,
+) error {
+	return wait.PollUntilContextTimeout(ctx, interval, patience*timeout, immediate, condition)
+}
+
+func Poll(interval, timeout time.Duration, condition wait.ConditionFunc) error {
+	return wait.Poll(interval, patience*timeout, condition)
+}
+
+func PollImmediate(interval, timeout time.Duration, condition wait.ConditionFunc) error {
+	return wait.PollImmediate(interval, patience*timeout, condition)
+}
+
+// Start asks at the Unix socket EXTERNAL_SCHEDULER for a scheduler with a kubeconfig, and with the
+// policy in the file EXTERNAL_POLICY in the cluster, until the context ends. The test's own
+// scheduler is not started. Without EXTERNAL_SCHEDULER it is. A line says that the test has a
+// scheduler.
+func Start(sched *scheduler.Scheduler, ctx context.Context) {
+	fmt.Println("\n=== SCHEDULER")
+	if socket := os.Getenv("EXTERNAL_SCHEDULER"); socket != "" {
+		go runOutside(sched, ctx, socket)
+	} else {
+		go sched.Run(ctx)
+	}
+}
+
+func runOutside(sched *scheduler.Scheduler, ctx context.Context, socket string) {
+	for _, profile := range sched.Profiles {
+		if err := connect(ctx, socket, profile.KubeConfig()); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "No external scheduler")
+		}
+		break // they have the same kubeconfig
+	}
+	<-ctx.Done()
+	sched.SchedulingQueue.Close()
+}
+
+// connect keeps the connection until the context ends: the scheduler ends with it.
+func connect(ctx context.Context, socket string, config *rest.Config) error {
+	if err := createPolicy(ctx, config); err != nil {
+		return err
+	}
+	path, err := writeKubeconfig(config)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(path)
+	connection, err := net.Dial("unix", socket)
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	if _, err := fmt.Fprintln(connection, path); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func createPolicy(ctx context.Context, config *rest.Config) error {
+	text, err := os.ReadFile(os.Getenv("EXTERNAL_POLICY"))
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	object := metav1.ObjectMeta{Name: namespace}
+	_, err = client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: object}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	policies := &v1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: configMap},
+		Data:       map[string]string{"main.policy": string(text)},
+	}
+	_, err = client.CoreV1().ConfigMaps(namespace).Create(ctx, policies, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
+}
+
+func writeKubeconfig(config *rest.Config) (string, error) {
+	file, err := os.CreateTemp("", "external-scheduler-*.kubeconfig")
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	api := clientcmdapi.NewConfig()
+	api.Clusters["test"] = &clientcmdapi.Cluster{
+		Server:                   config.Host,
+		CertificateAuthority:     config.CAFile,
+		CertificateAuthorityData: config.CAData,
+	}
+	api.AuthInfos["test"] = &clientcmdapi.AuthInfo{Token: config.BearerToken}
+	api.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
+	api.CurrentContext = "test"
+	return file.Name(), clientcmd.WriteToFile(*api, file.Name())
+}
