@@ -108,3 +108,16 @@ def test_an_attack_sends_its_burst_at_once_and_then_no_more_than_its_rate(size: 
 
     assert sum(time_s < 0.01 for time_s in times_s) == pytest.approx(BURST_S * per_s, abs=1)
     assert times_s[-1] == pytest.approx(30, rel=0.05)
+
+
+def test_what_is_left_of_a_burst_is_not_sent_after_its_end() -> None:
+    async def scenario() -> None:
+        loop, pace = asyncio.get_running_loop(), Pace(Rates(5.0, 100_000))
+        await pace.wait(0)
+        pace.end_burst()
+        began_s = loop.time()
+        for _ in range(10):
+            await pace.wait(0)
+        assert loop.time() - began_s == pytest.approx(2.0, rel=0.2)
+
+    on_virtual_time(scenario)

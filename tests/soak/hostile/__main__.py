@@ -38,8 +38,8 @@ from tests.soak.hostile.planted import PLANTS
 from tests.soak.hostile.report import WINDOWS, print_report
 
 ATTACKS_BEGIN_WITHIN_S = 60.0
-BURST_WINDOW_S = 25.0
-"""Before each hostile window, until every attack has sent its burst (`bounds`)."""
+BURST_WINDOW_S = 40.0
+"""Before each hostile window, for the bursts of the attacks (`bounds`)."""
 SETTLE_S = 3.0
 """After the attacks: a quiet window begins when what they left is deleted."""
 QUIET_WINDOWS = 2

@@ -71,7 +71,7 @@ def attack(target: Target, names: Sequence[str], hits: Connection) -> None:
         async with world(replace(target, admin=target.tenant)) as world_, world(target) as operator:
             tenants = {name: Hostile(world_, operator, target) for name in names}
             loop.add_signal_handler(signal.SIGTERM, ended.set)
-            loop.add_signal_handler(signal.SIGUSR1, _forget_hits, tenants.values())
+            loop.add_signal_handler(signal.SIGUSR1, _begin_window, tenants.values())
             attacking = [asyncio.create_task(ATTACKS[name](tenant)) for name, tenant in tenants.items()]
             ending = asyncio.create_task(ended.wait())
             hits.send(dict.fromkeys(names, 0))
@@ -86,9 +86,9 @@ def attack(target: Target, names: Sequence[str], hits: Connection) -> None:
     asyncio.run(run())
 
 
-def _forget_hits(tenants: Iterable["Hostile"]) -> None:
+def _begin_window(tenants: Iterable["Hostile"]) -> None:
     for tenant in tenants:
-        tenant.hits = 0
+        tenant.begin_window()
 
 
 class Hostile:
@@ -105,6 +105,11 @@ class Hostile:
         self._world = world_
         self._operator = operator
         self._pace = Pace(target.rates)
+
+    def begin_window(self) -> None:
+        """The burst is over, and hits count."""
+        self.hits = 0
+        self._pace.end_burst()
 
     async def create(self, kind: str, body: Json) -> None:
         await self.send("POST", f"{KINDS[kind]}/namespaces/{NAMESPACE}/{kind}", body)

@@ -44,6 +44,10 @@ class Pace:
         if self._paid_s > now_s:
             await asyncio.sleep(self._paid_s - now_s)
 
+    def end_burst(self) -> None:
+        """What was not sent so far may not be sent at once any more."""
+        self._paid_s = max(self._paid_s, asyncio.get_running_loop().time())
+
 
 def limit_requests_of(api: Api, user: str) -> None:
     """Put the user's requests on a priority level with one share of the API server's seats, which borrows none."""
