@@ -6,6 +6,7 @@ with rests in between, since the interpreter's lock is held meanwhile.
 
 import asyncio
 import contextlib
+import os
 import pickle
 import signal
 import sys
@@ -45,6 +46,7 @@ async def run_worker(module: str, job: Any, cluster: ClusterParts, *, wall_max_s
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            process_group=0,  # it may fork
         )
     except OSError as error:
         raise WorkerProcessFailed(f"no process can be started: {error.strerror or error}") from None
@@ -59,7 +61,7 @@ async def run_worker(module: str, job: Any, cluster: ClusterParts, *, wall_max_s
     finally:
         if worker.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                worker.kill()
+                os.killpg(worker.pid, signal.SIGKILL)
             await worker.communicate()  # `wait` alone does not return while its output is not read
     if code == -signal.SIGXCPU:
         raise WorkerProcessFailed(f"it takes more than {CPU_MAX_S} s of CPU")

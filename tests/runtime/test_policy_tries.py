@@ -118,3 +118,25 @@ def test_a_worker_that_the_kernel_kills_is_not_said_to_take_long(
 
     with pytest.raises(TryFailed, match="killed by signal 9, probably for lack of memory"):
         run(rig, FIT, simulates=False)
+
+
+def test_the_processes_of_a_worker_without_an_answer_end_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\nsleep 600 &\necho $! > {tmp_path}/pid\nwait\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(worker_process, "sys", SimpleNamespace(executable=str(program)))
+
+    async def scenario() -> None:
+        worker = asyncio.create_task(worker_process.run_worker("any", None, {}, wall_max_s=600.0))
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().endswith("\n"):
+            await asyncio.sleep(0.05)
+        worker.cancel()
+        await asyncio.wait([worker], timeout=60)
+        assert worker.cancelled()
+
+    asyncio.run(scenario())
+
+    state = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
+    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] in "ZX"
