@@ -367,3 +367,18 @@ def test_the_time_of_a_gang_that_is_placed_is_charged_to_its_policy() -> None:
 
     assert made == 1
     assert rig.placements() == {"one": "a", "two": "a"}
+
+
+def test_somebody_is_overdrawn_exactly_while_a_namespace_is() -> None:
+    random, time = Random(5), DecisionTime(SchedulerLimits())
+    names = ("a", "b", "c")
+    seen = Counter[bool]()
+
+    for step in range(4_000):
+        if step % 1_000 < 200 and random.random() < 0.3:  # then the debts are paid
+            time.charge_failed_attempt(random.choice(names), random.randrange(90 * MS))
+        time.now_ns += random.randrange(60 * MS)
+        assert time.is_anybody_overdrawn == any(map(time.is_overdrawn, names))
+        seen[time.is_anybody_overdrawn] += 1
+
+    assert min(seen[True], seen[False]) > 50, seen

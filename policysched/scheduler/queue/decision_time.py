@@ -33,6 +33,7 @@ class DecisionTime:
         self.now_ns = 0
         self._share = limits.failed_attempts_share
         self._paid_ns: dict[str, int] = {}
+        self._last_paid_ns = 0  # of all accounts
         self._used_ns: dict[str, int] = {}
         self._virtual_ns = 0
 
@@ -46,11 +47,12 @@ class DecisionTime:
         paid_ns = max(self.now_ns, self._paid_ns.get(namespace, 0)) + round(elapsed_ns / self._share)
         most_ns = self.now_ns + round((FAILED_ATTEMPT_CREDIT_NS + FAILED_ATTEMPT_DEBT_MAX_NS) / self._share)
         self._paid_ns[namespace] = min(paid_ns, most_ns)
+        self._last_paid_ns = max(self._last_paid_ns, self._paid_ns[namespace])
 
     @property
-    def has_accounts(self) -> bool:
-        """Whether a namespace can be overdrawn."""
-        return bool(self._paid_ns) and self._share < 1
+    def is_anybody_overdrawn(self) -> bool:
+        credit_ns = round(FAILED_ATTEMPT_CREDIT_NS / self._share)
+        return self._share < 1 and self._last_paid_ns - self.now_ns > credit_ns
 
     def debt_ns(self, namespace: str) -> int:
         """The time until the debt beyond the credit is paid; 0: no debt."""
@@ -63,7 +65,7 @@ class DecisionTime:
 
     def is_overdrawn(self, namespace: str) -> bool:
         """Whether the entries of the namespace come after those of others. Never if the share is 1."""
-        return self.has_accounts and self.debt_ns(namespace) > 0
+        return bool(self._paid_ns) and self._share < 1 and self.debt_ns(namespace) > 0
 
     # ── policies ───────────────────────────────────────────────────────────────────────────────────────────────────
 

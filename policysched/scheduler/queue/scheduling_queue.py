@@ -71,7 +71,7 @@ class SchedulingQueue:
     @property
     def only_overdrawn_left(self) -> bool:
         """Whether there are active entries, all of them of overdrawn namespaces."""
-        return self.decision_time.has_accounts and self._active.can_pop and not self._active.heads()
+        return self.decision_time.is_anybody_overdrawn and self._active.can_pop and not self._active.heads()
 
     def pop(self) -> QueueEntry | None:
         """The next entry to attempt. With no active entry, the first one in backoff is popped early (KEP-5142), unless it
