@@ -277,7 +277,9 @@ def resize(deployed: Deployed, name: str, *, cpu: str) -> None:
 
 
 def report_as_kubelet(deployed: Deployed, name: str, *, actual: str, allocated: str, pending: str) -> None:
-    """The kubelet's report of the container and of a resize that it has not done."""
+    """The kubelet's report of the container and of a resize that it has not done. An infeasible one and an allocated amount
+    cannot be had of a kubelet here: the API server refuses what is larger than the node. `tests/upstream/test_kubelet.py`
+    has what a kubelet itself says."""
     image = "registry.test/app:1"
     container = {
         "name": "main",

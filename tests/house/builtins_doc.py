@@ -91,6 +91,8 @@ _NOT_TOLD_APART = """Not told apart; here these are as in 1.37, whatever release
 - the device search: 1.36 mixes up the counters of pools that have one name and different drivers, forgets devices of a
   request in `distinctAttribute`, skips devices without free capacity in a request for all devices, and rounds fractional
   ranges of capacity up to whole numbers;
+- PodGroups as victims of preemption, which kube-scheduler has since 1.36 (behind the gate WorkloadAwarePreemption; in
+  1.37 behind GenericWorkload): here wherever the policy includes `pod_groups`;
 - the message of a selector that fails (1.37 names the device and gives advice) and that of a claim for too many devices;
 - in an allocation, a configuration that applies to all requests names none of them, as since 1.37;
 - which in-tree volume plugins releases before 1.36 took for migrated to CSI drivers (`CSINode` annotations).

@@ -41,16 +41,16 @@ def policy_text() -> str:
 
 
 @contextmanager
-def hollow_cluster(programs: Programs, upstream: Path) -> Iterator[ControlPlane]:
-    """The controllers and `NODES` ready nodes in `ZONES` zones, and no scheduler."""
+def hollow_cluster(programs: Programs, upstream: Path, nodes: int = NODES) -> Iterator[ControlPlane]:
+    """The controllers and so many ready nodes in `ZONES` zones, and no scheduler."""
     with ControlPlane(programs, features=FEATURES) as control_plane:
         control_plane.start_controller_manager()
         kubelets = [
             start_hollow_node(control_plane, upstream, f"hollow-{number}", f"zone-{number % ZONES}")
-            for number in range(NODES)
+            for number in range(nodes)
         ]
         try:
-            wait_for(lambda: len(_ready(control_plane)) == NODES, "the hollow nodes to be ready")
+            wait_for(lambda: len(_ready(control_plane)) == nodes, "the hollow nodes to be ready")
             yield control_plane
         finally:
             for kubelet in kubelets:
