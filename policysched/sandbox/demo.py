@@ -35,7 +35,7 @@ EDITED_RULE = "score bandwidth"
 """The rule that the demo's edit adds."""
 
 _BANDWIDTH = "kubernetes.io/ingress-bandwidth"
-_WAIT_TIMEOUT_S = 60.0
+_WAIT_TIMEOUT_S = 180.0
 
 
 class DemoFailed(Exception):
