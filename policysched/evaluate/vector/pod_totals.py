@@ -18,6 +18,7 @@ from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.interner import UNKNOWN, Interner
 from policysched.evaluate.columns.pod_query import PodTotalSpec
 from policysched.evaluate.columns.pod_totals import Domain, DomainTotals
+from policysched.evaluate.columns.view import View
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import (
     EvalContext,
@@ -212,6 +213,7 @@ class _DomainValues:
         self._machine, self._expr, self._step, self._key = machine, expr, step, key
         self._column = DomainColumn(key)
         self._known: dict[Hashable, _KnownValues] = {}
+        self._latest: tuple[View, EvalContext, _KnownValues] | None = None
 
     def fingerprint(self, frame: EvalFrame) -> Hashable:
         """The values themselves."""
@@ -247,6 +249,15 @@ class _DomainValues:
         return compile_scalar(self._expr, self._machine.program)
 
     def _up_to_date(self, frame: EvalFrame) -> _KnownValues:
+        """A new evaluation asks twice on one view: for the rows, and for the fingerprint."""
+        latest = self._latest
+        if latest is not None and latest[0] is frame.view and latest[1] is frame.context:
+            return latest[2]
+        known = self._look_up(frame)
+        self._latest = frame.view, frame.context, known
+        return known
+
+    def _look_up(self, frame: EvalFrame) -> _KnownValues:
         view, context = frame.view, frame.context
         totals = [view.pod_totals(spec).totals(context) for _, spec in self._totals_read]
         key = (*[frame.leaf_values[index] for index in self._leaves], *map(id, totals))
