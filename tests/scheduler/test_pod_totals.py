@@ -1,10 +1,13 @@
 """Totals over placed pods and over topology domains: licences, the power of a rack, a ratio of spot nodes."""
 
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
+from policysched.lang.ir.expr import Expr
+from policysched.lang.ir.expr_analysis import children
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
@@ -49,6 +52,15 @@ FOLLOW = """\
 policy test version 1
 filter leader when has pod.labels["follows"]
   require count(placed pods where other.labels["leads"] == pod.labels["follows"]) >= 1 says "no leader"
+preemption never
+"""
+
+
+DOUBLED = "".join(f"let doubled{i + 1}: int = doubled{i} + doubled{i}\n" for i in range(8))
+SHARED_PARTS = f"""\
+policy test version 1
+let doubled0: int = (count(pods in "zone" where other.namespace == pod.namespace) else 0) + node.pods
+{DOUBLED}filter zone_max require doubled8 < 10000
 preemption never
 """
 
@@ -266,3 +278,19 @@ def test_a_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> N
 
     with pytest.raises(AssertionError):
         test()
+
+
+def test_what_a_rule_reads_of_domains_is_searched_once_in_each_shared_part() -> None:
+    visited = list[Expr]()
+
+    def operands(expr: Expr) -> tuple[Expr, ...]:
+        visited.append(expr)
+        return children(expr)
+
+    with patch("policysched.evaluate.vector.pod_totals.children", operands):
+        rig = Rig(SHARED_PARTS, node("a", cpu="100", labels={"zone": "z"}))
+        rig.observe(pod("web"))
+        rig.settle()
+
+    assert rig.placements() == {"web": "a"}
+    assert 8 < len(visited) == len({id(expr) for expr in visited})

@@ -130,17 +130,23 @@ def fingerprint_of_other_rows(machine: VectorMachine, *exprs: e.Expr | None) -> 
 
 
 def _fingerprints(machine: VectorMachine, expr: e.Expr) -> Iterator[Fingerprint]:
-    of_domains = machine.domain_fingerprints.get(expr)
-    match expr:
-        case e.GangTraffic(topology_key=str()):
-            yield members_fingerprint(machine, expr)
-        case e.PodTotal(topology_key=str()):
-            yield _totals_fingerprint(PodTotalSpec.of(expr, machine.program))
-        case _ if of_domains is not None:
-            yield of_domains
-        case _:
-            for child in children(expr):
-                yield from _fingerprints(machine, child)
+    """Of the outermost parts that read other rows. A shared part, such as every use of a `let`, is visited once."""
+    pending, visited = [expr], {id(expr)}
+    while pending:
+        part = pending.pop()
+        of_domains = machine.domain_fingerprints.get(part)
+        match part:
+            case e.GangTraffic(topology_key=str()):
+                yield members_fingerprint(machine, part)
+            case e.PodTotal(topology_key=str()):
+                yield _totals_fingerprint(PodTotalSpec.of(part, machine.program))
+            case _ if of_domains is not None:
+                yield of_domains
+            case _:
+                for child in reversed(children(part)):
+                    if id(child) not in visited:
+                        visited.add(id(child))
+                        pending.append(child)
 
 
 def _totals_fingerprint(spec: PodTotalSpec) -> Fingerprint:
