@@ -372,15 +372,25 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
 
 KNOWN_SCENES = {
     "a filter ignores cluster-wide changes": 100,
+    "a taint is overlooked": 5,
+    "an element is matched with another node": 5,
+    "counted pods never come of age": 16,
+    "elements that are not chosen are added": 7,
     "halves are rounded up from the wrong side": 14,
     "members added to an overlay are overlooked": 14,
     "namespace labels never change": 100,
     "nodes that the pod cannot use are spread over": 13,
+    "nothing is assumed between pods": 4,
+    "pods are counted by their node's former labels": 6,
+    "pods of other schedulers are members": 5,
     "pods that end are members": 82,
+    "readiness is overlooked": 2,
+    "removed pods stay counted": 6,
     "samples that cannot be used count as nothing": 14,
+    "terminating pods never count": 3,
     "traffic between pods is zero": 14,
 }
-"""The scene that shows a bug which few scenes show."""
+"""The scene that shows a bug which the first scenes do not show, or show late."""
 
 
 @pytest.mark.parametrize("bug", BUGS)

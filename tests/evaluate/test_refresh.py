@@ -162,7 +162,7 @@ def test_a_planted_coarse_usage_key_is_caught(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Evaluation, "_usage_key", coarse)
 
-    assert _caught(refreshing_equals_rebuilding)
+    assert _caught(refreshing_equals_rebuilding, ("built-ins by condition",))
 
 
 def test_a_planted_incomplete_read_set_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +187,7 @@ def test_a_planted_loss_of_rows_that_still_differ_is_caught(
 
     monkeypatch.setattr(Overlay, "_count_change", forget)
 
-    assert _caught(an_overlay_equals_placing)
+    assert _caught(an_overlay_equals_placing, ("waiting for metrics", "counting"))
 
 
 def test_a_planted_stale_gather_of_lists_is_caught(
