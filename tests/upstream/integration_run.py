@@ -16,9 +16,9 @@ from threading import Thread
 
 import yaml
 
-from tests.controlplane.process import ENVIRONMENT
+from tests.controlplane.process import ENVIRONMENT, free_ports
 from tests.controlplane.programs import Programs
-from tests.e2e.preloaded import PreloadedProcess
+from tests.e2e.program import Running
 from tests.upstream.cluster import ALLOWED, policy_text
 from tests.upstream.e2e import Outcome
 from tests.upstream.integration import PLUGINS_OF, POLICYSCHED, IntegrationTest, cases_in
@@ -85,22 +85,30 @@ def _environment(programs: Programs, folder: Path) -> dict[str, str]:
 
 @contextmanager
 def _policysched(log: Path, folder: Path) -> Iterator[str]:
-    """The path of a socket. policysched runs with the kubeconfig that is the line of a connection, while it is open."""
+    """The path of a socket. policysched runs with the kubeconfig that is the line of a connection, while it is open; a byte
+    says that it decides."""
     settings = folder / "settings.yaml"
     settings.write_text(yaml.safe_dump(ALLOWED))
 
     class Connection(StreamRequestHandler):
         def handle(self) -> None:
             kubeconfig = self.rfile.readline().decode().strip()
-            options = ["--policies", "policysched/policies", "--no-leader-elect", "--kubeconfig", kubeconfig]
-            process = PreloadedProcess(["run", "--config", str(settings), *options], log)
-            self.rfile.read()
-            process.kill()
-            process.wait()
+            (port,) = free_ports(1)
+            arguments = [
+                *("run", "--config", str(settings), "--kubeconfig", kubeconfig, "--no-leader-elect"),
+                *("--policies", "policysched/policies", "--insecure-http", "--http", f"127.0.0.1:{port}"),
+            ]
+            running = Running(arguments, log, port)
+            try:
+                running.wait_for_state("default-scheduler", "active")
+                self.wfile.write(b"1")
+                self.rfile.read()
+            finally:
+                running.process.kill()
+                running.process.wait()
 
-    with TemporaryDirectory(
-        prefix="policysched-upstream-"
-    ) as temporary:  # the path of a socket must be short
+    # the path of a socket must be short
+    with TemporaryDirectory(prefix="policysched-upstream-") as temporary:
         socket = f"{temporary}/socket"
         with ThreadingUnixStreamServer(socket, Connection) as server:
             Thread(target=server.serve_forever, daemon=True).start()

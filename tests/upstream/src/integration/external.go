@@ -43,30 +43,26 @@ func PollImmediate(interval, timeout time.Duration, condition wait.ConditionFunc
 }
 
 // Start asks at the Unix socket EXTERNAL_SCHEDULER for a scheduler with a kubeconfig, and with the
-// policy in the file EXTERNAL_POLICY in the cluster, until the context ends. The test's own
-// scheduler is not started. Without EXTERNAL_SCHEDULER it is. A line says that the test has a
-// scheduler.
+// policy in the file EXTERNAL_POLICY in the cluster, and returns when it decides. It ends with the
+// context. The test's own scheduler is not started; without EXTERNAL_SCHEDULER it is. A line says
+// that the test has a scheduler.
 func Start(sched *scheduler.Scheduler, ctx context.Context) {
 	fmt.Println("\n=== SCHEDULER")
-	if socket := os.Getenv("EXTERNAL_SCHEDULER"); socket != "" {
-		go runOutside(sched, ctx, socket)
-	} else {
+	socket := os.Getenv("EXTERNAL_SCHEDULER")
+	if socket == "" {
 		go sched.Run(ctx)
+		return
 	}
-}
-
-func runOutside(sched *scheduler.Scheduler, ctx context.Context, socket string) {
 	for _, profile := range sched.Profiles {
 		if err := connect(ctx, socket, profile.KubeConfig()); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "No external scheduler")
 		}
 		break // they have the same kubeconfig
 	}
-	<-ctx.Done()
-	sched.SchedulingQueue.Close()
+	context.AfterFunc(ctx, sched.SchedulingQueue.Close)
 }
 
-// connect keeps the connection until the context ends: the scheduler ends with it.
+// connect returns when the scheduler decides. It ends when the connection is closed.
 func connect(ctx context.Context, socket string, config *rest.Config) error {
 	if err := createPolicy(ctx, config); err != nil {
 		return err
@@ -75,17 +71,19 @@ func connect(ctx context.Context, socket string, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(path)
 	connection, err := net.Dial("unix", socket)
 	if err != nil {
 		return err
 	}
-	defer connection.Close()
+	context.AfterFunc(ctx, func() {
+		connection.Close()
+		os.Remove(path)
+	})
 	if _, err := fmt.Fprintln(connection, path); err != nil {
 		return err
 	}
-	<-ctx.Done()
-	return nil
+	_, err = connection.Read(make([]byte, 1))
+	return err
 }
 
 func createPolicy(ctx context.Context, config *rest.Config) error {
