@@ -677,7 +677,7 @@ def test_a_group_of_another_namespace_does_not_wait(applied_pods: list[str]) -> 
     for number in range(20):
         rig.observe(member(f"m{number}"))
     rig.handle(e.PodGroupUpdated(gang_group(least=99)))
-    other = replace(gang_group(), key=replace(gang_group().key, namespace="friendly"))
+    other = replace(gang_group(), key=gang_group().key._replace(namespace="friendly"))
 
     rig.handle(e.PodGroupUpdated(gang_group(least=98)), e.PodGroupUpdated(other))
 
