@@ -1,5 +1,6 @@
 """Runs several jobs at a time in forked processes: they read this process's memory, so that nothing is sent to them."""
 
+import gc
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
@@ -61,6 +62,7 @@ _forked: list[tuple[tuple[Job, ...], Any]] = []
 
 
 def _run_forked(index: int) -> Any:
+    gc.freeze()  # collections would visit and copy what is inherited
     jobs, counts = _forked[-1]
 
     def count(done: int) -> None:
