@@ -564,3 +564,47 @@ def test_a_pod_that_its_new_policy_rejects_reserves_no_capacity() -> None:
 
     assert [command.name for command in rig.of(c.ClearNomination)] == ["high"]
     assert rig.placements() == {"other": "a"}
+
+
+def gang_of_four(least: int) -> Rig:
+    members = [
+        high(name, cpu="1", labels={"group": "g", "least": str(least)}) for name in ("p1", "p2", "p3", "p4")
+    ]
+    rig = Rig(GATED_GANG.replace("mode = gate", "mode = whole") % "", node("a", cpu="4"))
+    rig.observe(low("l1", cpu="1"), low("l2", cpu="1"), *members)
+    rig.settle()
+    return rig
+
+
+def test_each_member_of_a_gang_with_minimum_1_evicts_like_a_single_pod() -> None:
+    """As in kube-scheduler for a PodGroup with the policy `basic`."""
+    rig = gang_of_four(least=1)
+
+    carry_out(rig)
+    rig.pass_time(2)
+    carry_out(rig)
+    rig.pass_time(2)
+
+    assert [(node_name, len(victims)) for _, node_name, victims in evictions(rig)] == [("a", 1), ("a", 1)]
+    assert rig.placements() == dict.fromkeys(("p1", "p2", "p3", "p4"), "a")
+
+
+def test_members_beyond_a_larger_minimum_evict_no_pods() -> None:
+    rig = gang_of_four(least=2)
+
+    assert evictions(rig) == []
+    assert len(rig.placements()) == 2
+
+
+def test_members_at_the_maximum_of_a_gang_with_minimum_1_evict_no_pods() -> None:
+    rig = Rig(
+        GATED_GANG.replace("mode = gate", "mode = whole") % " max = 1",
+        node("a", cpu="4"),
+        low("l1", cpu="3"),
+        member("p1", 1),
+    )
+    rig.observe(placed(pod("p0", cpu="1", labels={"group": "g", "least": "1"}), "a"))
+
+    rig.settle()
+
+    assert evictions(rig) == []

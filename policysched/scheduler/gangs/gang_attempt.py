@@ -120,14 +120,11 @@ class GangAttempts:
             self._enqueuer.gang_timed_out(gang, now_ns)
             return
         preemption: PreemptionStarted | NoPreemption | None = None
-        if needed and not placed and search.admitted_count is not None:
+        evicting = gang.evicting_count
+        if evicting and search.admitted_count is not None:
             preemption = yield from self._reclaim_for_gang(gang, search, now_ns)
         elif (
-            needed
-            and not placed
-            and search.shortage is None
-            and search.domains_tried is None
-            and not self._is_cut_off
+            evicting and search.shortage is None and search.domains_tried is None and not self._is_cut_off
         ):  # otherwise a domain or a node that was not tried may have enough capacity
             preemption = yield from self._preempt_for_gang(gang, search, now_ns)
         reclaims_none = search.admitted_count is not None and isinstance(preemption, NoPreemption)
@@ -363,7 +360,7 @@ class GangAttempts:
             result = yield from self._search_nodes(gang, victims, usage)
             return result.fits, [*result.failures.values(), *result.other_domain_failures]
 
-        members = members_in_attempt_order(self._core, gang)[: gang.needed_count]
+        members = members_in_attempt_order(self._core, gang)[: gang.evicting_count]
         return (
             yield from self._quota_preemption.reclaim_for_gang(
                 gang, search.refusal, members, find_nodes, now_ns

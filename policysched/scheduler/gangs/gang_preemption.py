@@ -7,7 +7,7 @@
     enough members added ──► GangPlacement; fewer ──► NoGangPlacement
 
 Each member is evaluated like a single pod, on a cluster with the earlier members added and their
-victims removed. Only the overlay changes. Members beyond the minimum evict no pods. For a gang with
+victims removed. Only the overlay changes. Members beyond a minimum of 2 or more evict no pods. For a gang with
 a topology key the domains are tried one by one, and the least disruptive placement is taken.
 """
 
@@ -108,8 +108,8 @@ def _fits_after_first_holds(
     domains = preemption_domains(core, gang, keys, now_ns)[:_DOMAINS_MAX] if keys else [None]
     for domain in domains:
         search = _GangSearch(core, gang, members, domain, context, now_ns, first_holds=False)
-        yield from search._place_fitting_members(gang.needed_count)
-        if len(search.placements) >= gang.needed_count:
+        yield from search._place_fitting_members(gang.evicting_count)
+        if len(search.placements) >= gang.evicting_count:
             return True
     return False
 
@@ -129,7 +129,7 @@ def _search_domain(
         return outcome
     trial = _EvictingTrial(core, gang, by_demand, domain, context, now_ns)
     limit = BacktrackLimit(core.limits.gang_backtracks_max)
-    keys, needed = context.equivalence_keys, gang.needed_count
+    keys, needed = context.equivalence_keys, gang.evicting_count
     fits = yield from BacktrackingSearch(by_demand, keys, needed, needed, domain, limit, trial).run()
     if trial.stopped is not None:
         return trial.stopped
@@ -221,7 +221,7 @@ class _GangSearch:
         self.budgets = BudgetsAfterEvictions(self.core.cache.budgets)
 
     def run(self) -> Steps[GangPlacement | NoGangPlacement]:
-        needed = self.gang.needed_count
+        needed = self.gang.evicting_count
         remaining = yield from self._place_fitting_members(needed)
         possible = Counter(self.context.equivalence_keys[pod.uid] for pod in remaining)
         failed: set[Hashable] = set()
@@ -396,7 +396,7 @@ class _GangSearch:
             previous = replace(previous, node_rejections=rejected)
         else:
             previous = None
-        least = max(1, CANDIDATES_MIN // self.gang.needed_count)
+        least = max(1, CANDIDATES_MIN // self.gang.evicting_count)
         result = yield from find_candidates(
             dry_run, may_evict, cluster, candidates_min=least, previous=previous
         )

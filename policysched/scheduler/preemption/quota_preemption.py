@@ -97,9 +97,9 @@ class QuotaPreemption:
         if not victims:
             return PreemptionStarted()
         placed, failures = yield from find_nodes(victims, search.usage)
-        if len(placed) < gang.needed_count:
+        if len(placed) < gang.evicting_count:
             return self._not_now(gang.policy, search, now_ns, failures)
-        first, *other_members = placed[: gang.needed_count]
+        first, *other_members = placed[: gang.evicting_count]
         self._preemption.evict_for_gang(
             gang,
             GangPlacement(

@@ -186,6 +186,13 @@ class QueuedGang(QueueEntry):
         return 0 if self.best_effort else max(0, self.minimum - len(self.placed_members))
 
     @property
+    def evicting_count(self) -> int:
+        """For how many members pods may be evicted at once: for those that are needed. With a minimum of 1 every member is
+        useful by itself, so later for one at a time."""
+        alone = self.minimum == 1 and self.vacancies != 0 and not self.best_effort
+        return self.needed_count or int(alone)
+
+    @property
     def vacancies(self) -> int | None:
         """How many more members may be placed; None: any number."""
         return None if self.maximum is None else max(0, self.maximum - len(self.placed_members))
