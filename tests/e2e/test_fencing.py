@@ -120,8 +120,8 @@ def binds_beside_another_leader(control_plane: ControlPlane, folder: Path) -> li
 
         wait_for(lambda: first.process.poll() is not None, "the first leader to end")
         late = [name for at_s, name in transport.binds if at_s > led_s]
-        wait_for(lambda: max(cluster.free_milli().values()) <= 0, "the nodes to be full")
-        assert not any(cluster.free_milli().values()), cluster.free_milli()
+        # Rivals may evict early pods, so a node can be full before it has its last pods.
+        wait_for(lambda: not any(cluster.free_milli().values()), "the nodes to be full and not overfull")
     return late
 
 
