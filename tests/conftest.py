@@ -48,6 +48,7 @@ SEARCHES = {
     "evaluate/test_volumes_property_bugs.py",
     "explanations/test_gang_proposals.py",
     "explanations/test_proposals.py",
+    "from_files/test_cluster_variants.py",
     "house/test_extending.py",
     "house/test_packaging.py",
     "kube/test_pod_resources_property.py",

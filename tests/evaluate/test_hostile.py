@@ -306,6 +306,7 @@ def test_evaluations_of_a_small_cluster_with_many_scores_do_not_fill_the_memory(
     assert bytes_of_evaluations_with_many_scores(150) < 3 * CACHE_BYTES
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("size", ["_BYTES_PER_EVALUATION", "_BYTES_PER_SCORE"])
 def test_a_cache_that_counts_only_a_part_of_an_evaluation_is_caught(
     monkeypatch: pytest.MonkeyPatch, size: str
