@@ -20,6 +20,9 @@ NS_PER_POD = 1_500_000
 _BURST_NS = SECOND_NS
 """So much may be used at once."""
 
+_NAMESPACES_MAX = 1_000
+"""With more, those that owe nothing are forgotten."""
+
 
 class PodGroupEvents:
     """Between two events all pods of a group agree on it: no attempt sees one half with the old group."""
@@ -44,7 +47,7 @@ class PodGroupEvents:
                 self._forget_waiting(event)
                 self._apply(event, now_ns, synced=synced)
                 return
-        if synced and (namespace in self._waiting or self._is_over(namespace, now_ns)):
+        if synced and (namespace in self._waiting or self._has_used_its_time(namespace, now_ns)):
             self._waiting.setdefault(namespace, {})[subject] = event
             return
         count = self._apply(event, now_ns, synced=synced)
@@ -58,19 +61,25 @@ class PodGroupEvents:
         """Apply the changes that have waited long enough, those of a namespace in their order."""
         for namespace in list(self._waiting):
             waiting = self._waiting[namespace]
-            while waiting and not self._is_over(namespace, now_ns):
+            while waiting and not self._has_used_its_time(namespace, now_ns):
                 event = waiting.pop(next(iter(waiting)))
                 self._charge(namespace, self._apply(event, now_ns, synced=True), now_ns)
             if not waiting:
                 del self._waiting[namespace]
 
-    def _is_over(self, namespace: str, now_ns: int) -> bool:
+    def _has_used_its_time(self, namespace: str, now_ns: int) -> bool:
         return self._used_until_ns.get(namespace, 0) - _BURST_NS > now_ns
 
     def _charge(self, namespace: str, pod_count: int, now_ns: int) -> None:
         if pod_count:
             begins_ns = max(now_ns, self._used_until_ns.get(namespace, 0))
             self._used_until_ns[namespace] = begins_ns + pod_count * NS_PER_POD
+        if len(self._used_until_ns) > _NAMESPACES_MAX:
+            self._used_until_ns = {
+                name: until_ns
+                for name, until_ns in self._used_until_ns.items()
+                if until_ns > now_ns or name in self._waiting
+            }
 
     def _forget_waiting(self, event: e.PodGroupChange) -> None:
         """The API is not served any more, or its objects are listed anew."""
