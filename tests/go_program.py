@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 PROGRESS_EVERY_S = 15.0
 
@@ -39,6 +40,23 @@ class GoProgram:
     flags: Sequence[str]
     package: str = "."
     folders: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def of_module(cls, name: str, package: str, sources: Path) -> Self:
+        """A package of another project, at the version in the `go.mod` of `sources`."""
+        return cls(
+            name=name,
+            title=name,
+            sources=sources,
+            go_mod="go.mod",
+            inputs={"go.mod": sources / "go.mod", "go.sum": sources / "go.sum"},
+            flags=("-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags=-s -w"),
+            package=package,
+        )
+
+    def binary(self, environ: Mapping[str, str]) -> Path:
+        """The cached binary, or else a new one. Raises `BuildFailed`."""
+        return self.cached_binary(environ) or self.make_binary(environ)
 
     def cached_binary(self, environ: Mapping[str, str]) -> Path | None:
         """Without `go` on the PATH, a build by any Go version is accepted."""

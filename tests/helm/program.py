@@ -19,16 +19,7 @@ TIMEOUT_S = 120.0
 @cache
 def helm_binary() -> Path:
     """Raises `BuildFailed`."""
-    program = GoProgram(
-        name="helm",
-        title="helm",
-        sources=SOURCES,
-        go_mod="go.mod",
-        inputs={"go.mod": SOURCES / "go.mod", "go.sum": SOURCES / "go.sum"},
-        flags=("-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags=-s -w"),
-        package="helm.sh/helm/v4/cmd/helm",
-    )
-    return program.cached_binary(os.environ) or program.make_binary(os.environ)
+    return GoProgram.of_module("helm", "helm.sh/helm/v4/cmd/helm", SOURCES).binary(os.environ)
 
 
 def run_helm(

@@ -30,20 +30,8 @@ jobs:
 
 @pytest.fixture(scope="session")
 def actionlint(request: pytest.FixtureRequest) -> Path:
-    program = GoProgram(
-        name="actionlint",
-        title="actionlint",
-        sources=SOURCES,
-        go_mod="go.mod",
-        inputs={"go.mod": SOURCES / "go.mod", "go.sum": SOURCES / "go.sum"},
-        flags=("-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags=-s -w"),
-        package="github.com/rhysd/actionlint/cmd/actionlint",
-    )
-    return required(
-        request,
-        "workflow-linters",
-        lambda: program.cached_binary(os.environ) or program.make_binary(os.environ),
-    )
+    program = GoProgram.of_module("actionlint", "github.com/rhysd/actionlint/cmd/actionlint", SOURCES)
+    return required(request, "workflow-linters", lambda: program.binary(os.environ))
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ def upstream_binary(environ: Mapping[str, str] = os.environ) -> Path:
         inputs={name: SOURCES / name for name in ("go.mod", "go.sum", "main.go")},
         flags=FLAGS,
     )
-    return program.cached_binary(environ) or program.make_binary(environ)
+    return program.binary(environ)
 
 
 def main() -> int:

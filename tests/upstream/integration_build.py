@@ -153,7 +153,7 @@ def integration_binary(environ: Mapping[str, str] = os.environ) -> Path:
         },
         flags=FLAGS,
     )
-    return program.cached_binary(environ) or program.make_binary(environ)
+    return program.binary(environ)
 
 
 def main() -> int:

@@ -72,7 +72,7 @@ def controller_binary(name: str, environ: Mapping[str, str] = os.environ) -> Pat
         package=PACKAGES[name],
         folders={MANIFESTS: (f"sigs.k8s.io/{name}", "config")},
     )
-    return program.cached_binary(environ) or program.make_binary(environ)
+    return program.binary(environ)
 
 
 def main() -> int:
