@@ -185,7 +185,7 @@ def keep_the_objects_of_a_deleted_definition(monkeypatch: pytest.MonkeyPatch) ->
             drop_history_of_watches,
             test_watches.test_a_watch_from_a_version_shows_the_changes_since_then,
             TimeoutError,
-            "",
+            "^$",
         ),
         (
             show_pages_of_the_latest_version,

@@ -80,7 +80,7 @@ def test_neighbours_in_rank_are_neighbours_in_topology(deployed: Deployed) -> No
 
 
 @pytest.mark.parametrize(("members", "evicted_count"), [(4, 4), (5, 1)])
-def test_a_gang_that_gives_way_goes_whole_or_keeps_its_minimum(
+def test_a_gang_as_victim_is_evicted_whole_or_keeps_its_minimum(
     deployed: Deployed, members: int, evicted_count: int
 ) -> None:
     """The node is full of the gang, and a pod of higher priority needs the room of one member."""

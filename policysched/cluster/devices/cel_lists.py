@@ -96,7 +96,7 @@ def ordered(values: Sequence[Any]) -> list[object]:
     if values and any(type(value) is not type(values[0]) for value in values):
         raise ValueError("list elements must have the same type")
     for value in values[:1]:
-        _not_above(value, value)
+        _not_above(value, value)  # raises for values without an order
     return sorted(values)
 
 

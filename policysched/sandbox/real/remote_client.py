@@ -194,9 +194,8 @@ class RemoteClient(ClusterClient):
         if before is not None and before.version >= entry.version:
             return obj
         if before is not None and before.obj["metadata"]["uid"] != metadata["uid"]:
-            self._remove(
-                before.obj["metadata"]["uid"]
-            )  # its deletion comes later, or never if it was not watched
+            # Its deletion comes later, or never if it was not watched.
+            self._remove(before.obj["metadata"]["uid"])
             before = None
         self._objects[kind.stored_as][key] = entry
         self._keys[metadata["uid"]] = (kind.stored_as, key)
