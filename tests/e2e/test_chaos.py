@@ -12,7 +12,7 @@ import pytest
 from tests.controlplane.api import Json
 from tests.controlplane.cluster import ControlPlane
 from tests.e2e.chaos.bugs import BUGS
-from tests.e2e.chaos.fair_clock import FairClock, Share, share_of
+from tests.e2e.chaos.fair_clock import SAMPLE_INTERVAL_S, FairClock, Share, share_of, without_stops
 from tests.e2e.chaos.fault_profile import WEBHOOK_FAULTS, Fault, profile_of
 from tests.e2e.chaos.safety_checker import Broken, SafetyChecker
 from tests.e2e.chaos.seed import PATIENCE_S, Result, run_seeds
@@ -75,6 +75,15 @@ def test_a_pod_that_moves_to_another_node_is_detected() -> None:
 
     with pytest.raises(Broken, match=f"web was on {first} and is on {second}"):
         checker._check(_modified("web", second))
+
+
+def test_the_clock_stands_still_while_the_process_is_stopped() -> None:
+    idle, busy = Share(1.0, 0.5), Share(4.0, 1.5)
+
+    assert without_stops(300.0, idle, idle) == SAMPLE_INTERVAL_S
+    assert without_stops(0.5, idle, idle) == 0.5
+    assert without_stops(4.4, idle, busy) == 4.4
+    assert without_stops(300.0, idle, busy) == SAMPLE_INTERVAL_S + 4.0
 
 
 def test_the_clock_is_as_slow_as_the_slowest_process() -> None:

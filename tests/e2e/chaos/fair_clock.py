@@ -6,10 +6,12 @@ process that waits nine times as long as it runs is ten times slower, and so is 
 slowest of the processes involved: the program, the API server, etcd, and the test with its proxy.
 
 A process that mostly sleeps is delayed by no more than it waited. So the clock loses at most what all of
-the processes waited together, as if each had waited for the one before.
+the processes waited together, as if each had waited for the one before. It stands still while this process is
+stopped (SIGSTOP, a suspended machine): no timer of it runs then, and the others are usually stopped with it.
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -59,6 +61,15 @@ def slowdown(share: Share) -> float:
     return (share.ran_s + share.waited_s) / max(share.ran_s, share.waited_s / 100) if share.waited_s else 1.0
 
 
+def without_stops(span_s: float, before: Share | None, after: Share | None) -> float:
+    """`span_s` of wall time without the time in which the process whose samples these are was stopped: it neither slept
+    for its interval, nor ran, nor waited."""
+    if before is None or after is None:
+        return span_s
+    busy_s = max(0.0, after.ran_s - before.ran_s) + max(0.0, after.waited_s - before.waited_s)
+    return min(span_s, SAMPLE_INTERVAL_S + busy_s)
+
+
 class FairClock:
     """`now_s` begins at 0. `run` advances it until cancelled. `pids`: of the processes now."""
 
@@ -68,12 +79,12 @@ class FairClock:
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        at_s, shares = loop.time(), self._shares()
+        at_s, shares, own = loop.time(), self._shares(), share_of(os.getpid())
         while True:
             await asyncio.sleep(SAMPLE_INTERVAL_S)
-            now_s, now = loop.time(), self._shares()
-            self.pass_time(now_s - at_s, shares, now)
-            at_s, shares = now_s, now
+            now_s, now, own_now = loop.time(), self._shares(), share_of(os.getpid())
+            self.pass_time(without_stops(now_s - at_s, own, own_now), shares, now)
+            at_s, shares, own = now_s, now, own_now
 
     def pass_time(
         self, span_s: float, before: Mapping[int, Share | None], after: Mapping[int, Share | None]

@@ -28,6 +28,9 @@ gang by pod_group {{
 include kube_default
 """
 
+REPEATED = (429, 500, 503, 504)
+REPEATS_MAX = 10
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -134,14 +137,27 @@ class Admin:
             await self.send("DELETE", f"/api/v1/nodes/{name}")
 
     async def send(self, method: str, path: str, body: Json | None = None) -> Json:
+        """Repeated while the server answers that it could not: a machine that stood still for a minute times out requests
+        of the server to etcd, which may have been carried out."""
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        async with self.session.request(
-            method,
-            f"{self.url}{path}",
-            data=orjson.dumps(body) if body is not None else None,
-            headers={"Content-Type": kind},
-        ) as answer:
-            text = await answer.read()
-            assert answer.status < 300, f"{method} {path}: {answer.status} {text[:300]!r}"
-            body_read: Json = orjson.loads(text)
-            return body_read
+        for attempt in count():
+            async with self.session.request(
+                method,
+                f"{self.url}{path}",
+                data=orjson.dumps(body) if body is not None else None,
+                headers={"Content-Type": kind},
+            ) as answer:
+                text = await answer.read()
+                if is_done(method, answer.status, is_repeated=attempt > 0):
+                    body_read: Json = orjson.loads(text)
+                    return body_read
+                assert answer.status in REPEATED and attempt < REPEATS_MAX, (
+                    f"{method} {path}: {answer.status} {text[:300]!r}"
+                )
+            await asyncio.sleep(1.0)
+        raise AssertionError("`count` does not end")
+
+
+def is_done(method: str, status: int, *, is_repeated: bool) -> bool:
+    """Whether the answer says that the request is carried out: by it, or by one before it whose answer was an error."""
+    return status < 300 or (is_repeated and (method, status) in (("POST", 409), ("DELETE", 404)))
