@@ -34,6 +34,7 @@ _BACKLOG = 128
 _SWEEP_INTERVAL_S = 0.5
 _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _ACCEPT_RETRY_DELAY_S = 1.0
+_ACCEPT_RECOVERED_S = 5.0
 _ACCEPT_ERROR_DELAY_S = 0.01
 _TLS_SHUTDOWN_S = 1.0
 
@@ -86,6 +87,11 @@ class Connection(web.RequestHandler):
     def deadline_s(self) -> float:
         """When the state has lasted too long, on the monotonic clock."""
         return self._deadline_s
+
+    async def start(self) -> None:
+        """Before Python 3.12 the task of a connection starts later, and `abort` can be earlier: aiohttp would raise."""
+        if self.connected:
+            await super().start()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
@@ -180,6 +186,7 @@ class ConnectionAcceptor:
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         without_descriptors_since_s: float | None = None
+        failed_last_s = 0.0
         while True:
             try:
                 client, address = await loop.sock_accept(listener)
@@ -188,14 +195,17 @@ class ConnectionAcceptor:
                     await asyncio.sleep(_ACCEPT_ERROR_DELAY_S)  # mostly a client that has left already
                     continue
                 self._counters.accept_failures += 1
+                failed_last_s = time.monotonic()
                 if without_descriptors_since_s is None:
-                    without_descriptors_since_s = time.monotonic()
+                    without_descriptors_since_s = failed_last_s
                     log.warning("cannot accept connections; retrying", extra={"error": str(error)})
                 self._close_idle()
                 await asyncio.sleep(_ACCEPT_RETRY_DELAY_S)
                 continue
-            if without_descriptors_since_s is not None:
-                lasted_s = time.monotonic() - without_descriptors_since_s
+            # Not at once: each idle connection that is closed for another makes room for one.
+            recovered = time.monotonic() - failed_last_s >= _ACCEPT_RECOVERED_S
+            if without_descriptors_since_s is not None and recovered:
+                lasted_s = failed_last_s - without_descriptors_since_s
                 log.info("accepting connections again", extra={"after_s": round(lasted_s, 1)})
                 without_descriptors_since_s = None
             if len(self._connections) >= self._limits.connections_max and not self._close_idle():
