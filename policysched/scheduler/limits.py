@@ -33,7 +33,7 @@ class SchedulerLimits:
         after a pause places these members again.
     gang_head_start_cost: the cost after which pauses also decide pods behind the gang in the order of its policy.
     failed_attempts_share: the maximum share of the scheduling time for failed attempts of one namespace; above it, pods of
-        other namespaces come first (see `queue.decision_time`); 1: no limit.
+        other namespaces come first, and then the namespace rests (see `queue.decision_time`); 1: no limit.
     decision_budget: a pod is not evaluated if that would take more operations (see `evaluate.decision_cost`).
     """
 

@@ -261,7 +261,10 @@ class Scheduler:
         if core.queue.can_pop or self._reload.busy:
             return True
         next_ns = self._timers.next_time_ns()
-        return next_ns is not None and next_ns <= now_ns
+        if next_ns is None:
+            return False
+        # `account_time` can make a namespace rest: `decide` says when the rest ends.
+        return next_ns <= now_ns or next_ns != self._timer_at_ns
 
     def decide(self, now_ns: int) -> list[Command]:
         """Continue the attempt in progress, or do what is due, prepare a slice of a new policy text and attempt the first

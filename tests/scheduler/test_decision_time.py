@@ -38,7 +38,10 @@ class TimedRig(Rig):
         raise AssertionError(f"{name} is not bound")
 
     def decide_once(self, attempt_ms: dict[str, int]) -> list[str]:
-        """The names of the pods that are bound."""
+        """The names of the pods that are bound. Where all that is left rests, the time passes."""
+        ends_ns = self.scheduler.core.queue._active.rest_ends_ns()
+        if ends_ns is not None and not self.scheduler.core.queue.can_pop:
+            self.now_ns = max(self.now_ns, ends_ns)
         commands = self.scheduler.decide(self.now_ns)
         self.commands += commands
         self.check_invariants()
@@ -206,6 +209,72 @@ def test_the_debt_of_a_namespace_is_paid_soon_after_its_last_failed_attempt() ->
     assert not time.is_overdrawn("tenant")
 
 
+def share_of_failed_attempts(rig: TimedRig, seconds: int) -> float:
+    """Of the time, while every pod is requeued whenever none is left to try."""
+    began_ns, attempts = rig.now_ns, rig.attempts["test"]
+    while rig.now_ns - began_ns < seconds * 1_000 * MS:
+        if rig.scheduler.ready(rig.now_ns):
+            rig.decide_once({"test": 20})
+        elif rig.scheduler.core.queue._active.has_unheld_entries:
+            rig.now_ns += 5 * MS
+        else:
+            rig.requeue_all()
+    return (rig.attempts["test"] - attempts) * 20 * MS / (rig.now_ns - began_ns)
+
+
+def test_the_failed_attempts_of_a_namespace_take_no_more_than_its_share_of_an_idle_scheduler_either() -> None:
+    rig = forty_that_were_tried(attempt_ms=20)
+    share_of_failed_attempts(rig, 10)
+
+    assert 0.08 < share_of_failed_attempts(rig, 100) < 0.12
+
+
+def test_planted_attempts_without_a_rest_are_detected() -> None:
+    with patch.object(DecisionTime, "rest_ends_ns", lambda *_: None):
+        rig = forty_that_were_tried(attempt_ms=20)
+
+        assert share_of_failed_attempts(rig, 20) > 0.5
+
+
+def test_a_second_of_attempts_in_vain_goes_on_without_a_rest() -> None:
+    rig = TimedRig(FIT, node("a", cpu="50"), *too_large(40), limits=FAST)
+    began_ns = rig.now_ns
+
+    while rig.attempts["test"] < 40:
+        rig.decide_once({"test": 20})
+
+    assert rig.now_ns - began_ns == 40 * 20 * MS
+
+
+def test_pods_of_others_are_attempted_while_a_namespace_rests() -> None:
+    rig = forty_that_were_tried(attempt_ms=20)
+    share_of_failed_attempts(rig, 10)
+    rig.requeue_all()
+    while rig.scheduler.core.queue._active.rest_ends_ns() is None:
+        rig.decide_once({"test": 20})
+
+    rig.observe(friend())
+
+    assert rig.attempts_until_bound("friend", {"test": 20}) == 1
+
+
+def test_the_caller_learns_when_the_rest_of_a_namespace_ends() -> None:
+    rig = TimedRig(FIT, node("a", cpu="50"), *too_large(60), limits=FAST)
+    timers: list[int] = []
+
+    while rig.scheduler.ready(rig.now_ns):
+        timers = [
+            command.at_ns for command in rig.scheduler.decide(rig.now_ns) if isinstance(command, c.SetTimer)
+        ]
+        if rig.scheduler._attempts._last_run is not None:
+            rig.scheduler.account_time(50 * MS)
+            rig.now_ns += 50 * MS
+
+    assert len(timers) == 1
+    assert rig.now_ns < timers[0] <= rig.now_ns + 1_000 * MS
+    assert rig.scheduler.ready(timers[0])
+
+
 # ── policies ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -276,10 +345,15 @@ def violations(seed: int) -> list[str]:
                 queues.put(entry)
                 waiting.append(entry)
             case 2:
-                time.charge_failed_attempt(rng.choice("xyz"), rng.randrange(200) * MS)
+                time.charge_failed_attempt(rng.choice("xyz"), rng.randrange(400) * MS)
             case _:
+                rests = queues.rest_ends_ns() is not None
+                if rests and not all(time.is_overdrawn(entry.namespace) for entry in waiting):
+                    problems.append("others wait while a namespace rests")
                 popped = queues.pop()
-                if (popped is None) != (not waiting) or (popped is not None and popped not in waiting):
+                if (popped is None) != (rests or not waiting) or (
+                    popped is not None and popped not in waiting
+                ):
                     problems.append(f"{popped} of {len(waiting)}")
                     return problems
                 if popped is None:

@@ -140,7 +140,7 @@ def test_beside_a_paused_gang_no_pod_passes_a_more_important_one_of_an_overdrawn
     """Seed 3100919: the pod that passed was evicted for the other one at once."""
     scheduler = rig(*[node(f"n{index}", cpu="4") for index in range(4)], *gang(8, priority=9), head_start=1)
     decide_until_pause(scheduler)
-    scheduler.scheduler.core.queue.decision_time.charge_failed_attempt("tenant", 10**10)
+    scheduler.scheduler.core.queue.decision_time.charge_failed_attempt("tenant", 10**9 // 2)
     scheduler.observe(
         pod("urgent", namespace="tenant", cpu="1", priority=5, scheduler="test"),
         pod("equal", namespace="tenant", cpu="1", priority=1, scheduler="test"),

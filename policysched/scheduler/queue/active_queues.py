@@ -3,10 +3,10 @@
 Of the first entries of the policies, the one with the highest pod priority is popped first, then one whose policy has
 not taken more time than the others, then the one that waits longest. Entries of overdrawn namespaces
 (`DecisionTime`) come after all others that have their priority or a higher one, and in their policy after those that the
-order puts ahead of them.
+order puts ahead of them. If the next one is of a namespace that rests, and no others are left, nothing is popped.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from policysched.scheduler.queue.decision_time import DecisionTime
 from policysched.scheduler.queue.entries import QueueEntry
@@ -27,27 +27,42 @@ class ActiveQueues(PolicyQueues):
         self._held_policies = held_policies
 
     @property
-    def can_pop(self) -> bool:
+    def has_unheld_entries(self) -> bool:
         return any(self.has_entries(policy) for policy in self.policies if policy not in self._held_policies)
 
     def pop(self) -> QueueEntry | None:
         heads = self.heads()
         first = self.first_of(heads.values())
+        next_behind = self._first_behind(heads)
+        if first is None and next_behind is not None:
+            first = next_behind if self._time.rest_ends_ns(next_behind.namespace) is None else None
+        elif first is not None and next_behind is not None and next_behind.priority > first.priority:
+            first = next_behind
+        if first is not None:
+            self.discard(first)
+        return first
+
+    def rest_ends_ns(self) -> int | None:
+        """When `pop` returns an entry again, if there are entries; None: it does now, or there are none."""
+        if not self._time.is_anybody_resting:
+            return None
+        heads = self.heads()
+        next_behind = None if heads else self._first_behind(heads)
+        return None if next_behind is None else self._time.rest_ends_ns(next_behind.namespace)
+
+    def _first_behind(self, heads: Mapping[str, QueueEntry]) -> QueueEntry | None:
+        """The next entry of the overdrawn namespaces. `heads`: those of the others."""
         behind = [
             head
             for policy in self.policies
             if policy not in self._held_policies
             for head in self.overdrawn_heads(policy, heads.get(policy))
         ]
-        if behind:
-            next_behind = min(
-                behind, key=lambda head: (-head.priority, self._time.debt_ns(head.namespace), head.queued_ns)
-            )
-            if first is None or next_behind.priority > first.priority:
-                first = next_behind
-        if first is not None:
-            self.discard(first)
-        return first
+        return min(
+            behind,
+            key=lambda head: (-head.priority, self._time.debt_ns(head.namespace), head.queued_ns),
+            default=None,
+        )
 
     def pop_until(self, entry: QueueEntry) -> QueueEntry:
         """The first of those that the entry waits for, or the entry."""

@@ -1,7 +1,8 @@
 """How long decisions took, so that no policy or namespace takes the time of others.
 
     policies     policies of one priority take turns by the time that their decisions took
-    namespaces   a namespace whose failed attempts took more than its share of the time comes after the others
+    namespaces   a namespace whose failed attempts took more than its share of the time comes after the others; one that
+                 goes on so rests, also while nothing else is to be done
 
 The caller measures the time (`Scheduler.account_time`); if it does not, the order of the queue is unchanged. The time
 decides which pod is tried first, never whether a pod is tried.
@@ -15,6 +16,9 @@ FAILED_ATTEMPT_CREDIT_NS = SECOND_NS // 10
 """Time that the failed attempts of a namespace may take at once."""
 FAILED_ATTEMPT_DEBT_MAX_NS = SECOND_NS
 """Upper bound of the debt beyond the credit, so that attempts while the queue is otherwise empty do not count for long."""
+FAILED_ATTEMPT_REST_NS = FAILED_ATTEMPT_DEBT_MAX_NS * 9 // 10
+"""A namespace with more debt rests until it is paid down to this: at most a second. What others and the API server need of
+the processor is then free, while a second of attempts in vain, such as after a change of a node, goes on without a rest."""
 POLICY_SLACK_NS = SECOND_NS // 20
 """Policies whose decisions took as long as those of another, within this, are equal."""
 _ACCOUNTS_MAX = 1_000
@@ -66,6 +70,16 @@ class DecisionTime:
     def is_overdrawn(self, namespace: str) -> bool:
         """Whether the entries of the namespace come after those of others. Never if the share is 1."""
         return bool(self._paid_ns) and self._share < 1 and self.debt_ns(namespace) > 0
+
+    @property
+    def is_anybody_resting(self) -> bool:
+        rest_ns = round((FAILED_ATTEMPT_CREDIT_NS + FAILED_ATTEMPT_REST_NS) / self._share)
+        return self._share < 1 and self._last_paid_ns - self.now_ns > rest_ns
+
+    def rest_ends_ns(self, namespace: str) -> int | None:
+        """Until when no entry of the namespace is attempted; None: it does not rest."""
+        rest_ns = self.debt_ns(namespace) - round(FAILED_ATTEMPT_REST_NS / self._share)
+        return self.now_ns + rest_ns if rest_ns > 0 and self._share < 1 else None
 
     # ── policies ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -66,19 +66,27 @@ class SchedulingQueue:
     @property
     def can_pop(self) -> bool:
         """Whether `pop` returns an entry."""
-        return self._active.can_pop or bool(self._backoff.heads(self._held_policies))
+        if self._active.has_unheld_entries:
+            return self._active.rest_ends_ns() is None
+        return bool(self._backoff.heads(self._held_policies))
 
     @property
     def only_overdrawn_left(self) -> bool:
         """Whether there are active entries, all of them of overdrawn namespaces."""
-        return self.decision_time.is_anybody_overdrawn and self._active.can_pop and not self._active.heads()
+        return (
+            self.decision_time.is_anybody_overdrawn
+            and self._active.has_unheld_entries
+            and not self._active.heads()
+        )
 
     def pop(self) -> QueueEntry | None:
         """The next entry to attempt. With no active entry, the first one in backoff is popped early (KEP-5142), unless it
-        is in error backoff."""
+        is in error backoff. None: there is none, or only such of namespaces that rest."""
         if self.yielded is not None and self.decision_time.is_overdrawn(self.yielded.namespace):
             self.yielded = None  # other policies' entries need not wait until it is popped again
         head = self._active.pop() if self.yielded is None else self._active.pop_until(self.yielded)
+        if head is None and self._active.has_unheld_entries:
+            return None
         if head is None:
             early = self._backoff.heads(self._held_policies)
             head = self._active.first_of(early)
@@ -181,7 +189,9 @@ class SchedulingQueue:
 
     def next_time_ns(self) -> int | None:
         """When `advance` has something to do next."""
-        return earlier_ns(self._groups.next_time_ns(), self._backoff.next_time_ns())
+        return earlier_ns(
+            self._groups.next_time_ns(), self._backoff.next_time_ns(), self._active.rest_ends_ns()
+        )
 
     # ── adding ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
