@@ -13,10 +13,12 @@ from policysched.scheduler import events as e
 from policysched.scheduler.gangs import gang_attempt
 from policysched.scheduler.gangs.pause import Pause
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.queue.active_queues import ActiveQueues
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.builders import node, placed, pod
 from tests.evaluate.clusters import ClusterRandom
 from tests.scheduler.rig import FIT, GANG, Rig
+from tests.simulation.order_checker import OrderChecker
 
 ALONE = GANG.format(more="") + "preemption never\n"
 POLICIES = {"gangs.policy": ALONE, "plain.policy": FIT.replace("policy test", "policy plain")}
@@ -134,6 +136,61 @@ def test_a_pod_ahead_of_the_gang_in_its_policy_is_not_delayed_by_the_head_start(
     scheduler.settle()
 
     assert scheduler.bind_order()[0] == "urgent"
+
+
+QUOTAS = (
+    ALONE
+    + """\
+queue by pod.priority desc, pod.created
+quota space by pod.namespace {
+  others { pods = 100 }
+}
+"""
+)
+
+
+def with_quota(name: str, *, cpu: str = "4") -> Pod:
+    """A pod that is not decided in a pause."""
+    return pod(name, cpu=cpu, priority=10, created="2026-01-02T00:00:00Z")
+
+
+def check_who_is_placed(ahead: list[Pod]) -> None:
+    """The members of the gang would leave no node for the pods that come ahead of it while its attempt is paused."""
+    scheduler = rig(
+        *[node(f"n{index}", cpu="4") for index in range(2)], *gang(8), policies={"a.policy": QUOTAS}
+    )
+    problems: list[str] = []
+    OrderChecker(scheduler.scheduler, problems.append)
+    decide_until_pause(scheduler, 3)
+
+    scheduler.observe(*ahead)
+    scheduler.settle()
+
+    assert sorted(scheduler.placements()) == [pod.name for pod in ahead]
+    assert not problems
+
+
+def test_a_gang_yields_to_a_pod_with_a_quota_that_comes_ahead_of_it_in_a_pause() -> None:
+    check_who_is_placed([with_quota("urgent")])
+
+
+def test_a_gang_yields_to_a_gang_that_comes_ahead_of_it_in_a_pause() -> None:
+    check_who_is_placed(gang(2, name="urgent", priority=10))
+
+
+def test_pods_that_come_ahead_of_a_gang_in_every_pause_do_not_keep_it_from_its_nodes() -> None:
+    """After a pause in which others came ahead of it the gang is attempted without pauses."""
+    scheduler = rig(
+        *[node(f"n{index}", cpu="4") for index in range(2)], *gang(8), policies={"a.policy": QUOTAS}
+    )
+    for number in range(60):
+        if not scheduler.scheduler.ready(scheduler.now_ns):
+            break
+        if scheduler.scheduler.attempt_paused:
+            scheduler.observe(with_quota(f"impossible{number}", cpu=f"{number + 5}"))
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+
+    assert len(scheduler.placements()) == 8
 
 
 def test_beside_a_paused_gang_no_pod_passes_a_more_important_one_of_an_overdrawn_namespace() -> None:
@@ -447,6 +504,12 @@ def _forgets_events(self: SchedulingQueue, *_: object) -> None:
         (Pause, "_still_fit", lambda *_: True, lambda _: check_node_stops_fitting("the node is cordoned")),
         (Pause, "note_changes", lambda _: None, check_history),
         (SchedulingQueue, "open_group", _forgets_events, lambda _: check_missed_event()),
+        (
+            ActiveQueues,
+            "first_before",
+            lambda *_: None,
+            lambda _: check_who_is_placed([with_quota("urgent")]),
+        ),
     ],
     ids=[
         "pods do not see the members",
@@ -454,6 +517,7 @@ def _forgets_events(self: SchedulingQueue, *_: object) -> None:
         "a search outlives what its nodes were",
         "changes are not noticed",
         "events are lost",
+        "what comes ahead of the gang is overtaken",
     ],
 )
 def test_a_planted_mistake_is_found(

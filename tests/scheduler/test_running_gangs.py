@@ -141,6 +141,21 @@ def test_two_pods_together_do_not_take_more_than_a_gang_can_spare() -> None:
     assert victims(rig).keys() == {"ma", "mb", "mc", "md"}
 
 
+def test_a_victim_that_no_longer_exists_is_no_member_although_the_watch_has_not_shown_it() -> None:
+    """Seed 10002504: the response to a deletion was lost, and the repeated request got 404."""
+    rig = four_nodes(*[running(f"m{name}", name, least=3) for name in "abcd"], high())
+    rig.settle()
+    evict = rig.of(c.Evict)[0]
+
+    rig.handle(e.Evicted(evict.uid, ()))
+    rig.observe(high("another"))
+    rig.settle()
+
+    gone = {victim.name for victim in evict.victims}
+    later = set(victims(rig)) - gone
+    assert later == {"ma", "mb", "mc", "md"} - gone
+
+
 def test_a_gang_as_preemptor_takes_what_others_can_spare_once() -> None:
     """The two members are on two nodes, and the running gang can spare one."""
     gang = [running(f"m{name}", name, least=3) for name in "abcd"]

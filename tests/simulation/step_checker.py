@@ -12,7 +12,7 @@ from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.commands import Bind, Command, Evict, Prebind
-from policysched.scheduler.events import BindRefused, EvictionRefused, PrebindRefused
+from policysched.scheduler.events import BindRefused, Evicted, EvictionRefused, PrebindRefused
 from policysched.scheduler.scheduler import Scheduler
 from tests.inline import EventLoopLeaderElection
 from tests.reference import gang_terms
@@ -74,7 +74,8 @@ class StepChecker:
         self._quotas = QuotaChecker(scheduler, self._local, world.fail)
         self._topology = TopologyChecker(scheduler, app.runtime.now_ns, world.fail)
         self._steps = 0
-        self._evicting: dict[PodUid, PodUid] = {}  # preemptor by victim
+        self._evicting: dict[PodUid, set[PodUid]] = {}  # victims of evictions in flight, by preemptor
+        self._deleted: set[PodUid] = set()  # victims whose deletion was accepted
         self._kept = kept
         self._pauses = world.profile.teams is not None and world.profile.teams.gang_piece_cost_max < 5_000
         handle = scheduler.handle
@@ -83,7 +84,7 @@ class StepChecker:
             self._load.handled(event)
             self._note_failed_prebind(event)
             self._note_refused_bind(event)
-            self._note_refused_eviction(event)
+            self._note_answered_eviction(event)
             return handle(event, now_ns)
 
         scheduler.handle = self._checked(checked_handle)  # type: ignore[method-assign]
@@ -134,9 +135,10 @@ class StepChecker:
 
     def _check_evicted_gangs(self, evictions: Sequence[Evict]) -> None:
         for evict in evictions:
-            self._evicting |= {victim.uid: evict.uid for victim in evict.victims}
+            self._evicting[evict.uid] = {victim.uid for victim in evict.victims}
         victims = {victim.uid for evict in evictions for victim in evict.victims}
-        for words in gangs_evicted_in_part(self._scheduler, victims, self._evicting):
+        evicting = self._deleted.union(*self._evicting.values())
+        for words in gangs_evicted_in_part(self._scheduler, victims, evicting):
             self._world.fail(words)
 
     def _check_decisions(self, decisions: Sequence[Bind | Prebind]) -> None:
@@ -188,14 +190,11 @@ class StepChecker:
         if terms is not None and terms.on_timeout is OnTimeout.BEST_EFFORT:
             self._world.safety_checker.mark_disturbed(pod)
 
-    def _note_refused_eviction(self, event: Any) -> None:
-        """Victims that were not deleted run on."""
-        if isinstance(event, EvictionRefused):
-            self._evicting = {
-                victim: preemptor
-                for victim, preemptor in self._evicting.items()
-                if preemptor != event.preemptor or victim in event.victims
-            }
+    def _note_answered_eviction(self, event: Any) -> None:
+        """After a refusal, victims that were not deleted run on."""
+        if isinstance(event, Evicted | EvictionRefused):
+            victims = self._evicting.pop(event.preemptor, set())
+            self._deleted.update(victims if isinstance(event, Evicted) else event.victims)
 
     def _note_failed_prebind(self, event: Any) -> None:
         """A member whose prebind fails leaves its gang incomplete while the others are in flight."""

@@ -19,8 +19,20 @@ from tests.simulation.policy_texts import BAD, GOOD, SCHEDULERS
 from tests.simulation.team_texts import TEAM_TEXTS
 from tests.simulation.world import Report, compiled, run_seed
 
-MENDED_SEEDS = (2000332, 3100877, 3100919, 4002271, 4003121, 4003529, 4003788, 4004688)
-"""They failed once, with a fault of policysched."""
+MENDED_SEEDS = (
+    2000332,
+    3100877,
+    3100919,
+    4002271,
+    4003121,
+    4003529,
+    4003788,
+    4004688,
+    6000165,
+    10000421,
+    10002504,
+)
+"""They failed once, with a fault of policysched or of a checker."""
 EVENTFUL_SEEDS, OTHER_SEEDS = range(24), (range(52, 56), range(56, 60), MENDED_SEEDS)
 
 

@@ -75,22 +75,24 @@ class GangAttempts:
         self._preemption = preemption
         self._quota_preemption = QuotaPreemption(core, preemption)
         self._now_ns = 0
-        self._cluster_changed = False
+        self._cluster_changed = self._may_pause = self._was_paused = False
         self.pausable_search: GangSearchResult | None = None
         """The search that has yielded, if the cluster may change before it continues."""
 
     def begin(self, now_ns: int) -> None:
         """An attempt begins."""
         self._now_ns, self._cluster_changed, self.pausable_search = now_ns, False, None
+        self._was_paused = False
         self._core.queue.missed_events.clear()
 
     def resume(self, now_ns: int, *, cluster_changed: bool) -> None:
         """The attempt continues after a pause."""
-        self._now_ns, self._cluster_changed = now_ns, cluster_changed
+        self._now_ns, self._cluster_changed, self._was_paused = now_ns, cluster_changed, True
 
     def attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
         """Attempt a gang that was just popped, then park or requeue the members that are left."""
         was_last, gang.ordered_last = gang.ordered_last, False
+        self._may_pause, gang.runs_unpaused = not gang.runs_unpaused, False
         if self._preemption.defer_gang_attempt(gang):
             self._park_gang_until_evicted(gang, now_ns)
             return
@@ -139,9 +141,10 @@ class GangAttempts:
     def _yields(self, gang: QueuedGang, was_last: bool, now_ns: int) -> bool:
         """Whether the gang is put back behind earlier entries of its policy, as if it had not been attempted."""
         gang.ordered_last = was_last
-        if not self._core.queue.yield_to_earlier(gang, now_ns):
+        if not self._core.queue.yield_to_earlier(gang, now_ns, was_paused=self._was_paused):
             gang.ordered_last = False
             return False
+        gang.runs_unpaused = self._was_paused or not self._may_pause
         undo_attempt(gang)
         return True
 
@@ -303,7 +306,8 @@ class GangAttempts:
             operations = core.evaluator.decision_cost(pod.pod)
             nearest = neighbours.nearest_node(pod.pod) if has_preferred else None
             around = () if nearest is None else neighbour_domains(gang.levels, nearest, domain)
-            self.pausable_search = search if usage is None and not search.has_reservations else None
+            pausable = self._may_pause and usage is None and not search.has_reservations
+            self.pausable_search = search if pausable else None
             yield evaluation_cost(len(core.cache.nodes), operations)
             self.pausable_search, now_ns = None, self._now_ns
             if self._cluster_changed:

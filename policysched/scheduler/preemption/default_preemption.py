@@ -54,6 +54,7 @@ from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.steps import Steps
 from policysched.scheduler.unschedulable_message import unavailable_message
 
+Uids = Collection[PodUid]
 EvaluateMember = Callable[[PendingPod, Overlay, NodeSelection | None], AttemptSuccess | AttemptFailure]
 AddToOverlay = Callable[[PendingPod, NodeName, Overlay], object]
 FindGangPlacement = Callable[
@@ -85,7 +86,7 @@ class DefaultPreemption:
         self._core = core
         self._breaker = EvictionBreaker(core.limits)
         self._evicting: dict[PodUid, _Eviction] = {}
-        self._deletion_requested: set[PodUid] = set()  # deletion accepted, not yet seen by the watch
+        self._deletion_requested: set[PodUid] = set()  # deleted, not yet seen by the watch
         self._forbidden_until_ns = 0
         self._forbidden_message = ""
 
@@ -349,7 +350,7 @@ class DefaultPreemption:
         eviction = self._evicting.pop(preemptor, None)
         if eviction is None:
             return
-        self._record_deletions(eviction, victims)
+        self._record_deletions(eviction, victims, leaving=eviction.victims)
         awaited = {*eviction.victims, *eviction.terminating, *eviction.gang_victims}
         other_eviction = self._other_gang_eviction(preemptor)
         if other_eviction is not None:
@@ -375,7 +376,7 @@ class DefaultPreemption:
         eviction = self._evicting.pop(preemptor, None)
         if eviction is None:
             return
-        self._record_deletions(eviction, victims)
+        self._record_deletions(eviction, victims, leaving=victims)
         if forbidden:
             self._forbid(reason, now_ns)
         # First: a cleared nomination requeues the pods that wait for capacity, and the preemptor too, without error backoff.
@@ -389,13 +390,14 @@ class DefaultPreemption:
         fields = {"preemptor": eviction.pod.full_name, "node": eviction.node or "", "error": reason}
         core.commands.append(Log("warning", "cannot evict the victims of a preemptor", fields))
 
-    def _record_deletions(self, eviction: _Eviction, victims: tuple[PodUid, ...]) -> None:
+    def _record_deletions(self, eviction: _Eviction, deleted: Uids, *, leaving: Uids) -> None:
+        """`leaving`: also victims that no longer existed, which the watch may not have shown yet."""
         core, pod = self._core, eviction.pod
-        for uid in victims:
+        for uid in leaving:
             observed = core.cache.pods.get(uid)
             if observed is not None and not observed.deleting:
                 self._deletion_requested.add(uid)
-            if eviction.node is not None:
+            if uid in deleted and eviction.node is not None:
                 core.commands.append(
                     ReportPreempted(
                         eviction.victims[uid], pod.uid, pod.namespace, pod.name, pod.scheduler, eviction.node

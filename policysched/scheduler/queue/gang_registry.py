@@ -58,6 +58,7 @@ class QueuedGang(QueueEntry):
         "pending_members",
         "placed_members",
         "restarted_ns",
+        "runs_unpaused",
         "terms",
         "unqueued_members",
     )
@@ -77,6 +78,7 @@ class QueuedGang(QueueEntry):
         self.overdue = False  # timed out; one more attempt before `on_timeout` applies
         self.domains_tried: frozenset[TopologyDomain] = frozenset()  # the next attempt leaves them out
         self.restarted_ns = 0
+        self.runs_unpaused = False  # the next attempt: this one yielded after a pause
         self.disagreement_reported = False
         self.min_resources = terms.min_resources
         self._requested: list[int] = [0] * len(terms.min_resources)

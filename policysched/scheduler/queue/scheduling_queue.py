@@ -141,11 +141,12 @@ class SchedulingQueue:
         entry.state = QueueState.ACTIVE
         self._active.put(entry)
 
-    def yield_to_earlier(self, entry: QueueEntry, now_ns: int) -> bool:
+    def yield_to_earlier(self, entry: QueueEntry, now_ns: int, *, was_paused: bool = False) -> bool:
         """Whether entries of its policy stand ahead of a popped entry that fits, and could fit themselves.
 
         They become active whatever their backoff is, and the entry is put back behind them. Entries in error backoff are
         left out, and those of overdrawn namespaces unless the entry is of the same namespace: others do not wait then.
+        `was_paused`: active entries may have come ahead of it in a pause of its attempt.
         """
         assert entry.state is QueueState.DETACHED, f"{entry} is still {entry.state.value}"
         if self.order_is_given:
@@ -154,7 +155,7 @@ class SchedulingQueue:
         while (earlier := self._backoff.pop_before(entry)) is not None:
             self._activate(earlier, "QueueOrder")
             yields = True
-        if not yields:
+        if not yields and not (was_paused and self._active.first_before(entry) is not None):
             return False
         entry.state = QueueState.ACTIVE
         if not self.decision_time.is_overdrawn(entry.namespace):
