@@ -162,7 +162,7 @@ def test_nothing_is_overtaken_in_an_arbitrary_order(block: int) -> None:
 @pytest.mark.parametrize(
     ("owner", "name", "planted"),
     [
-        (SchedulingQueue, "yield_to_earlier", lambda *_: False),
+        (SchedulingQueue, "yield_to_earlier", lambda *_, **__: False),
         (SortKeyQueue, "precedes", lambda *_: False),
     ],
     ids=["nobody yields", "order of arrival"],
@@ -178,7 +178,7 @@ def test_an_arbitrary_order_that_does_not_hold_is_reported(owner: type, name: st
 
 @pytest.mark.parametrize("order", ["ranks", "gangs"])
 def test_the_checker_reports_an_entry_that_does_not_yield(order: str) -> None:
-    with patch.object(SchedulingQueue, "yield_to_earlier", lambda *_: False):
+    with patch.object(SchedulingQueue, "yield_to_earlier", lambda *_, **__: False):
         problems = [problem for seed in range(4) for problem in _play(ORDERS[order], Random(seed))[0]]
 
     assert any("stands ahead of it and fits too" in problem for problem in problems)

@@ -123,7 +123,7 @@ def a_fair_share_queue_is_not_reordered() -> AbstractContextManager[Any]:
 
 
 def a_pod_overtakes_others_in_backoff() -> AbstractContextManager[Any]:
-    return patch.object(SchedulingQueue, "yield_to_earlier", lambda *_: False)
+    return patch.object(SchedulingQueue, "yield_to_earlier", lambda *_, **__: False)
 
 
 def an_overdrawn_namespace_overtakes_itself() -> AbstractContextManager[Any]:
