@@ -12,7 +12,7 @@ aggregated here.
 import asyncio
 import hashlib
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -22,6 +22,9 @@ CACHE_TTL_S = 10.0
 _CACHE_MAX = 1024
 _REVIEWS_MAX = 8
 """Reviews of one kind at a time."""
+_REVIEWS_PER_CLIENT_MAX = 16
+"""Reviews of one kind that one address causes and that are not answered, whether or not it still waits for them. Beyond, a
+client could fill the queue while the API server is slow, and others would wait for all of it."""
 _TOKEN_CHARACTERS_MAX = 16 * 1024
 
 Key = TypeVar("Key")
@@ -65,6 +68,10 @@ OpenReviewer = Callable[[], AbstractAsyncContextManager[AccessReviewer]]
 """Opens the reviewer with its connection, on the loop that calls it."""
 
 
+class TooManyReviews(Exception):
+    """The client's reviews that are under way are enough."""
+
+
 class AccessDenied(Exception):
     """`status` is 401, 403 or 503; the message is for the client."""
 
@@ -89,13 +96,14 @@ class AccessControl:
         verb: str,
         path: str,
         wait_turn: Callable[[], Awaitable[None]],
+        client: str = "",
     ) -> User:
-        """The user of an allowed request. Raises AccessDenied. `wait_turn` is awaited before a review; it bounds the
-        reviews that one client causes, and may raise."""
+        """The user of an allowed request. Raises AccessDenied and TooManyReviews. `wait_turn` is awaited before a review; it
+        bounds the rate of the reviews that one client causes, and may raise. `client`: its address."""
         try:
-            user = certificate_user or await self._user_of(token, wait_turn)
+            user = certificate_user or await self._user_of(token, wait_turn, client)
             decision = await self._decisions.get(
-                (user, verb, path), lambda: self._reviewer.review_access(user, verb, path), wait_turn
+                (user, verb, path), lambda: self._reviewer.review_access(user, verb, path), wait_turn, client
             )
         except ReviewFailed as error:
             raise AccessDenied(
@@ -120,13 +128,15 @@ class AccessControl:
             return False
         return decision.allowed
 
-    async def _user_of(self, token: str | None, wait_turn: Callable[[], Awaitable[None]]) -> User:
+    async def _user_of(
+        self, token: str | None, wait_turn: Callable[[], Awaitable[None]], client: str
+    ) -> User:
         if token is None:
             return ANONYMOUS
-        if not token or len(token) > _TOKEN_CHARACTERS_MAX:
+        if not token or len(token) > _TOKEN_CHARACTERS_MAX or not token.isascii():
             raise AccessDenied(401, "the bearer token is not valid")
         digest = hashlib.sha256(token.encode()).digest()  # so that no token stays in memory
-        user = await self._users.get(digest, lambda: self._reviewer.review_token(token), wait_turn)
+        user = await self._users.get(digest, lambda: self._reviewer.review_token(token), wait_turn, client)
         if user is None:
             raise AccessDenied(401, "the bearer token is not valid")
         return user
@@ -139,6 +149,7 @@ class _ReviewCache(Generic[Key, Value]):
         self._monotonic_s = monotonic_s
         self._entries: OrderedDict[Key, tuple[float, Value]] = OrderedDict()
         self._under_way: dict[Key, asyncio.Task[Value]] = {}
+        self._under_way_of: Counter[str] = Counter()
         self._slots = asyncio.Semaphore(_REVIEWS_MAX)
 
     async def get(
@@ -146,15 +157,20 @@ class _ReviewCache(Generic[Key, Value]):
         key: Key,
         review: Callable[[], Coroutine[Any, Any, Value]],
         wait_turn: Callable[[], Awaitable[None]],
+        client: str = "",
     ) -> Value:
+        """Without a `client`, its reviews are not limited. Raises TooManyReviews."""
         entry = self._entries.get(key)
         if entry is not None and self._monotonic_s() < entry[0]:
             return entry[1]
         await wait_turn()
         task = self._under_way.get(key)
         if task is None:
+            if client and self._under_way_of[client] >= _REVIEWS_PER_CLIENT_MAX:
+                raise TooManyReviews
+            self._under_way_of[client] += 1
             task = self._under_way[key] = asyncio.create_task(self._review(key, review))
-            task.add_done_callback(lambda done: self._reviewed(key, done))
+            task.add_done_callback(lambda done: self._reviewed(key, client, done))
         return await asyncio.shield(task)  # others may wait for it too
 
     async def _review(self, key: Key, review: Callable[[], Coroutine[Any, Any, Value]]) -> Value:
@@ -166,8 +182,11 @@ class _ReviewCache(Generic[Key, Value]):
             self._entries.popitem(last=False)
         return value
 
-    def _reviewed(self, key: Key, task: asyncio.Task[Value]) -> None:
+    def _reviewed(self, key: Key, client: str, task: asyncio.Task[Value]) -> None:
         self._under_way.pop(key, None)
+        self._under_way_of[client] -= 1
+        if not self._under_way_of[client]:
+            del self._under_way_of[client]
         if not task.cancelled():
             task.exception()  # the caller may no longer wait for it
 

@@ -8,8 +8,10 @@
 aiohttp parses HTTP on an accepted connection. It has no limit on connections and none on the time of a response, and
 asyncio's own accept loop logs a traceback for each slot of the backlog, every second, while there are no descriptors.
 
-At the limit of connections an idle one is closed for the new one: the oldest of the address that has the most. So a
-client that opens many loses its own, and a probe of the kubelet is answered meanwhile.
+A handshake takes a millisecond of the thread that answers probes, so an address has a limit on new connections a second.
+Further ones are closed without a handshake. At the limit of connections one of the address that has the most is closed for the new one: an idle one if there is one,
+else the one that has been busy longest. So a client that opens many, with or without requests, loses its own, and a probe
+of the kubelet is answered meanwhile.
 """
 
 import asyncio
@@ -23,9 +25,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 
 from policysched.serve.http_counters import HttpCounters
+from policysched.serve.request_rate import AddressBuckets
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +36,7 @@ CONNECTIONS_MAX_DEFAULT = 256
 _BACKLOG = 128
 _SWEEP_INTERVAL_S = 0.5
 _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_ACCEPTED_AT_ONCE = 16
 _ACCEPT_RETRY_DELAY_S = 1.0
 _ACCEPT_RECOVERED_S = 5.0
 _ACCEPT_ERROR_DELAY_S = 0.01
@@ -49,11 +53,15 @@ class ConnectionLimits:
     """
 
     connections_max: int = CONNECTIONS_MAX_DEFAULT
+    per_address_per_s: float = 50.0
+    """New connections of an address; twice as many at once."""
     header_timeout_s: float = 10.0
     idle_timeout_s: float = 90.0
     response_timeout_s: float = 30.0
     header_bytes_max: int = 16 * 1024
     header_fields_max: int = 64
+    headers_bytes_max: int = 64 * 1024
+    """Of all fields of a header together, until it is complete."""
 
 
 class Connection(web.RequestHandler):
@@ -77,6 +85,9 @@ class Connection(web.RequestHandler):
         self._deadline_s = time.monotonic() + limits.header_timeout_s
         self._busy = False
         self._header_begun = True
+        self._header_bytes = 0
+        self._requests_begun = 0
+        self._body: StreamReader | None = None
 
     @property
     def busy(self) -> bool:
@@ -103,10 +114,24 @@ class Connection(web.RequestHandler):
         if not self._busy and not self._header_begun:
             self._header_begun = True
             self._deadline_s = min(self._deadline_s, time.monotonic() + self._limits.header_timeout_s)
+        was_in_header = self._is_in_header
         super().data_received(data)
+        if was_in_header and self._is_in_header:
+            self._header_bytes += len(data)
+            if self._header_bytes > self._limits.headers_bytes_max:
+                self.abort()
+        else:
+            self._header_bytes = 0
 
-    def request_begun(self) -> None:
+    @property
+    def _is_in_header(self) -> bool:
+        """Whether no request is parsed that has not begun, and the last one has its whole body."""
+        return self._request_count == self._requests_begun and (self._body is None or self._body.is_eof())
+
+    def request_begun(self, body: StreamReader) -> None:
         """The header is complete. Called by the first middleware."""
+        self._requests_begun += 1
+        self._body = body
         self._busy = True
         self._deadline_s = time.monotonic() + self._limits.response_timeout_s
 
@@ -156,6 +181,7 @@ class ConnectionAcceptor:
         self._counters = counters
         self._tls_context = tls_context
         self._connections: set[Connection] = set()
+        self._rates = AddressBuckets(limits.per_address_per_s)
         self._listener: socket.socket | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -186,7 +212,7 @@ class ConnectionAcceptor:
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         without_descriptors_since_s: float | None = None
-        failed_last_s = 0.0
+        failed_last_s, accepted = 0.0, 0
         while True:
             try:
                 client, address = await loop.sock_accept(listener)
@@ -199,7 +225,7 @@ class ConnectionAcceptor:
                 if without_descriptors_since_s is None:
                     without_descriptors_since_s = failed_last_s
                     log.warning("cannot accept connections; retrying", extra={"error": str(error)})
-                self._close_idle()
+                self._make_room()
                 await asyncio.sleep(_ACCEPT_RETRY_DELAY_S)
                 continue
             # Not at once: each idle connection that is closed for another makes room for one.
@@ -208,12 +234,27 @@ class ConnectionAcceptor:
                 lasted_s = failed_last_s - without_descriptors_since_s
                 log.info("accepting connections again", extra={"after_s": round(lasted_s, 1)})
                 without_descriptors_since_s = None
-            if len(self._connections) >= self._limits.connections_max and not self._close_idle():
+            accepted += 1
+            if accepted % _ACCEPTED_AT_ONCE == 0:
+                await asyncio.sleep(0)  # `sock_accept` does not yield while connections are waiting
+            if self._is_too_fast(str(address[0])):
+                self._counters.closed["rate"] += 1
+                client.close()
+                continue
+            at_limit = len(self._connections) >= self._limits.connections_max
+            if at_limit and not self._make_room(str(address[0])):
                 self._counters.closed["limit"] += 1
                 client.close()
                 continue
             self._serve(client, str(address[0]))
-            await asyncio.sleep(0)  # `sock_accept` does not yield while connections are waiting
+            await asyncio.sleep(0)
+
+    def _is_too_fast(self, address: str) -> bool:
+        bucket, now_s = self._rates.of(address), time.monotonic()
+        if bucket.delay_s(now_s) > 0:
+            return True
+        bucket.take(now_s)
+        return False
 
     def _serve(self, client: socket.socket, address: str) -> None:
         connection = Connection(self._server, address, self._limits)
@@ -238,14 +279,19 @@ class ConnectionAcceptor:
             client.close()
             connection.connection_lost(None)
 
-    def _close_idle(self) -> bool:
-        """Closes the oldest idle connection of the address with the most connections. False if there is none."""
-        idle = [connection for connection in self._connections if not connection.busy]
-        if not idle:
-            return False
+    def _make_room(self, newcomer: str = "") -> bool:
+        """Closes a connection of the address with the most: the oldest idle one, else the oldest. False if the address of
+        `newcomer` has the most, and only busy ones; or, without a newcomer, if none is idle."""
         by_address = Counter(connection.address for connection in self._connections)
-        oldest = min(idle, key=lambda connection: (-by_address[connection.address], connection.deadline_s))
-        self._close(oldest, "limit")
+        by_address[newcomer] += bool(newcomer)
+        victim = min(
+            (connection for connection in self._connections if newcomer or not connection.busy),
+            key=lambda connection: (-by_address[connection.address], connection.busy, connection.deadline_s),
+            default=None,
+        )
+        if victim is None or (victim.busy and by_address[victim.address] <= by_address[newcomer]):
+            return False
+        self._close(victim, "limit")
         return True
 
     async def _sweep(self) -> None:

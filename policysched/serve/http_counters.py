@@ -10,7 +10,7 @@ class HttpCounters:
     """`closed`: connections that the server closed, by reason."""
 
     connections: int = 0
-    closed: dict[str, int] = field(default_factory=lambda: {"limit": 0, "timeout": 0})
+    closed: dict[str, int] = field(default_factory=lambda: {"limit": 0, "rate": 0, "timeout": 0})
     accept_failures: int = 0
     requests_refused: int = 0
 
@@ -21,8 +21,8 @@ class HttpCounters:
             ),
             counter_family(
                 "policysched_http_connections_closed_total",
-                "Connections that the HTTP server closed: limit (too many) or timeout (of a header, an idle connection, "
-                "or a response that the client does not read).",
+                "Connections that the HTTP server closed: limit (too many), rate (too many new ones of an address) or "
+                "timeout (of a header, an idle connection, or a response that the client does not read).",
                 {(("reason", reason),): count for reason, count in self.closed.items()},
             ),
             counter_family(

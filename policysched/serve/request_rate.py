@@ -14,6 +14,8 @@ from dataclasses import dataclass
 PATIENCE_S = 1.0
 RETRY_AFTER_S = 1
 """The `Retry-After` of a 429."""
+PROBE_DELAY_S = 0.2
+"""What a probe above the rate waits: less than the kubelet's time-out."""
 _ADDRESSES_MAX = 4096
 _ROUNDING_S = 1e-6
 
@@ -39,6 +41,21 @@ class TokenBucket:
         self._next_s = max(now_s, self._next_s) + self._interval_s
 
 
+class AddressBuckets:
+    """A bucket for each address. The least recently used addresses are forgotten."""
+
+    def __init__(self, per_s: float) -> None:
+        self._per_s = per_s
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+
+    def of(self, address: str) -> TokenBucket:
+        bucket = self._buckets.pop(address, None) or _bucket(self._per_s)
+        self._buckets[address] = bucket
+        if len(self._buckets) > _ADDRESSES_MAX:
+            self._buckets.popitem(last=False)
+        return bucket
+
+
 @dataclass(frozen=True, slots=True)
 class RateLimits:
     """Requests a second; twice as many at once."""
@@ -48,21 +65,26 @@ class RateLimits:
 
 
 class RequestRate:
-    """The buckets of all addresses, and the shared one. The least recently used addresses are forgotten."""
+    """The buckets of all addresses, and the shared one."""
 
     def __init__(self, limits: RateLimits, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._monotonic_s = monotonic_s
         self._shared = _bucket(limits.total_per_s)
-        self._by_address: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._by_address = AddressBuckets(limits.per_address_per_s)
+        self._probes_by_address = AddressBuckets(limits.per_address_per_s)
 
     async def wait_turn(self, address: str) -> None:
         """For every request, before it is known who sends it. Raises RateExceeded."""
-        bucket = self._by_address.pop(address, None) or _bucket(self._limits.per_address_per_s)
-        self._by_address[address] = bucket
-        if len(self._by_address) > _ADDRESSES_MAX:
-            self._by_address.popitem(last=False)
-        await self._wait(bucket)
+        await self._wait(self._by_address.of(address))
+
+    async def slow_down(self, address: str) -> None:
+        """For a probe. It is never refused: somebody else may send from the address of the kubelet."""
+        bucket, now_s = self._probes_by_address.of(address), self._monotonic_s()
+        if bucket.delay_s(now_s) > 0:
+            await asyncio.sleep(PROBE_DELAY_S)
+        else:
+            bucket.take(now_s)
 
     async def wait_shared_turn(self) -> None:
         """For a request that is allowed, so that others cannot use up the total. Raises RateExceeded."""

@@ -28,6 +28,7 @@ from policysched.serve.access import (
     AccessDenied,
     AccessReviewer,
     OpenReviewer,
+    TooManyReviews,
     User,
     bearer_token,
     certificate_user,
@@ -243,8 +244,9 @@ class HttpThread:
         """Before each route, and before the answer that there is none."""
         connection = request.protocol
         assert isinstance(connection, Connection)
-        connection.request_begun()
+        connection.request_begun(request.content)
         if request.path in ALWAYS_ALLOWED_PATHS:
+            await self._rate.slow_down(connection.address)
             return await handler(request)
         is_extender_call = request.method == "POST" and request.match_info.get("verb") is not None
         is_of_page = request.path == "/" or request.path.startswith("/page/")
@@ -258,7 +260,7 @@ class HttpThread:
             await self._check_access(request, connection.address, is_extender_call=is_extender_call)
             if not is_extender_call:
                 await self._rate.wait_shared_turn()
-        except RateExceeded:
+        except (RateExceeded, TooManyReviews):
             self._options.counters.requests_refused += 1
             return web.Response(
                 status=429,
@@ -271,7 +273,7 @@ class HttpThread:
         return await handler(request)
 
     async def _check_access(self, request: web.Request, address: str, *, is_extender_call: bool) -> None:
-        """Raises AccessDenied and RateExceeded. A client with a certificate of the settings' own CA may call the extender:
+        """Raises AccessDenied, RateExceeded and TooManyReviews. A client with a certificate of the settings' own CA may call the extender:
         kube-scheduler presents a certificate, and cannot send a token."""
         if self._access is None:
             return
@@ -285,7 +287,9 @@ class HttpThread:
                 await self._rate.wait_turn(address)
 
         token = bearer_token(request.headers.get("Authorization"))
-        request[USER] = await self._access.check(token, user, request.method.lower(), request.path, wait_turn)
+        request[USER] = await self._access.check(
+            token, user, request.method.lower(), request.path, wait_turn, address
+        )
 
     def _health_handler(self, check: str) -> Callable[[web.Request], Awaitable[web.Response]]:
         is_live = check == "livez"

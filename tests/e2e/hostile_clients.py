@@ -15,7 +15,6 @@ from pathlib import Path
 
 from tests.controlplane.cluster import HOST
 
-ADDRESS = "127.0.0.2"
 TIMEOUT_S = 10.0
 PIECE = b"[" * 65_536
 NESTED_BYTES = 57 << 20
@@ -31,6 +30,7 @@ class HostileClients:
     hits: Counter[str] = field(default_factory=Counter)
     ended: threading.Event = field(default_factory=threading.Event)
     lasted_s: float = 0.0
+    _here: threading.local = field(default_factory=threading.local)
 
     @contextlib.contextmanager
     def attacking(self) -> Iterator[None]:
@@ -42,8 +42,13 @@ class HostileClients:
             self.plain_http,
             self.two_lengths,
             self.huge_body,
+            self.busy_connections,
+            self.long_headers,
         )
-        threads = [threading.Thread(target=self._repeat, args=(attack,)) for attack in attacks]
+        threads = [
+            threading.Thread(target=self._repeat, args=(attack, f"127.0.0.{number}"))
+            for number, attack in enumerate(attacks, start=2)
+        ]
         began_s = time.monotonic()
         for thread in threads:
             thread.start()
@@ -56,7 +61,12 @@ class HostileClients:
             self.lasted_s = time.monotonic() - began_s
         assert set(self.hits) == {attack.__name__ for attack in attacks}, "an attack hit nothing"
 
-    def _repeat(self, attack: Callable[[], None]) -> None:
+    @property
+    def each_has_hit(self) -> bool:
+        return len(self.hits) == 9
+
+    def _repeat(self, attack: Callable[[], None], address: str) -> None:
+        self._here.address = address
         while not self.ended.is_set():
             with contextlib.suppress(OSError):  # the server closes a connection whenever it likes
                 attack()
@@ -107,10 +117,29 @@ class HostileClients:
         head = f"POST {self.path} HTTP/1.1\r\nContent-Length: {NESTED_BYTES}\r\nContent-Type: application/json\r\n"
         self._ask(self.token, head.encode(), body_bytes=NESTED_BYTES)
 
+    def busy_connections(self) -> None:
+        """Requests in as many connections as the server has, so that none is idle."""
+        with contextlib.ExitStack() as stack:
+            for _ in range(300):
+                with contextlib.suppress(OSError):
+                    client = stack.enter_context(self._secure())
+                    client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            self.ended.wait(1.0)
+
+    def long_headers(self) -> None:
+        """A megabyte in sixty fields, without an end, in as many connections as the server has."""
+        fields = b"".join(b"X%d: " % number + b"x" * 16_000 + b"\r\n" for number in range(60))
+        with contextlib.ExitStack() as stack:
+            for _ in range(300):
+                with contextlib.suppress(OSError):
+                    client = stack.enter_context(self._secure())
+                    client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n" + fields)
+            self.ended.wait(1.0)
+
     # Connections
 
     def _connected(self) -> socket.socket:
-        return socket.create_connection((HOST, self.port), TIMEOUT_S, source_address=(ADDRESS, 0))
+        return socket.create_connection((HOST, self.port), TIMEOUT_S, source_address=(self._here.address, 0))
 
     def _secure(self) -> ssl.SSLSocket:
         return ssl._create_unverified_context().wrap_socket(self._connected())

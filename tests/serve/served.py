@@ -59,8 +59,9 @@ def served(
     asyncio.run(main())
 
 
-def connected(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+def connected(port: int, address: str = "127.0.0.1") -> socket.socket:
+    """`address`: of the client."""
+    return socket.create_connection(("127.0.0.1", port), PATIENCE_S, source_address=(address, 0))
 
 
 def is_closed(client: socket.socket) -> bool:

@@ -13,6 +13,7 @@ from policysched.serve.access import (
     AccessDecision,
     AccessDenied,
     ReviewFailed,
+    TooManyReviews,
     User,
     certificate_user,
 )
@@ -65,6 +66,8 @@ def test_a_token_is_needed_for_everything_but_probes() -> None:
             401,
             "the bearer token is not valid\n",
         )
+        status = await asyncio.to_thread(get, port, "/metrics", "\xff\xfe")  # no UTF-8, as a header is sent
+        assert status == (401, "the bearer token is not valid\n")
         for path in ("/metrics", "/policy", "/decisions", "/quotas", "/configz", "/version", "/nothing"):
             assert (await asyncio.to_thread(get, port, path))[0] == 403
         for path in ("/livez", "/readyz", "/healthz"):
@@ -123,6 +126,52 @@ def test_reviews_are_cached_and_concurrent_ones_are_sent_once() -> None:
         assert (reviews.counts, turns) == ({"token": 2, "access": 2}, 2)
 
     asyncio.run(scenario())
+
+
+def test_a_client_fills_no_queue_of_reviews_while_the_api_server_is_slow() -> None:
+    async def scenario() -> None:
+        reviews = _SlowReviews()
+        access = AccessControl(reviews)
+
+        async def at_once() -> None:
+            pass
+
+        async def check(token: str, client: str) -> User:
+            return await access.check(token, None, "get", "/metrics", at_once, client)
+
+        hostile = [asyncio.create_task(check(f"forged-{number}", "10.0.0.1")) for number in range(500)]
+        await asyncio.sleep(0)
+        for task in hostile[:400]:
+            task.cancel()  # its client has left
+        await asyncio.sleep(0)
+        refused = [task for task in hostile if not task.cancelled() and task.done()]
+        assert {type(task.exception()) for task in refused} == {TooManyReviews}
+
+        reader = asyncio.create_task(check("prometheus", "10.0.0.2"))
+        rounds = 0
+        while not reader.done():
+            rounds += 1
+            reviews.answer()
+            await asyncio.sleep(0.001)
+        assert reader.result().name == "prometheus"
+        assert rounds <= 10, "its token waits for at most 16 others, eight at a time"
+
+    asyncio.run(scenario())
+
+
+class _SlowReviews(Reviews):
+    """Answers what is asked when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._turn = asyncio.Event()
+
+    def answer(self) -> None:
+        self._turn.set()
+        self._turn = asyncio.Event()
+
+    async def _answer(self, kind: str) -> None:
+        await self._turn.wait()
 
 
 def test_the_user_of_a_certificate_is_its_common_name_and_its_groups_the_organizations() -> None:

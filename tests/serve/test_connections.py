@@ -17,11 +17,12 @@ from aiohttp import web
 from policysched.serve import connections
 from policysched.serve.connections import Connection, ConnectionLimits
 from policysched.serve.http_counters import HttpCounters
-from policysched.serve.request_rate import RateExceeded, RateLimits, RequestRate
+from policysched.serve.request_rate import PROBE_DELAY_S, RateExceeded, RateLimits, RequestRate
 from policysched.serve.server import HttpServerOptions
 from policysched.serve.tls import ServerTls, ServerTlsFiles
 from tests.serve.served import PAGES, PATIENCE_S, connected, get, is_closed, served
 
+OTHER_ADDRESS = "127.0.0.2"
 REQUEST = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 SHORT = ConnectionLimits(
     connections_max=8, header_timeout_s=0.3, idle_timeout_s=0.3, response_timeout_s=0.6, header_bytes_max=4096
@@ -71,7 +72,7 @@ def test_a_client_that_does_not_read_its_response_is_disconnected() -> None:
 
 
 def test_a_probe_is_answered_while_one_client_opens_hundreds_of_connections() -> None:
-    limits = ConnectionLimits(connections_max=16)
+    limits = ConnectionLimits(connections_max=16, per_address_per_s=10_000)
     counters = HttpCounters()
 
     async def scenario(port: int) -> None:
@@ -90,6 +91,76 @@ def test_a_probe_is_answered_while_one_client_opens_hundreds_of_connections() ->
     served(scenario, HttpServerOptions(connections=limits, counters=counters))
 
 
+def test_a_probe_is_answered_while_one_client_has_a_request_in_every_connection() -> None:
+    limits = ConnectionLimits(connections_max=16)
+    counters = HttpCounters()
+
+    ends, waiting = asyncio.Event(), 0
+
+    async def wait(_: web.Request) -> web.Response:
+        nonlocal waiting
+        waiting += 1
+        await ends.wait()
+        return web.Response()
+
+    async def scenario(port: int) -> None:
+        clients = [connected(port, OTHER_ADDRESS) for _ in range(16)]
+        for client in clients:
+            client.sendall(REQUEST.replace(b"livez", b"wait"))
+        while waiting < 16:
+            await asyncio.sleep(0.01)
+        for _ in range(3):
+            assert await asyncio.to_thread(get, port, "/livez") == (200, "ok")
+        assert counters.closed["limit"] == 1, "one made room; what a probe left is free for the next one"
+
+        later = [connected(port, OTHER_ADDRESS) for _ in range(4)]
+        for client in later[:-1]:
+            assert await asyncio.to_thread(is_closed, client), (
+                "each makes room for the next one of its address"
+            )
+        ends.set()
+        first_bytes = [await asyncio.to_thread(client.recv, 12) for client in clients[1:]]
+        assert first_bytes == [b"HTTP/1.1 200"] * 15
+        for client in (*clients, *later):
+            client.close()
+
+    options = HttpServerOptions(
+        routes=[web.get("/wait", wait)], connections=limits, counters=counters, rates=RateLimits(1000, 1000)
+    )
+    served(scenario, options)
+
+
+def test_an_address_opens_no_more_connections_a_second_than_its_rate() -> None:
+    counters = HttpCounters()
+
+    async def scenario(port: int) -> None:
+        clients = [connected(port, OTHER_ADDRESS) for _ in range(60)]
+        assert await asyncio.to_thread(get, port, "/livez") == (200, "ok")
+        assert counters.closed["rate"] >= 40
+        assert counters.closed["limit"] == 0
+        for client in clients:
+            client.close()
+
+    served(scenario, HttpServerOptions(connections=ConnectionLimits(per_address_per_s=2), counters=counters))
+
+
+def test_a_header_that_is_too_long_in_total_is_not_kept_until_its_timeout() -> None:
+    limits = ConnectionLimits(header_timeout_s=10 * PATIENCE_S)
+
+    async def scenario(port: int) -> None:
+        client, decent = connected(port), connected(port)
+        for number in range(10):
+            client.sendall(b"X%d: " % number + b"x" * 10_000 + b"\r\n" if number else REQUEST[:-2])
+        assert await asyncio.to_thread(is_closed, client)
+
+        decent.sendall(
+            REQUEST[:-2] + b"".join(b"X%d: " % n + b"x" * 10_000 + b"\r\n" for n in range(5)) + b"\r\n"
+        )
+        assert await asyncio.to_thread(decent.recv, 12) == b"HTTP/1.1 200"
+
+    served(scenario, HttpServerOptions(connections=limits))
+
+
 @pytest.mark.parametrize("header", [b"X: " + b"x" * 10_000, b"\r\n".join(b"X%d: x" % n for n in range(500))])
 def test_a_header_beyond_its_limits_is_rejected_and_not_logged(
     header: bytes, caplog: pytest.LogCaptureFixture
@@ -101,6 +172,32 @@ def test_a_header_beyond_its_limits_is_rejected_and_not_logged(
         assert caplog.records == []
 
     served(scenario, HttpServerOptions(connections=SHORT))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        b"/\xff",
+        b"/%ff",
+        b"/%00",
+        b"//livez",
+        b"/page/files/../../server.py",
+        b"/decisions?pod=%ff&limit=%ff",
+        b"*",
+        b"x:y",
+    ],
+)
+def test_targets_that_are_no_path_of_ours_are_refused_and_not_logged(
+    target: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(port: int) -> None:
+        client = connected(port)
+        client.sendall(REQUEST.replace(b"/livez", target))
+        status = await asyncio.to_thread(client.recv, 12)
+        assert status.split()[1] in (b"400", b"403", b"404"), status
+        assert caplog.records == []
+
+    served(scenario)
 
 
 WITHOUT_DESCRIPTORS = """
@@ -247,5 +344,27 @@ def test_requests_above_the_rate_wait_for_their_turn_and_are_refused_if_it_is_fa
             await rate.wait_turn("10.0.0.2")
             await rate.wait_shared_turn()  # refused requests took nothing of it
             assert waits == []
+
+    asyncio.run(scenario())
+
+
+def test_probes_above_the_rate_are_slower_and_never_refused() -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    async def scenario() -> None:
+        rate = RequestRate(RateLimits(per_address_per_s=10), lambda: 0.0)
+        with patch("policysched.serve.request_rate.asyncio.sleep", sleep):
+            for _ in range(20):
+                await rate.slow_down("10.0.0.1")
+            assert waits == []
+            for _ in range(1000):
+                await rate.slow_down("10.0.0.1")
+            assert waits == [PROBE_DELAY_S] * 1000
+            await rate.slow_down("10.0.0.2")
+            await rate.wait_turn("10.0.0.1")  # other requests have a rate of their own
+            assert len(waits) == 1000
 
     asyncio.run(scenario())
