@@ -1,6 +1,6 @@
 """The wire format of protobuf, without a schema: https://protobuf.dev/programming-guides/encoding/."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 VARINT, FIXED_64, BYTES, FIXED_32 = 0, 1, 2, 5
 _FIXED_LENGTHS = {FIXED_64: 8, FIXED_32: 4}
@@ -40,3 +40,23 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
     raise ValueError(f"an integer of more than {_VARINT_BITS_MAX // 7} bytes at {at}")
+
+
+def wire_message(fields: Iterable[tuple[int, int | bytes]]) -> bytes:
+    """The message of these fields: integers as varints, bytes with their length. Fields of a fixed length cannot be written."""
+    parts = bytearray()
+    for number, value in fields:
+        if isinstance(value, int):
+            parts += _encoded(number << 3 | VARINT) + _encoded(value)
+        else:
+            parts += _encoded(number << 3 | BYTES) + _encoded(len(value)) + value
+    return bytes(parts)
+
+
+def _encoded(value: int) -> bytes:
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

@@ -26,9 +26,9 @@ class UnsupportedFeature:
 UNSUPPORTED_FEATURES: tuple[UnsupportedFeature, ...] = (
     UnsupportedFeature(
         "DynamicResources",
-        "CEL selectors of devices with the libraries format or regex (`find`, `findAll`), with `indexOf`, `lastIndexOf` "
-        "or `sortBy` of a list, or with comprehensions of two variables",
-        "every node is rejected; the reason names the selector and the function",
+        "CEL selectors of devices with `format` of a list, map, double, duration or bytes, or with the `sum` of durations; "
+        "expressions nested deeper than 32, and macros of two variables and `sortBy` nested deeper than about 10",
+        "every node is rejected; the reason names the selector and what is missing",
     ),
     UnsupportedFeature(
         "DynamicResources",
@@ -37,7 +37,7 @@ UNSUPPORTED_FEATURES: tuple[UnsupportedFeature, ...] = (
     ),
     UnsupportedFeature(
         "DynamicResources",
-        "CEL selectors of devices on a platform for which cel-expr-python has no wheel, such as musl",
+        "CEL selectors of devices on a platform for which cel-expr-python and google-re2 have no wheel, such as musl",
         "the pod stays pending; the reason names the missing package",
     ),
     UnsupportedFeature(

@@ -78,13 +78,6 @@ def test_a_selector_matches_the_device(expression: str) -> None:
         ("1 + 1", "CEL compile error: must evaluate to bool or the unknown type, not int"),
         ("nothing.of.this", "CEL compile error: compilation failed: ERROR: <input>:1:"),
         ("device.driver ==", "CEL compile error: compilation failed: ERROR: <input>:1:17: Syntax error"),
-        (
-            '"a-b".find("a") == "a"',
-            "CEL compile error: compilation failed: ERROR: <input>:1:11: undeclared ref",
-        ),
-        ('!format.dns1123Label().validate("a").hasValue()', "CEL compile error: compilation failed"),
-        ("[1, 2].indexOf(2) == 1", "CEL compile error: compilation failed"),
-        ("[1].exists(i, v, v == 1)", "CEL compile error: compilation failed"),
     ],
 )
 def test_a_selector_that_cannot_be_evaluated_reports_why(expression: str, message: str) -> None:

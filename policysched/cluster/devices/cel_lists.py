@@ -5,6 +5,7 @@ list. Source: `lists.go` in k8s.io/apiserver/pkg/cel/library v0.37.2, `ext/sets.
 """
 
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -131,3 +132,61 @@ def _not_above(a: Any, b: Any) -> bool:
         except TypeError:
             pass
     raise ValueError("no such overload: values that cannot be compared")
+
+
+# ── what the templates of `cel_macros` call ────────────────────────────────────────────────────────────────────────────
+
+
+def order(keys: Sequence[Any]) -> list[int]:
+    """The positions of the keys in ascending order."""
+    ordered(keys)
+    return sorted(range(len(keys)), key=keys.__getitem__)
+
+
+def can_format(arguments: Sequence[object]) -> bool:
+    """Raises ValueError for values that the runtime formats otherwise than Kubernetes. Quantities and the like are bytes here."""
+    for argument in arguments:
+        if isinstance(argument, float | list | dict | timedelta | bytes | bytearray):
+            raise ValueError(
+                "policysched formats no lists, maps, doubles, durations, bytes and values of Kubernetes' types"
+            )
+    return True
+
+
+def keys_of(arguments: Sequence[Any]) -> list[object]:
+    """The keys of a map, or the positions of a list."""
+    (items,) = arguments
+    if not isinstance(items, dict | list):
+        raise ValueError("no such overload: neither a list nor a map")
+    return list(items) if isinstance(items, dict) else list(range(len(items)))
+
+
+def merged(maps: Sequence[Any]) -> dict[object, object]:
+    entries: dict[object, object] = {}
+    for entry in maps:
+        for key, value in entry.items():
+            if key in entries:
+                raise ValueError(f"insert failed: key {key} already exists")
+            entries[key] = value
+    return entries
+
+
+def index_of(arguments: Sequence[Any]) -> int:
+    """Of an item in a list, or of a string in a string."""
+    items, item = arguments
+    if isinstance(items, str) and isinstance(item, str):
+        return items.find(item)
+    return next((index for index, value in enumerate(_list(items)) if _equal(value, item)), -1)
+
+
+def last_index_of(arguments: Sequence[Any]) -> int:
+    items, item = arguments
+    if isinstance(items, str) and isinstance(item, str):
+        return items.rfind(item)
+    return max((index for index, value in enumerate(_list(items)) if _equal(value, item)), default=-1)
+
+
+def _list(items: object) -> list[object]:
+    if not isinstance(items, list):
+        raise ValueError("no such overload: not a list")
+    return items

@@ -15,6 +15,7 @@ from typing import Any
 
 from policysched.cluster.devices import cel_values as values
 from policysched.cluster.devices.cel_environment import environment
+from policysched.cluster.devices.cel_macros import MacroExpander
 from policysched.cluster.devices.selector_cost import EVALUATION, OPERATIONS_MAX, selector_operations
 from policysched.model.devices import Device, DeviceAttribute
 
@@ -26,13 +27,7 @@ _NO_KEY = re.compile(r'NOT_FOUND: Key not found in map : "(.*)"\Z', re.DOTALL)
 _STATUS = re.compile(r"\A[A-Z_]+: ")
 _DOMAIN = re.compile(r"""(?:attributes|capacity)\s*\[\s*(?:"([^"\\]*)"|'([^'\\]*)')\s*\]""")
 
-
-_LACKING = re.compile(
-    r"undeclared reference to '(?:find|findAll|format|sortBy|transform(?:List|Map|MapEntry))'"
-    r"|no matching overload for '(?:indexOf|lastIndexOf)' applied to '\((?:list|dyn)"
-)
-"""Functions that the API server accepts (see `cel_environment`)."""
-
+_TOO_DEEP = "macros with two variables and sortBy are nested too deeply"
 _NO_KEY_ADVICE = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
 """As in kube-scheduler since 1.37."""
 
@@ -55,6 +50,7 @@ class DeviceSelectors:
 
     def __init__(self) -> None:
         self._environment: Any = None
+        self._macros = MacroExpander(self._parse)
         self._compiled: OrderedDict[str, _Selector | CelSelectorError] = OrderedDict()
 
     def matches(self, expression: str, driver: str, device: Device) -> bool:
@@ -68,6 +64,22 @@ class DeviceSelectors:
         """What `matches` costs at most for one device (see `selector_cost`)."""
         selector = self._selector(expression)
         return EVALUATION if isinstance(selector, CelSelectorError) else selector.operations
+
+    def _compiled_tree(self, expression: str) -> Any:
+        """Raises RuntimeError."""
+        try:
+            expanded = self._macros.expand(expression)
+            if expanded is not None:
+                return self._environment.deserialize(expanded)
+        except RecursionError:
+            raise RuntimeError(_TOO_DEEP) from None
+        except RuntimeError as error:
+            raise RuntimeError(_TOO_DEEP if "Cannot parse serialized" in str(error) else error) from error
+        return self._environment.compile(expression)
+
+    def _parse(self, expression: str) -> bytes:
+        tree: bytes = self._environment.compile(expression, disable_check=True).serialize()
+        return tree
 
     def _selector(self, expression: str) -> "_Selector | CelSelectorError":
         selector = self._compiled.get(expression)
@@ -85,7 +97,7 @@ class DeviceSelectors:
         try:
             if self._environment is None:
                 self._environment = environment()
-            compiled = self._environment.compile(expression)
+            compiled = self._compiled_tree(expression)
         except ImportError:
             message = "selectors cannot be evaluated: the package cel-expr-python is not installed"
             return CelSelectorError(message, compiling=True)
@@ -177,10 +189,7 @@ def _by_domain(driver: str, values: Mapping[str, object]) -> dict[str, dict[str,
 
 def _compile_message(error: str) -> str:
     """The first line of the error, without status codes."""
-    message = "compilation failed: " + _STATUS.sub("", error.splitlines()[0]).removesuffix(
-        " [INVALID_ARGUMENT]"
-    )
-    return f"{message}; policysched lacks this function of Kubernetes" if _LACKING.search(error) else message
+    return "compilation failed: " + _STATUS.sub("", error.splitlines()[0]).removesuffix(" [INVALID_ARGUMENT]")
 
 
 def _runtime_message(error: str) -> str:

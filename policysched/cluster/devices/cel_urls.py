@@ -66,6 +66,15 @@ def is_url(text: str) -> bool:
     return True
 
 
+def request_errors(text: str) -> list[str]:
+    """What is wrong with the URI of a request; the words of some errors are not Go's."""
+    try:
+        _parse_request(text)
+    except ValueError as error:
+        return [f'parse "{text}": {error}']
+    return []
+
+
 def scheme(value: bytes) -> str:
     return _value(value).scheme
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import NamedTuple
 
+from policysched.cluster.devices.cel_environment import FUNCTIONS, Signature
 from policysched.cluster.devices.cel_lists import RANGE_MAX
 from policysched.protobuf_wire import wire_fields
 
@@ -22,25 +23,20 @@ EVALUATION = 1_000
 """What any evaluation costs: the values of the device are converted."""
 
 _CALL = 5
-_PYTHON_CALL = 250  # of a function of `cel_values`, `cel_addresses` or `cel_lists`
+_PYTHON_CALL = 250
 _PER_ITEM = 50  # of a list that is converted for such a function
 _PER_PAIR = 20  # of items that it compares
-_URL_CALL = 1_000  # of a function of `cel_urls`
+_URL_CALL = 1_000  # of a function of `cel_urls` or `cel_formats`
 _PER_URL_CHARACTER = 50
 _PER_CHARACTER = 2
+_MESSAGES_MAX, _MESSAGE_MAX = 4, 512  # about a text that is not in its format
 _STEPS_MAX = 10_000  # of all comprehensions of an evaluation, a limit of the runtime
 _REPETITION_MAX = 1_000  # of nested `x{n}` in a regular expression, a limit of RE2
 _REPETITION = re.compile(r"[{,]0*([1-9]\d{0,3})")
 
-_PYTHON_FUNCTIONS = frozenset(
-    "quantity isQuantity semver isSemver compareTo isGreaterThan isLessThan sign isInteger asInteger "  # noqa: SIM905
-    "asApproximateFloat add sub major minor patch ip isIP ip.isCanonical family isUnspecified isLoopback "
-    "isLinkLocalMulticast isLinkLocalUnicast isGlobalUnicast cidr isCIDR containsIP containsCIDR masked prefixLength "
-    "sets.contains sets.equivalent sets.intersects includes isSorted min max sum distinct reverse sort slice flatten "
-    "lists.range".split()
-)
+_PYTHON_FUNCTIONS = {signature.name: signature.returned for signature in map(Signature.of, FUNCTIONS)}
 _URL_FUNCTIONS = frozenset(
-    ("url", "isURL", "getScheme", "getHost", "getHostname", "getPort", "getEscapedPath", "getQuery")
+    "url isURL getScheme getHost getHostname getPort getEscapedPath getQuery @format_errors".split()  # noqa: SIM905
 )
 _SCALAR_FUNCTIONS = frozenset(
     "_&&_ _||_ !_ _==_ _!=_ _<_ _<=_ _>_ _>=_ @in size startsWith endsWith contains matches indexOf "  # noqa: SIM905
@@ -86,6 +82,7 @@ def _largest(sizes: Iterable[_Size]) -> _Size:
     return _Size(max((size.length for size in sizes), default=0), _largest(items) if items else None)
 
 
+_PARSED, _CHECKED = 2, 4  # where the tree is, if it is not type-checked or is
 _Message = Mapping[int, list["int | bytes"]]
 
 
@@ -98,8 +95,9 @@ class _Cost(NamedTuple):
 
 def selector_operations(serialized: bytes) -> int:
     """What one evaluation costs at most, `serialized` as by `Expression.serialize`."""
-    checked = _message(_bytes(_message(serialized), 2))
-    return EVALUATION + _expression(_bytes(checked, 4), {}).operations
+    any_message = _message(serialized)
+    tree = _PARSED if _text(any_message, 1).endswith("ParsedExpr") else _CHECKED
+    return EVALUATION + _expression(_bytes(_message(_bytes(any_message, 2)), tree), {}).operations
 
 
 def _expression(data: bytes, variables: Mapping[str, _Size]) -> _Cost:
@@ -148,16 +146,29 @@ def _collection(items: list[_Cost], count: int) -> _Cost:
 
 
 def _call(call: _Message, variables: Mapping[str, _Size]) -> _Cost:
-    name = _text(call, 2)
-    arguments = [_expression(argument, variables) for at in (1, 3) for argument in _all_bytes(call, at)]
+    name, targets = _text(call, 2), _all_bytes(call, 1)
+    if targets and (namespace := _namespace(targets[0], variables)):  # in a tree that is not type-checked
+        name, targets = f"{namespace}.{name}", []
+    arguments = [_expression(argument, variables) for argument in targets + _all_bytes(call, 3)]
     operations = sum(argument.operations for argument in arguments)
     sizes = [argument.size for argument in arguments]
     lengths = sum(size.length for size in sizes)
+    if name == "matches" and len(arguments) == 2:
+        return _Cost(operations + _matching(arguments[0].size, arguments[1]), _SCALAR)
+    if name in ("find", "findAll"):
+        searches = 1 if name == "find" else sizes[0].length + 1
+        matched = sizes[0] if name == "find" else _Size(searches, sizes[0], total=sizes[0].length)
+        return _Cost(operations + searches * (_PYTHON_CALL + _matching(sizes[0], arguments[1])), matched)
+    if name in _URL_FUNCTIONS:
+        lengths = sum(size.characters for size in sizes)
+        return _Cost(operations + _URL_CALL + _PER_URL_CHARACTER * lengths, _url_size(name, lengths))
     if name in _PYTHON_FUNCTIONS:
         items = [size.characters for size in sizes if size.item is not None]
         pairs = 2 * prod(items) if name.startswith("sets.") else 0
         if name == "distinct":
             pairs = sizes[0].item_count * sizes[0].characters
+        if name == "@order":
+            pairs = sizes[0].length.bit_length() * sum(items)
         if name == "lists.range":
             count = arguments[0].number
             made = _Size(RANGE_MAX if count is None else min(count, RANGE_MAX), _SCALAR)
@@ -165,19 +176,40 @@ def _call(call: _Message, variables: Mapping[str, _Size]) -> _Cost:
         if name == "flatten":
             sizes = [_Size(max(sizes[0].characters, sizes[0].item_count), sizes[0].any_item)]
         converted = _PER_CHARACTER * lengths + _PER_ITEM * sum(items) + _PER_PAIR * pairs
-        return _Cost(operations + _PYTHON_CALL + converted, _largest([_UNKNOWN, *sizes]))
-    if name in _URL_FUNCTIONS:
-        return _Cost(operations + _URL_CALL + _PER_URL_CHARACTER * lengths, _url_size(name, lengths))
-    if name == "matches" and len(arguments) == 2:
-        return _Cost(operations + _matching(arguments[0].size, arguments[1]), _SCALAR)
+        return _Cost(operations + _PYTHON_CALL + converted, _python_size(name, sizes))
     if name in ("_==_", "_!=_", "@in", "join"):
         lengths = sum(size.characters for size in sizes)
     size = _result_size(name, sizes)
     return _Cost(operations + _CALL + _PER_CHARACTER * (lengths + size.length), size)
 
 
+def _namespace(target: bytes, variables: Mapping[str, _Size]) -> str:
+    """The `lists` of `lists.range(3)`."""
+    name = _text(_message(_bytes(_message(target), 4)), 1)
+    return "" if name in variables or name == "device" else name
+
+
+def _python_size(name: str, sizes: list[_Size]) -> _Size:
+    """Functions that begin with `@` have a list as their only argument."""
+    if name == "@keys":
+        (items,) = (size.any_item for size in sizes)
+        return _Size(items.item_count, items.any_item)
+    if name == "@merged":
+        (maps,) = sizes
+        return _Size(maps.length * maps.any_item.item_count, maps.any_item.any_item)
+    if name == "@order":
+        return _Size(sizes[0].length, _SCALAR)
+    if name == "sum" or _PYTHON_FUNCTIONS[name] in ("number", "truth", "double"):
+        return _SCALAR
+    if name in ("min", "max"):
+        return sizes[0].any_item
+    return _largest([_UNKNOWN, *sizes])
+
+
 def _url_size(name: str, length: int) -> _Size:
     """Percent-encoded, each byte can take three characters."""
+    if name == "@format_errors":
+        return _Size(_MESSAGES_MAX, _Size(_MESSAGE_MAX))
     if name == "getQuery":
         return _Size(length, _Size(length, _Size(length)), total=length)
     return _Size(3 * length if name == "url" else length)
