@@ -71,6 +71,12 @@ class Api:
         items: list[Json] = self.get(path, **params)["items"]
         return items
 
+    def changes(self, path: str, since_version: str) -> list[Json]:
+        """The events of a watch, from a resource version until now."""
+        params = {"watch": "1", "resourceVersion": since_version, "timeoutSeconds": "1"}
+        _, raw = self._exchange("GET", path, None, "application/json", params)
+        return [json.loads(line) for line in raw.splitlines()]
+
     def request(
         self,
         method: str,
