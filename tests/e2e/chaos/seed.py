@@ -6,6 +6,7 @@ import resource
 import signal
 import ssl
 import tempfile
+import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -222,7 +223,10 @@ async def run_seeds(
 
     async def limited(seed: int) -> Result:
         async with allowed:
-            return await run_seed(control_plane, seed, bug=bug, patience_s=patience_s)
+            try:
+                return await run_seed(control_plane, seed, bug=bug, patience_s=patience_s)
+            except Exception as error:  # noqa: BLE001 - the other seeds go on
+                return Result(seed, f"the test failed: {error!r}", Counter(), traceback.format_exc())
 
     for result in asyncio.as_completed([asyncio.create_task(limited(seed)) for seed in seeds]):
         yield await result

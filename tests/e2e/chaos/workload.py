@@ -28,7 +28,8 @@ gang by pod_group {{
 include kube_default
 """
 
-REPEATED = (429, 500, 503, 504)
+DISCONNECTED = 0
+REPEATED = (429, 500, 503, 504, DISCONNECTED)
 REPEATS_MAX = 10
 
 
@@ -141,23 +142,24 @@ class Admin:
         of the server to etcd, which may have been carried out."""
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         for attempt in count():
-            async with self.session.request(
-                method,
-                f"{self.url}{path}",
-                data=orjson.dumps(body) if body is not None else None,
-                headers={"Content-Type": kind},
-            ) as answer:
-                text = await answer.read()
-                if is_done(method, answer.status, is_repeated=attempt > 0):
-                    body_read: Json = orjson.loads(text)
-                    return body_read
-                assert answer.status in REPEATED and attempt < REPEATS_MAX, (
-                    f"{method} {path}: {answer.status} {text[:300]!r}"
-                )
+            try:
+                async with self.session.request(
+                    method,
+                    f"{self.url}{path}",
+                    data=orjson.dumps(body) if body is not None else None,
+                    headers={"Content-Type": kind},
+                ) as answer:
+                    text, status = await answer.read(), answer.status
+            except aiohttp.ServerDisconnectedError:
+                text, status = b"", DISCONNECTED
+            if is_done(method, status, is_repeated=attempt > 0):
+                body_read: Json = orjson.loads(text)
+                return body_read
+            assert status in REPEATED and attempt < REPEATS_MAX, f"{method} {path}: {status} {text[:300]!r}"
             await asyncio.sleep(1.0)
         raise AssertionError("`count` does not end")
 
 
 def is_done(method: str, status: int, *, is_repeated: bool) -> bool:
     """Whether the answer says that the request is carried out: by it, or by one before it whose answer was an error."""
-    return status < 300 or (is_repeated and (method, status) in (("POST", 409), ("DELETE", 404)))
+    return 200 <= status < 300 or (is_repeated and (method, status) in (("POST", 409), ("DELETE", 404)))
