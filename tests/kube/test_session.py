@@ -68,6 +68,33 @@ def with_server(
     asyncio.run(main())
 
 
+def test_a_request_takes_no_other_thread_and_no_netrc_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at an address that is not loopback, where the environment's proxies apply."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login somebody password else\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    tokens: list[str] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        tokens.append(request.headers["Authorization"])
+        return web.Response(body=b"{}")
+
+    async def scenario(session: HttpTransport) -> None:
+        with patch.object(
+            asyncio.get_running_loop(), "run_in_executor", side_effect=AssertionError("a thread is used")
+        ):
+            assert (await session.request(ApiRequest("POST", "/api/v1/x", body=b"{}"))).status == 200
+
+    with patch.object(session_module, "_is_loopback", return_value=False):
+        with_server(handler, tmp_path, scenario, token="a-token")
+    assert tokens == ["Bearer a-token"]
+
+
 def test_a_request_is_sent_unchanged_and_its_response_is_decompressed(tmp_path: Path) -> None:
     requests: list[Any] = []
 

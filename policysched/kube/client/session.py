@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, cast
 from urllib.parse import quote
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import yaml
@@ -116,6 +117,7 @@ class HttpTransport:
     def _apply_configuration(self, configured: _ClientConfiguration) -> None:
         self._configuration = configured
         self._base = configured.host.rstrip("/")
+        self._proxy = configured.proxy or _proxy_of_environment(self._base)
         self._tls: ssl.SSLContext | bool = (
             _ssl_context(configured) if self._base.startswith("https:") else True
         )
@@ -133,8 +135,6 @@ class HttpTransport:
             timeout=aiohttp.ClientTimeout(total=None),
             read_bufsize=READ_BUFFER_BYTES,
             headers={"Accept": "application/json", "User-Agent": self._settings.user_agent},
-            # HTTPS_PROXY and NO_PROXY apply, except to loopback addresses, as in Go.
-            trust_env=not _is_loopback(self._base),
         )
         return self
 
@@ -194,7 +194,7 @@ class HttpTransport:
             data=body or None,
             headers={**headers, **kind},
             ssl=self._tls,
-            proxy=self._configuration.proxy,
+            proxy=self._proxy,
             server_hostname=self._configuration.tls_server_name,
             allow_redirects=False,
         )
@@ -323,6 +323,19 @@ def _ssl_context(configured: _ClientConfiguration) -> ssl.SSLContext:
 def _query(params: tuple[tuple[str, str], ...]) -> str:
     """Nearly all requests have the same few."""
     return "&".join(f"{quote(key)}={quote(value, safe='')}" for key, value in params)
+
+
+def _proxy_of_environment(base: str) -> str | None:
+    """HTTPS_PROXY and NO_PROXY apply, except to loopback addresses, as in Go. They are read once: aiohttp's `trust_env`
+    reads them, and a netrc file, on another thread for each request, which doubles the cost of a bind."""
+    url = URL(base)
+    if _is_loopback(base) or proxy_bypass(url.host or ""):
+        return None
+    proxy = getproxies().get(url.scheme)
+    if proxy is not None and proxy.startswith("https:"):
+        log.warning("ignoring the proxy of the environment: HTTPS to a proxy is not supported")
+        return None
+    return proxy
 
 
 def _is_loopback(base: str) -> bool:
