@@ -1,7 +1,6 @@
 """Decodes the byte stream of a watch: one JSON object per line, in chunks that are split anywhere."""
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -12,17 +11,19 @@ import orjson
 from policysched.gc_tuning import collections_paused
 from policysched.kube.client.transport import TransportError
 
-_BEFORE_METADATA = re.compile(
+_TEXT = rb'"([^"\\]*)"'
+_IDENTITY = re.compile(
     rb'\{"type":"(ADDED|MODIFIED|DELETED)","object":\{"kind":"\w+","apiVersion":"[\w./]+","metadata":'
+    rb'\{"name":%b,(?:"generateName":"[^"\\]*",)?(?:"namespace":%b,)?"uid":%b,"resourceVersion":%b'
+    % ((_TEXT,) * 4)
 )
-_METADATA = json.JSONDecoder()
-_METADATA_BYTES_MAX = 64 * 1024
+"""The API server writes the fields of an object's metadata in this order, and all that a tenant makes long after them."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """One line. For ERROR, `object` is a Status; for BOOKMARK only its resourceVersion counts. Of a `large` one it is the
-    metadata only, and `whole_object` reads the rest."""
+    """One line. For ERROR, `object` is a Status; for BOOKMARK only its resourceVersion counts. Of a `large` one it is
+    what identifies it in the metadata, at least, and `whole_object` reads the rest."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
     object: dict[str, Any]
@@ -33,7 +34,7 @@ async def watch_events(
     chunks: AsyncIterator[bytes], idle_timeout_s: float, *, large_bytes: int | None = None
 ) -> AsyncIterator[WatchEvent]:
     """Ends with the stream. Raises TransportError if the stream breaks, is idle for `idle_timeout_s`, or is not a watch.
-    An incomplete last line is dropped. Lines of `large_bytes` or more are kept as they are, besides their metadata."""
+    An incomplete last line is dropped. Lines of `large_bytes` or more are kept as they are, besides what identifies the object."""
     begun: list[bytes] = []  # of a line without its end: joined once, since a line can have many chunks
     while True:
         try:
@@ -61,17 +62,12 @@ def whole_object(line: bytes) -> dict[str, Any]:
 
 
 def _large_event(line: bytes) -> WatchEvent:
-    """The API server writes the metadata first: the rest, most of the line, is not parsed for it."""
-    begun = _BEFORE_METADATA.match(line)
+    """What identifies the object is at the begin: the rest of the line is not parsed for it."""
+    begun = _IDENTITY.match(line)
     if begun is not None:
-        try:
-            text = line[begun.end() : begun.end() + _METADATA_BYTES_MAX].decode(errors="replace")
-            metadata, _ = _METADATA.raw_decode(text)
-        except (ValueError, RecursionError):
-            pass  # it is longer
-        else:
-            if isinstance(metadata, dict):
-                return WatchEvent(begun[1].decode(), {"metadata": metadata}, line)  # type: ignore[arg-type]
+        kind, *fields = (None if field is None else field.decode() for field in begun.groups())
+        identity = dict(zip(("name", "namespace", "uid", "resourceVersion"), fields, strict=True))
+        return WatchEvent(kind, {"metadata": identity}, line)  # type: ignore[arg-type]
     with collections_paused():  # nothing of it is left afterwards
         event = _decode_event(line)
         if event.type == "ERROR":
