@@ -198,4 +198,7 @@ def decode_line(line: bytes) -> dict[str, Any]:
         raise UndecodableValue(f"not JSON: {error}") from None
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
         raise UndecodableValue("not a line of a recording: it has no `kind`")
+    at_ns = value.get("at_ns", 0)
+    if type(at_ns) is not int or not 0 <= at_ns < 2**63:
+        raise UndecodableValue("not a line of a recording: its `at_ns` is no time")
     return value

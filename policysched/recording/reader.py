@@ -30,8 +30,14 @@ from policysched.recording.value_codec import UndecodableValue, decoder
 from policysched.scheduler.commands import Evict
 from policysched.scheduler.decision_records import Decision
 from policysched.scheduler.events import Event
+from policysched.text.sanitize import sanitize_line
 
 _PIECE_BYTES = 2**18
+LINE_BYTES_MAX = 2**28
+"""A line with the samples between 5,000 nodes has a tenth of it. A compressed file of a megabyte could have one of a gigabyte."""
+
+MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What values of a wrong form raise where they are used."""
 
 
 class UnusableRecording(Exception):
@@ -170,7 +176,7 @@ class Recording:
                 yield self._decode(decode_line(line))
             except UndecodableValue as error:
                 self.problems.append(
-                    f"{file.path.name} line {number}: {error}; the rest of the file is skipped"
+                    f"{file.path.name} line {number}: {sanitize_line(str(error))}; the rest of the file is skipped"
                 )
                 return
 
@@ -189,6 +195,10 @@ class Recording:
             return self._decode_known(line)
         except KeyError as missing:
             raise UndecodableValue(f"a `{line['kind']}` line lacks `{missing.args[0]}`") from None
+        except MALFORMED as error:
+            raise UndecodableValue(
+                f"a `{line['kind']}` line is malformed: {sanitize_line(str(error))}"
+            ) from None
 
     def _decode_known(self, line: Mapping[str, Any]) -> Item:
         match line["kind"]:
@@ -230,7 +240,8 @@ def open_recording(folder: Path) -> Recording:
         try:
             files.append(RecordingFile(path, read_header(path), path.stat().st_size))
         except (UndecodableValue, OSError) as error:
-            problems.append(f"{path.name}: {getattr(error, 'strerror', None) or error}; the file is skipped")
+            reason = sanitize_line(getattr(error, "strerror", None) or str(error))
+            problems.append(f"{path.name}: {reason}; the file is skipped")
     if not files:
         raise UnusableRecording(problems[0] if problems else f"{folder} has no recording (files *.jsonl.gz)")
     return Recording(tuple(files), problems)
@@ -249,10 +260,13 @@ def read_header(path: Path) -> Header:
         raise UndecodableValue("the first line is not a header")
     if line.get("format") != FORMAT_VERSION:
         raise UndecodableValue(
-            f"format {line.get('format')}, written by policysched {line.get('policysched')}; "
+            f"format {sanitize_line(line.get('format'))}, written by policysched {sanitize_line(line.get('policysched'))}; "
             f"this version reads format {FORMAT_VERSION}"
         )
-    header: Header = decoder(Header)({name: value for name, value in line.items() if name != "kind"})
+    try:
+        header: Header = decoder(Header)({name: value for name, value in line.items() if name != "kind"})
+    except MALFORMED as error:
+        raise UndecodableValue(f"the header is malformed: {error}") from None
     return header
 
 
@@ -263,24 +277,33 @@ class _CutOff(Exception):
 def _read_lines(path: Path) -> Iterator[tuple[bytes, int]]:
     """The complete lines, and how many compressed bytes were read for each. Raises _CutOff behind the last one where the
     file is cut off or damaged, and OSError."""
-    rest, read = b"", 0
+    pieces, pieces_bytes, read = list[bytes](), 0, 0  # of the line that is not complete
     member, is_begun = zlib.decompressobj(wbits=31), False
     with path.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):
             read += len(piece)
-            while piece:
+            is_more = True
+            while is_more:
                 try:
-                    text = member.decompress(piece)
+                    text = member.decompress(piece, _PIECE_BYTES)
                 except zlib.error as error:
                     raise _CutOff(f"damaged ({error}); the rest of it is not read") from None
-                *lines, rest = (rest + text).split(b"\n")
-                for line in lines:
-                    yield line, read
-                    read = 0
-                piece, is_begun = member.unused_data, not member.eof
+                first, *others = text.split(b"\n")
+                pieces.append(first)
+                pieces_bytes += len(first)
+                if pieces_bytes > LINE_BYTES_MAX:
+                    raise _CutOff(f"a line has more than {LINE_BYTES_MAX} bytes; the rest of it is not read")
+                if others:
+                    *lines, last = b"".join(pieces), *others
+                    pieces, pieces_bytes = [last], len(last)
+                    for line in lines:
+                        yield line, read
+                        read = 0
+                piece, is_begun = member.unconsumed_tail or member.unused_data, not member.eof
+                is_more = bool(piece) or (is_begun and len(text) == _PIECE_BYTES)
                 if member.eof:
                     member = zlib.decompressobj(wbits=31)
-    if rest or is_begun:
+    if pieces_bytes or is_begun:
         raise _CutOff("cut off in its last line, as by a process that was killed; all before it is read")
 
 

@@ -4,12 +4,15 @@
                               ▲                                                        │
                               └── a snapshot is wanted: a new file, or after a gap ────┘
 
-If the queue is full, calls are dropped until half of it is written; then a gap and a snapshot follow. The snapshot has
-only references, so that it costs the decisions a millisecond for ten thousand pods.
+If the queue is full, or a call has waited in it for two minutes, calls are dropped until half of it is written; then a gap and a
+snapshot follow. The age bounds the memory where the count does not: a pod that changes may have a megabyte each time. The
+snapshot has only references, so that it costs the decisions a millisecond for ten thousand pods.
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic
 
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.model.identifiers import NodeName, PodUid
@@ -27,13 +30,17 @@ from policysched.scheduler.scheduler import Scheduler
 
 QUEUE_MAX = 200_000
 """Calls that wait to be written. The first lists of 5,000 nodes and 50,000 pods are fewer."""
+AGE_MAX_S = 120.0
 
 
 @dataclass(slots=True)
 class EventCall:
+    """`put_s`, here and below: when it was queued, on a monotonic clock."""
+
     at_ns: int
     event: Event
     decisions: list[Decision] | None
+    put_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -46,11 +53,13 @@ class DecideCall:
     evictions: list[Evict] | None
     duration_ns: int | None = None
     elapsed_ns: int | None = None
+    put_s: float = 0.0
 
 
 @dataclass(slots=True)
 class RequeueCall:
     at_ns: int
+    put_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,7 @@ class RecordedSnapshot:
     state: SchedulerState
     dropped: int = 0
     since_ns: int = 0
+    put_s: float = 0.0
 
 
 Call = EventCall | DecideCall | RequeueCall | RecordedSnapshot
@@ -72,7 +82,13 @@ class Recorder:
     """Queues the calls for one writer, which takes them from `queue` and sets `wants_snapshot`. The first item is a
     snapshot. `dropped` counts the calls that found the queue full. `is_shadow`: the scheduler never decides."""
 
-    def __init__(self, queue_max: int = QUEUE_MAX, *, is_shadow: bool = False) -> None:
+    def __init__(
+        self,
+        queue_max: int = QUEUE_MAX,
+        *,
+        is_shadow: bool = False,
+        monotonic_s: Callable[[], float] = monotonic,
+    ) -> None:
         self.is_shadow = is_shadow
         self.queue: deque[Call] = deque()
         self.wants_snapshot = False
@@ -80,6 +96,7 @@ class Recorder:
         self.settings = RecordedSettings()
         self.source_name_of: SourceNameOf = lambda _: None
         self._queue_max = queue_max
+        self._monotonic_s = monotonic_s
         self._objects = TrackedObjects()
         self._core: SchedulerCore | None = None
         self._gap_since_ns: int | None = None
@@ -100,7 +117,9 @@ class Recorder:
         self._put(RequeueCall(at_ns))
 
     def _put(self, call: EventCall | DecideCall | RequeueCall) -> None:
-        if self._gap_since_ns is None and len(self.queue) < self._queue_max:
+        call.put_s = self._monotonic_s()
+        age_s = self._age_s(call.put_s)
+        if self._gap_since_ns is None and len(self.queue) < self._queue_max and age_s < AGE_MAX_S:
             self.queue.append(call)
             if self.wants_snapshot:
                 self.queue.append(self._snapshot(call.at_ns))
@@ -109,9 +128,16 @@ class Recorder:
             self._gap_since_ns, self._gap_count = call.at_ns, 0
         self._gap_count += 1
         self.dropped += 1
-        if len(self.queue) < self._queue_max // 2:
+        if len(self.queue) < self._queue_max // 2 and age_s < AGE_MAX_S / 2:
             self.queue.append(self._snapshot(call.at_ns, self._gap_count, self._gap_since_ns))
             self._gap_since_ns = None
+
+    def _age_s(self, now_s: float) -> float:
+        """How long the oldest call has waited."""
+        try:
+            return now_s - self.queue[0].put_s
+        except IndexError:  # the writer has taken it
+            return 0.0
 
     def _snapshot(self, at_ns: int, dropped: int = 0, since_ns: int = 0) -> RecordedSnapshot:
         self.wants_snapshot = False
@@ -122,7 +148,7 @@ class Recorder:
         if latest is not None:
             events.append(_present_policies(core, latest))
         events += self._objects.events()
-        return RecordedSnapshot(at_ns, events, scheduler_state(core), dropped, since_ns)
+        return RecordedSnapshot(at_ns, events, scheduler_state(core), dropped, since_ns, self._monotonic_s())
 
 
 def _present_policies(core: SchedulerCore, latest: PoliciesUpdated) -> PoliciesUpdated:

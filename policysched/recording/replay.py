@@ -16,6 +16,7 @@ import orjson
 from policysched.lang.ir.declarations import Metric
 from policysched.recording.format import Header, RecordedSettings
 from policysched.recording.reader import (
+    MALFORMED,
     FileStarted,
     RecordedDecide,
     RecordedDecision,
@@ -31,6 +32,7 @@ from policysched.recording.value_codec import to_json
 from policysched.scheduler.commands import CallExtenders, Command, Evict
 from policysched.scheduler.decision_records import Decision
 from policysched.scheduler.events import ExtendersAnswered
+from policysched.text.sanitize import sanitize_line
 
 DIFFERENCES_LISTED_MAX = 100
 
@@ -112,10 +114,10 @@ class _Replay:
             return
         try:
             self._apply_call(item, self._scheduler)
-        except (AssertionError, KeyError, AttributeError, TypeError, ValueError) as error:
+        except (AssertionError, *MALFORMED) as error:
             # The core trusts its inputs: an edited recording can contradict itself.
             self.report.problems.append(
-                f"{self._file}: cannot go on after {item.at_ns} ns: {type(error).__name__} {error}"
+                f"{self._file}: cannot go on after {item.at_ns} ns: {type(error).__name__} {sanitize_line(str(error))}"
             )
             self._scheduler = None
 

@@ -5,6 +5,7 @@ text, and a mapping an object, or an array of pairs where a key is not a text. N
 does, and of a union the fields do.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
@@ -14,6 +15,8 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NewType, Union, get_args, get_origin, get_type_hints
 
 import orjson
+
+from policysched.text.sanitize import sanitize_line
 
 Decode = Callable[[Any], Any]
 
@@ -30,6 +33,8 @@ def to_json(value: Any) -> bytes:
         return orjson.dumps(_plain(value), option=_OPTIONS)
 
 
+_BIG_INTEGER_DIGITS_MAX = 1000
+_INTEGER = re.compile(r"-?[0-9]+")
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY
 BIG_INTEGER = "__integer__"
 """Key of the object that stands for an integer of more than 64 bits, with its digits."""
@@ -80,10 +85,10 @@ def decoder(annotation: Any) -> Decode:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
         return _union_decoder(arguments)
-    if annotation in (str, int, float, bool, NoneType, Any, object) or origin is Literal:
+    if annotation in (NoneType, Any, object) or origin is Literal:
         return _scalar
-    if annotation is Fraction:
-        return Fraction
+    if isinstance(annotation, type) and annotation in _SCALAR_DECODERS:
+        return _SCALAR_DECODERS[annotation]
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return annotation
     if isinstance(annotation, type) and is_dataclass(annotation):
@@ -102,14 +107,51 @@ def decoder(annotation: Any) -> Decode:
 
 def _a(kind: type, value: Any) -> Any:
     if not isinstance(value, kind):
-        raise UndecodableValue(f"expected a {kind.__name__}, got {value!r:.80}")
+        raise UndecodableValue(f"expected a {kind.__name__}, got {sanitize_line(value):.80}")
     return value
 
 
 def _scalar(value: Any) -> Any:
     if isinstance(value, dict) and value.keys() == {BIG_INTEGER}:
-        return int(value[BIG_INTEGER])
+        return _number(value)
     return value
+
+
+def _number(value: Any) -> int | float:
+    """Of any type of numbers: one that should be a float may be an integer."""
+    if isinstance(value, dict) and value.keys() == {BIG_INTEGER}:
+        digits = _a(str, value[BIG_INTEGER])
+        if len(digits) > _BIG_INTEGER_DIGITS_MAX or not _INTEGER.fullmatch(digits):
+            raise UndecodableValue(f"expected an integer, got {sanitize_line(digits):.80}")
+        return int(digits)
+    if type(value) not in (int, float):
+        raise UndecodableValue(f"expected a number, got {sanitize_line(value):.80}")
+    number: int | float = value
+    return number
+
+
+def _fraction(value: Any) -> Fraction:
+    try:
+        return Fraction(_a(str, value))
+    except (ValueError, ZeroDivisionError):
+        raise UndecodableValue(f"expected a fraction, got {sanitize_line(value):.80}") from None
+
+
+def _text(value: Any) -> Any:
+    return _a(str, value)
+
+
+def _flag(value: Any) -> Any:
+    return _a(bool, value)
+
+
+_SCALAR_DECODERS: Mapping[type, Decode] = {
+    str: _text,
+    bool: _flag,
+    int: _number,
+    float: _number,
+    Fraction: _fraction,
+}
 
 
 def _tuple_decoder(arguments: tuple[Any, ...]) -> Decode:
@@ -145,7 +187,8 @@ def _union_decoder(options: tuple[Any, ...]) -> Decode:
     only = decoder(next(option for option in options if option is not NoneType))
     if len(classes) + len(others) == 1:
         return lambda value: None if value is None else only(value)
-    arrays = [decoder(option) for option in others if decoder(option) is not _scalar]
+    scalars = (_scalar, *_SCALAR_DECODERS.values())
+    arrays = [decoder(option) for option in others if decoder(option) not in scalars]
     assert len(arrays) <= 1, f"{options} cannot be told apart"
 
     def decode(value: Any) -> Any:

@@ -141,7 +141,11 @@ class RecordingWriter:
     def _write(self, call: Call, pause_s: float) -> None:
         if isinstance(call, RecordedSnapshot):
             if call.dropped:
-                self._add_gap(call.since_ns, call.dropped, "the queue was full: the disk is too slow")
+                self._add_gap(
+                    call.since_ns,
+                    call.dropped,
+                    "the queue was full, or two minutes old: the disk is too slow",
+                )
             self._guarded(lambda: self._next_file(call, pause_s))
             return
         if self._file is None:

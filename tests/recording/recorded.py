@@ -38,7 +38,8 @@ class Recorded:
     ) -> None:
         self.folder = folder
         self.now_ns = NOW_NS
-        self.recorder = Recorder(queue_max)
+        self.monotonic_s = 1000.0
+        self.recorder = Recorder(queue_max, monotonic_s=lambda: self.monotonic_s)
         self.writer = RecordingWriter(
             self.recorder, RecordingSettings(folder, **limits), "test", lambda: self.now_ns
         )

@@ -11,6 +11,7 @@ import pytest
 from policysched import __version__
 from policysched.recording.format import parse_file_name
 from policysched.recording.reader import RecordingGap, RunEnded, UnusableRecording, open_recording
+from policysched.recording.recorder import AGE_MAX_S
 from policysched.recording.replay import replay
 from policysched.schemas import findings
 from tests.bench.clusters import NOW_NS
@@ -118,6 +119,26 @@ def test_a_disk_that_is_too_slow_drops_calls_and_never_more_than_the_queue_holds
     report = replay(open_recording(tmp_path))
     (gap,) = report.gaps
     assert gap.lines == recorded.recorder.dropped > 50 and "too slow" in gap.reason
+    assert (report.different, report.problems) == (0, [])
+    assert report.same["snapshot"]
+
+
+def test_a_disk_that_hangs_lets_no_call_wait_for_longer_than_two_minutes(tmp_path: Path) -> None:
+    """However few they are: each may have a pod of a megabyte."""
+    recorded = Recorded(tmp_path)
+    recorded.place_pods(3)
+    queued = len(recorded.recorder.queue)
+    recorded.monotonic_s += AGE_MAX_S
+    recorded.place_pods(20)
+    assert len(recorded.recorder.queue) == queued
+
+    recorded.writer.write_queued()
+    recorded.place_pods(5)
+    recorded.writer.write_all()
+
+    report = replay(open_recording(tmp_path))
+    (gap,) = report.gaps
+    assert gap.lines == recorded.recorder.dropped > 20 and "too slow" in gap.reason
     assert (report.different, report.problems) == (0, [])
     assert report.same["snapshot"]
 
