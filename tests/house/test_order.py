@@ -1,21 +1,28 @@
 """The order of tests for pytest-xdist."""
 
 from collections import Counter
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
-from tests.order import SECONDS, in_order_for_workers
+from tests.order import COMPUTING_SECONDS, SECONDS, WAITING_SECONDS, in_order_for_workers
 
 HERE = Path(__file__).parents[1]
-IN_PROCESS = [f"cli/test_a.py::{index}" for index in range(100)]
+COMPUTING = [
+    *(f"evaluate/test_a.py::{index}" for index in range(300)),
+    *(f"scheduler/test_b.py::{index}" for index in range(400)),
+    *(f"simulation/test_c.py::{index}" for index in range(50)),
+    *(f"soak/test_d.py::{index}" for index in range(20)),
+]
 WAITING = [
     *(f"e2e/test_chaos.py::{index}" for index in range(10)),
     *(f"e2e/test_other.py::{index}" for index in range(5)),
     *(f"prometheus/test_queries.py::{index}" for index in range(3)),
     *(f"upstream/test_upstream.py::{index}" for index in range(2)),
 ]
-ITEMS = [*IN_PROCESS, *WAITING, *(f"text/test_z.py::{index}" for index in range(81))]
+SHORT = [f"text/test_z.py::{index}" for index in range(2_000)]
+ITEMS = [*COMPUTING, *WAITING, *SHORT]
 
 
 def module_of(item: str) -> str:
@@ -32,9 +39,20 @@ def parts(workers: int) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4])
-def test_each_worker_begins_with_tests_that_wait(workers: int) -> None:
-    for part in parts(workers):
-        assert module_of(part[0]) in {module_of(item) for item in WAITING}
+def test_at_first_every_other_worker_waits_and_at_the_end_all_tests_are_short(workers: int) -> None:
+    first = [part[0] in WAITING for part in parts(workers)]
+
+    assert first == [index % 2 == 0 for index in range(workers)]
+    assert all(part[-1] in SHORT for part in parts(workers))
+
+
+def test_a_worker_alternates_and_waits_before_the_last_fifth_of_its_computing() -> None:
+    modules = [f"{folder}/test_{index}.py" for folder in ("e2e", "evaluate") for index in range(20)]
+
+    order = in_order_for_workers([f"{module}::0" for module in modules], module_of, 1)
+
+    kinds = "".join("w" if item.startswith("e2e") else "c" for item in order)
+    assert kinds == "wcwcwcwcwwcwcwcwcwwcwcwcwcwwcwcwcwcwcccc"
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4, 300])
@@ -42,16 +60,14 @@ def test_no_test_is_lost_or_repeated(workers: int) -> None:
     assert Counter(in_order_for_workers(ITEMS, module_of, workers)) == Counter(ITEMS)
 
 
-def test_a_module_that_waits_stays_on_one_worker_and_the_longest_comes_first() -> None:
-    first_modules = [module_of(part[0]) for part in parts(4)]
+def test_the_tests_of_a_long_module_stay_together_on_one_worker() -> None:
+    orders = [[module_of(item) for item in part if item not in SHORT] for part in parts(4)]
 
-    assert first_modules == [
-        "e2e/test_chaos.py", "e2e/test_other.py", "prometheus/test_queries.py", "upstream/test_upstream.py"
-    ]  # fmt: skip
-    assert [item for item in parts(4)[0] if item in WAITING] == WAITING[:10]
+    stretches = [module for order in orders for module, _ in groupby(order)]
+    assert sorted(stretches) == sorted({module_of(item) for item in [*COMPUTING, *WAITING]})
 
 
-def test_the_modules_with_a_duration_exist() -> None:
-    assert SECONDS
-    for module in SECONDS:
-        assert (HERE / module).is_file(), module
+def test_the_folders_and_modules_with_a_duration_exist() -> None:
+    for path in [*SECONDS, *WAITING_SECONDS, *COMPUTING_SECONDS]:
+        assert (HERE / path).exists(), path
+    assert not {*WAITING_SECONDS} & {*COMPUTING_SECONDS}
