@@ -18,10 +18,9 @@ from typing import Any
 
 import yaml
 
-from tests.controlplane.api import ApiError, Json
+from tests.controlplane.api import Json
 from tests.controlplane.cluster import HOST, ControlPlane
 from tests.controlplane.process import Process, free_ports
-from tests.controlplane.waiting import wait_for
 from tests.e2e.deployed import manifests
 from tests.e2e.program import kubectl
 from tests.workloads.build import MANIFESTS
@@ -132,18 +131,3 @@ def _is_ready(port: int) -> bool:
 
 def json_documents(items: list[Json]) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-
-
-def create(control_plane: ControlPlane, path: str, manifest: Json) -> None:
-    """As soon as the webhooks of this kind answer."""
-
-    def accepted() -> bool:
-        try:
-            control_plane.api.post(path, manifest)
-        except ApiError as error:
-            if error.status != 500:
-                raise
-            return False
-        return True
-
-    wait_for(accepted, f"{path} to accept an object")

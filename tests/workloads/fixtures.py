@@ -1,4 +1,4 @@
-"""`jobset`, `lws` and `kueue` are the binaries of the controllers; without one and without Go to build it a test is skipped,
+"""`jobset_controllers`, `lws` and `kueue` are the binaries of the controllers; without one and without Go to build it a test is skipped,
 and with `POLICYSCHED_REQUIRE=workloads` it fails."""
 
 from functools import partial
@@ -11,7 +11,7 @@ from tests.workloads.build import controller_binary
 
 
 @pytest.fixture(scope="session")
-def jobset(request: pytest.FixtureRequest) -> Path:
+def jobset_controllers(request: pytest.FixtureRequest) -> Path:
     return required(request, "workloads", partial(controller_binary, "jobset"))
 
 

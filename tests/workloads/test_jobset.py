@@ -1,29 +1,18 @@
-"""A JobSet starts whole beside its own controller."""
+"""A JobSet starts whole beside its own controller, and where Kueue admits it."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.controlplane.api import Json
 from tests.controlplane.objects import ready_node
 from tests.controlplane.programs import Programs
-from tests.controlplane.waiting import wait_for
-from tests.workloads.cluster import (
-    cluster,
-    condition_of,
-    end_pods,
-    job_spec,
-    one_waits_with,
-    placed,
-    template,
-    wait_for_placed,
-)
-from tests.workloads.controllers import create, running_controllers
+from tests.workloads.cluster import cluster
+from tests.workloads.controllers import running_controllers
+from tests.workloads.objects import JOBSETS, jobset, nodes_in_racks, queue_of_racks
 
 pytestmark = pytest.mark.control_plane
 
 LANGUAGE = Path(__file__).parents[2] / "docs" / "language.md"
-JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
 OF_JOBSETS = """\
 input jobset: string = pod.labels["jobset.sigs.k8s.io/jobset-name"] optional
 input jobs: int = pod.labels["jobset.sigs.k8s.io/global-replicas"] default 1 invalid default
@@ -34,37 +23,61 @@ gang by jobset { min = jobs * pods_of_a_job, timeout = 10m }
 """
 
 
-def jobset_manifest(name: str, scheduler: str, *, jobs: int, pods: int) -> Json:
-    members = template(scheduler, labels={"example.com/pods-of-a-job": str(pods)})
-    workers = {"name": "workers", "replicas": jobs, "template": {"spec": job_spec(pods, members)}}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name},
-        "spec": {"replicatedJobs": [workers]},
-    }
-
-
-def test_a_jobset_starts_whole(control_plane_programs: Programs, jobset: Path, tmp_path: Path) -> None:
+def test_a_jobset_starts_whole(
+    control_plane_programs: Programs, jobset_controllers: Path, tmp_path: Path
+) -> None:
     assert OF_JOBSETS in LANGUAGE.read_text()
     with (
         cluster(control_plane_programs, tmp_path, whole=OF_JOBSETS, plain="") as deployed,
-        running_controllers(deployed.control_plane, jobset),
+        running_controllers(deployed.control_plane, jobset_controllers),
     ):
         deployed.control_plane.add_node(ready_node("a", cpu="4"))
-        create(deployed.control_plane, JOBSETS, jobset_manifest("train", "whole", jobs=3, pods=2))
-        one_waits_with(deployed, "4 of 6 members fit now")
-        assert placed(deployed.pods()) == 0
+        deployed.submit(JOBSETS, jobset("train", "whole", jobs=3, pods=2))
+        deployed.wait_for_message("4 of 6 members fit now")
+        assert deployed.placed() == 0
 
         deployed.control_plane.add_node(ready_node("b", cpu="2"))
         deployed.all_bound(6)
-        end_pods(deployed)
-        wait_for(
-            lambda: condition_of(deployed, f"{JOBSETS}/train", "Completed") == "True", "the JobSet to end"
-        )
+        deployed.end_pods()
+        deployed.wait_for_condition(f"{JOBSETS}/train", "Completed")
 
         # what happens without the gang
         part = {"labelSelector": "jobset.sigs.k8s.io/jobset-name=part"}
-        create(deployed.control_plane, JOBSETS, jobset_manifest("part", "plain", jobs=4, pods=2))
-        one_waits_with(deployed, "Insufficient cpu", **part)
-        wait_for_placed(deployed, 6, **part)
+        deployed.submit(JOBSETS, jobset("part", "plain", jobs=4, pods=2))
+        deployed.wait_for_message("Insufficient cpu", **part)
+        deployed.wait_for_placed(6, **part)
+
+
+def test_a_jobset_that_kueue_admits_starts_whole(
+    control_plane_programs: Programs, jobset_controllers: Path, kueue: Path, tmp_path: Path
+) -> None:
+    settings = {
+        "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"]},
+        "featureGates": {"VisibilityOnDemand": False},  # an API server of its own
+    }
+    opened = 'filter open require (node.labels["example.com/open"] else "no") == "yes"\n'
+    first, second = (
+        {"labelSelector": f"jobset.sigs.k8s.io/jobset-name={name}"} for name in ("first", "second")
+    )
+    with (
+        cluster(control_plane_programs, tmp_path, whole=OF_JOBSETS + opened) as deployed,
+        running_controllers(deployed.control_plane, jobset_controllers),
+        running_controllers(deployed.control_plane, kueue, settings),
+    ):
+        for node in nodes_in_racks():
+            deployed.control_plane.add_node(node)
+        for path, manifest in queue_of_racks():
+            deployed.submit(path, manifest)
+        deployed.submit(JOBSETS, jobset("first", "whole", jobs=2, pods=2, queue="batch"))
+        deployed.wait_for_message("of 4 members fit now", **first)
+        assert deployed.placed(**first) == 0
+
+        deployed.submit(JOBSETS, jobset("second", "whole", jobs=1, pods=2, queue="batch"))
+        deployed.api.patch("/api/v1/nodes/b", {"metadata": {"labels": {"example.com/open": "yes"}}})
+        deployed.wait_for_placed(4, **first)
+        assert {member["spec"]["nodeName"] for member in deployed.pods(**first)} == {"a", "b"}
+        assert deployed.pods(**second) == [], "there is no quota for it"
+
+        deployed.end_pods(**first)
+        deployed.wait_for_condition(f"{JOBSETS}/first", "Completed")
+        deployed.wait_for_placed(2, **second)

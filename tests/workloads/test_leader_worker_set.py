@@ -8,8 +8,9 @@ from tests.controlplane.api import Json
 from tests.controlplane.objects import ready_node
 from tests.controlplane.programs import Programs
 from tests.e2e.pod_group_crds import CONDITION, crd
-from tests.workloads.cluster import cluster, one_waits_with, template, wait_for_placed
-from tests.workloads.controllers import create, running_controllers
+from tests.workloads.cluster import cluster
+from tests.workloads.controllers import running_controllers
+from tests.workloads.objects import template
 
 pytestmark = pytest.mark.control_plane
 
@@ -50,9 +51,9 @@ def test_each_group_of_a_leader_worker_set_starts_whole(
             for scheduler in ("labels", "groups"):
                 selected = {"labelSelector": f"leaderworkerset.sigs.k8s.io/name={scheduler}"}
                 deployed.control_plane.add_node(ready_node(f"{scheduler}-a", cpu="5"))
-                create(deployed.control_plane, SETS, leaders_manifest(scheduler, scheduler, groups=2, size=3))
-                one_waits_with(deployed, "2 of 3 members fit now", **selected)
-                wait_for_placed(deployed, 3, **selected)
+                deployed.submit(SETS, leaders_manifest(scheduler, scheduler, groups=2, size=3))
+                deployed.wait_for_message("2 of 3 members fit now", **selected)
+                deployed.wait_for_placed(3, **selected)
                 groups = {
                     member["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/group-index"]
                     for member in deployed.pods(**selected)
@@ -61,5 +62,5 @@ def test_each_group_of_a_leader_worker_set_starts_whole(
                 assert len(groups) == 1
 
                 deployed.control_plane.add_node(ready_node(f"{scheduler}-b", cpu="1"))
-                wait_for_placed(deployed, 6, **selected)
+                deployed.wait_for_placed(6, **selected)
             assert len(deployed.api.items(POD_GROUPS)) == 4
