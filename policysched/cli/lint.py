@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from policysched.policy_files.checking import LoadRules
 
 _LEVELS = {severity.label: severity for severity in Severity}
+_LEFT_OUT_CODE = "PS006"
+"""Of the diagnostics that are left out, nobody knows whether they are selected."""
 
 
 def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> frozenset[str]:
@@ -171,7 +173,8 @@ def _selected_findings(
     findings: Iterable[Diagnostic], select: frozenset[str], ignore: frozenset[str]
 ) -> Iterator[Diagnostic]:
     for finding in findings:
-        selected = finding.code not in ignore and (not select or finding.code in select)
+        selected = not select or finding.code in select or finding.code == _LEFT_OUT_CODE
+        selected &= finding.code not in ignore
         if selected or finding.severity is Severity.ERROR:  # the scheduler rejects the text
             yield finding
 

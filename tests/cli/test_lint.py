@@ -312,6 +312,17 @@ def test_findings_are_selected_and_ignored_by_code_name_and_block(tmp_path: Path
     )
     assert codes("--select", "PS1,PS2") == []
     assert codes("--select", "ps412") == ["PS412"]
+
+
+def test_a_selection_says_that_it_was_made_from_the_first_findings_only(tmp_path: Path) -> None:
+    lets = "".join(f"let a{index}: int = {index}\n" for index in range(600))
+    (path,) = write(tmp_path, a_policy=f"policy a version 1\n{lets}")
+
+    shown = run("lint", path, "--select", "PS412", "--output-format", "concise")
+    ignored = run("lint", path, "--select", "PS412", "--ignore", "PS006", "--output-format", "concise")
+
+    assert "PS006" in shown.out and "more diagnostics in this text" in shown.out
+    assert "PS006" not in ignored.out
     assert run("lint", path, "--select", "PS999").code == 2
 
 
