@@ -9,6 +9,7 @@ from policysched.lang.parse.tokens import Token
 from policysched.text import Diagnostic, Span
 
 _KEY = re.compile(r"[^\]\s\"]+")
+_RESOURCE = re.compile(r"[\w./-]+")
 
 # ── numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -158,6 +159,24 @@ def unquoted_key(failure: SyntaxFailure) -> Diagnostic | None:
         Span(source, unexpected.start, unexpected.start + len(text)),
         label="expected a quoted key",
         help=f'write `["{text}"]`',
+    )
+
+
+def unquoted_resource(failure: SyntaxFailure) -> Diagnostic | None:
+    """`nvidia.com/gpu = 8` in a row of a quota begins like a name."""
+    before = failure.previous_token()
+    if failure.keyword != "quota" or before is None or failure.expected_terminals != {"EQUAL"}:
+        return None
+    source = failure.context.source
+    key = _RESOURCE.match(source.text, before.start, failure.context.end)
+    if key is None or key.end() <= before.end:
+        return None
+    return make_diagnostic(
+        "PS112",
+        f"the resource `{key.group()}` is not quoted",
+        Span(source, key.start(), key.end()),
+        label="expected a quoted name",
+        help=f'write `"{key.group()}" = AMOUNT`',
     )
 
 

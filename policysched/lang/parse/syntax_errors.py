@@ -39,6 +39,7 @@ from policysched.lang.parse.lexical_mistakes import (
     malformed_number,
     trailing_comma,
     unquoted_key,
+    unquoted_resource,
     wrong_equals_sign,
 )
 from policysched.lang.parse.missing_parts import (
@@ -308,6 +309,7 @@ SYNTAX_ERROR_EXPLAINERS: tuple[SyntaxErrorExplainer, ...] = (
     foreign_word,
     malformed_number,  # the parser reads `5 min` and `1,5` as something else
     unquoted_key,
+    unquoted_resource,
     trailing_comma,  # before the missing value after the comma
     direction_before_key,
     wrong_equals_sign,
