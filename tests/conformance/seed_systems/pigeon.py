@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from policysched.lang.ir.program import Program
 from tests.conformance.seed_systems.worlds import (
     POLICIES,
     Policy,
@@ -34,10 +35,9 @@ _SHOW_VALUE = "score shown_value weight 1 when fits higher value normalize minma
 def answer(case: Json) -> Json:
     given = case["input"]
     if "steps" in given:
-        policy = Policy("pigeon").accepting(
-            {_PARAMS[key]: value for key, value in given.items() if key in _PARAMS}
-        )
-        return {"steps": _steps(policy, given["steps"])}
+        params = {_PARAMS[key]: value for key, value in given.items() if key in _PARAMS}
+        program = Policy("pigeon").with_more(_SHOW_VALUE).accepting(params).program()
+        return {"steps": _steps(without_filters(program), given["steps"])}
     if "objective_inputs" in given:
         return {
             "objective": [_taken("objective", word) for word in given["objective_inputs"]],
@@ -55,13 +55,13 @@ def answer(case: Json) -> Json:
 # ── steps ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _steps(policy: Policy, steps: Sequence[Json]) -> list[Json]:
+def _steps(program: Program, steps: Sequence[Json]) -> list[Json]:
     judged, own = [], list[Json]()
     before: Json | None = None
     for step in steps:
         if before is not None:
             own += _placed_between(before, step, number=len(own))
-        judged.append(_judged(policy, step, _others(steps[0], step, own), own))
+        judged.append(_judged(program, step, _others(steps[0], step, own), own))
         before = step
     return judged
 
@@ -110,7 +110,7 @@ def _amounts(numbers: Sequence[int]) -> dict[str, str]:
     return {name: amount for name, amount in amounts.items() if name != "pods"}
 
 
-def _judged(policy: Policy, step: Json, others: Sequence[Json], own: Sequence[Json]) -> Json:
+def _judged(program: Program, step: Json, others: Sequence[Json], own: Sequence[Json]) -> Json:
     nodes = [
         node_with(
             name,
@@ -122,7 +122,6 @@ def _judged(policy: Policy, step: Json, others: Sequence[Json], own: Sequence[Js
         for name, node in step["nodes"].items()
     ]
     pods = [*others, *own, _pod("asked", step["demand"])]
-    program = without_filters(policy.with_more(_SHOW_VALUE).program())
     explained = play(program, world(program, nodes=nodes, pods=pods)).explanations["asked"]
     shown = raw(explained, "shown_value")
     values = {name: shown.get(name) for name in step["nodes"]}

@@ -49,7 +49,10 @@ class Policy:
 
     def program(self) -> Program:
         """Raises Refused."""
-        return _checked(self.name, tuple(sorted(self.params.items())), self.more)
+        checked = _checked(self.name, tuple(sorted(self.params.items())), self.more)
+        if isinstance(checked, Refused):
+            raise checked
+        return checked
 
     def with_more(self, text: str) -> "Policy":
         return replace(self, more=f"{self.more}\n{text}\n")
@@ -76,10 +79,13 @@ class Policy:
 
 
 @cache
-def _checked(name: str, params: tuple[tuple[str, str], ...], more: str) -> Program:
+def _checked(name: str, params: tuple[tuple[str, str], ...], more: str) -> Program | Refused:
     text = (POLICIES / f"{name}.policy").read_text(encoding="utf-8")
     (source,) = parse_sources(text + more, str(POLICIES / f"{name}.policy"))
-    return _program(source, [f"{key}={value}" for key, value in params])
+    try:
+        return _program(source, [f"{key}={value}" for key, value in params])
+    except Refused as refused:
+        return refused.with_traceback(None)
 
 
 def _program(source_set: SourceSet, flags: Sequence[str]) -> Program:
