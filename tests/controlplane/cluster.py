@@ -133,22 +133,19 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
         return self._apiserver.pid, self._etcd.pid
 
     def reset(self) -> None:
-        """Restore the state after the start, except for resource versions: only the API server
-        runs, and all objects that tests created are gone.
+        """Restore the state after the start, except for resource versions and features: only the API
+        server runs, and all objects that tests created are gone.
         """
         for process in self._processes:
             if process not in (self._etcd, self._apiserver):
                 process.kill()
         self._processes = [self._etcd, self._apiserver]
         self._close_connections()
-        changed = self._features != self._features_from_the_start
         if self._apiserver.running:
             self._apiserver.resume()
         else:
             self.start_apiserver()
         self.sweep()  # with the features that served the objects
-        if changed:
-            self.restart_apiserver(features=self._features_from_the_start)
 
     def sweep(self) -> None:
         """Delete all objects that tests created; running programs continue. etcd knows which kinds have new objects:
@@ -175,8 +172,7 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
 
     def start_apiserver(self, *, features: Features | None = None) -> None:
         """Start again after a stop: the same port, objects and credentials. Returns when it is
-        ready. `features` replaces the cluster's features, also for programs that start later, until
-        `reset`.
+        ready. `features` replaces the cluster's features, also for programs that start later.
         """
         assert not self._apiserver.running, "the API server is running already"
         if features is not None:
@@ -186,6 +182,12 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
     def restart_apiserver(self, *, features: Features | None = None) -> None:
         self.kill_apiserver()
         self.start_apiserver(features=features)
+
+    def have_features(self, features: Features | None = None) -> None:
+        """Restart the API server if it has other features; without an argument, those from the start."""
+        wanted = self._features_from_the_start if features is None else features
+        if self._features != wanted:
+            self.restart_apiserver(features=wanted)
 
     def pause_apiserver(self) -> None:
         """Freeze the API server: the kernel accepts connections, and no request is answered."""

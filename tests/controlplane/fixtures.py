@@ -18,6 +18,7 @@ from tests.controlplane.programs import Programs, find_programs
 from tests.missing_programs import leave_out
 
 REQUIREMENT = "control-plane"
+ANY_FEATURES = "any_features"
 USED = pytest.StashKey[ControlPlane]()
 
 
@@ -48,7 +49,9 @@ def control_plane_of_the_session(control_plane_programs: Programs) -> Iterator[C
 def control_plane(
     request: pytest.FixtureRequest, control_plane_of_the_session: ControlPlane
 ) -> Iterator[ControlPlane]:
-    """A running API server without objects of other tests."""
+    """A running API server without objects of other tests, with the features of the release."""
+    if request.node.get_closest_marker(ANY_FEATURES) is None:
+        control_plane_of_the_session.have_features()
     request.node.stash[USED] = control_plane_of_the_session
     yield control_plane_of_the_session
     control_plane_of_the_session.reset()
@@ -65,6 +68,12 @@ def _need(programs: Programs, *names: str) -> None:
     reason = openssl_missing() or programs.missing(*names)
     if reason is not None:
         leave_out(REQUIREMENT, reason)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", f"{ANY_FEATURES}: sets the features of the control plane itself, so a restart is saved"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects

@@ -43,10 +43,10 @@ def version_of(deployed: Deployed) -> str:
 
 
 def serve_pod_groups(deployed: Deployed) -> str:
-    """Turn on the feature gates and the API. Returns its version."""
+    """Turn on the feature gates and the API, unless the test before did. Returns its version."""
     version = version_of(deployed)
     features = Features(GATES, (f"scheduling.k8s.io/{version}",))
-    deployed.control_plane.restart_apiserver(features=features)
+    deployed.control_plane.have_features(features)
     return version
 
 
@@ -97,6 +97,7 @@ def gang_job(name: str, version: str, *, members: int) -> Json:
     }
 
 
+@pytest.mark.any_features
 def test_a_job_starts_whole_and_its_pod_group_shows_it(deployed: Deployed) -> None:
     version = serve_pod_groups(deployed)
     deployed.control_plane.add_node(ready_node("a", cpu="2"))
@@ -121,20 +122,7 @@ def test_a_job_starts_whole_and_its_pod_group_shows_it(deployed: Deployed) -> No
     assert f"gang default/{group}: 2 of 3 members fit now" in reason["message"]
 
 
-def test_the_api_is_found_when_the_server_begins_to_serve_it(deployed: Deployed) -> None:
-    deployed.control_plane.add_node(ready_node("a", cpu="4"))
-    deployed.put_policies(main=POLICY)
-
-    with deployed.running(plant=search_often) as program:
-        program.wait_for_state("test", "active")
-        version = serve_pod_groups(deployed)
-        create_group(deployed, version, "train", 2)
-        for name in ("w0", "w1"):
-            deployed.create(name, cpu="1", schedulingGroup={"podGroupName": "train"})
-        deployed.all_bound(2)
-        wait_for(lambda: outcome(deployed, version, "train") == "True", "its condition to be true")
-
-
+@pytest.mark.any_features
 def test_a_group_that_is_deleted_keeps_its_pods_pending(deployed: Deployed) -> None:
     version = serve_pod_groups(deployed)
     deployed.control_plane.add_node(ready_node("a", cpu="4"))
@@ -151,6 +139,7 @@ def test_a_group_that_is_deleted_keeps_its_pods_pending(deployed: Deployed) -> N
     assert [line["reason"].endswith(missing) for line in lines] == [True]
 
 
+@pytest.mark.any_features
 def test_pods_wait_while_the_server_does_not_serve_the_api(deployed: Deployed) -> None:
     version = serve_pod_groups(deployed)
     served = Features(GATES, (f"scheduling.k8s.io/{version}",))
@@ -173,13 +162,28 @@ def test_pods_wait_while_the_server_does_not_serve_the_api(deployed: Deployed) -
     assert placed_halves == []
 
 
+def test_the_api_is_found_when_the_server_begins_to_serve_it(deployed: Deployed) -> None:
+    deployed.control_plane.add_node(ready_node("a", cpu="4"))
+    deployed.put_policies(main=POLICY)
+
+    with deployed.running(plant=search_often) as program:
+        program.wait_for_state("test", "active")
+        version = serve_pod_groups(deployed)
+        create_group(deployed, version, "train", 2)
+        for name in ("w0", "w1"):
+            deployed.create(name, cpu="1", schedulingGroup={"podGroupName": "train"})
+        deployed.all_bound(2)
+        wait_for(lambda: outcome(deployed, version, "train") == "True", "its condition to be true")
+
+
+@pytest.mark.any_features
 def test_a_group_of_a_composite_pod_group_waits_with_a_message(deployed: Deployed) -> None:
     version = version_of(deployed)
     if version == "v1alpha2":
         pytest.skip("CompositePodGroups exist since Kubernetes 1.37")
     gates = {**GATES, "TopologyAwareWorkloadScheduling": True, "CompositePodGroup": True}
     served = (f"scheduling.k8s.io/{version}", "scheduling.k8s.io/v1alpha3")
-    deployed.control_plane.restart_apiserver(features=Features(gates, served))
+    deployed.control_plane.have_features(Features(gates, served))
     deployed.control_plane.add_node(ready_node("a", cpu="4"))
     deployed.put_policies(main=POLICY)
 
