@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 GEN0_THRESHOLD, GEN1_THRESHOLD, GEN2_THRESHOLD = 20_000, 20, 50
-SHORT_THRESHOLDS = 3, 1
-"""A full collection after 200,000 new objects that are not freed: about 20 ms."""
+SHORT_THRESHOLDS = 10_000, 3, 1
+"""A full collection after 100,000 new objects that are not freed: about 10 ms."""
 _GENERATIONS = 3
 
 
@@ -24,7 +24,7 @@ def keep_collections_short() -> None:
     """From now on a full collection visits what was allocated since the last one, instead of the whole cluster. Called after
     the initial lists are read, without a collection, since pods wait by then. Cycles that live longer are freed by
     only `collect_all`."""
-    gc.set_threshold(GEN0_THRESHOLD, *SHORT_THRESHOLDS)
+    gc.set_threshold(*SHORT_THRESHOLDS)
     gc.freeze()
     if _freeze_survivors not in gc.callbacks:
         gc.callbacks.append(_freeze_survivors)
@@ -47,6 +47,19 @@ def collections_paused() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+@contextmanager
+def allocated_for_long() -> Iterator[None]:
+    """While a large object is decoded that is kept: no collection visits it, once collections are short. What became garbage
+    in cycles just before is freed; meanwhile, only by `collect_all`."""
+    is_short = _freeze_survivors in gc.callbacks
+    if is_short:
+        gc.collect(1)
+    with collections_paused():
+        yield
+        if is_short:
+            gc.freeze()
 
 
 def _freeze_survivors(phase: str, info: Mapping[str, int]) -> None:

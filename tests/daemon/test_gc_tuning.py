@@ -7,7 +7,7 @@ import pytest
 
 from policysched import gc_tuning
 
-COUNT = 10_000
+COUNT = 5_000
 
 
 class Cyclic:
@@ -83,3 +83,34 @@ def test_twice_is_as_once() -> None:
     gc_tuning.keep_collections_short()
 
     assert gc.callbacks.count(gc_tuning._freeze_survivors) == 1
+
+
+def test_a_large_object_that_is_kept_is_not_visited() -> None:
+    gc_tuning.keep_collections_short()
+    with gc_tuning.allocated_for_long():
+        kept = [[index] for index in range(COUNT)]
+
+    assert visited() < COUNT == len(kept)
+    assert gc.isenabled()
+
+
+def test_cycles_that_ended_before_a_large_object_are_freed() -> None:
+    gc_tuning.keep_collections_short()
+    for _ in range(COUNT // 100):
+        Cyclic()
+    with gc_tuning.allocated_for_long():
+        pass
+    gc.unfreeze()
+
+    assert cyclic_count() == 0
+
+
+def test_before_the_first_lists_are_read_nothing_is_frozen() -> None:
+    gc_tuning.keep_collections_short()
+    gc.callbacks.remove(gc_tuning._freeze_survivors)
+    before = gc.get_freeze_count()
+    with gc_tuning.allocated_for_long():
+        kept = [[index] for index in range(COUNT)]
+    gc.callbacks.append(gc_tuning._freeze_survivors)
+
+    assert gc.get_freeze_count() <= before < len(kept) + before

@@ -19,7 +19,7 @@ from functools import partial
 from random import Random
 from typing import Any, Generic, TypeVar
 
-from policysched.gc_tuning import collections_paused
+from policysched.gc_tuning import allocated_for_long
 from policysched.kube.client.api import (
     ApiClient,
     ApiErrors,
@@ -337,7 +337,7 @@ class Reflector(Generic[Emitted]):
         self, key: str, line: bytes, reflected: _ReflectedObject | None
     ) -> _Decoded[Emitted] | MalformedObject:
         try:
-            with collections_paused():
+            with allocated_for_long():
                 return self._decode(whole_object(line), reflected)
         except TransportError as error:
             return MalformedObject(self.kind, key, "(object)", str(error))
