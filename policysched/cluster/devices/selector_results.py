@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from policysched.cluster.devices.cel_macros import may_expand
 from policysched.cluster.devices.cel_selectors import CelSelectorError, DeviceSelectors
 from policysched.model.devices import ResourceSlice
 
@@ -20,6 +21,7 @@ SELECTORS_MAX = 128
 _UNKNOWN, _NOT_SELECTED, _SELECTED, _FIRST_ERROR = 0, 1, 2, 3
 _ERRORS_MAX = 256 - _FIRST_ERROR
 _OPERATIONS_PER_SELECTOR, _OPERATIONS_PER_CHARACTER = 10_000, 300  # of compiling it and estimating its cost
+_OPERATIONS_OF_TEMPLATES = 450  # for each character more
 _OPERATIONS_PER_SLICE = 50
 _LOG_SPARE = 100
 _PREPARED_TOGETHER_MAX = 16  # more of them share what the others leave
@@ -107,7 +109,8 @@ class SelectorResults:
         operations = 0
         for expression in expressions:
             if expression not in self._known:
-                operations += _OPERATIONS_PER_SELECTOR + _OPERATIONS_PER_CHARACTER * len(expression)
+                per_character = _OPERATIONS_PER_CHARACTER + _OPERATIONS_OF_TEMPLATES * may_expand(expression)
+                operations += _OPERATIONS_PER_SELECTOR + per_character * len(expression)
             selector = self._selector(expression)
             while selector.position < len(self._log):
                 resource_slice = self._slices.get(self._log[selector.position])
