@@ -1,16 +1,18 @@
 """Run upstream's tests of a scheduler beside kube-scheduler and beside policysched: the e2e tests of scheduling and of dynamic
 resource allocation, and the integration tests of the scheduler.
 
-    python -m tests.upstream [--suite NAME] [--only NAME] [--match TEXT] [--keep FOLDER]
+    python -m tests.upstream [--suite NAME] [--only NAME] [--match TEXT] [--cases PATTERN] [--keep FOLDER]
 
-Without `--only` and `--match` it records the outcomes in `tests/upstream/outcomes.json` and `integration.json`, which the
-tables in docs/upstream-tests.md are generated from. Exits with 1 if a test passes with kube-scheduler alone.
+Without `--only` it records the outcomes in `tests/upstream/outcomes.json` and `integration.json`, which the tables in
+docs/upstream-tests.md are generated from; with `--match` or `--cases` those of all other tests stay. Exits with 1 if a test passes with kube-scheduler alone.
 """
 
 import argparse
 import sys
 import tempfile
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tests.controlplane.certificates import openssl_missing
@@ -30,6 +32,7 @@ def main() -> int:
     parser.add_argument("--suite", choices=tuple(SUITES), help="one of the two suites")
     parser.add_argument("--only", choices=tuple(SCHEDULERS), help="one scheduler")
     parser.add_argument("--match", default="", help="tests whose full name has this text")
+    parser.add_argument("--cases", default="", help="a pattern of the cases of the integration test --match")
     parser.add_argument(
         "--keep", type=Path, help="a folder for the logs and reports; what it has is not run again"
     )
@@ -46,22 +49,25 @@ def main() -> int:
         for suite in [options.suite] if options.suite else list(SUITES):
             (folder / suite).mkdir(parents=True, exist_ok=True)
             try:
-                rows = SUITES[suite](programs, schedulers, options.match, folder / suite)
+                rows = SUITES[suite](programs, schedulers, options, folder / suite)
             except BuildFailed as failure:
                 say(str(failure))
                 return 2
             run = Run(programs["kube-apiserver"].kubernetes_version or "", rows)
             print("\n".join(recorded.lines(run, recorded.TITLES[suite])))
             worse = worse or any(row.worse for row in rows)
-            if not (options.only or options.match):
-                recorded.write(run, recorded.RECORDED[suite])
+            if not options.only:
+                path = recorded.RECORDED[suite]
+                if options.match or options.cases:
+                    run = recorded.merged(recorded.read(path), run)
+                recorded.write(run, path)
                 docs.main(["--update"])
     return int(worse)
 
 
-def run_e2e(programs: Programs, schedulers: Sequence[str], match: str, folder: Path) -> list[Row]:
+def run_e2e(programs: Programs, schedulers: Sequence[str], options: Namespace, folder: Path) -> list[Row]:
     upstream = upstream_binary()
-    tests = [test for test in all_tests(upstream, folder) if match in test.full_name]
+    tests = [test for test in all_tests(upstream, folder) if options.match in test.full_name]
     gates_on = gates_on_by_default(tests) | FEATURES.gates.keys()
     able = [test for test in tests if test.obstacle(gates_on) is None]
     say(f"{len(able)} of {len(tests)} e2e tests can run on hollow nodes")
@@ -72,10 +78,14 @@ def run_e2e(programs: Programs, schedulers: Sequence[str], match: str, folder: P
     ]
 
 
-def run_integration(programs: Programs, schedulers: Sequence[str], match: str, folder: Path) -> list[Row]:
+def run_integration(
+    programs: Programs, schedulers: Sequence[str], options: Namespace, folder: Path
+) -> list[Row]:
     binary = integration_binary()
     every = integration_run.all_tests(binary, programs, folder / "tools")
-    tests = [test for test in every if match in test.full_name]
+    tests = [test for test in every if options.match in test.full_name]
+    if options.cases:
+        tests = [replace(test, cases=options.cases) for test in tests if test.name == options.match]
     able = [test for test in tests if test.obstacle is None]
     say(f"{len(able)} of {len(tests)} integration tests judge any scheduler; their logs are in {folder}")
     outcomes = {
@@ -102,7 +112,7 @@ def row_of(test: UpstreamTest, obstacle: str | None, outcomes: Mapping[str, Outc
     return Row(test.area, test.name, {name: outcome.state for name, outcome in ran.items()}, why)
 
 
-SUITES: Mapping[str, Callable[[Programs, Sequence[str], str, Path], list[Row]]] = {
+SUITES: Mapping[str, Callable[[Programs, Sequence[str], Namespace, Path], list[Row]]] = {
     "e2e": run_e2e,
     "integration": run_integration,
 }

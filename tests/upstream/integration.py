@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.upstream.e2e import Outcome
 from tests.upstream.integration_build import NOT_BUILT, function
-from tests.upstream.recorded import NOT_RUN, PASSED, SKIPPED, Row
+from tests.upstream.recorded import NOT_RUN, OTHER_CASES, PASSED, SKIPPED, Row
 
 Json = dict[str, Any]
 
@@ -101,10 +101,11 @@ SAID = re.compile(r"\s+\S+\.go:\d+: (?![IWE]\d{4} )(.+)")
 
 @dataclass(frozen=True, slots=True)
 class IntegrationTest:
-    """A function of a package."""
+    """A function of a package. `cases`: a pattern of those that are run, all if it is empty."""
 
     package: str
     name: str
+    cases: str = ""
 
     @property
     def full_name(self) -> str:
@@ -114,6 +115,11 @@ class IntegrationTest:
     def function(self) -> str:
         """Its name in the binary."""
         return function(self.package, self.name)
+
+    @property
+    def run(self) -> str:
+        """The pattern of what is run, in the form of `go test -run`."""
+        return f"^{self.function}$" + (f"/{self.cases}" if self.cases else "")
 
     @property
     def obstacle(self) -> str | None:
@@ -184,6 +190,8 @@ def rows(
                 "",
             )
             yield Row(test.package, case, states, why)
+        if test.cases:
+            yield Row(test.package, test.name + OTHER_CASES, {}, NOT_RUN)
         yield from (Row(test.package, f"{test.name}/{case}", {}, why) for case, why in test.left_out.items())
     for package, why in NOT_BUILT.items():
         yield Row(package, "all", {}, why)

@@ -55,7 +55,7 @@ def run_tests(
         if not log.exists():
             flags = [
                 *("-test.v", f"-test.timeout={TIMEOUT}"),
-                *(f"-test.run=^{test.function}$", f"-test.skip={test.skip}"),
+                *(f"-test.run={test.run}", f"-test.skip={test.skip}"),
             ]
             policy = tools / "main.policy"
             policy.write_text(_policy(test, tools) + added_to_policy)

@@ -17,6 +17,8 @@ TITLES = {
 PASSED = "passed"
 SKIPPED = "skipped"
 NOT_RUN = "not run"
+OTHER_CASES = "/other cases"
+"""In the name of a test of which some cases were run, for those that were not."""
 NAMED_MOST = 12
 """Tests that cannot run for one reason are named up to this many; the JSON files have all names."""
 
@@ -50,6 +52,19 @@ def write(run: Run, path: Path) -> None:
 def read(path: Path) -> Run:
     document = json.loads(path.read_text(encoding="utf-8"))
     return Run(document["kubernetes"], [Row(**row) for row in document["tests"]])
+
+
+def merged(kept: Run, run: Run) -> Run:
+    """The outcomes of `run`, and those that it has not of the same release."""
+    if kept.kubernetes != run.kubernetes:
+        return run
+    ran = {(row.area, row.name): row for row in run.rows}
+    tests = {(row.area, row.name.partition("/")[0]) for row in run.rows}
+    not_run = {(area, name + rest) for area, name in tests for rest in ("", OTHER_CASES)}
+    return Run(
+        run.kubernetes,
+        [row for row in kept.rows if (row.area, row.name) not in ran.keys() | not_run] + list(run.rows),
+    )
 
 
 def section() -> str:

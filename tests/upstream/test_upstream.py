@@ -4,6 +4,7 @@
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
 from typing import Any
@@ -27,7 +28,7 @@ from tests.upstream.e2e import (
     read_report,
     run_tests,
 )
-from tests.upstream.recorded import PASSED, Row, Run
+from tests.upstream.recorded import NOT_RUN, OTHER_CASES, PASSED, Row, Run, merged
 
 Json = dict[str, Any]
 
@@ -218,6 +219,25 @@ def test_recorded_outcomes_are_read_as_they_were_written(tmp_path: Path) -> None
 
     assert recorded.read(path) == run
     assert run.rows[0] == Row("a", "b", {"policysched": "failed"}, "x")
+
+
+def test_some_tests_that_are_run_again_leave_the_outcomes_of_the_others() -> None:
+    def passed(name: str) -> Row:
+        return Row("area", name, {"policysched": PASSED})
+
+    def run(*rows: Row) -> Run:
+        return Run("v1.37.2", list(rows))
+
+    not_run = Row("area", "TestB", {}, NOT_RUN)
+    rest = Row("area", f"TestB{OTHER_CASES}", {}, NOT_RUN)
+    of_a, first, second = passed("TestA"), passed("TestB/first"), passed("TestB/second")
+
+    in_part = merged(run(of_a, not_run), run(first, rest))
+    whole = merged(in_part, run(first, second))
+
+    assert in_part == run(of_a, first, rest)
+    assert whole == run(of_a, first, second)
+    assert merged(replace(whole, kubernetes="v1.36.3"), run(first)) == run(first)
 
 
 def test_the_policy_decides_for_the_default_scheduler_and_for_pod_groups() -> None:
