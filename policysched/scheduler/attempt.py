@@ -444,7 +444,7 @@ class PodAttempts:
                 attempt=pod.attempts,
                 queued_ns=pod.queued_ns,
                 samples=decision_samples(program.metrics, core.samples.of_policy(program.name), node, now_ns),
-                order_key=pod.order_key,
+                order_key=() if core.records.recorded is None else pod.order_key,
                 detail=result.detail,
             )
         )

@@ -31,8 +31,8 @@ class Decision:
     `node` None: no node was found; `message` is the event's reason, and `counts` has the number of nodes by reason.
     `score` is the total of the chosen node. `node_count` nodes were evaluated, `feasible_count` of them were feasible.
     `gang` is `namespace/key`. `samples` has every metric that the policy declares. `order_key` is the pod's place among those
-    of its policy: for each key of `queue by` whether it is missing, and its value; the UID is last. `detail` is set while
-    decisions are recorded, for pods that were evaluated. Times in ns since 1970.
+    of its policy: for each key of `queue by` whether it is missing, and its value; the UID is last. It and `detail` are set
+    while decisions are recorded, `detail` for pods that were evaluated. Times in ns since 1970.
     """
 
     id: int

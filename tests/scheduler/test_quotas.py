@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from policysched.daemon.quota_documents import quota_families, quotas_document
+from policysched.lang.types.kinds import Type
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler.quotas import quota_messages
 from policysched.schemas import findings
 from tests.builders import finished, namespace, node, placed, pod
 from tests.scheduler.rig import Rig
@@ -398,3 +400,26 @@ def test_the_page_of_quotas_has_use_amount_and_borrowing_of_each_entity() -> Non
     assert rows["team", "none", "stray"]["listed"] is False
     used = next(family for family in quota_families(rig.scheduler.quotas()) if family.name.endswith("_used"))
     assert len(used.samples) == 4
+
+
+def test_the_message_of_a_blocked_pod_costs_no_text_for_each_pod_of_its_entity(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts: list[str] = []
+    format_amount = quota_messages.format_amount
+    rig = Rig(HEAD + 'quota team by pod.namespace { "a" { cpu = 100 } others unlimited }\n', BIG)
+    rig.observe(*pods("a", 100))
+    rig.settle()
+    assert bound_count(rig, "a") == 100
+
+    def counted(amount: int, type_: Type) -> str:
+        texts.append(text := format_amount(amount, type_))
+        return text
+
+    monkeypatch.setattr(quota_messages, "format_amount", counted)
+    rig.observe(pod("more", namespace="a", cpu="1"))
+    rig.settle()
+
+    message = rig.pending_message("more")
+    assert message is not None and "a/a99 (1), a/a98 (1), a/a97 (1) and 97 more" in message
+    assert len(texts) < 20

@@ -7,6 +7,7 @@ from policysched.evaluate.scalar.eval_context import EvalContext, ScalarFunction
 from policysched.evaluate.scalar.leaves import attribute
 from policysched.evaluate.scalar.operations import requested_amount
 from policysched.lang.ir.program import Program
+from policysched.text.short_key import short_key
 
 QuotaEntity = tuple[str, ...]
 """The name of the quota, then the path of the entity in it: `("team", "research", "vision")`."""
@@ -42,7 +43,7 @@ class CompiledQuotas:
         for name, parent, key_of in self._keys:
             key = key_of(context)
             outer = () if parent is None else paths[parent]
-            paths[name] = (*outer, "" if key is None else str(key))
+            paths[name] = (*outer, "" if key is None else short_key(str(key)))
         return QuotaCharge(
             tuple([(name, *path) for name, path in paths.items()]),
             tuple([requested_amount(amount, context) for amount in self._amounts]),

@@ -12,6 +12,7 @@ from policysched.lang.ir.attributes import resource_type
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.quotas import QuotaLimit
 from policysched.lang.types.kinds import Type
+from policysched.text.short_key import short_key
 
 QuotaNode = tuple[str, ...]
 """A `QuotaEntity`, or a pool: "", the name of the quota, and the path of the parent."""
@@ -49,7 +50,7 @@ class QuotaLimits:
         self.parents = tuple(None if spec.parent is None else position[spec.parent] for spec in self.specs)
         self.inside = tuple(self._inside(index) for index in range(len(self.specs)))
         self._rows: dict[QuotaEntity, EntityLimits] = {
-            (spec.name, *row.path): self._entity_limits(row.limits, listed=True)
+            (spec.name, *map(short_key, row.path)): self._entity_limits(row.limits, listed=True)
             for spec in self.specs
             for row in spec.rows
         }
@@ -58,7 +59,7 @@ class QuotaLimits:
         for spec in self.specs:
             for row in spec.rows:
                 totals = self._pool_totals.setdefault(
-                    ("", spec.name, *row.path[:-1]), [0] * len(self.resources)
+                    ("", spec.name, *map(short_key, row.path[:-1])), [0] * len(self.resources)
                 )
                 for limit in row.limits:
                     totals[self.resources.index(limit.resource)] += limit.amount

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from heapq import nlargest
 
+from policysched.evaluate.plan.quotas import QuotaEntity
 from policysched.lang.types.kinds import Type
 from policysched.lang.types.units import format_value
+from policysched.model.pods import Pod
 from policysched.scheduler.quotas.quota_account import QuotaAccount
 from policysched.scheduler.quotas.quota_limits import QuotaLimits, QuotaNode
 from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage
@@ -66,7 +68,7 @@ def _users_text(account: QuotaAccount, usage: QuotaUsage, block: QuotaBlock) -> 
     """The largest users: entities where the node has any inside, else pods."""
     limits, resource = account.limits, block.resource
     type_ = limits.types[resource]
-    users: list[tuple[int, str]] = []
+    used_by: list[tuple[int, QuotaEntity | Pod]]
     if block.in_pool:
         prefix, inner = block.node[1:], block.quota
     else:
@@ -74,23 +76,31 @@ def _users_text(account: QuotaAccount, usage: QuotaUsage, block: QuotaBlock) -> 
         inner = children[0] if children else -1
         prefix = (limits.specs[inner].name, *block.node[1:]) if children else ()
     if inner >= 0:
-        for entity in account.usage.nodes:
-            used = usage.used(entity)[resource]
-            if entity[:-1] == prefix and used:
-                borrowed = usage.borrowed(inner, entity, resource)
-                note = f", {format_amount(borrowed, type_)} borrowed" if borrowed else ""
-                users.append((used, f'"{entity[-1]}" ({format_amount(used, type_)}{note})'))
-    else:
-        users = [
-            (
-                charged.charge.amounts[resource],
-                f"{charged.pod.full_name} ({format_amount(charged.charge.amounts[resource], type_)})",
-            )
-            for charged in account.pods_of(block.node)
-            if charged.charge.amounts[resource]
+        used_by = [
+            (used, entity)
+            for entity in account.usage.nodes
+            if entity[:-1] == prefix and (used := usage.used(entity)[resource])
         ]
-    if not users:
+    else:
+        used_by = [
+            (amount, charged.pod)
+            for charged in account.pods_of(block.node)
+            if (amount := charged.charge.amounts[resource])
+        ]
+    if not used_by:
         return "no pod"
-    listed = ", ".join(text for _, text in nlargest(_USERS_MAX, users))
-    hidden_count = len(users) - _USERS_MAX
+
+    def text(used: int, user: QuotaEntity | Pod) -> str:
+        if isinstance(user, Pod):
+            return f"{user.full_name} ({format_amount(used, type_)})"
+        borrowed = usage.borrowed(inner, user, resource)
+        note = f", {format_amount(borrowed, type_)} borrowed" if borrowed else ""
+        return f'"{user[-1]}" ({format_amount(used, type_)}{note})'
+
+    def rank(use: tuple[int, QuotaEntity | Pod]) -> tuple[int, str]:
+        used, user = use
+        return used, user.full_name if isinstance(user, Pod) else user[-1]
+
+    listed = ", ".join(text(*use) for use in nlargest(_USERS_MAX, used_by, rank))
+    hidden_count = len(used_by) - _USERS_MAX
     return f"{listed} and {hidden_count} more" if hidden_count > 0 else listed
