@@ -60,6 +60,7 @@ class AttemptRunner:
         self._gang_attempts = gang_attempts
         self._attempt: _Attempt | None = None
         self._pause: Pause | None = None
+        self._failed_beside: list[tuple[PendingPod, int]] = []
         self._searching: tuple[QueueEntry | None, SearchAllowance] = None, SearchAllowance()
         self._last_run: _Attempt | None = None
         self.has_attempted = False
@@ -144,7 +145,7 @@ class AttemptRunner:
             self._last_run = _Attempt(pod, self._nothing(), pod.attempts, pod.pod)
             pause.decide(pod, now_ns)
             return
-        self._pause = self._core.queue.attempting = None
+        self._end_pause()
         self._gang_attempts.resume(now_ns, cluster_changed=pause.cluster_changed)
         attempt.piece_cost = 0
         self._run(attempt, cost_max)
@@ -170,7 +171,9 @@ class AttemptRunner:
         """Give up the attempt that is begun and requeue its pod or gang, as if there had been none."""
         attempt = self._attempt
         is_queued = self._pause is not None and self._pause.gang.state is not QueueState.ATTEMPTING
-        self._attempt = self._pause = self._core.queue.attempting = None
+        self._end_pause()
+        self._attempt = None
+        self._return_failed()
         if attempt is not None and not is_queued:
             entry = attempt.entry
             entry.state = QueueState.DETACHED
@@ -196,6 +199,7 @@ class AttemptRunner:
                     self._attempt, attempt.entry.state = attempt, QueueState.ATTEMPTING
                     return
             goes_on = self._core.cache.devices.allocation_cache.goes_on_at_once
+        self._return_failed()
         self._searching = None, attempt.devices
         if goes_on and attempt.entry.state is QueueState.ACTIVE:
             self._searching, attempt.prepares = (attempt.entry, attempt.devices), True
@@ -224,13 +228,27 @@ class AttemptRunner:
         )
         return True
 
+    def _end_pause(self) -> None:
+        if self._pause is not None:
+            self._failed_beside += self._pause.failed
+        self._pause = self._core.queue.attempting = None
+
+    def _return_failed(self) -> None:
+        """The attempt is over: nothing passes the pods that failed beside it any more, if it was not for an error since."""
+        for pod, backoff_until_ns in self._failed_beside:
+            if pod.backoff_until_ns == backoff_until_ns:
+                self._core.queue.end_error_backoff(pod)
+        self._failed_beside.clear()
+
     @staticmethod
     def _nothing() -> Steps[None]:
         yield from ()
 
     def _give_up(self, attempt: _Attempt, now_ns: int) -> None:
         """The search is of no use any more. The gang is attempted again after its backoff, unless it was requeued."""
-        self._attempt = self._pause = self._core.queue.attempting = None
+        self._end_pause()
+        self._attempt = None
+        self._return_failed()
         attempt.steps.close()
         entry = attempt.entry
         if entry.state is QueueState.ATTEMPTING:

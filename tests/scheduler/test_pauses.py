@@ -14,6 +14,7 @@ from policysched.scheduler.gangs import gang_attempt
 from policysched.scheduler.gangs.pause import Pause
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.active_queues import ActiveQueues
+from policysched.scheduler.queue.backoff import BackoffQueue
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.builders import node, placed, pod
 from tests.evaluate.clusters import ClusterRandom
@@ -222,6 +223,29 @@ def test_a_pod_that_fits_nowhere_does_not_delay_those_behind_it() -> None:
     scheduler.settle()
     scheduler.pass_time(5)
     assert "Insufficient cpu" in str(scheduler.pending_message("impossible"))
+
+
+def check_pod_that_failed_in_a_pause() -> None:
+    """It keeps its position although it backs off, once the attempt of the gang is over."""
+    scheduler = rig(
+        *[node(f"n{index}", cpu="4") for index in range(4)],
+        *gang(8),
+        policies={"a.policy": ALONE + "queue by pod.priority desc, pod.created\n"},
+    )
+    decide_until_pause(scheduler)
+    scheduler.observe(pod("urgent", cpu="8", priority=10))
+    scheduler.settle()
+    assert len(scheduler.placements()) == 8
+
+    scheduler.observe(node("large", cpu="8"), pod("usual", cpu="7"))
+    scheduler.settle()
+
+    assert scheduler.placements()["urgent"] == "large"
+    assert "usual" not in scheduler.placements()
+
+
+def test_a_pod_that_failed_in_a_pause_is_not_overtaken_afterwards() -> None:
+    check_pod_that_failed_in_a_pause()
 
 
 def test_a_member_that_joins_in_a_pause_is_attempted_afterwards() -> None:
@@ -504,6 +528,7 @@ def _forgets_events(self: SchedulingQueue, *_: object) -> None:
         (Pause, "_still_fit", lambda *_: True, lambda _: check_node_stops_fitting("the node is cordoned")),
         (Pause, "note_changes", lambda _: None, check_history),
         (SchedulingQueue, "open_group", _forgets_events, lambda _: check_missed_event()),
+        (BackoffQueue, "end_error_backoff", _forgets_events, lambda _: check_pod_that_failed_in_a_pause()),
         (
             ActiveQueues,
             "first_before",
@@ -517,6 +542,7 @@ def _forgets_events(self: SchedulingQueue, *_: object) -> None:
         "a search outlives what its nodes were",
         "changes are not noticed",
         "events are lost",
+        "what failed in a pause is overtaken",
         "what comes ahead of the gang is overtaken",
     ],
 )

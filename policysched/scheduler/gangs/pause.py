@@ -45,6 +45,8 @@ class Pause:
     cost_left: int
     overtaking: bool
     cluster_changed: bool = False
+    failed: list[tuple[PendingPod, int]] = field(default_factory=list)
+    """Pods without a node, and when their backoffs end. Nothing waits for them until the attempt ends."""
     _waiting_policies: set[str] = field(default_factory=set)
     _version: object = None
     _nominations: object = None
@@ -144,6 +146,7 @@ class Pause:
                 return
         elif not isinstance(attempts.evaluate(pod, None, now_ns), AttemptSuccess):
             self.enqueuer.back_off(pod, now_ns)
+            self.failed.append((pod, pod.backoff_until_ns))
             return
         pod.attempts -= 1
         self._wait(pod)

@@ -28,6 +28,13 @@ class BackoffQueue:
         self._times.put(entry, entry.backoff_until_ns)
         self._by_policy.put(entry)
 
+    def end_error_backoff(self, entry: QueueEntry) -> None:
+        """If it is in one: the rest may be cut short."""
+        if entry in self._error_times:
+            self._error_times.discard(entry)
+            entry.in_error_backoff = False
+            self.put(entry)
+
     def reorder(self, entry: QueueEntry) -> None:
         """The entry's key has changed."""
         if entry in self._times:

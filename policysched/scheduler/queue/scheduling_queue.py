@@ -144,9 +144,8 @@ class SchedulingQueue:
     def yield_to_earlier(self, entry: QueueEntry, now_ns: int, *, was_paused: bool = False) -> bool:
         """Whether entries of its policy stand ahead of a popped entry that fits, and could fit themselves.
 
-        They become active whatever their backoff is, and the entry is put back behind them. Entries in error backoff are
-        left out, and those of overdrawn namespaces unless the entry is of the same namespace: others do not wait then.
-        `was_paused`: active entries may have come ahead of it in a pause of its attempt.
+        They become active whatever their backoff is, and the entry is put back behind them. Left out are entries in error
+        backoff, and of other namespaces that are overdrawn. `was_paused`: active ones may have come ahead in a pause.
         """
         assert entry.state is QueueState.DETACHED, f"{entry} is still {entry.state.value}"
         if self.order_is_given:
@@ -209,6 +208,9 @@ class SchedulingQueue:
     def apply_backoff(self, entry: QueueEntry, now_ns: int) -> None:
         """Delay the next attempt after a failed one."""
         entry.backoff_until_ns = now_ns + self._limits.backoff_ns(entry.attempts)
+
+    def end_error_backoff(self, entry: QueueEntry) -> None:
+        self._backoff.end_error_backoff(entry)
 
     def gate(self, entry: QueueEntry) -> None:
         """Keep the entry from any attempt until its gates are removed or its gang is complete."""
