@@ -33,6 +33,12 @@ def large(name: str, version: int, **more: Any) -> Json:
     return versioned(pod_manifest(name, annotations=LARGE, **more), version)
 
 
+def large_spec(name: str, version: int) -> Json:
+    """What makes a pod of a list large."""
+    tolerations = [f"key-{number}" for number in range(2_000)]
+    return versioned(pod_manifest(name, tolerations=tolerations), version)
+
+
 def small(name: str, version: int, **more: Any) -> Json:
     return versioned(pod_manifest(name, **more), version)
 
@@ -59,8 +65,16 @@ class Beside:
 
 
 @pytest.fixture
-def every_object_is_large() -> Iterator[None]:
+def every_object_of_a_watch_is_large() -> Iterator[None]:
     with patch.object(reflector, "LARGE_LINE_BYTES", 0):
+        yield
+
+
+@pytest.fixture(params=[2**40, 0], ids=["watch", "lists too"])
+def every_object_is_large(
+    request: pytest.FixtureRequest, every_object_of_a_watch_is_large: None
+) -> Iterator[None]:
+    with patch.object(large_objects, "LARGE_LINE_BYTES", request.param):
         yield
 
 
@@ -70,7 +84,7 @@ def test_over_a_faulty_transport_the_reflector_converges_to_the_server(seed: int
     on_virtual_time(lambda: churn(seed))
 
 
-@pytest.mark.usefixtures("every_object_is_large")
+@pytest.mark.usefixtures("every_object_of_a_watch_is_large")
 @pytest.mark.parametrize(
     "planted",
     [
@@ -250,7 +264,45 @@ def test_the_watch_is_not_read_while_too_many_bytes_wait() -> None:
     on_virtual_time(scenario)
 
 
-def test_the_event_loop_runs_while_a_large_pod_is_decoded() -> None:
+def test_a_list_is_complete_when_its_large_pods_are_decoded() -> None:
+    async def scenario() -> None:
+        beside = Beside()
+        transport = Script([listed(12, large_spec("large", 11), small("small", 12))], [[], []])
+        harness = ReflectorHarness(transport, run_beside=beside)
+        async with running(harness.reflector.run()):
+            await until(lambda: beside.waiting, "the large pod")
+            assert (harness.listed, names(harness.events)) == (0, [])
+            await beside.release()
+
+        assert (harness.listed, names(harness.events)) == (1, ["+large", "+small"])
+
+    on_virtual_time(scenario)
+
+
+def test_a_large_pod_of_a_list_does_not_replace_a_newer_one_of_the_watch() -> None:
+    """Whose decoding began before the list."""
+
+    async def scenario() -> None:
+        beside = Beside()
+        expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+        transport = Script(
+            [listed(10), listed(10, large_spec("pod", 10))],
+            [[event("ADDED", large("pod", 12)), event("ERROR", expired)], []],
+        )
+        harness = ReflectorHarness(transport, run_beside=beside)
+        async with running(harness.reflector.run()):
+            await until(lambda: len(beside.waiting) == 2, "both")
+            await beside.release()
+            await beside.release()
+            await until(lambda: harness.listed == 2, "the second list")
+
+        assert [update.pod.version for update in harness.events] == ["12"]
+
+    on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("is_listed", [False, True], ids=["watch", "list"])
+def test_the_event_loop_runs_while_a_large_pod_is_decoded(is_listed: bool) -> None:
     """On a real thread. The decoder waits until the event loop has run."""
     has_run, decode_update = threading.Event(), PODS.decode_update
     assert decode_update is not None
@@ -261,8 +313,11 @@ def test_the_event_loop_runs_while_a_large_pod_is_decoded() -> None:
         return decode_update(obj, before)
 
     async def scenario() -> None:
-        transport = Script(
-            [listed(10)], [[event("ADDED", large("large", 11)), event("ADDED", small("small", 12))], []]
+        pods = small("small", 12), large_spec("large", 11)
+        transport = (
+            Script([listed(12, *pods)], [[], []])
+            if is_listed
+            else Script([listed(10)], [[event("ADDED", pod) for pod in reversed(pods)], []])
         )
         resource = replace(PODS, decode_update=decode)
         harness = ReflectorHarness(transport, resource, run_beside=asyncio.to_thread)

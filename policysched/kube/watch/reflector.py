@@ -35,7 +35,8 @@ from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import TransportError
 from policysched.kube.client.watch_lines import WatchEvent, whole_object
 from policysched.kube.decode.errors import MalformedObject
-from policysched.kube.watch.large_objects import LARGE_LINE_BYTES, LargeObjects, RunBeside
+from policysched.kube.decode.primitives import resource_version
+from policysched.kube.watch.large_objects import LARGE_LINE_BYTES, LargeObjects, RunBeside, is_large
 from policysched.kube.watch.resources import WatchedResource
 
 log = logging.getLogger(__name__)
@@ -213,8 +214,7 @@ class Reflector(Generic[Emitted]):
     async def _back_off(self, error: Exception) -> None:
         if isinstance(error, Expired):
             log.debug(
-                "the resource version expired; relisting",
-                extra={"kind": self._resource.kind, "error": str(error)},
+                "the resource version expired; relisting", extra={"kind": self.kind, "error": str(error)}
             )
         else:
             self._connectivity.record_failure(self._activity, error)
@@ -237,7 +237,7 @@ class Reflector(Generic[Emitted]):
             for obj in page.items:
                 if (key := self._key(obj)) is not None:
                     listed.add(key)
-                    self._upsert(key, _version(obj), obj)
+                    await self._upsert_listed(key, resource_version(obj["metadata"]), obj)
                 paused_s = await self._pause_if_busy(paused_s)
             await asyncio.sleep(0)  # let the event loop run between two pages
         self._version = version
@@ -248,12 +248,20 @@ class Reflector(Generic[Emitted]):
             self._delete(key, as_of)
         self.lists_total += 1
         self._connectivity.record_success(self._activity)
-        if (
-            not self._server_failing
-        ):  # else only a successful watch ends the failure: do not relist in a tight loop
+        if not self._server_failing:  # else only a watch ends the failure: do not relist in a tight loop
             self._backoff.reset()
         self._report_served()
         self._on_listed()
+
+    async def _upsert_listed(self, key: str, version: int, obj: Json) -> None:
+        """A large object is decoded beside the event loop, as in a watch, but the list waits for it."""
+        if self._run_beside is None or not is_large(obj):
+            self._upsert(key, version, obj)
+        elif self._is_newer(key, version):
+            reflected = self._objects.get(key)
+            decoded = await self._run_beside(partial(self._decode_large, key, lambda: obj, reflected))
+            if self._is_newer(key, version):  # a version of the watch may have been decoded meanwhile
+                self._store(key, version, decoded)
 
     def _report_served(self) -> None:
         if self._resource.served_event is not None and self._served != self._resource.path:
@@ -314,7 +322,7 @@ class Reflector(Generic[Emitted]):
         self._advance_version(event.object)
         if event.type == "BOOKMARK" or (key := self._key(event.object)) is None:
             return
-        version = _version(event.object)
+        version = resource_version(event.object["metadata"])
         if event.type == "DELETED":
             reflected = self._objects.get(key)
             if reflected is None or reflected.version <= version:
@@ -329,16 +337,18 @@ class Reflector(Generic[Emitted]):
         while True:
             key, version, line = await self._large.take()
             generation, reflected = self._large.generation, self._objects.get(key)
-            decoded = await run_beside(partial(self._decode_line, key, line, reflected))
+            decoded = await run_beside(
+                partial(self._decode_large, key, partial(whole_object, line), reflected)
+            )
             if generation == self._large.generation and self._is_newer(key, version):
                 self._store(key, version, decoded)
 
-    def _decode_line(
-        self, key: str, line: bytes, reflected: _ReflectedObject | None
+    def _decode_large(
+        self, key: str, parse: Callable[[], Json], reflected: _ReflectedObject | None
     ) -> _Decoded[Emitted] | MalformedObject:
         try:
             with allocated_for_long():
-                return self._decode(whole_object(line), reflected)
+                return self._decode(parse(), reflected)
         except TransportError as error:
             return MalformedObject(self.kind, key, "(object)", str(error))
 
@@ -414,9 +424,7 @@ class Reflector(Generic[Emitted]):
             return self._resource.key(meta) if isinstance(meta, Mapping) else None
         except KeyError as error:
             name = str(meta.get("name", "")) if isinstance(meta, Mapping) else ""
-            self._on_malformed(
-                MalformedObject(self._resource.kind, name, f"metadata.{error.args[0]}", "is missing")
-            )
+            self._on_malformed(MalformedObject(self.kind, name, f"metadata.{error.args[0]}", "is missing"))
             return None
 
     def _log_malformed(self, malformed: MalformedObject) -> None:
@@ -435,10 +443,6 @@ def _watch_error(status: Json) -> Exception:
     if not isinstance(code, int):
         return TransportError(f"the watch ended with an error without a status code: {status!r:.200}")
     return status_error(code, str(status.get("reason") or ""), str(status.get("message") or ""))
-
-
-def _version(obj: Json) -> int:
-    return _version_number(str(obj["metadata"].get("resourceVersion") or ""))
 
 
 def _version_number(version: str) -> int:
