@@ -351,10 +351,14 @@ class _CauseRow:
                 if amount and (name in ("cpu", "memory") or "/" in name)
             ],
             "oldest_ms": (self._oldest_ns or 0) // _MS_NS,
-            "message": self._examples[0].pending_message,
             "namespaces": list(self._namespaces),
             "examples": [
-                {"namespace": pod.pod.namespace, "pod": pod.pod.full_name} for pod in self._examples
+                {
+                    "namespace": pod.pod.namespace,
+                    "pod": pod.pod.full_name,
+                    "message": pod.pending_message,  # it may have values of its pod
+                }
+                for pod in self._examples
             ],
         }
 

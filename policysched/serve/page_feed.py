@@ -1,15 +1,16 @@
 """The data of the page: documents that all viewers share, made again only as often as their cost allows.
 
 A document that takes `t` seconds to make is made again after `t / share` seconds at the earliest, whoever asks and how
-often. So the page costs the server a bounded share of a core, for one viewer as for fifty. A user who may not list the
-pods of all namespaces gets the rows of the namespaces whose pods he may list.
+often. So is what is left of it for viewers with fewer permissions. So the page costs the server a bounded share of a core, for
+one viewer as for fifty. A user who may not list the pods of all namespaces gets the rows of the namespaces whose pods he may
+list.
 """
 
 import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -31,9 +32,12 @@ Render = Callable[[Mapping[str, str]], Awaitable[tuple[Json, float]]]
 
 @dataclass(slots=True)
 class _Version:
+    """`documents` by what their viewers may list: namespaces, or all pods (None)."""
+
     value: Json
     made_s: float
-    document: Document | None = None
+    documents: dict[frozenset[str] | None, Document] = field(default_factory=dict)
+    namespaces: list[str] | None = None
 
 
 class PageFeed:
@@ -47,17 +51,26 @@ class PageFeed:
 
     async def response(self, request: web.Request, may_list_pods: MayListPods) -> web.Response:
         version = await self._current(dict(request.query))
-        if await may_list_pods(None):
-            if version.document is None:
-                began_s = time.thread_time()
-                version.document = _document(version.value)
-                self._rest(time.thread_time() - began_s)
-            document = version.document
-        else:
-            document = _document(await visible_to(version.value, may_list_pods))
+        allowed = await self._allowed(version, may_list_pods)
+        document = version.documents.get(allowed)
+        if document is None:
+            began_s = time.thread_time()
+            shown = version.value if allowed is None else visible_in(version.value, allowed)
+            document = version.documents[allowed] = _document(shown)
+            self._rest(time.thread_time() - began_s)
         response = document.response(request)
         response.headers["Policysched-Time-Ms"] = str(time.time_ns() // 1_000_000)
         return response
+
+    async def _allowed(self, version: _Version, may_list_pods: MayListPods) -> frozenset[str] | None:
+        """None: all namespaces."""
+        if await may_list_pods(None):
+            return None
+        if version.namespaces is None:
+            began_s = time.thread_time()
+            version.namespaces = namespaces_of(version.value)
+            self._rest(time.thread_time() - began_s)
+        return await allowed_of(version.namespaces, may_list_pods)
 
     async def _current(self, query: dict[str, str]) -> _Version:
         key = tuple(sorted(query.items()))
@@ -85,12 +98,26 @@ def _document(value: Json) -> Document:
 
 
 async def visible_to(value: Json, may_list_pods: MayListPods) -> dict[str, Any]:
-    """The document without the rows of other namespaces: those with a `namespace`, or only `namespaces`, whose pods the
-    user may not list. `hidden_rows` counts them."""
+    """The document as `visible_in` leaves it for this user."""
+    return visible_in(value, await allowed_of(namespaces_of(value), may_list_pods))
+
+
+def namespaces_of(value: Json) -> list[str]:
+    """The namespaces that rows of the document name."""
     namespaces: dict[str, None] = {}
     _collect(value, namespaces)
-    reviewed = list(namespaces)[:_NAMESPACES_REVIEWED_MAX]
-    allowed = {name for name in reviewed if await may_list_pods(name)}
+    return list(namespaces)
+
+
+async def allowed_of(namespaces: list[str], may_list_pods: MayListPods) -> frozenset[str]:
+    """Those whose pods the user may list, of the first few."""
+    reviewed = namespaces[:_NAMESPACES_REVIEWED_MAX]
+    return frozenset([name for name in reviewed if await may_list_pods(name)])
+
+
+def visible_in(value: Json, allowed: frozenset[str]) -> dict[str, Any]:
+    """The document without the rows of other namespaces: those with a `namespace`, or only `namespaces`, whose pods the
+    user may not list. `hidden_rows` counts them."""
     hidden = [0]
     kept = _keep(value, allowed, hidden)
     assert isinstance(kept, dict)
@@ -113,7 +140,7 @@ def _collect(value: Any, into: dict[str, None]) -> None:
             _collect(part, into)
 
 
-def _keep(value: Any, allowed: set[str], hidden: list[int]) -> Any:
+def _keep(value: Any, allowed: frozenset[str], hidden: list[int]) -> Any:
     if isinstance(value, Mapping):
         kept = {name: _keep(part, allowed, hidden) for name, part in value.items()}
         if "namespaces" in kept:

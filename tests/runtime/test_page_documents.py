@@ -8,6 +8,7 @@ import pytest
 from policysched.runtime import rule_times
 from policysched.runtime.policy_history import PolicyHistory
 from policysched.scheduler import events as e
+from policysched.serve.page_feed import visible_in
 from tests.builders import node, pod
 from tests.devices import asking, claim, device_class, device_slice, gpu, user
 from tests.page.served_page import document
@@ -133,3 +134,24 @@ def test_the_history_has_the_diff_of_each_edit() -> None:
     assert first["diff"] == [] and first["seen_ms"] == 1
     assert newest["seen_ms"] == 3
     assert any(line.startswith("+") and "filter spare" in line for line in newest["diff"])
+
+
+def test_no_text_of_a_pod_is_shown_to_a_user_of_another_namespace() -> None:
+    policy = (
+        'policy test version 1\ninput k: string = pod.labels["k"] default ""\n'
+        'filter closed reject k != "open" says "closed for {k}"\n'
+    )
+    pods = [
+        pod(f"{space}-pod", namespace=space, labels={"k": f"key-of-{space}"}) for space in ("bank", "shop")
+    ]
+    rig = Rig(policy, node("a"), *pods)
+    rig.settle()
+
+    for path in ("/page/pending", "/page/queue", "/page/overview"):
+        whole = document(rig, path)
+        shown = json.dumps(visible_in(whole, frozenset({"shop"})))
+        assert "bank" not in shown, path
+    assert "closed for key-of-bank" in json.dumps(document(rig, "/page/pending"))
+    assert "closed for key-of-shop" in json.dumps(
+        visible_in(document(rig, "/page/pending"), frozenset({"shop"}))
+    )

@@ -105,6 +105,28 @@ def test_planted_bug_a_filter_that_keeps_everything_is_seen(monkeypatch: pytest.
     assert "bank/db" in json.dumps(shown_to("tom")[1])
 
 
+def test_a_document_is_filtered_once_for_all_viewers_with_equal_permissions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    filtered: list[frozenset[str]] = []
+    visible_in = page_feed.visible_in
+
+    def counted(value: Mapping[str, Any], allowed: frozenset[str]) -> dict[str, Any]:
+        filtered.append(allowed)
+        return visible_in(value, allowed)
+
+    monkeypatch.setattr(page_feed, "visible_in", counted)
+    pages, made = feeding(PODS)
+
+    async def scenario(port: int) -> None:
+        for name in ("tom", "ann", "tom", "bob", "ada") * 4:
+            assert (await asyncio.to_thread(get, port, "/page/pods", name))[0] == 200
+
+    served(scenario, SECURED, pages=pages)
+    assert filtered.count(frozenset({"shop"})) <= made[0]
+    assert filtered.count(frozenset()) <= made[0], "ann and bob may both list none"
+
+
 def test_a_user_without_permission_for_the_path_sees_nothing_of_the_page() -> None:
     assert shown_to("eve")[0] == 403
 

@@ -38,6 +38,7 @@ function card(cause, total) {
   const requests = cause.requests.map(({ resource, amount }) => `${amount} ${resource}`).join(", ");
   const names = cause.examples.flatMap(({ pod }, index) => [index ? ", " : "", el("a", { href: podLink(pod), class: "mono" }, pod)]);
   const more = cause.pods - cause.examples.length;
+  const message = cause.examples[0]?.message;
   const bar = track(cause.pods / Math.max(1, total));
   bar.className = "gauge";
   const element = el("article", { class: "cause" },
@@ -46,7 +47,7 @@ function card(cause, total) {
       el("div", { class: "what" }, cause.cause),
       el("div", { class: "facts" }, age, el("span", {}, requests ? `requests ${requests}` : "requests nothing"), el("span", {}, cause.sole_rules.length ? `only ${cause.sole_rules.join(" or ")} keeps them from a node` : "")),
       el("div", {}, ...names, el("span", { class: "soft" }, more > 0 ? ` and ${count(more)} more` : "")),
-      cause.message && cause.message !== cause.cause ? el("div", { class: "soft" }, cause.message) : null),
+      message && message !== cause.cause ? el("div", { class: "soft" }, message) : null),
     bar);
   element.age = age;
   return element;
