@@ -295,7 +295,7 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True)
 class EvictionRefused:
-    """An `Evict` failed for the server's `reason`. `victims` were deleted before.
+    """An `Evict` failed for the server's `reason`. `victims` were deleted before, those in `gone` no longer existed.
 
     `forbidden` means that RBAC forbids it, so that a retry would fail in the same way.
     """
@@ -304,6 +304,7 @@ class EvictionRefused:
     reason: str
     forbidden: bool = False
     victims: tuple[PodUid, ...] = ()
+    gone: tuple[PodUid, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,8 +215,8 @@ class Scheduler:
                 self._bind_tracker.on_answer(event, now_ns)
             case e.Evicted(preemptor, victims):
                 self._preemption.on_evicted(preemptor, victims, now_ns)
-            case e.EvictionRefused(preemptor, reason, forbidden, victims):
-                self._preemption.on_eviction_refused(preemptor, reason, victims, now_ns, forbidden=forbidden)
+            case e.EvictionRefused():
+                self._preemption.on_eviction_refused(event, now_ns)
             case e.ExtendersAnswered(number, answers, failure):
                 self._extender_calls.on_answered(number, answers, failure, now_ns)
             case _:

@@ -145,6 +145,12 @@ def test_a_forbidden_request_ends_the_eviction_and_reports_the_victims_evicted_s
     assert sent_requests(script)[-1] == ("DELETE", "two")
 
 
+def test_a_refused_eviction_also_reports_the_victims_that_were_gone() -> None:
+    outcome, _ = answered(OK, OK, GONE, OK, FORBIDDEN)
+
+    assert outcome == EvictionRefused(PodUid("u0"), "cannot delete pods", forbidden=True, gone=(ONE.uid,))
+
+
 def test_without_permission_to_delete_pods_nothing_is_written() -> None:
     outcome, script = answered(FORBIDDEN)
 

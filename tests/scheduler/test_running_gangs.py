@@ -141,15 +141,20 @@ def test_two_pods_together_do_not_take_more_than_a_gang_can_spare() -> None:
     assert victims(rig).keys() == {"ma", "mb", "mc", "md"}
 
 
-def test_a_victim_that_no_longer_exists_is_no_member_although_the_watch_has_not_shown_it() -> None:
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_victim_that_no_longer_exists_is_no_member_although_the_watch_has_not_shown_it(
+    *, refused: bool
+) -> None:
     """Seed 10002504: the response to a deletion was lost, and the repeated request got 404."""
     rig = four_nodes(*[running(f"m{name}", name, least=3) for name in "abcd"], high())
     rig.settle()
     evict = rig.of(c.Evict)[0]
 
-    rig.handle(e.Evicted(evict.uid, ()))
+    uids_gone = tuple(victim.uid for victim in evict.victims)
+    rig.handle(e.EvictionRefused(evict.uid, "no", gone=uids_gone) if refused else e.Evicted(evict.uid, ()))
     rig.observe(high("another"))
     rig.settle()
+    rig.pass_time(5)
 
     gone = {victim.name for victim in evict.victims}
     later = set(victims(rig)) - gone

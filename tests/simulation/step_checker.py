@@ -194,7 +194,7 @@ class StepChecker:
         """After a refusal, victims that were not deleted run on."""
         if isinstance(event, Evicted | EvictionRefused):
             victims = self._evicting.pop(event.preemptor, set())
-            self._deleted.update(victims if isinstance(event, Evicted) else event.victims)
+            self._deleted.update(victims if isinstance(event, Evicted) else (*event.victims, *event.gone))
 
     def _note_failed_prebind(self, event: Any) -> None:
         """A member whose prebind fails leaves its gang incomplete while the others are in flight."""

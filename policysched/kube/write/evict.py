@@ -150,19 +150,20 @@ class Evictor:
 
     async def _evict(self, evict: Evict, is_current: IsCurrent) -> EvictionOutcome:
         deleted: list[PodUid] = []
+        gone: list[PodUid] = []
         try:
             for victim in evict.victims:
                 await self._dry_run_delete(victim)
             if evict.node is not None:
                 await self._nominate(evict.uid, evict.namespace, evict.name, evict.node)
             for victim in evict.victims:
-                if await self._delete_victim(victim, evict, is_current):
-                    deleted.append(victim.uid)  # noqa: PERF401 - an error keeps what was deleted before
+                was_there = await self._delete_victim(victim, evict, is_current)
+                (deleted if was_there else gone).append(victim.uid)
         except (ApiStatusError, RequestAbandoned) as error:
             forbidden = isinstance(error, Forbidden)
             if forbidden:
                 self._deletable_namespaces.clear()
-            return EvictionRefused(evict.uid, str(error), forbidden=forbidden, victims=tuple(deleted))
+            return EvictionRefused(evict.uid, str(error), forbidden, tuple(deleted), tuple(gone))
         return Evicted(evict.uid, tuple(deleted))
 
     async def _dry_run_delete(self, victim: Victim) -> None:

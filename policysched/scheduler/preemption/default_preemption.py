@@ -20,6 +20,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
 from policysched.scheduler.commands import Evict, Log, ReportPolicyEvent, ReportPreempted, Victim
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.events import EvictionRefused
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.preemption.best_candidate_search import find_best_candidate, rejection_reasons
 from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
@@ -368,26 +369,24 @@ class DefaultPreemption:
             (eviction for uid, eviction in self._evicting.items() if uid in gang.unqueued_members), None
         )
 
-    def on_eviction_refused(
-        self, preemptor: PodUid, reason: str, victims: tuple[PodUid, ...], now_ns: int, *, forbidden: bool
-    ) -> None:
+    def on_eviction_refused(self, event: EvictionRefused, now_ns: int) -> None:
         """The eviction was refused: the pod stays pending and loses its nomination."""
-        core = self._core
+        core, preemptor = self._core, event.preemptor
         eviction = self._evicting.pop(preemptor, None)
         if eviction is None:
             return
-        self._record_deletions(eviction, victims, leaving=victims)
-        if forbidden:
-            self._forbid(reason, now_ns)
+        self._record_deletions(eviction, event.victims, leaving=(*event.victims, *event.gone))
+        if event.forbidden:
+            self._forbid(event.reason, now_ns)
         # First: a cleared nomination requeues the pods that wait for capacity, and the preemptor too, without error backoff.
-        self._requeue(preemptor, now_ns, failing=not forbidden)
+        self._requeue(preemptor, now_ns, failing=not event.forbidden)
         if preemptor in core.cache.pods and core.cache.pods[preemptor].node is None:
             gang = core.gangs.gang_of(preemptor)
             if gang is not None and preemptor in gang.unqueued_members:
                 self.clear_gang_nominations(gang, now_ns)
             else:
                 core.withdraw_nomination(preemptor, now_ns)
-        fields = {"preemptor": eviction.pod.full_name, "node": eviction.node or "", "error": reason}
+        fields = {"preemptor": eviction.pod.full_name, "node": eviction.node or "", "error": event.reason}
         core.commands.append(Log("warning", "cannot evict the victims of a preemptor", fields))
 
     def _record_deletions(self, eviction: _Eviction, deleted: Uids, *, leaving: Uids) -> None:
