@@ -90,7 +90,7 @@ class _Timer(asyncio.TimerHandle):
     keep the order of equal ones.
     """
 
-    __slots__ = ("_sequence",)
+    __slots__ = ("_order",)
     _scheduled: bool
     _context: Context
 
@@ -104,7 +104,7 @@ class _Timer(asyncio.TimerHandle):
         context: Context | None,
     ) -> None:
         super().__init__(when_s, callback, args, loop, context)
-        self._sequence = place
+        self._order = (when_s, place)
 
     def _run(self) -> None:
         if not is_held(self, self._context):
@@ -112,7 +112,7 @@ class _Timer(asyncio.TimerHandle):
 
     def __lt__(self, other: object) -> bool:
         assert isinstance(other, _Timer), f"{other!r} was not set by this loop"
-        return (self.when(), self._sequence) < (other.when(), other._sequence)
+        return self._order < other._order
 
 
 class VirtualTimeLoop(asyncio.BaseEventLoop):
