@@ -150,7 +150,7 @@ class Admin:
                     headers={"Content-Type": kind},
                 ) as answer:
                     text, status = await answer.read(), answer.status
-            except aiohttp.ServerDisconnectedError:
+            except aiohttp.ClientConnectionError:
                 text, status = b"", DISCONNECTED
             if is_done(method, status, is_repeated=attempt > 0):
                 body_read: Json = orjson.loads(text)
