@@ -83,10 +83,11 @@ class ExtenderHandlers:
             match call.verb:
                 case "filter":
                     return self._with_deadline(
-                        call, self._filter(call, protocol.parse_args(call.body, self._node_reader))
+                        call,
+                        self._filter(call, protocol.parse_args(call.body, self._node_reader, call.client)),
                     )
                 case "prioritize":
-                    args = protocol.parse_args(call.body, self._node_reader)
+                    args = protocol.parse_args(call.body, self._node_reader, call.client)
                     return self._with_deadline(call, self._prioritize(call, args, _scale(call)))
                 case "preempt":
                     return self._with_deadline(

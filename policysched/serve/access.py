@@ -18,6 +18,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from aiohttp import web
+
 CACHE_TTL_S = 10.0
 _CACHE_MAX = 1024
 _REVIEWS_MAX = 8
@@ -40,6 +42,9 @@ class User:
     uid: str = ""
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
+
+USER = web.RequestKey("user", User)
+"""The user of a request, once it is allowed."""
 
 ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 

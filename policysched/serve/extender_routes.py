@@ -19,6 +19,8 @@ from typing import Any, Protocol
 import orjson
 from aiohttp import web
 
+from policysched.serve.access import USER
+
 VERBS = ("filter", "prioritize", "preempt", "bind")
 _PARSE_ON_LOOP_BYTES_MAX = 64 * 1024
 _MANY_VALUES = 20_000
@@ -33,13 +35,15 @@ RETRY_AFTER_S = 1
 
 @dataclass(frozen=True, slots=True)
 class ExtenderHttpCall:
-    """One request. `options` is the query string; `deadline_s` is on the clock of `time.monotonic`."""
+    """One request. `options` is the query string; `deadline_s` is on the clock of `time.monotonic`. `client`: the name of the
+    user; without access control, and for a certificate without a name, the address."""
 
     policy: str
     verb: str
     options: Mapping[str, str]
     body: bytes
     deadline_s: float
+    client: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +103,10 @@ class ExtenderRequestProcessor:
     async def answer(self, request: web.Request) -> web.Response:
         handler, started_s = self._handler, time.monotonic()
         policy, verb = request.match_info["policy"], request.match_info["verb"]
-        call = ExtenderHttpCall(
-            policy, verb, dict(request.query), b"", started_s + handler.response_timeout_s
-        )
+        user = request.get(USER)
+        client = request.remote or "" if user is None else user.name
+        deadline_s = started_s + handler.response_timeout_s
+        call = ExtenderHttpCall(policy, verb, dict(request.query), b"", deadline_s, client)
         try:
             async with asyncio.timeout(handler.response_timeout_s):
                 response = await self._process(request, call)

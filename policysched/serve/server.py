@@ -24,12 +24,12 @@ from aiohttp import web
 
 from policysched import __version__
 from policysched.serve.access import (
+    USER,
     AccessControl,
     AccessDenied,
     AccessReviewer,
     OpenReviewer,
     TooManyReviews,
-    User,
     bearer_token,
     certificate_user,
 )
@@ -51,8 +51,6 @@ DECISIONS_LIMIT_DEFAULT = 100
 LIMIT_DIGITS_MAX = 9
 ALWAYS_ALLOWED_PATHS = frozenset({"/livez", "/readyz", "/healthz"})
 CLIENT_CA_REFRESH_INTERVAL_S = 60.0
-
-USER = web.RequestKey("user", User)
 
 Json = Mapping[str, object]
 Answer = TypeVar("Answer")
@@ -280,6 +278,7 @@ class HttpThread:
         tls, transport = self._options.tls, request.transport
         user = certificate_user(None if transport is None else transport.get_extra_info("peercert"))
         if is_extender_call and user is not None and tls is not None and tls.has_client_ca_file:
+            request[USER] = user
             return
 
         async def wait_turn() -> None:

@@ -17,6 +17,7 @@ from policysched.daemon.sample_sources import make_sources
 from policysched.extender.extender_app import ExtenderApp, NoUsablePolicy
 from policysched.extender.handlers import ExtenderHandlers, ExtenderLimits
 from policysched.extender.settings import read_extender_settings
+from policysched.extender.telemetry import ExtenderTelemetry
 from policysched.kube.client.transport import ApiRequest, ApiResponse, Transport, TransportError
 from policysched.serve.extender_routes import ExtenderHttpCall, ExtenderResponse
 from policysched.serve.tls import ServerTlsFiles
@@ -328,3 +329,16 @@ def test_policies_come_from_files_or_a_configmap_and_flags_override_the_file(tmp
 def test_incomplete_settings_are_rejected(flags: dict[str, Any], words: str) -> None:
     with pytest.raises(BadSettings, match=words):
         read_extender_settings(None, {}, flags)
+
+
+def test_requests_for_policies_that_do_not_exist_have_one_label() -> None:
+    telemetry = ExtenderTelemetry()
+
+    for index in range(100):
+        telemetry.record_request(f"invented-{index}", "filter", "unanswered", 0.001)
+
+    text = telemetry.registry.render()
+    assert "invented" not in text
+    assert (
+        'policysched_extender_requests_total{policy="(other)",verb="filter",outcome="unanswered"} 100' in text
+    )

@@ -99,6 +99,33 @@ def test_a_node_of_the_same_version_is_decoded_once() -> None:
     assert other.labels == {"new": "yes"}
 
 
+def versioned(name: str, **labels: str) -> dict[str, Any]:
+    manifest = node_manifest(name, labels=labels)
+    manifest["metadata"]["resourceVersion"] = "7"
+    return manifest
+
+
+def test_a_client_cannot_replace_a_node_of_another_client() -> None:
+    reader = NodeDecodeCache()
+
+    forged = reader.decode(versioned("a", pool="forged"), "tool")
+    real = reader.decode(versioned("a", pool="real"), "system:kube-scheduler")
+
+    assert (forged.labels["pool"], real.labels["pool"]) == ("forged", "real")
+
+
+def test_nodes_with_long_texts_are_not_kept_in_thousands() -> None:
+    reader = NodeDecodeCache(characters_max=10_000)
+    first = reader.decode(versioned("a", text="x" * 4_000))
+    assert reader.decode(versioned("a", text="x" * 4_000)) is first
+
+    for index in range(50):
+        reader.decode(versioned(f"n{index}", text="x" * 4_000))
+
+    assert len(reader._decoded) <= 2
+    assert reader.decode(versioned("a", text="x" * 4_000)) is not first
+
+
 def test_nodes_without_a_version_are_decoded_each_time() -> None:
     reader, manifest = NodeDecodeCache(), node_manifest("a")
 

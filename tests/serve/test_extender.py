@@ -50,8 +50,11 @@ class FakeHandlers:
         self.noted: list[tuple[str, str]] = []
         self.begun, self.held = asyncio.Event(), asyncio.Event()
         self.worked_on = 0
+        self.clients: list[str] = []
 
     def parse(self, call: ExtenderHttpCall) -> PendingResponse | ExtenderResponse:
+        self.clients.append(call.client)
+
         async def work() -> ExtenderResponse:
             self.worked_on += 1
             if call.verb == "preempt":
@@ -351,6 +354,7 @@ def test_a_client_with_a_certificate_of_the_settings_authority_may_call_the_exte
         with pytest.raises(OSError):
             await asyncio.to_thread(post, f"{url}/p/filter", b"{}", trusting(authority, foreign))
         assert handlers.worked_on == 1
+        assert handlers.clients == ["kube-scheduler"]
         status = urllib.request.Request(f"{url}/metrics")
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(status, timeout=PATIENCE_S, context=trusting(authority, client))
@@ -367,6 +371,7 @@ def test_without_files_the_certificate_is_self_signed() -> None:
         trusting_it = ssl.create_default_context(cadata=pem)
         status, _ = await asyncio.to_thread(post, f"https://127.0.0.1:{port}/p/filter", b"{}", trusting_it)
         assert (status, handlers.worked_on) == (200, 1)
+        assert handlers.clients == ["127.0.0.1"]
 
     served(scenario, tls=ServerTls(ServerTlsFiles()))
 

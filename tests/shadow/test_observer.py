@@ -253,3 +253,15 @@ def test_many_binds_at_once_are_judged_in_the_order_of_the_queue() -> None:
     records = watched.bound(urgent, "a")
 
     assert (records.result, records.in_flight) == ("agrees", 10)
+
+
+def test_a_pod_over_the_budget_of_a_decision_is_not_evaluated() -> None:
+    """A tenant cannot hold up a shadow either: it evaluates each bind, and with other orders if they differ."""
+    terms = [{"key": f"k{index}", "operator": "Exists"} for index in range(200_000)]
+    hostile = waiting("hostile", spec={"tolerations": terms})
+    watched = Watched(nodes=[f"n{index}" for index in range(300)]).synced().pending(hostile)
+
+    comparison = watched.bound(hostile, "n7")
+
+    assert comparison.result == "rejects"
+    assert "exceeds the budget of" in comparison.text

@@ -69,13 +69,15 @@ class ExtenderBindingArgs:
 
 
 class NodeDecodeCache:
-    """Decodes nodes once per version: kube-scheduler sends the same ones with every pod."""
+    """Decodes nodes once per version: kube-scheduler sends the same ones with every pod. Each client has its own nodes, since
+    nobody else vouches for what a client sends under a name and version. Bounded by nodes and by their texts."""
 
-    def __init__(self, nodes_max: int = 20_000) -> None:
-        self._nodes_max = nodes_max
-        self._decoded: dict[tuple[str, str], tuple[str, Node]] = {}
+    def __init__(self, nodes_max: int = 20_000, characters_max: int = 2**26) -> None:
+        self._nodes_max, self._characters_max = nodes_max, characters_max
+        self._decoded: dict[tuple[str, str, str], tuple[str, Node]] = {}
+        self._characters = 0
 
-    def decode(self, obj: Any) -> Node:
+    def decode(self, obj: Any, client: str = "") -> Node:
         """Raises MalformedObject."""
         meta = obj.get("metadata") if isinstance(obj, Mapping) else None
         if not isinstance(meta, Mapping):
@@ -83,22 +85,30 @@ class NodeDecodeCache:
         uid, name, version = meta.get("uid"), meta.get("name"), meta.get("resourceVersion")
         if not (isinstance(uid, str) and isinstance(name, str) and isinstance(version, str) and version):
             return core_objects.decode_node(obj)
-        key = uid, name
+        key = client, uid, name
         decoded = self._decoded.get(key)
         if decoded is not None and decoded[0] == version:
             return decoded[1]
         node = core_objects.decode_node(obj)
-        if len(self._decoded) >= self._nodes_max:
+        self._characters += _characters(node) - (0 if decoded is None else _characters(decoded[1]))
+        if len(self._decoded) >= self._nodes_max or self._characters > self._characters_max:
             self._decoded.clear()
+            self._characters = _characters(node)
         self._decoded[key] = version, node
         return node
+
+
+def _characters(node: Node) -> int:
+    """Of what can be long in a node, roughly."""
+    texts = (*node.labels.values(), *node.annotations.values(), *node.images, *node.allocatable)
+    return sum(map(len, texts))
 
 
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def parse_args(body: bytes, nodes: NodeDecodeCache) -> ExtenderArgs:
-    """ExtenderArgs, of filter and prioritize. Raises BadExtenderArgs."""
+def parse_args(body: bytes, nodes: NodeDecodeCache, client: str = "") -> ExtenderArgs:
+    """ExtenderArgs, of filter and prioritize, from this client. Raises BadExtenderArgs."""
     args = _object(body)
     pod, node_list, names = (
         _pod(args),
@@ -106,7 +116,7 @@ def parse_args(body: bytes, nodes: NodeDecodeCache) -> ExtenderArgs:
         field_ignoring_case(args, "NodeNames"),
     )
     if node_list is not None:
-        return _args_with_nodes(pod, node_list, nodes)
+        return _args_with_nodes(pod, node_list, nodes, client)
     if names is None:
         raise BadExtenderArgs("both Nodes and NodeNames are missing")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -147,14 +157,14 @@ def parse_binding_args(body: bytes) -> ExtenderBindingArgs:
     )
 
 
-def _args_with_nodes(pod: Pod, node_list: Any, cache: NodeDecodeCache) -> ExtenderArgs:
+def _args_with_nodes(pod: Pod, node_list: Any, cache: NodeDecodeCache, client: str) -> ExtenderArgs:
     if not isinstance(node_list, dict) or not isinstance(field_ignoring_case(node_list, "Items") or [], list):
         raise BadExtenderArgs("Nodes is not a list of nodes")
     nodes: dict[NodeName, Node] = {}
     node_json: dict[NodeName, Json] = {}
     for obj in field_ignoring_case(node_list, "Items") or []:
         try:
-            node = cache.decode(obj)
+            node = cache.decode(obj, client)
         except MalformedObject as error:
             raise BadExtenderArgs(str(error)) from error
         nodes[node.name], node_json[node.name] = node, obj
