@@ -48,7 +48,7 @@ class PolicyTryHandler:
     async def answer(self, request: web.Request) -> web.Response:
         try:
             body = await _asked(request)
-            value = await self._run(body)
+            value = await self._run(body, request)
             may_list_pods = self._may_list_pods_of(request)
             if not await may_list_pods(None):
                 value = await visible_to(value, may_list_pods)
@@ -57,7 +57,7 @@ class PolicyTryHandler:
             raise
         return web.Response(body=orjson.dumps(value), content_type="application/json", headers=HEADERS)
 
-    async def _run(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def _run(self, body: Mapping[str, Any], request: web.Request) -> dict[str, Any]:
         simulates = body["simulate"]
         lock = self._simulating if simulates else self._checking
         if simulates and lock.locked():
@@ -66,6 +66,8 @@ class PolicyTryHandler:
                 headers={"Retry-After": str(BUSY_RETRY_S)},
             )
         async with lock:
+            if request.transport is None:  # a process of 15 s for each request of a client that has left
+                raise web.HTTPServiceUnavailable(text="the client has left\n")
             try:
                 visible = await self._on_main_loop(
                     lambda: self._tries.look(body["policy"], simulates=simulates)

@@ -12,7 +12,7 @@ import pytest
 
 from policysched.serve.policy_try import TEXT_CHARS_MAX, TryFailed
 from policysched.serve.server import HttpServerOptions
-from tests.serve.served import PAGES, served
+from tests.serve.served import PAGES, connected, served
 from tests.serve.test_page_feed import SECURED
 
 ROWS = [{"namespace": "shop", "pod": "shop/web"}, {"namespace": "bank", "pod": "bank/db"}]
@@ -26,6 +26,7 @@ class FakeTries:
         self.gate = threading.Event()
         self.gate.set()
         self.entered = threading.Event()
+        self.runs = 0
 
     def look(self, policy: str, *, simulates: bool) -> bool:
         if policy == "gone":
@@ -35,6 +36,7 @@ class FakeTries:
     async def run(self, visible: bool, text: str, *, placed: bool) -> dict[str, Any]:
         if text == "slow":
             raise TryFailed("it takes more than 15 s of CPU")
+        self.runs += 1
         self.entered.set()
         await asyncio.to_thread(self.gate.wait)
         return {"diagnostics": [], "comparison": {"pods": ROWS if visible else [], "placed": placed}}
@@ -120,5 +122,27 @@ def test_one_simulation_at_a_time() -> None:
         tries.gate.set()
         assert second[0] == 429
         assert (await first)[0] == 200
+
+    trying(scenario, tries)
+
+
+def test_no_process_is_started_for_clients_that_have_left() -> None:
+    tries = FakeTries()
+    tries.gate.clear()
+    body = json.dumps(ASKED | {"simulate": False}).encode()
+    head = f"POST /page/try HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON_TYPE}\r\nContent-Length: {len(body)}"
+
+    async def scenario(port: int) -> None:
+        first = asyncio.create_task(asyncio.to_thread(post, port, ASKED | {"simulate": False}))
+        await asyncio.to_thread(tries.entered.wait, 60)
+        for _ in range(20):
+            with connected(port) as client:
+                client.sendall(head.encode() + b"\r\n\r\n" + body)
+                await asyncio.sleep(0.02)
+        last = asyncio.create_task(asyncio.to_thread(post, port, ASKED | {"simulate": False}))
+        await asyncio.sleep(0.2)
+        tries.gate.set()
+        assert ((await first)[0], (await last)[0]) == (200, 200)
+        assert tries.runs == 2
 
     trying(scenario, tries)
