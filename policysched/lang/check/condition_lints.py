@@ -217,6 +217,9 @@ def lint_label_key(scope: Scope, key: str, span: Span) -> None:
 # ── functions ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+_OTHER_NAMESPACE = "other.namespace == pod.namespace"
+
+
 def _lint_clamp(scope: Scope, call: e.Call) -> None:
     if call.function != "clamp" or scope.names_parameter(call.span):
         return
@@ -233,18 +236,26 @@ def _lint_clamp(scope: Scope, call: e.Call) -> None:
 
 
 def _lint_count(scope: Scope, part: e.CountPodsOnNode | e.PodTotal) -> None:
-    """The condition of a count that does not read the counted pod."""
-    where = part.where
-    if where is None or isinstance(where, e.Const) or scope.names_parameter(where.span):
-        return
-    if any(isinstance(inner, e.Attr | e.InputRef) and inner.owner == "other" for inner in walk(where)):
-        return
-    scope.report(
-        "PS315",
-        "the condition does not read the counted pod, so all pods count or none",
-        where.span,
-        label="the counted pod is `other`",
-        help=f"write `{where.span.text.replace('pod.', 'other.')}`"
-        if where.span.text.startswith("pod.")
-        else "read the counted pod as `other`, for example `other.namespace == pod.namespace`",
-    )
+    """The condition of a count, or the value of a sum, that does not read the counted pod."""
+    value = part.value if isinstance(part, e.PodTotal) else None
+    for read, effect, example in (
+        (
+            part.where,
+            "the condition does not read the counted pod, so all pods count or none",
+            _OTHER_NAMESPACE,
+        ),
+        (value, "the value does not read the counted pod, so it is the same for all", "other.requests.cpu"),
+    ):
+        if read is None or isinstance(read, e.Const) or scope.names_parameter(read.span):
+            continue
+        if any(isinstance(inner, e.Attr | e.InputRef) and inner.owner == "other" for inner in walk(read)):
+            continue
+        scope.report(
+            "PS315",
+            effect,
+            read.span,
+            label="the counted pod is `other`",
+            help=f"write `{read.span.text.replace('pod.', 'other.')}`"
+            if read.span.text.startswith("pod.")
+            else f"read the counted pod as `other`, for example `{example}`",
+        )

@@ -138,9 +138,9 @@ WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
     _warning_doc(
         "PS315",
         "count-without-other",
-        "the condition of a count does not read the counted pod",
-        "In `count(... where CONDITION)` the counted pod is `other`, and `pod` is the pod to be placed. A condition on "
-        "`pod` alone counts all pods or none.",
+        "the condition of a count or the value of a sum does not read the counted pod",
+        "In `count(... where CONDITION)` and `sum(VALUE over ...)` the counted pod is `other`, and `pod` is the pod to be "
+        "placed. A condition on `pod` alone counts all pods or none, a value of `pod` alone is the same for all of them.",
         bad='filter few require count(pods on node where pod.namespace == "ml") < 3',
         good='filter few require count(pods on node where other.namespace == "ml") < 3',
     ),

@@ -180,6 +180,22 @@ def unquoted_resource(failure: SyntaxFailure) -> Diagnostic | None:
     )
 
 
+def pods_that_are_placed_anyway(failure: SyntaxFailure) -> Diagnostic | None:
+    """`count(placed pods in "zone")`."""
+    unexpected, pods, which = failure.unexpected_token, failure.previous_token(), failure.previous_token(2)
+    if unexpected is None or pods is None or which is None:
+        return None
+    if unexpected.text not in ("in", "on") or pods.text != "pods" or which.text not in ("placed", "all"):
+        return None
+    return make_diagnostic(
+        "PS101",
+        f"unexpected `{which.text}`",
+        failure.span(which),
+        label=f"`pods {unexpected.text}` are placed pods",
+        help="write `pods on node`" if unexpected.text == "on" else 'write `pods in "KEY"`',
+    )
+
+
 def trailing_comma(failure: SyntaxFailure) -> Diagnostic | None:
     unexpected, comma = failure.unexpected_token, failure.previous_token()
     if comma is None or comma.text != ",":

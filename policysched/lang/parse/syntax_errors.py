@@ -37,6 +37,7 @@ from policysched.lang.parse.lexical_mistakes import (
     comma_between_clauses,
     direction_before_key,
     malformed_number,
+    pods_that_are_placed_anyway,
     trailing_comma,
     unquoted_key,
     unquoted_resource,
@@ -310,6 +311,7 @@ SYNTAX_ERROR_EXPLAINERS: tuple[SyntaxErrorExplainer, ...] = (
     malformed_number,  # the parser reads `5 min` and `1,5` as something else
     unquoted_key,
     unquoted_resource,
+    pods_that_are_placed_anyway,
     trailing_comma,  # before the missing value after the comma
     direction_before_key,
     wrong_equals_sign,
