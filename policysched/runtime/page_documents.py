@@ -37,6 +37,7 @@ _PODS_PER_STEP = 1000
 _NODES_PER_STEP = 500
 _QUEUE_ROWS_MAX = 200
 _GANG_ROWS_MAX = 200
+_QUOTA_ROWS_MAX = 200
 _CAUSE_ROWS_MAX = 50
 _EXAMPLES_MAX = 5
 _NODES_COMPARED = 6
@@ -164,7 +165,7 @@ class PageDocuments:
             "pods": [_pod_row(core, pod) for *_, pod in first if pod.uid in core.pods],
             "omitted": max(0, total - len(first)),
             **self._gangs(),
-            "quotas": quotas_document(scheduler.quotas(), None)["quotas"][:_GANG_ROWS_MAX],
+            "quotas": quotas_document(scheduler.quotas()[:_QUOTA_ROWS_MAX], None)["quotas"],
         }
 
     def _gangs(self) -> Json:
