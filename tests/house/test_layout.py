@@ -237,8 +237,12 @@ def test_the_median_module_is_short() -> None:
     assert 80 <= median(lines) <= 150
 
 
-CALLED_BY_LIBRARIES = {"list_commands", "get_command", "format_commands", "do_GET", "do_POST", "log_message"}
-"""Methods that click and http.server call."""
+CALLED_BY_LIBRARIES = {
+    *("list_commands", "get_command", "format_commands"),
+    *("do_GET", "do_POST", "log_message"),
+    *("pause_reading", "resume_reading"),
+}
+"""Methods that click, http.server and aiohttp call."""
 
 
 def test_every_function_class_and_method_is_used() -> None:

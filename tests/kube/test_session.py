@@ -345,7 +345,8 @@ def test_a_request_that_waited_for_a_connection_is_not_written_once_it_may_not_b
 
     async def scenario(session: HttpTransport) -> None:
         nonlocal may_write
-        first = asyncio.create_task(session.request(ApiRequest("POST", "/api/first", body=b"1")))
+        before = ApiRequest("POST", "/api/first", body=b"1", may_write=lambda: True)
+        first = asyncio.create_task(session.request(before))
         await asyncio.sleep(0.05)
         bind = ApiRequest("POST", "/api/bind", body=b"2", may_write=lambda: may_write)
         waiting = asyncio.create_task(session.request(bind))

@@ -1,4 +1,5 @@
-"""The HTTP transport to an API server: `kubernetes.aio` loads a kubeconfig, aiohttp carries the requests.
+"""The HTTP transport to an API server: `kubernetes.aio` loads a kubeconfig, aiohttp carries the requests, except for
+writes without a proxy (`write_connections`).
 
 The client library handles kubeconfig files, contexts and exec plugins; only its result
 (address, credentials, certificates, proxy) is used. Its model classes would cost more time than a scheduling decision.
@@ -34,6 +35,7 @@ from policysched.kube.client.transport import (
     RequestNotSent,
     TransportError,
 )
+from policysched.kube.client.write_connections import WriteConnections, WriteRefused, request_head
 from policysched.yaml_values import parse_yaml
 
 log = logging.getLogger(__name__)
@@ -108,9 +110,11 @@ class HttpTransport:
         token_in_file: bool = False,
     ) -> None:
         self._settings = settings
+        self._every_header = {"Accept": "application/json", "User-Agent": settings.user_agent}
         self._load = load
         self._token_in_file = token_in_file
         self._client: aiohttp.ClientSession | None = None
+        self._writes: WriteConnections | None = None
         self._loading = asyncio.Lock()
         self._apply_configuration(configured)
 
@@ -118,10 +122,29 @@ class HttpTransport:
         self._configuration = configured
         self._base = configured.host.rstrip("/")
         self._proxy = configured.proxy or _proxy_of_environment(self._base)
+        url = URL(self._base)
+        self._authority, self._url_path = url.raw_authority.rpartition("@")[2], url.raw_path.rstrip("/")
         self._tls: ssl.SSLContext | bool = (
             _ssl_context(configured) if self._base.startswith("https:") else True
         )
         self._loaded_s = time.monotonic()
+        if self._client is not None:
+            if self._writes is not None:
+                self._writes.close()
+            self._writes = self._write_connections()
+
+    def _write_connections(self) -> WriteConnections | None:
+        """None: through a proxy."""
+        url, tls = URL(self._base), self._tls
+        if self._proxy is not None or url.host is None or url.port is None:
+            return None
+        return WriteConnections(
+            url.host,
+            url.port,
+            tls=tls if isinstance(tls, ssl.SSLContext) else None,
+            server_hostname=self._configuration.tls_server_name,
+            connections_max=self._settings.connections_max,
+        )
 
     @property
     def host(self) -> str:
@@ -134,14 +157,18 @@ class HttpTransport:
             # Each request has its own time-out; a watch has an idle time-out instead.
             timeout=aiohttp.ClientTimeout(total=None),
             read_bufsize=READ_BUFFER_BYTES,
-            headers={"Accept": "application/json", "User-Agent": self._settings.user_agent},
+            headers=self._every_header,
         )
+        self._writes = self._write_connections()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._client is not None:
             await self._client.close()
             self._client = None
+        if self._writes is not None:
+            self._writes.close()
+            self._writes = None
 
     async def request(self, request: ApiRequest) -> ApiResponse:
         """Raises TransportError. After a 401 the credentials are reloaded and the request is sent once more."""
@@ -152,6 +179,8 @@ class HttpTransport:
 
     async def _request_once(self, request: ApiRequest) -> ApiResponse:
         headers = await self._headers()
+        if request.may_write is not None and self._writes is not None:
+            return await self._write(self._writes, request, headers, request.may_write)
         body: bytes | _FencedBody = request.body
         if request.may_write is not None:
             body = _FencedBody(request.body, request.content_type, request.may_write)
@@ -161,6 +190,34 @@ class HttpTransport:
         except READ_ERRORS as error:
             if isinstance(body, _FencedBody) and body.was_refused:
                 raise RequestNotSent(request) from None
+            raise TransportError(f"{request.method} {request.path}: {describe_http_error(error)}") from error
+
+    async def _write(
+        self,
+        connections: WriteConnections,
+        request: ApiRequest,
+        headers: Mapping[str, str],
+        may_write: Callable[[], bool],
+    ) -> ApiResponse:
+        head = request_head(
+            request.method,
+            f"{self._url_path}{request.path}",
+            _query(tuple(request.params.items())),
+            len(request.body),
+            (
+                ("Host", self._authority),
+                *self._every_header.items(),
+                *headers.items(),
+                ("Content-Type", request.content_type),
+            ),
+        )
+        try:
+            return await connections.send(
+                head, request.body, timeout_s=request.timeout_s, may_write=may_write
+            )
+        except WriteRefused:
+            raise RequestNotSent(request) from None
+        except READ_ERRORS as error:
             raise TransportError(f"{request.method} {request.path}: {describe_http_error(error)}") from error
 
     @asynccontextmanager

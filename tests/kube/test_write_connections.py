@@ -1,0 +1,260 @@
+"""Writes over connections of their own: each request gets its own response, whatever the server and the caller do."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from unittest.mock import patch
+
+import pytest
+
+from policysched.kube.client import write_connections
+from policysched.kube.client.transport import ApiResponse
+from policysched.kube.client.write_connections import (
+    IDLE_MAX_S,
+    WriteConnections,
+    WriteRefused,
+    request_head,
+)
+
+Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
+Send = Callable[..., Awaitable[ApiResponse]]
+
+
+class Server:
+    """Answers each body with `answer`, and counts the connections that were opened to it."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self.opened = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.opened += 1
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = next(line for line in head.split(b"\r\n") if line.startswith(b"Content-Length: "))
+                await self._answer(await reader.readexactly(int(length[16:])), writer)
+        except (asyncio.CancelledError, asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+def run(
+    answer: Answer,
+    scenario: Callable[[Send, WriteConnections, Server], Awaitable[None]],
+    *,
+    connections_max: int = 4,
+) -> None:
+    async def main() -> None:
+        server = Server(answer)
+        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        connections = WriteConnections(
+            "127.0.0.1", port, tls=None, server_hostname=None, connections_max=connections_max
+        )
+
+        def send(
+            body: bytes, *, timeout_s: float = 60.0, **more: Callable[[], bool]
+        ) -> Awaitable[ApiResponse]:
+            head = request_head("POST", "/api/x", "", len(body), (("Host", "x"),))
+            may_write = more.get("may_write", lambda: True)
+            return connections.send(head, body, timeout_s=timeout_s, may_write=may_write)
+
+        try:
+            await scenario(send, connections, server)
+        finally:
+            connections.close()
+            listening.close()
+
+    asyncio.run(main())
+
+
+def response(body: bytes, headers: bytes = b"") -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n%s\r\n%s" % (len(body), headers, body)
+
+
+async def echo(body: bytes, writer: asyncio.StreamWriter) -> None:
+    writer.write(response(body))
+
+
+def test_one_connection_serves_requests_one_after_the_other() -> None:
+    async def scenario(send: Send, _: WriteConnections, server: Server) -> None:
+        for number in range(5):
+            assert (await send(b"%d" % number)).body == b"%d" % number
+        assert server.opened == 1
+
+    run(echo, scenario)
+
+
+def test_concurrent_requests_get_their_own_responses_over_a_limited_number_of_connections() -> None:
+    async def answer(body: bytes, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(int(body) % 3 / 1000)
+        writer.write(response(body))
+
+    async def scenario(send: Send, _: WriteConnections, server: Server) -> None:
+        answers = await asyncio.gather(*(send(b"%d" % number) for number in range(50)))
+        assert [answer.body for answer in answers] == [b"%d" % number for number in range(50)]
+        assert 1 < server.opened <= 4
+
+    run(answer, scenario)
+
+
+@pytest.mark.parametrize("how", ["cancelled", "timed out"])
+def test_a_late_response_is_never_taken_for_that_of_the_next_request(how: str) -> None:
+    assert _second_response_after_one_that_was_given_up(how) == b"second"
+
+
+def test_planted_reuse_after_a_request_that_was_given_up_is_detected() -> None:
+    with patch.object(write_connections._Connection, "close"):
+        assert _second_response_after_one_that_was_given_up("cancelled") == b"first"
+
+
+def _second_response_after_one_that_was_given_up(how: str) -> bytes:
+    bodies: list[bytes] = []
+
+    async def scenario(send: Send, _: WriteConnections, server: Server) -> None:
+        has_first, may_answer = asyncio.Event(), asyncio.Event()
+
+        async def answer(body: bytes, writer: asyncio.StreamWriter) -> None:
+            if body == b"first":
+                has_first.set()
+                await may_answer.wait()
+            writer.write(response(body))
+
+        server._answer = answer
+        given_up = asyncio.ensure_future(send(b"first", timeout_s=0.2 if how == "timed out" else 60.0))
+        await has_first.wait()
+        if how == "cancelled":
+            given_up.cancel()
+        with pytest.raises(asyncio.CancelledError if how == "cancelled" else TimeoutError):
+            await given_up
+        may_answer.set()
+        bodies.append((await send(b"second")).body)
+
+    run(echo, scenario, connections_max=1)
+    return bodies[0]
+
+
+def test_an_idle_connection_that_the_server_closed_is_not_used() -> None:
+    async def answer(body: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(response(body))
+        writer.close()
+
+    async def scenario(send: Send, _: WriteConnections, server: Server) -> None:
+        await send(b"1")
+        await asyncio.sleep(0.05)
+        assert (await send(b"2")).body == b"2"
+        assert server.opened == 2
+
+    run(answer, scenario)
+
+
+def test_a_connection_that_is_to_be_closed_is_not_used_again() -> None:
+    async def answer(body: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(response(body, b"Connection: close\r\n"))
+
+    async def scenario(send: Send, _: WriteConnections, server: Server) -> None:
+        await send(b"1")
+        await send(b"2")
+        assert server.opened == 2
+
+    run(answer, scenario)
+
+
+def test_a_connection_that_was_idle_for_too_long_is_not_used() -> None:
+    async def scenario(send: Send, connections: WriteConnections, server: Server) -> None:
+        await send(b"1")
+        connections._idle[0].idle_since_s -= IDLE_MAX_S
+        await send(b"2")
+        assert server.opened == 2
+
+    run(echo, scenario)
+
+
+def test_a_response_in_pieces_in_chunks_and_after_an_interim_one_is_read_whole() -> None:
+    async def answer(body: bytes, writer: asyncio.StreamWriter) -> None:
+        text = (
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 409 Conflict\r\nRetry-After: 3\r\nTransfer-Encoding: chunked"
+            b"\r\n\r\n2\r\nab\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+        )
+        for at in range(0, len(text), 7):
+            writer.write(text[at : at + 7])
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    async def scenario(send: Send, _: WriteConnections, server: Server) -> None:
+        for _ in range(2):
+            answered = await send(b"c" * 100)
+            assert (answered.status, answered.body) == (409, b"ab" + b"c" * 100)
+            assert answered.headers["retry-after"] == "3"
+        assert server.opened == 1
+
+    run(answer, scenario)
+
+
+def test_a_long_response_is_read_whole() -> None:
+    async def answer(body: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(response(b"x" * 5_000_000))
+
+    async def scenario(send: Send, _: WriteConnections, server: Server) -> None:
+        assert len((await send(b"1")).body) == 5_000_000
+
+    run(answer, scenario)
+
+
+@pytest.mark.parametrize(
+    ("sent", "message"),
+    [
+        (b"", "the server closed the connection"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", "the server closed the connection"),
+        (b"SSH-2.0-OpenSSH_9.9\r\n\r\n", "the response is not HTTP"),
+    ],
+)
+def test_half_a_response_and_what_is_not_http_are_errors(sent: bytes, message: str) -> None:
+    async def answer(body: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(sent)
+        writer.close()
+
+    async def scenario(send: Send, connections: WriteConnections, _: Server) -> None:
+        with pytest.raises(ConnectionError, match=message):
+            await send(b"1")
+        assert not connections._idle
+
+    run(answer, scenario)
+
+
+def test_a_write_that_is_forbidden_leaves_its_connection_to_the_next() -> None:
+    bodies: list[bytes] = []
+
+    async def answer(body: bytes, writer: asyncio.StreamWriter) -> None:
+        bodies.append(body)
+        writer.write(response(body))
+
+    async def scenario(send: Send, _: WriteConnections, server: Server) -> None:
+        with pytest.raises(WriteRefused):
+            await send(b"1", may_write=lambda: False)
+        assert (await send(b"2")).body == b"2"
+        assert server.opened == 1 and bodies == [b"2"]
+
+    run(answer, scenario)
+
+
+def test_a_refused_connection_names_the_server() -> None:
+    async def main() -> None:
+        listening = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        listening.close()
+        connections = WriteConnections("127.0.0.1", port, tls=None, server_hostname=None, connections_max=1)
+        for _ in range(2):  # the first one gave its place back
+            with pytest.raises(ConnectionError, match=f"cannot connect to 127.0.0.1:{port}: .*refused"):
+                await connections.send(b"", b"", timeout_s=60.0, may_write=lambda: True)
+
+    asyncio.run(main())
+
+
+def test_a_header_or_path_cannot_begin_another_header() -> None:
+    with pytest.raises(ValueError, match="line break"):
+        request_head("POST", "/api/x", "", 0, (("Authorization", "Bearer a\r\nX-Other: b"),))
+    assert request_head("POST", "/api/a\r\nb é", "q=1", 0, ()).startswith(
+        b"POST /api/a%0D%0Ab%20%C3%A9?q=1 HTTP/1.1\r\n"
+    )
