@@ -88,6 +88,20 @@ def places(value: Any, path: Path = ()) -> Iterator[Path]:
             yield from places(item, (*path, index))
 
 
+def around(value: Any, path: Path) -> tuple[Any, Path]:
+    """Of each list only the element on the path behind another one, or elsewhere the last element: the readers read
+    the other elements in the same way. The path there."""
+    step, rest = (path[0], path[1:]) if path else (None, ())
+    if isinstance(value, dict):
+        kept = {name: around(item, rest if name == step else ()) for name, item in value.items()}
+        return {name: item for name, (item, _) in kept.items()}, (step, *kept[step][1]) if step else ()
+    if isinstance(value, list) and value:
+        at = step if isinstance(step, int) else len(value) - 1
+        before, (item, inside) = value[:at][-1:], around(value[at], rest)
+        return ([*before, item], (len(before), *inside)) if path else ([item], ())
+    return value, path
+
+
 def changed(value: Any, path: Path, new: Any) -> Any:
     if not path:
         return new
@@ -132,6 +146,23 @@ def recording(value: Any, shape: Schema, strange: set[str]) -> Any:
             return value
 
 
+def test_what_is_around_a_place_is_a_fitting_example_with_it() -> None:
+    whole = example(OBJECT_SCHEMAS["Pod"])
+    seen = set()
+
+    for path in places(whole):
+        near, near_path = around(whole, path)
+        assert first_violation(OBJECT_SCHEMAS["Pod"], near) is None
+        assert list(places(near)).count(near_path) == 1
+        assert [step for step in near_path if isinstance(step, str)] == [
+            s for s in path if isinstance(s, str)
+        ]
+        seen |= {step for step in near_path if isinstance(step, int)}
+
+    assert seen == {0, 1}
+    assert len(list(places(around(whole, ("metadata", "name"))[0]))) < len(list(places(whole))) / 2
+
+
 def test_every_decoded_kind_has_a_schema() -> None:
     assert set(OBJECT_SCHEMAS) == set(READERS)
 
@@ -165,9 +196,10 @@ def test_a_field_of_the_wrong_type_is_reported_with_its_path_and_the_expected_ty
     whole = example(OBJECT_SCHEMAS[kind])
     assert first_violation(OBJECT_SCHEMAS[kind], whole) is None
 
-    for path in places(whole):
+    for far_path in places(whole):
+        near, path = around(whole, far_path)
         for wrong in WRONG:
-            obj, place = changed(whole, path, wrong), written(path)
+            obj, place = changed(near, path, wrong), written(path)
             by_reader, of_file = _said_by_the_reader(kind, obj), _said_of_a_file(kind, obj)
             for violation in filter(None, (by_reader, of_file)):
                 assert violation.field.startswith(place), f"{kind} {place}={wrong!r}: {violation}"
