@@ -1,16 +1,16 @@
 """Generates the command output in `docs/offline.md` and `docs/testing-policies.md` from `docs/examples`."""
 
+import contextlib
 import io
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
+
+from tests.cli.builders import run
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 _FILES = "--policy quiet.policy --cluster cluster.yaml --metrics samples.yaml"
@@ -63,14 +63,8 @@ def _run(arguments: str) -> str:
 
 
 def _output(arguments: str, *, term: str) -> str:
-    environment = {**os.environ, "COLUMNS": "80", "TTY_COMPATIBLE": "1", "TERM": term}
-    done = subprocess.run(
-        [sys.executable, "-m", "policysched", *shlex.split(arguments)],
-        cwd=EXAMPLES,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    environment = {"COLUMNS": "80", "TTY_COMPATIBLE": "1", "TERM": term}
+    with contextlib.chdir(EXAMPLES):
+        done = run(*shlex.split(arguments), env=environment)
+    assert done.code == 0, done.err
+    return done.out
