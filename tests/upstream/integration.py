@@ -61,6 +61,7 @@ OBSTACLES: Mapping[str, str] = {
     "TestPreferNominatedNode": "changes the pods that kube-scheduler takes from its queue",
     "TestPodGroupPreemption": PLUGINS,
     "TestPodGroupPreemption_NominatedNodeNameRespected": PLUGINS,
+    "TestPodGroupPreemptionStatus": "compares the words of kube-scheduler's condition",
     "TestCompositePodGroupPreemption": _off("CompositePodGroup"),
     "TestPodGroupCycleStatePreserved": PLUGINS,
     "TestNodeResourcesScoring": CONFIGURED,
