@@ -9,9 +9,13 @@ import pytest
 
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator, evaluation_cache
+from policysched.evaluate.columns import placed_pods
+from policysched.evaluate.columns.placed_pods import PlacedPods
 from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT, over_budget_message
+from policysched.model.affinity import PodSelector
 from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod, QueuedPodInfo
+from policysched.model.selectors import LabelSelector, SelectorRequirement
 from tests.builders import node, placed, pod, world
 from tests.evaluate.test_pod_affinity import Harness
 from tests.hostile import HOST, HOSTILE_SPECS, REQUIRED, TERMS, hostile_pod
@@ -279,6 +283,36 @@ def test_a_cache_that_counts_evaluations_and_not_their_size_is_caught(
 
     with pytest.raises(AssertionError):
         the_cache_is_within_its_limit(monkeypatch)
+
+
+def tallied_selectors(pods: int, terms: int) -> int:
+    """What is kept of pods that have no term in common, after they were decided about and the cluster changed."""
+    columns = PlacedPods({}, 8, ())
+    for number in range(pods):
+        selectors = (
+            PodSelector(
+                ("tenant",), None, LabelSelector((SelectorRequirement("app", "In", (f"{number}-{term}",)),))
+            )
+            for term in range(terms)
+        )
+        matcher = columns.matcher(selectors)
+        assert matcher is not None
+        columns.tally(matcher)
+        columns.evict_unused()
+    assert columns._tallied_selectors == sum(len(matcher.selectors) for matcher in columns._tallies)
+    return columns._tallied_selectors
+
+
+def test_the_selectors_of_pods_with_many_terms_do_not_fill_the_memory() -> None:
+    """A hostile tenant's selectors took 2 MB more in each minute, until 512 pods of 500 terms were kept."""
+    assert 8_000 < tallied_selectors(pods=100, terms=500) <= 16_384
+
+
+def test_a_limit_on_tallies_whatever_their_size_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placed_pods, "_TALLIED_SELECTORS_MAX", 10**9)
+
+    with pytest.raises(AssertionError):
+        test_the_selectors_of_pods_with_many_terms_do_not_fill_the_memory()
 
 
 def bytes_of_evaluations_with_many_scores(pods: int) -> int:

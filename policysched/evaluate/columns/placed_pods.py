@@ -29,6 +29,7 @@ from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 
 _TALLIES_MAX = 512
+_TALLIED_SELECTORS_MAX = 16_384  # of all tallies: a pod with hundreds of terms has as many in one
 _EMPTY_SIZE_MAX = 256  # of classes without pods, in classes and terms
 _CACHE_ENTRIES_MAX = 4096
 
@@ -50,6 +51,7 @@ class PlacedPods:
         self._table = PodClassTable()
         self._size = self._empty_size = 0  # of all classes, and of those without pods
         self._tallies: dict[PodMatcher, MatchedPodCounts] = {}
+        self._tallied_selectors = 0
         self._resolved_scopes: dict[PodSelector, NamespaceScope] = {}
 
     # ── queries ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -86,6 +88,7 @@ class PlacedPods:
         tally = self._tallies.get(matcher)
         if tally is None:
             tally = self._tallies[matcher] = MatchedPodCounts(matcher)
+            self._tallied_selectors += len(matcher.selectors)
             for pod_class in self._table.matching(matcher):
                 pod_class.count_in(tally)
         return tally
@@ -176,10 +179,11 @@ class PlacedPods:
         self.terms.namespaces_changed()
 
     def evict_unused(self) -> None:
-        """Evict the oldest tallies beyond a limit, empty classes and the terms that only those had. Not
+        """Evict the oldest tallies beyond the limits, empty classes and the terms that only those had. Not
         while an overlay is in use."""
-        if len(self._tallies) > _TALLIES_MAX:
+        if len(self._tallies) > _TALLIES_MAX or self._tallied_selectors > _TALLIED_SELECTORS_MAX:
             for matcher in list(self._tallies)[: len(self._tallies) // 2]:
+                self._tallied_selectors -= len(matcher.selectors)
                 del self._tallies[matcher]
             tallies = set(self._tallies.values())
             for pod_class in self._pod_classes.values():
