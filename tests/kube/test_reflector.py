@@ -122,7 +122,10 @@ def test_over_a_faulty_transport_the_reflector_converges_to_the_server(seed: int
 
 def test_planted_reflector_that_accepts_old_events_is_detected() -> None:
     """The planted bug: versions are not compared."""
-    with patch("policysched.kube.watch.reflector._version", lambda _: 0), pytest.raises(AssertionError):
+    with (
+        patch("policysched.kube.watch.reflector.resource_version", lambda _: 0),
+        pytest.raises(AssertionError),
+    ):
         out_of_order()
 
 
