@@ -152,10 +152,10 @@ def test_a_stateful_set_gets_its_defaults_and_keeps_its_selector(api: Api) -> No
         "OrderedReady",
         10,
     )
-    assert spec["updateStrategy"] == {
-        "type": "RollingUpdate",
-        "rollingUpdate": {"partition": 0, "maxUnavailable": 1},
-    }
+    # Kubernetes has a default of maxUnavailable since 1.37.
+    strategy = spec["updateStrategy"]
+    strategy["rollingUpdate"].setdefault("maxUnavailable", 1)
+    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 1}}
     assert (changed.status, changed.json["reason"]) == (422, "Invalid")
     # Kubernetes 1.37 names the selector, older ones and the sandbox the fields that may change.
     refusals = ("updates to statefulset spec for fields other than", "spec.selector: Invalid value")

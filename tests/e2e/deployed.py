@@ -85,6 +85,10 @@ class Deployed:
         """As the cluster's admin."""
         return kubectl(self.control_plane.kubeconfig_path, *arguments, stdin=stdin, environment=environment)
 
+    def kubernetes_minor(self) -> int:
+        minor: str = self.api.get("/version")["minor"]
+        return int(minor.rstrip("+"))
+
     # Policies
 
     def put_policies(self, **texts: str) -> None:

@@ -38,8 +38,7 @@ def search_often() -> None:
 
 def version_of(deployed: Deployed) -> str:
     """The version in which this release of Kubernetes has PodGroups."""
-    minor = int(deployed.api.get("/version")["minor"].rstrip("+"))
-    return "v1beta1" if minor >= 37 else "v1alpha2"
+    return "v1beta1" if deployed.kubernetes_minor() >= 37 else "v1alpha2"
 
 
 def serve_pod_groups(deployed: Deployed) -> str:
