@@ -162,6 +162,7 @@ class AttemptRunner:
         if attempt is self._attempt:
             return None
         self._last_run = None
+        time.record_attempt(entry.namespace)
         is_failed = entry.state is QueueState.UNSCHEDULABLE and entry.attempts > attempt.attempts_before
         if is_failed or attempt.prepares or not self._core.evaluator.is_short_decision(attempt.pod):
             time.charge_failed_attempt(entry.namespace, attempt.elapsed_ns)

@@ -209,10 +209,14 @@ def test_the_debt_of_a_namespace_is_paid_soon_after_its_last_failed_attempt() ->
     assert not time.is_overdrawn("tenant")
 
 
-def share_of_failed_attempts(rig: TimedRig, seconds: int) -> float:
-    """Of the time, while every pod is requeued whenever none is left to try."""
+def share_of_failed_attempts(rig: TimedRig, seconds: int, friends_every_s: float = 5) -> float:
+    """Of the time, while every pod is requeued whenever none is left to try, and a friend comes so often."""
     began_ns, attempts = rig.now_ns, rig.attempts["test"]
+    next_ns = began_ns + round(friends_every_s * 1_000 * MS)
     while rig.now_ns - began_ns < seconds * 1_000 * MS:
+        if rig.now_ns >= next_ns:
+            next_ns += round(friends_every_s * 1_000 * MS)
+            rig.observe(friend(f"friend-{rig.now_ns}", priority=1))
         if rig.scheduler.ready(rig.now_ns):
             rig.decide_once({"test": 20})
         elif rig.scheduler.core.queue._active.has_unheld_entries:
@@ -227,6 +231,15 @@ def test_the_failed_attempts_of_a_namespace_take_no_more_than_its_share_of_an_id
     share_of_failed_attempts(rig, 10)
 
     assert 0.08 < share_of_failed_attempts(rig, 100) < 0.12
+
+
+def test_the_only_namespace_does_not_rest() -> None:
+    rig = forty_that_were_tried(attempt_ms=20)
+    share_of_failed_attempts(rig, 10)
+
+    share_of_failed_attempts(rig, 11, friends_every_s=60)
+
+    assert share_of_failed_attempts(rig, 20, friends_every_s=60) > 0.9
 
 
 def test_planted_attempts_without_a_rest_are_detected() -> None:
@@ -259,7 +272,7 @@ def test_pods_of_others_are_attempted_while_a_namespace_rests() -> None:
 
 
 def test_the_caller_learns_when_the_rest_of_a_namespace_ends() -> None:
-    rig = TimedRig(FIT, node("a", cpu="50"), *too_large(60), limits=FAST)
+    rig = TimedRig(FIT, node("a", cpu="50"), friend(priority=1), *too_large(60), limits=FAST)
     timers: list[int] = []
 
     while rig.scheduler.ready(rig.now_ns):

@@ -2,7 +2,7 @@
 
     policies     policies of one priority take turns by the time that their decisions took
     namespaces   a namespace whose failed attempts took more than its share of the time comes after the others; one that
-                 goes on so rests, also while nothing else is to be done
+                 goes on so rests now and then, while there are others
 
 The caller measures the time (`Scheduler.account_time`); if it does not, the order of the queue is unchanged. The time
 decides which pod is tried first, never whether a pod is tried.
@@ -19,6 +19,8 @@ FAILED_ATTEMPT_DEBT_MAX_NS = SECOND_NS
 FAILED_ATTEMPT_REST_NS = FAILED_ATTEMPT_DEBT_MAX_NS * 9 // 10
 """A namespace with more debt rests until it is paid down to this: at most a second. What others and the API server need of
 the processor is then free, while a second of attempts in vain, such as after a change of a node, goes on without a rest."""
+OTHERS_RECENT_NS = 10 * SECOND_NS
+"""No namespace rests if this long no other one had an attempt: in the cluster of one tenant nobody would gain by it."""
 POLICY_SLACK_NS = SECOND_NS // 20
 """Policies whose decisions took as long as those of another, within this, are equal."""
 _ACCOUNTS_MAX = 1_000
@@ -38,6 +40,7 @@ class DecisionTime:
         self._share = limits.failed_attempts_share
         self._paid_ns: dict[str, int] = {}
         self._last_paid_ns = 0  # of all accounts
+        self._latest_attempt = self._latest_of_others = ("", -OTHERS_RECENT_NS)
         self._used_ns: dict[str, int] = {}
         self._virtual_ns = 0
 
@@ -52,6 +55,12 @@ class DecisionTime:
         most_ns = self.now_ns + round((FAILED_ATTEMPT_CREDIT_NS + FAILED_ATTEMPT_DEBT_MAX_NS) / self._share)
         self._paid_ns[namespace] = min(paid_ns, most_ns)
         self._last_paid_ns = max(self._last_paid_ns, self._paid_ns[namespace])
+
+    def record_attempt(self, namespace: str) -> None:
+        """An attempt for a pod of the namespace is over."""
+        if namespace != self._latest_attempt[0]:
+            self._latest_of_others = self._latest_attempt
+        self._latest_attempt = namespace, self.now_ns
 
     @property
     def is_anybody_overdrawn(self) -> bool:
@@ -79,7 +88,13 @@ class DecisionTime:
     def rest_ends_ns(self, namespace: str) -> int | None:
         """Until when no entry of the namespace is attempted; None: it does not rest."""
         rest_ns = self.debt_ns(namespace) - round(FAILED_ATTEMPT_REST_NS / self._share)
-        return self.now_ns + rest_ns if rest_ns > 0 and self._share < 1 else None
+        return self.now_ns + rest_ns if rest_ns > 0 and self._has_others(namespace) else None
+
+    def _has_others(self, namespace: str) -> bool:
+        latest, latest_ns = self._latest_attempt
+        if latest == namespace:
+            latest_ns = self._latest_of_others[1]
+        return self._share < 1 and self.now_ns - latest_ns < OTHERS_RECENT_NS
 
     # ── policies ───────────────────────────────────────────────────────────────────────────────────────────────────
 
