@@ -51,7 +51,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 _OFFLINE_COMMANDS = frozenset({"lint", "show", "explain", "simulate", "test"})
-OFFLINE_PACKAGES = frozenset({"aiohttp", "cel_expr_python", "numpy", "re2", "rich"})
+OFFLINE_PACKAGES = frozenset({"aiohappyeyeballs", "aiohttp", "cel_expr_python", "numpy", "re2", "rich"})
 """What the extra `offline` of the package installs, and the commands for which it is enough; `run` includes it."""
 
 _ALIASES = {"why": "explain"}

@@ -48,6 +48,7 @@ class Teams:
         self._deployed = deployed
         self._created: Counter[str] = Counter()
         self._since_version = deployed.api.get(PODS)["metadata"]["resourceVersion"]
+        self._on_nodes: dict[str, Json] = {}
 
     def create(self, team: str, count: int, *, gangs: int = 0) -> None:
         """So many single pods, and gangs of two."""
@@ -80,14 +81,16 @@ class Teams:
         return self._deployed.pods(labelSelector=f"team={team}")
 
     def check_every_moment(self) -> None:
-        """No team ever had more than its quota and what it may borrow, nor all together more than all quotas."""
-        on_nodes: dict[str, Json] = {}
+        """Since the last call no team had more than its quota and what it may borrow, nor all together more than all
+        quotas."""
         for change in self._deployed.api.changes(PODS, self._since_version):
             pod = change["object"]
-            on_nodes.pop(pod["metadata"]["uid"], None)
+            assert change["type"] != "ERROR", pod
+            self._since_version = pod["metadata"]["resourceVersion"]
+            self._on_nodes.pop(pod["metadata"]["uid"], None)
             if change["type"] != "DELETED" and is_placed(pod):
-                on_nodes[pod["metadata"]["uid"]] = pod
-            used = Counter(placed["metadata"]["labels"]["team"] for placed in on_nodes.values())
+                self._on_nodes[pod["metadata"]["uid"]] = pod
+            used = Counter(placed["metadata"]["labels"]["team"] for placed in self._on_nodes.values())
             for team, count in used.items():
                 assert count <= MOST[team], f"{team} has {count} pods"
             assert used.total() <= sum(OWN.values()), f"the quotas are exceeded: {used}"
@@ -126,8 +129,8 @@ def check_that_nobody_starves(
             wait_for(borrowers_run, "red and green to run on what blue leaves idle")
             teams.create("blue", 2, gangs=1)
             wait_for(owner_runs, "blue to get its quota back", within_s=within_s)
+            teams.check_every_moment()
             teams.delete("blue")
-        teams.check_every_moment()
 
 
 def test_the_owner_of_a_quota_gets_back_what_others_borrow_again_and_again(deployed: Deployed) -> None:

@@ -93,7 +93,7 @@ def a_preemptor_is_not_requeued_after_its_evictions() -> AbstractContextManager[
     def evicted(self: DefaultPreemption, preemptor: PodUid, victims: Any, now_ns: int) -> None:
         eviction = self._evicting.get(preemptor)
         if eviction is not None:
-            self._record_deletions(eviction, victims)
+            self._record_deletions(eviction, victims, leaving=victims)
 
     return patch.object(DefaultPreemption, "on_evicted", evicted)
 
