@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from policysched.kube.client import watch_lines
 from policysched.kube.client.watch_lines import WatchEvent, watch_events
 from policysched.kube.watch import large_objects, reflector
-from policysched.kube.watch.large_objects import LargeObjects
+from policysched.kube.watch.large_objects import LargeObjects, is_large
 from policysched.kube.watch.resources import PODS
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.events import PodDeleted
@@ -277,6 +277,15 @@ def test_a_list_is_complete_when_its_large_pods_are_decoded() -> None:
         assert (harness.listed, names(harness.events)) == (1, ["+large", "+small"])
 
     on_virtual_time(scenario)
+
+
+def test_an_object_of_a_list_with_hundreds_of_levels_is_large() -> None:
+    parameters: dict[str, object] = {}
+    for _ in range(500):
+        parameters = {"inner": parameters}
+
+    assert is_large({"spec": parameters})
+    assert not is_large({"spec": {"parameters": {}}})
 
 
 def test_a_large_pod_of_a_list_does_not_replace_a_newer_one_of_the_watch() -> None:

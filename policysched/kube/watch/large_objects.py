@@ -4,7 +4,8 @@
       │                                                                                                           │
       └──all others──► decoded at once                                      the reflector, as if it had just arrived
 
-Large objects of a list are decoded there, too, one after another. A pod of a megabyte takes up to 100 ms to decode. A thread lets the event loop run every half millisecond.
+Large objects of a list are decoded there, too, one after another. A pod of a megabyte takes up to 100 ms to decode. A thread
+lets the event loop run every half millisecond.
 """
 
 import asyncio
@@ -24,8 +25,12 @@ _NONE = -1, b""
 
 
 def is_large(obj: Mapping[str, Any]) -> bool:
-    """Whether an object of a list takes long to decode, by the length of its spec: annotations and managed fields do not."""
-    return len(orjson.dumps(obj.get("spec"), option=orjson.OPT_NON_STR_KEYS)) >= LARGE_LINE_BYTES
+    """Whether an object of a list takes long to decode, by the length of its spec: annotations and managed fields do not.
+    Also if its spec has more levels than orjson writes, such as the opaque parameters of a claim."""
+    try:
+        return len(orjson.dumps(obj.get("spec"))) >= LARGE_LINE_BYTES
+    except orjson.JSONEncodeError:
+        return True
 
 
 class RunBeside(Protocol):
