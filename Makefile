@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 # Many tests wait for real processes, so there are more workers than cores.
-WORKERS ?= $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) + 1 )))
+WORKERS ?= $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))
 # Folders whose tests start processes, a control plane or minutes of simulation.
 SLOW_TIERS := bench conformance contract controlplane e2e helm page prometheus simulation soak upstream workloads
 
