@@ -303,6 +303,20 @@ def test_a_gang_that_gathers_too_long_times_out_as_well() -> None:
     assert rig.placements() == {"w0": "a"}
 
 
+def test_a_new_gang_has_its_whole_time_though_the_clock_of_the_process_is_ahead() -> None:
+    """Its pods are created an hour ago, for a process whose clock is an hour ahead of the API server's."""
+    rig = Rig(timed("best_effort"), node("a", cpu="9"))
+    rig.pass_time(3600)
+    rig.observe(*new([member("w0")]))
+
+    rig.pass_time(299)
+    before = rig.placements()
+    rig.pass_time(2)
+
+    assert before == {}
+    assert rig.placements() == {"w0": "a"}
+
+
 def test_after_a_restart_an_overdue_gang_gets_one_attempt_before_it_fails() -> None:
     old = [replace(gang_pod, created_ns=0) for gang_pod in members(3)]
 

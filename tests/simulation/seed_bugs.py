@@ -308,7 +308,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(gangs_are_placed_partially, r"partial gang", seed=5),
     PlantedBug(columns_miss_a_cordon, r"the plan (finds|selects|counts)", seed=2),
     PlantedBug(a_deleted_node_stays_in_the_cache, r"in the cache, but not on the API server", seed=2),
-    PlantedBug(nominations_are_never_cleared, r"is nominated to .*, where no pod terminates", seed=31),
+    PlantedBug(nominations_are_never_cleared, r"is nominated to .*, where no pod terminates", seed=3),
     PlantedBug(capacity_holds_never_expire, r"is still held$", seed=31, profile=_kubelets_reject_pods),
     PlantedBug(a_deleted_pod_requeues_nothing, r"(is|are) pending and the reference finds", seed=9),
     PlantedBug(a_watch_skips_changes_after_410_gone, r"missing from the cache", seed=2),
@@ -381,7 +381,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(a_first_hold_evicts_pods, r"of which none is needed", seed=702530, profile=_as_in_seed_702530),
     PlantedBug(more_pods_are_evicted_than_needed, r"of which .* is not needed", seed=12),
     PlantedBug(
-        a_preemptor_is_not_requeued_after_its_evictions, r"is pending and the reference finds", seed=3
+        a_preemptor_is_not_requeued_after_its_evictions, r"is pending and the reference finds", seed=14
     ),
     PlantedBug(preemption_places_a_gang_partially, r"members placed, and preemption places", seed=5),
     PlantedBug(gang_preemption_ignores_earlier_members, r"preemption places .* on", seed=5),
@@ -390,7 +390,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(
         an_overdrawn_namespace_overtakes_itself,
         r"stands ahead of it and fits too",
-        seed=3,
+        seed=8,
         profile=_decisions_cost_time,
     ),
     PlantedBug(

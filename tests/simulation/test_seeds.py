@@ -31,6 +31,7 @@ MENDED_SEEDS = (
     6000165,
     10000421,
     10002504,
+    10003858,
 )
 """They failed once, with a fault of policysched or of a checker."""
 EVENTFUL_SEEDS, OTHER_SEEDS = range(24), (range(52, 56), range(56, 60), MENDED_SEEDS)

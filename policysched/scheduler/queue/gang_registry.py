@@ -205,12 +205,14 @@ class QueuedGang(QueueEntry):
         return f"gang {self.name} is at its maximum of {self.maximum} members"
 
     def deadline_ns(self) -> int | None:
-        """When the gang times out: `timeout_ns` after its oldest pending member's creation, the start of its waiting time
-        anew, or the start of this process."""
+        """When the gang times out: `timeout_ns` after its oldest pending member's creation, the time at which this process
+        queued it, the start of its waiting time anew, or the start of this process, whichever is last. Creation times are of
+        another clock, which may be behind."""
         timeout_ns, oldest = self.timeout_ns, self._by_age.first()
         if timeout_ns is None or oldest is None or self.best_effort:
             return None
-        return max(oldest.pod.created_ns, self.restarted_ns) + max(timeout_ns, _TIMEOUT_MIN_NS)
+        began_ns = max(oldest.pod.created_ns, oldest.queued_ns, self.restarted_ns)
+        return began_ns + max(timeout_ns, _TIMEOUT_MIN_NS)
 
     def members_in_order(self) -> list[PendingPod]:
         """Pending members, in queue order."""
