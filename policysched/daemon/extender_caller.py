@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from policysched.daemon.extender_chain import ExtenderCallCounts, call_extenders
-from policysched.kube.client.api import ApiClient, ApiErrors
+from policysched.kube.client.api import ApiClient, ApiErrors, NotFound
 from policysched.kube.extender.client import ExtenderCallFailed, ExtenderClient, ExtenderEndpoint
 from policysched.kube.watch.resources import NODES, WatchedResource
 from policysched.lang.ir.extender_results import ExtenderResult
@@ -104,6 +104,8 @@ class ExtenderCaller:
     async def _call(self, command: CallExtenders) -> dict[str, ExtenderResult]:
         path = f"/api/v1/namespaces/{command.namespace}/pods/{command.name}"
         pod = {"apiVersion": "v1", "kind": "Pod", **await self._api.get(path)}
+        if pod["metadata"]["uid"] != command.uid:
+            raise NotFound(404, "NotFound", "it was deleted, and another pod has its name")
         extenders = [(self._clients[name], wanted) for name, wanted in command.extenders]
         return await call_extenders(
             extenders, pod, command.nodes, node_objects=self._node_objects(), calls=self.calls

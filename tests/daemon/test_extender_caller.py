@@ -53,14 +53,18 @@ class Fake:
 
 
 def consulted(
-    *fakes: Fake, nodes: Sequence[str] = ("a", "b", "c"), scoring: bool = True, name: str = "web"
+    *fakes: Fake,
+    nodes: Sequence[str] = ("a", "b", "c"),
+    scoring: bool = True,
+    name: str = "web",
+    uid: str | None = None,
 ) -> ExtendersAnswered:
     answers: list[ExtendersAnswered] = []
     consultants: list[ExtenderCaller] = []
 
     async def scenario() -> None:
         world = World()
-        world.add_pod("web")
+        web_uid = world.add_pod("web")["metadata"]["uid"]
         clients: Any = {fake.endpoint.name: fake for fake in fakes}
         consultant = ExtenderCaller(clients, world.api(), answers.append)
         consultants.append(consultant)
@@ -69,7 +73,7 @@ def consulted(
         consultant.submit(
             CallExtenders(
                 7,
-                PodUid("u"),
+                PodUid(web_uid if uid is None else uid),
                 "default",
                 name,
                 tuple(map(NodeName, nodes)),
@@ -140,6 +144,17 @@ def test_a_pod_that_cannot_be_read_is_reported() -> None:
     assert answered.failure is not None and answered.failure.startswith(
         "cannot read the pod for its extenders"
     )
+
+
+def test_no_answer_about_a_later_pod_of_the_name_is_taken() -> None:
+    log: list[tuple[str, str, tuple[str, ...]]] = []
+
+    answered = consulted(Fake("x", log), uid="of-a-deleted-pod")
+
+    assert answered.failure == (
+        "cannot read the pod for its extenders: it was deleted, and another pod has its name"
+    )
+    assert log == []
 
 
 def test_complete_nodes_are_kept_only_if_an_extender_needs_them() -> None:

@@ -32,6 +32,7 @@ MENDED_SEEDS = (
     10000421,
     10002504,
     10003858,
+    12002171,
 )
 """They failed once, with a fault of policysched or of a checker."""
 EVENTFUL_SEEDS, OTHER_SEEDS = range(24), (range(52, 56), range(56, 60), MENDED_SEEDS)
