@@ -9,9 +9,9 @@ aiohttp parses HTTP on an accepted connection. It has no limit on connections an
 asyncio's own accept loop logs a traceback for each slot of the backlog, every second, while there are no descriptors.
 
 A handshake takes a millisecond of the thread that answers probes, so an address has a limit on new connections a second.
-Further ones are closed without a handshake. At the limit of connections one of the address that has the most is closed for the new one: an idle one if there is one,
-else the one that has been busy longest. So a client that opens many, with or without requests, loses its own, and a probe
-of the kubelet is answered meanwhile.
+Further ones are closed without a handshake. At the limit of all connections, one of the address that has the most is
+closed for the new one: an idle one, or else the one that has been busy longest. So a client that opens many loses its
+own, and a probe of the kubelet is answered meanwhile.
 """
 
 import asyncio

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.controlplane.build import SOURCES
 from tests.go_program import GoProgram
+from tests.upstream.build import FLAGS
 
 DRIVER = "d.example.com"
 
@@ -30,13 +31,7 @@ def judge_binary(environ: Mapping[str, str] = os.environ) -> Path:
         sources=SOURCES,
         go_mod="go.mod",
         inputs={name: SOURCES / name for name in ("go.mod", "go.sum", "selectors/main.go")},
-        flags=(
-            "-trimpath",
-            "-buildvcs=false",
-            "-mod=readonly",
-            "-tags=grpcnotrace,selinux",
-            "-ldflags=-s -w",
-        ),
+        flags=FLAGS,
         package="./selectors",
     )
     return program.binary(environ)

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
@@ -291,22 +293,11 @@ def test_with_best_effort_members_that_fit_are_placed_at_the_timeout() -> None:
     assert len(rig.placements()) == 2
 
 
-def test_a_gang_that_gathers_too_long_times_out_as_well() -> None:
+@pytest.mark.parametrize("ahead_s", [0, 3600])
+def test_a_gang_that_gathers_too_long_times_out_as_well(ahead_s: int) -> None:
+    """`ahead_s`: the clock of the process, of the API server's, which writes when pods are created."""
     rig = Rig(timed("best_effort"), node("a", cpu="9"))
-    rig.observe(*new([member("w0")]))
-
-    rig.pass_time(299)
-    before = rig.placements()
-    rig.pass_time(2)
-
-    assert before == {}
-    assert rig.placements() == {"w0": "a"}
-
-
-def test_a_new_gang_has_its_whole_time_though_the_clock_of_the_process_is_ahead() -> None:
-    """Its pods are created an hour ago, for a process whose clock is an hour ahead of the API server's."""
-    rig = Rig(timed("best_effort"), node("a", cpu="9"))
-    rig.pass_time(3600)
+    rig.pass_time(ahead_s)
     rig.observe(*new([member("w0")]))
 
     rig.pass_time(299)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.go_program import BuildFailed, GoProgram, say
+from tests.upstream.build import FLAGS
 
 SOURCES = Path(__file__).parent / "src"
 PACKAGES = {
@@ -28,9 +29,6 @@ MANIFESTS = "config"
 
 LEFT_OUT = "left_out"
 """Lines of a module and paths in it."""
-
-FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly", "-tags=grpcnotrace,selinux", "-ldflags=-s -w")
-"""Those of the control plane without its version stamp: the package cache is shared with its build."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ async def watch_events(
     chunks: AsyncIterator[bytes], idle_timeout_s: float, *, large_bytes: int | None = None
 ) -> AsyncIterator[WatchEvent]:
     """Ends with the stream. Raises TransportError if the stream breaks, is idle for `idle_timeout_s`, or is not a watch.
-    An incomplete last line is dropped. Lines of `large_bytes` or more are kept as they are, besides what identifies the object."""
+    An incomplete last line is dropped. Of a line of `large_bytes` or more only what identifies the object is read."""
     begun: list[bytes] = []  # of a line without its end: joined once, since a line can have many chunks
     while True:
         try:

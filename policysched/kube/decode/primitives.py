@@ -67,7 +67,11 @@ def size_bytes(quantity: Any, field: str) -> int:
 
 def resource_version(meta: Json) -> int:
     """The resourceVersion as a number; 0 if it is absent (a file) or not a number."""
-    version = str(meta.get("resourceVersion") or "")
+    return version_number(str(meta.get("resourceVersion") or ""))
+
+
+def version_number(version: str) -> int:
+    """Versions of one resource compare as numbers (KEP-5504); 0 for anything else."""
     return int(version) if version.isascii() and version.isdigit() else 0
 
 

@@ -35,7 +35,7 @@ from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import TransportError
 from policysched.kube.client.watch_lines import WatchEvent, whole_object
 from policysched.kube.decode.errors import MalformedObject
-from policysched.kube.decode.primitives import resource_version
+from policysched.kube.decode.primitives import resource_version, version_number
 from policysched.kube.watch.large_objects import LARGE_LINE_BYTES, LargeObjects, RunBeside, is_large
 from policysched.kube.watch.resources import WatchedResource
 
@@ -209,7 +209,7 @@ class Reflector(Generic[Emitted]):
         page = await anext(pages)
         await pages.aclose()
         self._connection_lost = False
-        return 0 < _version_number(page.resource_version) < self._highest_version
+        return 0 < version_number(page.resource_version) < self._highest_version
 
     async def _back_off(self, error: Exception) -> None:
         if isinstance(error, Expired):
@@ -233,7 +233,7 @@ class Reflector(Generic[Emitted]):
         )
         async for page in pages:
             version = page.resource_version
-            self._handle_version_rollback(_version_number(version))
+            self._handle_version_rollback(version_number(version))
             for obj in page.items:
                 if (key := self._key(obj)) is not None:
                     listed.add(key)
@@ -243,7 +243,7 @@ class Reflector(Generic[Emitted]):
         self._version = version
         self._large.clear()
         self._connection_lost, self._not_found = False, 0
-        as_of = _version_number(version)
+        as_of = version_number(version)
         for key in [key for key in self._objects if key not in listed]:
             self._delete(key, as_of)
         self.lists_total += 1
@@ -355,9 +355,9 @@ class Reflector(Generic[Emitted]):
     def _advance_version(self, obj: Json) -> None:
         meta = obj.get("metadata")
         version = str(meta.get("resourceVersion") or "") if isinstance(meta, Mapping) else ""
-        if version and _version_number(version) >= _version_number(self._version):
+        if version and version_number(version) >= version_number(self._version):
             self._version = version
-            self._highest_version = max(self._highest_version, _version_number(version))
+            self._highest_version = max(self._highest_version, version_number(version))
 
     # ── what is known ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -443,8 +443,3 @@ def _watch_error(status: Json) -> Exception:
     if not isinstance(code, int):
         return TransportError(f"the watch ended with an error without a status code: {status!r:.200}")
     return status_error(code, str(status.get("reason") or ""), str(status.get("message") or ""))
-
-
-def _version_number(version: str) -> int:
-    """Versions of one resource compare as numbers (KEP-5504); 0 for anything else."""
-    return int(version) if version.isascii() and version.isdigit() else 0
