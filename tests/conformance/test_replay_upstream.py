@@ -17,29 +17,35 @@ def case(*, pending: Json, expected: Json) -> Json:
     }
 
 
-REFUSED: Json = {
-    "nodeName": None,
-    "reason": "Unschedulable",
-    "message": (
-        "0/2 nodes are available: 2 Insufficient cpu. preemption: "
+def has_claim_results(control_plane: ControlPlane) -> bool:
+    """Whether this release says in a rejection what became of device claims; since 1.37 it does not."""
+    minor: str = control_plane.api.get("/version")["minor"]
+    return int(minor.rstrip("+")) < 37
+
+
+def refused(control_plane: ControlPlane) -> Json:
+    claims = "no new claims to deallocate, " if has_claim_results(control_plane) else ""
+    message = (
+        f"0/2 nodes are available: 2 Insufficient cpu. {claims}preemption: "
         "0/2 nodes are available: 2 Preemption is not helpful for scheduling."
-    ),
-}
+    )
+    return {"nodeName": None, "reason": "Unschedulable", "message": message}
 
 
 def test_the_recorded_rejection_is_not_a_difference(whole_control_plane: ControlPlane) -> None:
-    recorded = case(pending=pod("web", cpu="5"), expected=REFUSED)
+    recorded = case(pending=pod("web", cpu="5"), expected=refused(whole_control_plane))
 
     assert replay(whole_control_plane, recorded) == []
 
 
 def test_another_message_is_a_difference(whole_control_plane: ControlPlane) -> None:
-    recorded = case(pending=pod("web", cpu="5"), expected={**REFUSED, "message": "0/2 nodes are available."})
+    expected = refused(whole_control_plane)
+    recorded = case(pending=pod("web", cpu="5"), expected=expected | {"message": "0/2 nodes are available."})
 
     differences = replay(whole_control_plane, recorded)
 
     assert differences == [
-        f"web has the message {REFUSED['message']!r}, recorded '0/2 nodes are available.'",
+        f"web has the message {expected['message']!r}, recorded '0/2 nodes are available.'",
     ]
 
 
@@ -55,7 +61,6 @@ def test_another_node_and_another_score_are_differences(whole_control_plane: Con
                 "NodeResourcesBalancedAllocation": {"busy": 75, "idle": 75},
                 "NodeResourcesFit": {"busy": 25, "idle": 74},
                 "TaintToleration": {"busy": 300, "idle": 300},
-                "VolumeBinding": {"busy": 0, "idle": 0},
             },
         },
     )

@@ -96,6 +96,10 @@ class Deployed:
         minor: str = self.api.get("/version")["minor"]
         return int(minor.rstrip("+"))
 
+    def plain_of_release(self) -> str:
+        """`PLAIN` with what kube-scheduler of this release does."""
+        return PLAIN.replace("kube_default", f'kube_default "1.{self.kubernetes_minor()}"')
+
     # Policies
 
     def put_policies(self, **texts: str) -> None:

@@ -56,8 +56,7 @@ def test_an_unschedulable_pod_gets_the_message_of_kube_scheduler(whole: Deployed
     whole.control_plane.add_node(ready_node("b", cpu="2", memory="1Gi", labels={"disk": "ssd"}))
     whole.control_plane.add_node(ready_node("c", taints=[taint]))
     whole.control_plane.add_node(ready_node("d", pods="0"))
-    release = f'include kube_default "1.{whole.kubernetes_minor()}"'
-    whole.put_policies(main=PLAIN.replace("include kube_default", release))
+    whole.put_policies(main=whole.plain_of_release())
     whole.control_plane.start_scheduler()
     hopeless: dict[str, Json] = {
         "huge": {"cpu": "1000"},
