@@ -17,7 +17,6 @@ STATES = {"PASS": PASSED, "FAIL": FAILED, "SKIP": SKIPPED}
 NO_SCHEDULER = "starts no scheduler, but calls kube-scheduler's functions"
 
 PLUGINS = "registers plugins in the scheduler's process"
-CONFIGURED = "configures kube-scheduler's plugins by its cases"
 QUEUE = "reads the queue of the scheduler's process"
 ATTEMPTS = "calls each attempt of kube-scheduler itself"
 
@@ -28,10 +27,11 @@ def _off(gate: str) -> str:
 
 OBSTACLES: Mapping[str, str] = {
     "TestReScheduling": PLUGINS,
-    "TestMultipleSchedulers": "configures a second kube-scheduler",
-    "TestMultipleSchedulingProfiles": "configures kube-scheduler under two other names",
     "TestTaintTolerationGtLtIntegration": _off("TaintTolerationComparisonOperators"),
     "TestDefaultBinder": "calls kube-scheduler's binder itself",
+    "TestTaintTolerationFilter/.*_(Gt|Lt)_": _off("TaintTolerationComparisonOperators"),
+    "TestPodAffinityMatchLabelKeyEnablement": "asks the API server alone what it makes of a pod",
+    "TestNodeDeclaredFeaturesFilter": "invents a feature of nodes in the scheduler's process",
     "TestNominatedNodeNameIsSetBeforePreBindAndWaitOnPermit": PLUGINS,
     "TestPreemptionAndNominatedNodeNameScenarios": ATTEMPTS,
     "TestSchedulerRestartWithNominatedNode": PLUGINS,
@@ -41,6 +41,7 @@ OBSTACLES: Mapping[str, str] = {
     "TestPodGroupScheduling/gang_waits_for_quorum": QUEUE,
     "TestPodGroupScheduling/gang_pods_are_unschedulable_due_to_lack_of_quorum": QUEUE,
     "TestPodGroupScheduling/tas_gang_with_constraint": _off("TopologyAwareWorkloadScheduling"),
+    "TestWorkloadAwarePreemptionInvocation": "compares the words of kube-scheduler's event",
     "TestPostFilterNotCalled": PLUGINS,
     "TestPodGroupPostFilterIteration": PLUGINS,
     "TestCPGTopologyAwareScheduling": _off("CompositePodGroup"),
@@ -64,7 +65,7 @@ OBSTACLES: Mapping[str, str] = {
     "TestPodGroupPreemptionStatus": "compares the words of kube-scheduler's condition",
     "TestCompositePodGroupPreemption": _off("CompositePodGroup"),
     "TestPodGroupCycleStatePreserved": PLUGINS,
-    "TestNodeResourcesScoring": CONFIGURED,
+    "TestTaintTolerationScoring/.*_Gt_": _off("TaintTolerationComparisonOperators"),
 }
 """Why a test judges only kube-scheduler, by its name, or by its name and a pattern of some of its cases."""
 
@@ -75,6 +76,9 @@ OTHER_GATES = (
 )
 """Patterns of cases that differ from another one in a feature gate which has not its default."""
 
+OTHER_GATES_OF_CASES = ("(InterPodAffinityHostnameFastPath|fastPathEnabled)=true",)
+"""The same, of cases within a case."""
+
 
 def _score(name: str, *, prepared: bool = True) -> Json:
     """The plugins of a test of one score."""
@@ -82,6 +86,23 @@ def _score(name: str, *, prepared: bool = True) -> Json:
     prepare = {"enabled": [{"name": name}]} if prepared else {}
     return {"preScore": none | prepare, "score": none | {"enabled": [{"name": name, "weight": 1}]}}
 
+
+def _resources(strategy: str) -> Json:
+    """The arguments of a test of the score of resources."""
+    resources = [{"name": name, "weight": 1} for name in ("cpu", "memory")]
+    resources.append({"name": "example.com/gpu", "weight": 2})
+    scoring = {"scoringStrategy": {"type": strategy, "resources": resources}}
+    return {"pluginConfig": [{"name": "NodeResourcesFit", "args": scoring}]}
+
+
+PROFILES_OF: Mapping[str, Mapping[str, Json]] = {
+    "TestNodeResourcesScoring": {
+        "with_least_allocated": _resources("LeastAllocated"),
+        "with_most_allocated": _resources("MostAllocated"),
+    }
+}
+"""The profile that a test configures in kube-scheduler for each pattern of its cases; policysched gets it as it gets those of
+`PLUGINS_OF`."""
 
 PLUGINS_OF: Mapping[str, Json] = {
     "TestDisablePreemption": {"postFilter": {"disabled": [{"name": "DefaultPreemption"}]}},
@@ -135,7 +156,9 @@ class IntegrationTest:
     @property
     def skip(self) -> str:
         """The pattern of the cases that are not run, in the form of `go test -skip`."""
-        return f"^{self.function}$/^({'|'.join((*self.left_out, *OTHER_GATES))})"
+        patterns = [f"^({'|'.join((*self.left_out, *OTHER_GATES))})"]
+        patterns += [f".*/{pattern}" for pattern in OTHER_GATES_OF_CASES]
+        return "|".join(f"^{self.function}$/{pattern}" for pattern in patterns)
 
 
 def cases_in(log: str, test: IntegrationTest) -> dict[str, Outcome]:
@@ -191,7 +214,7 @@ def rows(
                 "",
             )
             yield Row(test.package, case, states, why)
-        if test.cases:
+        if test.cases and test.cases not in PROFILES_OF.get(test.name, {}):
             yield Row(test.package, test.name + OTHER_CASES, {}, NOT_RUN)
         yield from (Row(test.package, f"{test.name}/{case}", {}, why) for case, why in test.left_out.items())
     for package, why in NOT_BUILT.items():

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingUnixStreamServer
 from tempfile import TemporaryDirectory
@@ -19,12 +20,13 @@ import yaml
 from tests.controlplane.process import ENVIRONMENT, free_ports
 from tests.controlplane.programs import Programs
 from tests.e2e.program import Running
-from tests.upstream.cluster import ALLOWED, policy_text
+from tests.upstream.cluster import policy_text
 from tests.upstream.e2e import Outcome
-from tests.upstream.integration import PLUGINS_OF, POLICYSCHED, IntegrationTest, cases_in
+from tests.upstream.integration import PLUGINS_OF, POLICYSCHED, PROFILES_OF, IntegrationTest, cases_in
 from tests.upstream.integration_build import PACKAGES
 
 TIMEOUT = "30m"
+ANY_NAME = {"policy_permissions": {"policies_allowed": [{"name": "*"}, {"name": "default-scheduler"}]}}
 
 
 def all_tests(binary: Path, programs: Programs, folder: Path) -> list[IntegrationTest]:
@@ -35,7 +37,8 @@ def all_tests(binary: Path, programs: Programs, folder: Path) -> list[Integratio
         capture_output=True,
         text=True,
     )
-    return [IntegrationTest(PACKAGES[int(name[4], 16)], f"Test{name[5:]}") for name in listed.stdout.split()]
+    tests = [IntegrationTest(PACKAGES[int(name[4], 16)], f"Test{name[5:]}") for name in listed.stdout.split()]
+    return [replace(test, cases=cases) for test in tests for cases in PROFILES_OF.get(test.name, ("",))]
 
 
 def run_tests(
@@ -51,7 +54,7 @@ def run_tests(
     environment = _environment(programs, tools)
     outcomes = {}
     for test in tests:
-        log = folder / f"{test.full_name.replace('/', '-')}.log"
+        log = folder / f"{test.full_name.replace('/', '-')}{test.cases and '.' + test.cases}.log"
         if not log.exists():
             flags = [
                 *("-test.v", f"-test.timeout={TIMEOUT}"),
@@ -88,7 +91,7 @@ def _policysched(log: Path, folder: Path) -> Iterator[str]:
     """The path of a socket. policysched runs with the kubeconfig that is the line of a connection, while it is open; a byte
     says that it decides."""
     settings = folder / "settings.yaml"
-    settings.write_text(yaml.safe_dump(ALLOWED))
+    settings.write_text(yaml.safe_dump(ANY_NAME))
 
     class Connection(StreamRequestHandler):
         def handle(self) -> None:
@@ -119,9 +122,13 @@ def _policysched(log: Path, folder: Path) -> Iterator[str]:
 
 
 def _policy(test: IntegrationTest, folder: Path) -> str:
-    if test.name not in PLUGINS_OF:
+    profile: dict[str, object] = {"schedulerName": "default-scheduler"}
+    if test.name in PLUGINS_OF:
+        profile["plugins"] = PLUGINS_OF[test.name]
+    elif test.cases in PROFILES_OF.get(test.name, {}):
+        profile |= PROFILES_OF[test.name][test.cases]
+    else:
         return policy_text()
-    profile = {"schedulerName": "default-scheduler", "plugins": PLUGINS_OF[test.name]}
     document = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",

@@ -139,6 +139,25 @@ def test_a_log_has_the_outcome_of_each_case() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("case", "skipped"),
+    [
+        ("fits_(Async_preemption_enabled:_false)", True),
+        ("fits_(Async_preemption_enabled:_true)", False),
+        ("fits/InterPodAffinityHostnameFastPath=true", True),
+        ("fits/InterPodAffinityHostnameFastPath=false", False),
+    ],
+)
+def test_cases_with_another_feature_gate_are_skipped(case: str, skipped: bool) -> None:
+    """`go test` splits a pattern into alternatives, and an alternative and a name by `/`."""
+    name = [TEST.function, *case.split("/")]
+    alternatives = [pattern.split("/") for pattern in re.split(rf"\|(?=\^{TEST.function})", TEST.skip)]
+
+    assert skipped == any(
+        len(name) >= len(patterns) and all(map(re.search, patterns, name)) for patterns in alternatives
+    )
+
+
 def test_the_scheduler_of_a_test_decides_in_its_cases() -> None:
     log = f"=== RUN   {NAME}\n=== SCHEDULER\n=== RUN   {NAME}/a/b\n--- PASS: {NAME}/a/b (1.00s)\n--- PASS: {NAME} (1.00s)\n"
 

@@ -4,8 +4,11 @@ package external
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -43,9 +46,10 @@ func PollImmediate(interval, timeout time.Duration, condition wait.ConditionFunc
 }
 
 // Start asks at the Unix socket EXTERNAL_SCHEDULER for a scheduler with a kubeconfig, and with the
-// policy in the file EXTERNAL_POLICY in the cluster, and returns when it decides. It ends with the
-// context. The test's own scheduler is not started; without EXTERNAL_SCHEDULER it is. A line says
-// that the test has a scheduler.
+// policy in the file EXTERNAL_POLICY in the cluster once for each profile, and returns when it
+// decides. It ends with the context. A second scheduler of a cluster is further policies of the first
+// one. The test's own scheduler is not started; without EXTERNAL_SCHEDULER it is. A line says that
+// the test has a scheduler.
 func Start(sched *scheduler.Scheduler, ctx context.Context) {
 	fmt.Println("\n=== SCHEDULER")
 	socket := os.Getenv("EXTERNAL_SCHEDULER")
@@ -53,20 +57,23 @@ func Start(sched *scheduler.Scheduler, ctx context.Context) {
 		go sched.Run(ctx)
 		return
 	}
-	for _, profile := range sched.Profiles {
-		if err := connect(ctx, socket, profile.KubeConfig()); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "No external scheduler")
-		}
-		break // they have the same kubeconfig
+	names := slices.Sorted(maps.Keys(sched.Profiles))
+	if err := decide(ctx, socket, sched.Profiles[names[0]].KubeConfig(), names); err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "No external scheduler")
 	}
 	context.AfterFunc(ctx, sched.SchedulingQueue.Close)
 }
 
-// connect returns when the scheduler decides. It ends when the connection is closed.
-func connect(ctx context.Context, socket string, config *rest.Config) error {
-	if err := createPolicy(ctx, config); err != nil {
+func decide(ctx context.Context, socket string, config *rest.Config, names []string) error {
+	added, err := addPolicies(ctx, config, names)
+	if err != nil || added {
 		return err
 	}
+	return connect(ctx, socket, config)
+}
+
+// connect returns when the scheduler decides. It ends when the connection is closed.
+func connect(ctx context.Context, socket string, config *rest.Config) error {
 	path, err := writeKubeconfig(config)
 	if err != nil {
 		return err
@@ -86,29 +93,48 @@ func connect(ctx context.Context, socket string, config *rest.Config) error {
 	return err
 }
 
-func createPolicy(ctx context.Context, config *rest.Config) error {
+// addPolicies puts a policy of each name into the cluster. It says whether they were added to those
+// of a scheduler that runs.
+func addPolicies(ctx context.Context, config *rest.Config, names []string) (bool, error) {
 	text, err := os.ReadFile(os.Getenv("EXTERNAL_POLICY"))
 	if err != nil {
-		return err
+		return false, err
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return err
+		return false, err
 	}
 	object := metav1.ObjectMeta{Name: namespace}
 	_, err = client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: object}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return err
+		return false, err
 	}
-	policies := &v1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: configMap},
-		Data:       map[string]string{"main.policy": string(text)},
+	texts := map[string]string{}
+	for _, name := range names {
+		texts[name+".policy"] = strings.Replace(
+			string(text), "policy "+v1.DefaultSchedulerName+" ", "policy "+name+" ", 1)
 	}
-	_, err = client.CoreV1().ConfigMaps(namespace).Create(ctx, policies, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return err
+	policies := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: configMap}, Data: texts}
+	configMaps := client.CoreV1().ConfigMaps(namespace)
+	_, err = configMaps.Create(ctx, policies, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		return false, err
 	}
-	return nil
+	existing, err := configMaps.Get(ctx, configMap, metav1.GetOptions{})
+	if err != nil {
+		return false, err
+	}
+	added := false
+	for key, text := range texts {
+		if _, exists := existing.Data[key]; !exists {
+			existing.Data[key] = text
+			added = true
+		}
+	}
+	if added {
+		_, err = configMaps.Update(ctx, existing, metav1.UpdateOptions{})
+	}
+	return added, err
 }
 
 func writeKubeconfig(config *rest.Config) (string, error) {
