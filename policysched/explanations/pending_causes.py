@@ -4,21 +4,41 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from policysched.evaluate.verdict import RejectionCause
 from policysched.lang.ir.attributes import resource_type
 from policysched.lang.types.units import format_value
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.pending_status import pending_status
-from policysched.scheduler.pending_summary import cause_of
-from policysched.scheduler.queue.entries import QueueState
+from policysched.scheduler.pending_summary import PendingCause, cause_of
+from policysched.scheduler.queue.entries import PendingPod, QueueState
 
 _EXAMPLES_MAX = 3
 
 
+class CausesOfPods:
+    """The cause of each pod. Pods of one equivalence class share theirs, and may be 50,000."""
+
+    def __init__(self, core: SchedulerCore) -> None:
+        self._core = core
+        self._by_class: dict[int, tuple[RejectionCause, PendingCause]] = {}
+
+    def of(self, pod: PendingPod) -> PendingCause:
+        cause = pod.last_cause
+        if cause is None or self._core.gangs.gang_of(pod.uid) is not None:
+            return cause_of(self._core, pod)
+        cached = self._by_class.get(id(cause))
+        if cached is None:
+            # The cause is kept too, so that its id stays its own.
+            cached = self._by_class[id(cause)] = cause, cause_of(self._core, pod)
+        return cached[1]
+
+
 @dataclass(slots=True)
 class _Group:
+    sole_rules: tuple[str, ...]
     pods: int = 0
-    requests: Counter[str] = field(default_factory=Counter)
+    requests: dict[str, int] = field(default_factory=dict)
     oldest_ns: int | None = None
     message: str = ""
     examples: list[str] = field(default_factory=list)
@@ -27,31 +47,42 @@ class _Group:
 class PendingCauses:
     """Add every pending pod, then take the record."""
 
-    def __init__(self) -> None:
+    def __init__(self, core: SchedulerCore) -> None:
+        self._core = core
+        self._causes = CausesOfPods(core)
         self._groups: dict[str, _Group] = {}
-        self._freed: Counter[str] = Counter()
         self._binding = 0
 
-    def add(self, core: SchedulerCore, uid: PodUid) -> None:
-        """A pod that is no longer pending, or has a node already, is left out."""
-        pod, status = core.pods.get(uid), pending_status(core, uid)
-        if pod is None or status is None:
+    def add(self, uid: PodUid) -> None:
+        """A pod that is no longer pending, or has a node already, is left out. Only the first message of a cause is made:
+        there may be 50,000 pods."""
+        pod = self._core.pods.get(uid)
+        if pod is None:
             return
         if pod.state is QueueState.BINDING:
             self._binding += 1
             return
-        cause = cause_of(core, pod)
-        group = self._groups.setdefault(cause.text, _Group())
+        cause = self._causes.of(pod)
+        group = self._groups.get(cause.text)
+        if group is None:
+            group = self._groups[cause.text] = _Group(cause.sole_rules)
         group.pods += 1
-        group.requests.update(pod.pod.requests)
+        requests = group.requests
+        for name, amount in pod.pod.requests.items():
+            requests[name] = requests.get(name, 0) + amount
         group.oldest_ns = min(pod.queued_ns, group.oldest_ns or pod.queued_ns)
-        group.message = group.message or status.message
+        if not group.message:
+            status = pending_status(self._core, uid)
+            group.message = "" if status is None else status.message
         if len(group.examples) < _EXAMPLES_MAX:
             group.examples.append(pod.pod.full_name)
-        self._freed.update(cause.sole_rules)
 
     def record(self, now_ns: int) -> dict[str, Any]:
         """The JSON of `/pending`, the most frequent cause first. Schema: `schemas/pending.json`."""
+        freed: Counter[str] = Counter()
+        for group in self._groups.values():
+            for rule in group.sole_rules:
+                freed[rule] += group.pods
         groups = sorted(self._groups.items(), key=lambda item: (-item[1].pods, item[0]))
         return {
             "format_version": 1,
@@ -72,5 +103,5 @@ class PendingCauses:
                 }
                 for text, group in groups
             ],
-            "would_free": dict(self._freed.most_common()),
+            "would_free": dict(freed.most_common()),
         }

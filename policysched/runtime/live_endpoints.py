@@ -69,10 +69,11 @@ class LiveEndpoints:
 
     def pending(self, _query: Query) -> Steps:
         """The pending pods by cause. Schema: `schemas/pending.json`."""
-        causes, core = PendingCauses(), self._scheduler.core
+        core = self._scheduler.core
+        causes = PendingCauses(core)
         for uids in chunks(list(core.pods), _PODS_PER_STEP):
             for uid in uids:
-                causes.add(core, uid)
+                causes.add(uid)
             yield None
         yield {**causes.record(self.now_ns()), "note": self._unavailable_reason()}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from policysched import __version__
 from policysched.daemon.quota_documents import quotas_document
-from policysched.evaluate.verdict import RejectionCause
+from policysched.explanations.pending_causes import CausesOfPods
 from policysched.lang.ir.attributes import resource_type
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import included_by
@@ -25,7 +25,6 @@ from policysched.runtime.rule_times import RuleTimes
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.pending_status import pending_status
-from policysched.scheduler.pending_summary import PendingCause, cause_of
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.serve.server import LiveEndpoint, LiveStep, NoSuchEndpoint
 
@@ -118,7 +117,7 @@ class PageDocuments:
         """The pending pods by cause, and the rules that by themselves keep the most pods pending."""
         core, groups, freed = self._app.scheduler.core, dict[str, _CauseRow](), Counter[str]()
         binding = 0
-        causes = _Causes(core)
+        causes = CausesOfPods(core)
         for uids in chunks(list(core.pods), _PODS_PER_STEP):
             for uid in uids:
                 pod = core.pods.get(uid)
@@ -299,24 +298,6 @@ class PageDocuments:
             return
         for step in self._live.explain({"pod": name}):
             yield {"explained": [_story(namespace, step)]} if isinstance(step, Mapping) else step
-
-
-class _Causes:
-    """The cause of each pod. Pods of one equivalence class share theirs, and may be 50,000."""
-
-    def __init__(self, core: SchedulerCore) -> None:
-        self._core = core
-        self._by_class: dict[int, tuple[RejectionCause, PendingCause]] = {}
-
-    def of(self, pod: PendingPod) -> PendingCause:
-        cause = pod.last_cause
-        if cause is None or self._core.gangs.gang_of(pod.uid) is not None:
-            return cause_of(self._core, pod)
-        cached = self._by_class.get(id(cause))
-        if cached is None:
-            # The cause is kept too, so that its id stays its own.
-            cached = self._by_class[id(cause)] = cause, cause_of(self._core, pod)
-        return cached[1]
 
 
 class _CauseRow:

@@ -14,9 +14,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-LONG_S = 0.05
+LONG_S = 0.01
 _COUNTED_S = 0.005
-_SAMPLED_EVERY_S = 0.02
+_SAMPLED_EVERY_S = 0.004
 _FRAMES = 9
 _SUMMARY_EVERY_S = 10.0
 
