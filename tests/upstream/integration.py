@@ -18,6 +18,7 @@ NO_SCHEDULER = "starts no scheduler, but calls kube-scheduler's functions"
 
 PLUGINS = "registers plugins in the scheduler's process"
 QUEUE = "reads the queue of the scheduler's process"
+BEYOND_MINIMUM = "expects that members beyond a gang's minimum evict pods; here they evict nothing (ADR 36)"
 ATTEMPTS = "calls each attempt of kube-scheduler itself"
 
 
@@ -40,6 +41,7 @@ OBSTACLES: Mapping[str, str] = {
     "TestCPGQueueing": _off("CompositePodGroup"),
     "TestPodGroupScheduling/gang_waits_for_quorum": QUEUE,
     "TestPodGroupScheduling/gang_pods_are_unschedulable_due_to_lack_of_quorum": QUEUE,
+    "TestPodGroupScheduling/gang_schedules_with_workload-aware_preemption": BEYOND_MINIMUM,
     "TestPodGroupScheduling/tas_gang_with_constraint": _off("TopologyAwareWorkloadScheduling"),
     "TestWorkloadAwarePreemptionInvocation": "compares the words of kube-scheduler's event",
     "TestPostFilterNotCalled": PLUGINS,
@@ -67,7 +69,7 @@ OBSTACLES: Mapping[str, str] = {
     "TestPodGroupCycleStatePreserved": PLUGINS,
     "TestTaintTolerationScoring/.*_Gt_": _off("TaintTolerationComparisonOperators"),
 }
-"""Why a test judges only kube-scheduler, by its name, or by its name and a pattern of some of its cases."""
+"""Why a test judges only kube-scheduler, or what differs by intent, by its name, or by its name and a pattern of some of its cases."""
 
 
 OTHER_GATES = (
