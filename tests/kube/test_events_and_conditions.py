@@ -12,7 +12,7 @@ import pytest
 
 from policysched.kube.client.api import ApiClient, TooManyRequests
 from policysched.kube.client.backoff import Backoff
-from policysched.kube.client.transport import ApiRequest, ApiResponse, Transport
+from policysched.kube.client.transport import METADATA_ONLY, ApiRequest, ApiResponse, Transport
 from policysched.kube.write.events_and_conditions import Reporter, ReporterSettings, UnboundPodVersion
 from policysched.kube.write.rate_limit import RateLimiter
 from policysched.kube.write.report_content import EventContent, EventObject, PodScheduledCondition
@@ -347,6 +347,7 @@ def test_reports_wait_for_binds_and_conditions_are_sent_before_events() -> None:
             await reporting.wait_until_drained()
 
         assert [request.method for request in transport.requests] == ["PATCH", "POST"]
+        assert transport.requests[0].accept == METADATA_ONLY  # the pod may have a megabyte
 
     on_virtual_time(scenario)
 

@@ -23,7 +23,7 @@ from policysched.kube.client.session import (
     HttpTransport,
     connect,
 )
-from policysched.kube.client.transport import ApiRequest, RequestNotSent, TransportError
+from policysched.kube.client.transport import METADATA_ONLY, ApiRequest, RequestNotSent, TransportError
 from policysched.serve.tls import make_self_signed_pem
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -400,3 +400,23 @@ def test_certificates_in_a_kubeconfig_need_no_temporary_folder(
     opened = asyncio.run(connect(ConnectionSettings(path)))
 
     assert opened.host == "https://127.0.0.1:1"
+
+
+@pytest.mark.parametrize("may_write", [None, lambda: True], ids=["read", "fenced write"])
+def test_an_answer_without_the_object_is_requested_by_its_media_type(
+    tmp_path: Path, may_write: Callable[[], bool] | None
+) -> None:
+    accepted: list[str] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        accepted.extend(request.headers.getall("Accept"))
+        return web.Response(body=b"{}")
+
+    async def scenario(session: HttpTransport) -> None:
+        await session.request(ApiRequest("GET", "/api/v1/x", may_write=may_write))
+        await session.request(
+            ApiRequest("PATCH", "/api/v1/x", body=b"[]", may_write=may_write, accept=METADATA_ONLY)
+        )
+
+    with_server(handler, tmp_path, scenario)
+    assert accepted == ["application/json", METADATA_ONLY]

@@ -23,6 +23,7 @@ from typing import Any
 import orjson
 
 from policysched.kube.client.transport import (
+    JSON,
     ApiRequest,
     ApiResponse,
     ApiStream,
@@ -143,10 +144,13 @@ class ApiClient:
         params: Mapping[str, str] | None = None,
         timeout_s: float = 10.0,
         is_current: Callable[[], bool] | None = None,
+        accept: str = JSON,
     ) -> Json:
         may_write = self._may_write_while(is_current)
         return await self._request_object(
-            ApiRequest("PATCH", path, params or {}, orjson.dumps(body), content_type, timeout_s, may_write)
+            ApiRequest(
+                "PATCH", path, params or {}, orjson.dumps(body), content_type, timeout_s, may_write, accept
+            )
         )
 
     def _may_write_while(self, is_current: Callable[[], bool] | None) -> Callable[[], bool] | None:

@@ -110,7 +110,7 @@ class HttpTransport:
         token_in_file: bool = False,
     ) -> None:
         self._settings = settings
-        self._every_header = {"Accept": "application/json", "User-Agent": settings.user_agent}
+        self._every_header = {"User-Agent": settings.user_agent}
         self._load = load
         self._token_in_file = token_in_file
         self._client: aiohttp.ClientSession | None = None
@@ -208,6 +208,7 @@ class HttpTransport:
                 ("Host", self._authority),
                 *self._every_header.items(),
                 *headers.items(),
+                ("Accept", request.accept),
                 ("Content-Type", request.content_type),
             ),
         )
@@ -249,7 +250,7 @@ class HttpTransport:
             request.method,
             URL(f"{self._base}{request.path}{'?' if query else ''}{query}", encoded=True),
             data=body or None,
-            headers={**headers, **kind},
+            headers={**headers, **kind, "Accept": request.accept},
             ssl=self._tls,
             proxy=self._proxy,
             server_hostname=self._configuration.tls_server_name,

@@ -9,11 +9,16 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+JSON = "application/json"
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+"""For writes whose answer nobody reads: an object may have a megabyte, which the API server writes and the main loop parses."""
+
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
     """`path` starts with `/api` and has no query; `params` are not yet URL-encoded. `may_write`, if given, is called
-    right before the request is written to its open connection, and may forbid it (`RequestNotSent`)."""
+    right before the request is written to its open connection, and may forbid it (`RequestNotSent`). `accept`: the media
+    types of the answer."""
 
     method: str
     path: str
@@ -22,6 +27,7 @@ class ApiRequest:
     content_type: str = "application/json"
     timeout_s: float = 10.0
     may_write: Callable[[], bool] | None = None
+    accept: str = JSON
 
 
 @dataclass(frozen=True, slots=True)

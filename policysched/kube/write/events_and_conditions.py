@@ -31,7 +31,7 @@ from policysched.kube.client.api import (
     Unauthorized,
 )
 from policysched.kube.client.backoff import Backoff
-from policysched.kube.client.transport import TransportError
+from policysched.kube.client.transport import METADATA_ONLY, TransportError
 from policysched.kube.leader_election import micro_time
 from policysched.kube.write.pod_group_status import PodGroupStatusWrite, write_pod_group_status
 from policysched.kube.write.rate_limit import RateLimiter
@@ -315,6 +315,7 @@ class Reporter:
                     STRATEGIC_PATCH,
                     params={"timeout": PATCH_SERVER_TIMEOUT},
                     timeout_s=4.0,
+                    accept=METADATA_ONLY,
                 )
             except Conflict:
                 shown = _unbound_version_of(await self._api.get(path), condition.uid)
