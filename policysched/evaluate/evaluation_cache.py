@@ -87,26 +87,40 @@ class EvaluationCache:
             overlay.pods.apply_pending_changes()  # the terms of its pods may select by further labels
         cluster_context = self._snapshots.cluster_context(plan, variant, context.pod)
         key = self._key(plan, variant, context, leaves, cluster_context)
-        base_snapshot = self._snapshots.build(plan, variant, context, None)
+        if overlay is None:
+            return self._get_of_cluster(key, plan, variant, context, leaves, cluster_context)
+        if self._overlay_evaluations is None or self._overlay_evaluations[0] is not overlay:
+            self._overlay_evaluations = (overlay, {})
+        evaluation = self._overlay_evaluations[1].get(key)
+        if evaluation is None:
+            base, _ = self._get_of_cluster(key, plan, variant, context, leaves, cluster_context)
+            evaluation = self._overlay_evaluations[1][key] = base.copy()
+        else:  # the one of the cluster is not needed any more: members of a gang that are alike come here
+            evaluation.rules.activation.context, evaluation.rules.activation.leaves = context, leaves
+        snapshot = self._snapshots.build(plan, variant, context, overlay)
+        evaluation.catch_up(snapshot)
+        return evaluation, snapshot
+
+    def _get_of_cluster(
+        self,
+        key: EvaluationKey,
+        plan: Plan,
+        variant: Variant,
+        context: EvalContext,
+        leaves: list[EvalValue],
+        cluster_context: ClusterContext,
+    ) -> tuple[Evaluation, Snapshot]:
+        snapshot = self._snapshots.build(plan, variant, context, None)
         evaluation = self._evaluations.get(key)
         if evaluation is None:
             rules = self._specialize(variant, context, leaves, cluster_context)
-            evaluation = Evaluation(rules, plan.program.outage, base_snapshot)
+            evaluation = Evaluation(rules, plan.program.outage, snapshot)
             self._keep(key, evaluation, context.pod)
         else:
             self._evaluations.move_to_end(key)
             evaluation.rules.activation.context, evaluation.rules.activation.leaves = context, leaves
-            evaluation.catch_up(base_snapshot)
-        if overlay is None:
-            return evaluation, base_snapshot
-        snapshot = self._snapshots.build(plan, variant, context, overlay)
-        if self._overlay_evaluations is None or self._overlay_evaluations[0] is not overlay:
-            self._overlay_evaluations = (overlay, {})
-        overlay_evaluation = self._overlay_evaluations[1].get(key)
-        if overlay_evaluation is None:
-            overlay_evaluation = self._overlay_evaluations[1][key] = evaluation.copy()
-        overlay_evaluation.catch_up(snapshot)
-        return overlay_evaluation, snapshot
+            evaluation.catch_up(snapshot)
+        return evaluation, snapshot
 
     def _specialize(
         self,
