@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from policysched.evaluate import NodeSelection
+from policysched.evaluate import NodeSelection, Overlay
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess, reject_for_quota
@@ -16,8 +16,11 @@ from policysched.scheduler.steps import Steps, evaluation_cost
 
 
 class MemberTrial:
-    """Begins with no member placed. `removed`: pods that would be evicted; `usage`: of the quotas without them (None: as
-    it is)."""
+    """Call `reset` first: nothing is copied before. `removed`: pods that would be evicted; `usage`: of the quotas without
+    them (None: as it is)."""
+
+    _overlay: Overlay
+    _quotas: QuotaUsage | None
 
     def __init__(
         self,
@@ -30,10 +33,9 @@ class MemberTrial:
     ) -> None:
         self._core, self._attempts, self._gang = core, attempts, gang
         self._removed, self._usage, self._now_ns = removed, usage, now_ns
-        self.reset()
 
     def reset(self) -> None:
-        """Take back all members."""
+        """No member is placed."""
         self._overlay = gang_overlay(self._core, self._gang)
         for victim in self._removed:
             self._overlay.remove_pod(victim.uid)
