@@ -360,9 +360,12 @@ class PodEnqueuer:
             self._report_group_problem(pod, now_ns)
 
     def next_time_ns(self) -> int | None:
-        gangs_ns = earlier_ns(self._gang_deadlines.first_key(), self._incomplete_gangs.first_key())
-        groups_ns = earlier_ns(self._group_problems.first_key(), gangs_ns)
-        return earlier_ns(self._order_key_expiries.first_key(), groups_ns)
+        return earlier_ns(
+            self._gang_deadlines.first_key(),
+            self._incomplete_gangs.first_key(),
+            self._group_problems.first_key(),
+            self._order_key_expiries.first_key(),
+        )
 
     def _rekey_expired(self, pod: PendingPod, now_ns: int) -> None:
         """Update an order key whose expiry has passed.
