@@ -38,7 +38,9 @@ READERS: Mapping[str, Callable[[Any], object]] = {
     "ReplicaSet": lambda obj: core_objects.decode_selector_owner(obj, "ReplicaSet"),
     "StatefulSet": lambda obj: core_objects.decode_selector_owner(obj, "StatefulSet"),
     **storage.STORAGE_DECODERS,
-    "PodGroup.scheduling.k8s.io": lambda obj: decode_pod_group(obj, "scheduling.k8s.io", "v1beta1"),
+    "PodGroup.scheduling.k8s.io": lambda obj: decode_pod_group(
+        obj, "scheduling.k8s.io", "v1beta1", is_validated=True
+    ),
     "PodGroup.scheduling.x-k8s.io": lambda obj: decode_pod_group(obj, "scheduling.x-k8s.io", "v1alpha1"),
     "PodGroup.scheduling.volcano.sh": lambda obj: decode_pod_group(obj, "scheduling.volcano.sh", "v1beta1"),
 }

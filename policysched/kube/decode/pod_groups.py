@@ -52,10 +52,14 @@ def decode_group_references(meta: Json, spec: Json) -> tuple[GroupReference, ...
     return tuple(GroupReference(api, text(name)) for api, name in named.items() if name)
 
 
-def decode_pod_group(obj: Json, api: PodGroupApi, api_version: str) -> PodGroup:
-    """A PodGroup as the server returns it in this version of the API. Raises MalformedObject."""
+def decode_pod_group(
+    obj: Json, api: PodGroupApi, api_version: str, *, is_validated: bool = False
+) -> PodGroup:
+    """A PodGroup as the server returns it in this version of the API. `is_validated`: by the API server, so that its schema
+    is checked only if it cannot be decoded. Raises MalformedObject."""
     kind = f"PodGroup.{api}"
-    require_schema(kind, obj)
+    if not is_validated:
+        require_schema(kind, obj)
     read = _kubernetes_group if api == "scheduling.k8s.io" else _third_party_group
     return decode_object(kind, obj, lambda checked: read(checked, api, api_version))
 

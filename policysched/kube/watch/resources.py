@@ -251,11 +251,14 @@ def _pod_group_resource(
         namespace, _, name = key.partition("/")
         return PodGroupDeleted(PodGroupKey(api, namespace, name))
 
+    is_validated = api == "scheduling.k8s.io"  # the others have a CRD, which may be another one than we know
     return WatchedResource(
         kind=f"PodGroup.{api}",
         path=f"/apis/{api}/{version}/podgroups",
         key=_namespaced_name,
-        updated_event=lambda obj: PodGroupUpdated(decode_pod_group(obj, api, version)),
+        updated_event=lambda obj: PodGroupUpdated(
+            decode_pod_group(obj, api, version, is_validated=is_validated)
+        ),
         deleted_event=gone,
         keep_when_malformed=_never_keep,
         served_event=lambda served: PodGroupApiServed(api, version if served else None),
