@@ -48,8 +48,8 @@ from tests.reference import builtins
 
 Json = dict[str, Any]
 
-CLUSTERS = 15
-"""The clusters are split in two parts, which two test processes run in parallel."""
+CLUSTERS = 10
+"""Of each of two parts, which two test processes run in parallel."""
 
 
 @dataclass(frozen=True)

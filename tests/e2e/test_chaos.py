@@ -18,8 +18,8 @@ from tests.e2e.chaos.safety_checker import Broken, SafetyChecker
 from tests.e2e.chaos.seed import PATIENCE_S, Result, run_seeds
 from tests.e2e.chaos.workload import Admin, plan
 
-SEEDS = range(8)
-"""`make chaos` runs 500."""
+SEEDS = range(7)
+"""With every fault of `MOMENTS`; the eighth has the profile of the fourth. `make chaos` runs 500."""
 
 AT_ONCE = 5
 SEEDS_TO_FIND_A_BUG = 25

@@ -23,8 +23,8 @@ from tests.e2e.deployed import NAMESPACE, PLAIN, PODS, Deployed
 from tests.e2e.program import Running
 from tests.e2e.proxied import proxied
 
-BURST = 400
-CPU_MILLI = 40
+BURST = 240
+CPU_MILLI = 65
 """CPU of each pod: together they fill most of the three nodes."""
 LEASE_TIMES = {"lease_duration_s": 10, "renew_deadline_s": 8, "retry_period_s": 0.5}
 """Long enough for a leader on a busy machine."""

@@ -1,5 +1,6 @@
-"""Seeds of faults, played through the whole scheduler: no seed violates an invariant. Of sixty,
-`tests/recording/test_replay.py` plays those from 24 to 51, because it also repeats their decisions.
+"""Seeds of faults, played through the whole scheduler: no seed violates an invariant. Of the first sixty,
+`tests/recording/test_replay.py` plays those from 24 to 51, because it also repeats their decisions. Each leaves out those
+that take very long.
 
 `python -m tests.simulation` plays more seeds (`make simulate`: 10,000), and replays one.
 """
@@ -35,7 +36,7 @@ MENDED_SEEDS = (
     12002171,
 )
 """They failed once, with a fault of policysched or of a checker."""
-EVENTFUL_SEEDS, OTHER_SEEDS = range(24), (range(52, 56), range(56, 60), MENDED_SEEDS)
+EVENTFUL_SEEDS, OTHER_SEEDS = range(24), (range(52, 56), range(57, 60), MENDED_SEEDS)
 
 
 @pytest.mark.parametrize("seeds", OTHER_SEEDS, ids=str)

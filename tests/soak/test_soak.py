@@ -11,9 +11,9 @@ from tests.soak.flatness import flatness
 from tests.soak.held_memory import held_bytes
 from tests.soak.world import Soak, judge
 
-SHORT_S = 1680.0
+SHORT_S = 1260.0
 LEAKING_S = 840.0
-"""Half the time: by then a leak of all deleted pods is well beyond the noise."""
+"""Less time: by then a leak of all deleted pods is well beyond the noise."""
 
 
 def run_soak(span_s: float, planted: AbstractContextManager[Any] | None = None) -> Soak:
