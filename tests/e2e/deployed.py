@@ -38,7 +38,8 @@ BROKEN = "policy test version 1\ninclude kube_default\nfilter pool require node.
 
 def manifests(folder: Path = DEPLOY) -> list[Json]:
     """The manifests that `kubectl apply -k` would apply."""
-    return [manifest for manifest in yaml.safe_load_all(_kustomized(folder)) if manifest]
+    loaded = yaml.load_all(_kustomized(folder), Loader=yaml.CSafeLoader)  # 12 times as fast as in Python
+    return [manifest for manifest in loaded if manifest]
 
 
 def example_policies(folder: Path = DEPLOY) -> Json:
