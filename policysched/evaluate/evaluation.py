@@ -11,11 +11,16 @@ from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Se
 
 import numpy as np
 
-from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.columns.view import View
-from policysched.evaluate.evaluation_rows import REJECTED_TOTAL, best_row, deep_copy, row_selector
+from policysched.evaluate.evaluation_rows import (
+    REJECTED_TOTAL,
+    UsageResults,
+    best_row,
+    deep_copy,
+    row_selector,
+)
 from policysched.evaluate.outage_of_candidates import metrics_in_outage, rows_that_would_await_metrics
 from policysched.evaluate.plan.specialize import SpecializedRules
 from policysched.evaluate.rules.raw_scores import RawScores, assign_rows, pad_to_capacity, select_rows
@@ -24,7 +29,7 @@ from policysched.evaluate.rules.specialized_rules import SpecializedScore
 from policysched.lang.ir.declarations import OutageSpec
 
 _REBUILD_FRACTION = 8  # rebuild when more than 1/8 of the rows changed
-_USAGE_CACHE_MAX = 4096
+_FEW_ROWS_MAX = 4  # so many are looked up one by one: rules take less for more of them at once
 
 
 class Evaluation:
@@ -63,8 +68,7 @@ class Evaluation:
         self._candidate_relative = [index for index, rule in enumerate(rules.scores) if not rule.node_local]
         self._over_candidates = [index for index, rule in enumerate(rules.scores) if rule.over_candidates]
         self._by_dependency = RulesByDependency.of(rules.filters, rules.scores)
-        self._usage_key_kinds: tuple[ColumnKind, ...] | None = None
-        self._usage_cache: dict[Hashable, tuple[Array, Array]] = {}
+        self._usage_results = UsageResults()
 
     # ── updates ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -86,8 +90,9 @@ class Evaluation:
         self._reevaluate_stale_rules(snapshot)
         if changed:
             self._update(changed, snapshot, range(len(self._rejected)), range(len(self.rules.scores)))
-        if len(used) == 1:
-            self._update_usage_row(used, snapshot)
+        is_few = len(used) <= _FEW_ROWS_MAX and self._usage_results.kinds is not None
+        if len(used) == 1 or (used and is_few):
+            self._update_usage_rows(used, snapshot)
         elif used:
             self._update(used, snapshot, self._by_dependency.usage_filters, self._by_dependency.usage_scores)
         if self._stale or changed or used:
@@ -137,9 +142,7 @@ class Evaluation:
     def copy(self) -> "Evaluation":
         """A copy for an overlay, which diverges from here on."""
         copy = object.__new__(Evaluation)
-        for name, value in self.__dict__.items():
-            # The usage cache is shared: its entries hold for both.
-            copy.__dict__[name] = value if value is self._usage_cache else deep_copy(value)
+        copy.__dict__.update((name, deep_copy(value)) for name, value in self.__dict__.items())
         return copy
 
     def _rebuild(self, snapshot: Snapshot) -> None:
@@ -240,21 +243,22 @@ class Evaluation:
         else:
             self._raw_scores[index] = pad_to_capacity(raw_scores, snapshot.columns.capacity)
 
-    def _update_usage_row(self, rows: set[int], snapshot: Snapshot) -> None:
-        """Reevaluate one node that gained or lost a pod, the most common change.
+    def _update_usage_rows(self, rows: set[int], snapshot: Snapshot) -> None:
+        """Reevaluate few nodes that gained or lost a pod, the most common change.
 
         Nodes of a pool go through the same few usages, so results are cached by the values of all
         columns that the rules read. Rules that read more than columns are reevaluated.
         """
-        by_dependency, view = self._by_dependency, snapshot.view(rows)
-        self._evaluate_usage_row(view)
+        by_dependency = self._by_dependency
+        for row in rows:
+            self._evaluate_usage_row(snapshot.view((row,)))
         if by_dependency.other_usage_filters or by_dependency.other_usage_scores:
-            self._evaluate_rules(view, by_dependency.other_usage_filters, by_dependency.other_usage_scores)
+            self._update(rows, snapshot, by_dependency.other_usage_filters, by_dependency.other_usage_scores)
 
     def _evaluate_usage_row(self, view: View) -> None:
-        by_dependency = self._by_dependency
+        by_dependency, results = self._by_dependency, self._usage_results
         usage_key = self._usage_key(view)
-        cached = None if usage_key is None else self._usage_cache.get(usage_key)
+        cached = None if usage_key is None else results.by_key.get(usage_key)
         if cached is not None:
             self._rejected[by_dependency.usage_only_filters, view.rows] = cached[0]
             self._weighted[by_dependency.usage_only_scores, view.rows] = cached[1]
@@ -262,22 +266,18 @@ class Evaluation:
         view.columns_read.clear()
         self._evaluate_rules(view, by_dependency.usage_only_filters, by_dependency.usage_only_scores)
         if view.reads_only_columns:
-            self._usage_key_kinds = tuple(view.columns_read)
+            results.kinds = tuple(view.columns_read)
             usage_key = self._usage_key(view)
-            if len(self._usage_cache) >= _USAGE_CACHE_MAX:
-                self._usage_cache.clear()
-            self._usage_cache[usage_key] = (
-                self._rejected[by_dependency.usage_only_filters, view.rows].copy(),
-                self._weighted[by_dependency.usage_only_scores, view.rows].copy(),
+            rejected = self._rejected[by_dependency.usage_only_filters, view.rows].copy()
+            results.put(
+                usage_key, rejected, self._weighted[by_dependency.usage_only_scores, view.rows].copy()
             )
 
     def _usage_key(self, view: View) -> Hashable:
         """The column values that decide the result; None until it is known which. Codes are only
-        comparable within one version of the interners.
-        """
-        if self._usage_key_kinds is None:
-            return None
-        return view.codes_version, *view.values(self._usage_key_kinds)
+        comparable within one version of the interners."""
+        kinds = self._usage_results.kinds
+        return None if kinds is None else (view.codes_version, *view.values(kinds))
 
     def _update(
         self, rows: set[int], snapshot: Snapshot, filters: Iterable[int], scores: Iterable[int]

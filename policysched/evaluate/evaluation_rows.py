@@ -1,9 +1,15 @@
 """Rows of an evaluation: the best one, selections of rows, and copies of what is kept by row."""
 
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
 import numpy as np
 
+from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.rules.raw_scores import RawScores
+
+USAGE_RESULTS_MAX = 4096
 
 REJECTED_TOTAL = -1
 """The total of a row that is no candidate."""
@@ -45,3 +51,17 @@ def deep_copy(value: object) -> object:
             return RawScores(*(deep_copy(array) for array in (value.raw, value.known, value.applies)))  # type: ignore[arg-type]
         case _:
             return value
+
+
+@dataclass(slots=True, eq=False)
+class UsageResults:
+    """What the rules about usage alone make of a row, by the values of the columns that they read (`kinds`; None: not known
+    yet, or they read more than columns). It holds for an evaluation and its copies."""
+
+    kinds: tuple[ColumnKind, ...] | None = None
+    by_key: dict[Hashable, tuple[Array, Array]] = field(default_factory=dict)
+
+    def put(self, key: Hashable, rejected: Array, weighted: Array) -> None:
+        if len(self.by_key) >= USAGE_RESULTS_MAX:
+            self.by_key.clear()
+        self.by_key[key] = rejected, weighted

@@ -22,7 +22,7 @@ from unittest.mock import patch
 from policysched.cluster import pod_index
 from policysched.config.settings import Settings
 from policysched.daemon.app import Runtime
-from policysched.evaluate import evaluation, evaluation_cache
+from policysched.evaluate import evaluation_cache, evaluation_rows
 from policysched.evaluate.columns import columns, existing_terms, placed_pods, pod_counter, pod_totals
 from policysched.kube.watch import reflector
 from policysched.kube.write.events_and_conditions import ReporterSettings
@@ -65,7 +65,7 @@ BOUNDS: tuple[tuple[Any, str, int], ...] = (
     (pod_totals, "_RESULTS_MAX", 16),
     (pod_totals, "_AMOUNTS_MAX", 16),
     (reflector, "TOMBSTONES_MAX", 50),
-    (evaluation, "_USAGE_CACHE_MAX", 8),
+    (evaluation_rows, "USAGE_RESULTS_MAX", 8),
     (movable_heap, "_STALE_ENTRIES_MAX", 0),
 )
 """Small bounds for caches, so that they are full early and only unbounded containers grow."""
