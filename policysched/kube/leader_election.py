@@ -447,4 +447,4 @@ def _require_lease(answer: Json) -> Json:
 
 def micro_time(now_ns: int) -> str:
     """`metav1.MicroTime`: six digits of a second, in UTC."""
-    return datetime.fromtimestamp(now_ns / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return datetime.fromtimestamp(now_ns / 1e9, UTC).isoformat("T", "microseconds")[:26] + "Z"

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+import orjson
+
 from policysched.kube.client.api import (
     STRATEGIC_PATCH,
     ApiClient,
@@ -49,6 +51,7 @@ Json = dict[str, Any]
 AnyStatus = PodScheduledCondition | PodGroupStatusWrite
 PATCH_SERVER_TIMEOUT = "2s"
 """How long the server may act on the patch of a condition."""
+EVENT_TIMEOUT_S = 10.0
 CONDITION_CONFLICTS_MAX = 4
 """How often a condition is retried immediately after a version conflict."""
 
@@ -409,7 +412,9 @@ class Reporter:
             body["related"] = _reference(content.related)
         if series.count > 1:
             body["series"] = {"count": series.count, "lastObservedTime": now}
-        await self._api.create(_events_path(regarding), body)
+        await self._api.post_discarding_response(
+            _events_path(regarding), orjson.dumps(body), params={}, timeout_s=EVENT_TIMEOUT_S
+        )
 
     async def _patch_event_count(self, content: EventContent, series: _EventSeries) -> None:
         body: Json = {"series": {"count": series.count, "lastObservedTime": micro_time(series.last_ns)}}
