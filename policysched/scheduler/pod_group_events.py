@@ -55,7 +55,9 @@ class PodGroupEvents:
             self._charge(namespace, count, now_ns)
 
     def next_time_ns(self) -> int | None:
-        return min((self._used_until_ns[namespace] - _BURST_NS for namespace in self._waiting), default=None)
+        if not self._waiting:
+            return None
+        return min(self._used_until_ns[namespace] - _BURST_NS for namespace in self._waiting)
 
     def advance(self, now_ns: int) -> None:
         """Apply the changes that have waited long enough, those of a namespace in their order."""

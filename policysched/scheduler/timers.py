@@ -26,11 +26,13 @@ class Timers:
 
     def __init__(self, parts: Iterable[DeadlineHandler]) -> None:
         self._parts = tuple(parts)
+        self._next_times_ns = tuple(part.next_time_ns for part in self._parts)
 
     def next_time_ns(self) -> int | None:
+        """Asked for each event."""
         earliest_ns = None
-        for part in self._parts:
-            time_ns = part.next_time_ns()
+        for next_time_ns in self._next_times_ns:
+            time_ns = next_time_ns()
             if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
                 earliest_ns = time_ns
         return earliest_ns
