@@ -8,6 +8,7 @@ from tests.controlplane.objects import pod, ready_node
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+WORKLOADS = f"{KUEUE}/namespaces/default/workloads"
 RACK, HOST = "example.com/rack", "kubernetes.io/hostname"
 QUEUE = "kueue.x-k8s.io/queue-name"
 REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
