@@ -3,7 +3,6 @@
 import contextlib
 import json
 import signal
-import subprocess
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from policysched.schemas import findings
 from tests.cli.builders import run
 from tests.controlplane.waiting import PATIENCE_S, wait_for
-from tests.e2e.program import BIN
 from tests.e2e.sandbox import BROKEN, NOT_ON_NODE_1, PLAIN, POLICIES, Cluster
 
 
@@ -170,11 +168,8 @@ def test_a_restart_with_a_broken_policy_runs_the_last_known_good_one(cluster: Cl
 
 def _policies(cluster: Cluster, *arguments: str) -> tuple[int, str]:
     """The exit code of `policysched policies`, and what it prints."""
-    command = [BIN / "policysched", "policies", *arguments, "--policies", POLICIES]
-    done = subprocess.run(
-        [*command, "--kubeconfig", cluster.kubeconfig], capture_output=True, text=True, timeout=PATIENCE_S
-    )
-    return done.returncode, done.stdout + done.stderr
+    done = run("policies", *arguments, "--policies", POLICIES, "--kubeconfig", str(cluster.kubeconfig))
+    return done.code, done.out + done.err
 
 
 def test_policies_are_listed_removed_and_restored_by_the_command(cluster: Cluster) -> None:
