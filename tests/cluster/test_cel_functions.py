@@ -97,6 +97,8 @@ EXAMPLES = [
     "!format.date().validate('0000-02-29').hasValue() && format.date().validate('2021-02-29').value() == ['invalid date']",
     "!format.datetime().validate('2020-02-29T23:59:59.5+01:00').hasValue() && format.datetime().validate('2020-02-29').hasValue()",
     "format.named('uuid').value() == format.uuid() && !format.named('x').hasValue()",
+    "''.split('') == [] && ''.split('', 2) == [] && ''.split('a') == [''] && ''.split('a', 1) == ['']",
+    "'ab'.split('') == ['a', 'b'] && 'a,b,c'.split(',', 2) == ['a', 'b,c'] && 'a'.split(',', 0) == [] && 'a-b'.split('-')[1] == 'b'",
     "'%s %d'.format(['a', 3]) == 'a 3' && '%x'.format([255]) == 'ff'",
 ]
 WRONG_VALUES = {
@@ -176,6 +178,16 @@ def test_what_is_missing_is_said(expression: str, message: str) -> None:
 
     assert answer.startswith("CEL runtime error")
     assert message in answer
+
+
+@pytest.mark.parametrize("asked", ["type([1u, 2u].max()) == uint", "type([uint(1)].reverse()[0]) == uint"])
+def test_the_type_of_a_uint_that_a_function_on_a_list_returns_is_unknown(asked: str) -> None:
+    assert evaluate(asked) == (
+        "CEL compile error: policysched does not know the type of a uint that a function on a list returns"
+    )
+    assert evaluate("[1u, 2u].max() == 2u") is True
+    assert evaluate("type(1u) == uint") is True
+    assert evaluate("type([1, 2].max()) == int") is True
 
 
 def test_macros_with_two_variables_nest_up_to_a_limit() -> None:

@@ -5,7 +5,8 @@ as parameters. Values whose type the runtime lacks (quantities, versions, addres
 macros are templates (`cel_macros`).
 
 Missing: the sum of durations, which a function in Python cannot return; `format` of lists, maps, doubles, durations and bytes, which the
-runtime prints otherwise than Kubernetes. A uint in the result of a function on a list is an int, and `''.split('')` has an item.
+runtime prints otherwise than Kubernetes. A uint in the result of a function on a list is an int, so such a function and `type` are
+refused together in an expression with a uint (`cel_selectors`).
 """
 
 import re

@@ -19,6 +19,7 @@ from itertools import count
 from policysched.protobuf_wire import wire_fields, wire_message
 
 _ITEM = "cel.bind(A1, ITEMS[A0], {})"
+_SPLIT = "cel.bind(ITEMS, TARGET, cel.bind(ITEM, A0, ITEMS == '' && ITEM == '' ? [] : ITEMS.split(ITEM{})))"
 _UNWRAPPED = "{}.filter(ITEM, ITEM.hasValue()).map(ITEM, ITEM.value())"
 
 
@@ -46,6 +47,8 @@ TEMPLATES = {
     ("transformMapEntry", 4): _entries(_ITEM.format("A3"), filtered=True),
     ("indexOf", 1): "INDEX_OF([TARGET, A0])",
     ("lastIndexOf", 1): "LAST_INDEX_OF([TARGET, A0])",
+    ("split", 1): _SPLIT.format(""),
+    ("split", 2): _SPLIT.format(", A1"),
     ("format", 1): "cel.bind(ITEMS, A0, cel.bind(ITEM, TARGET, CAN_FORMAT(ITEMS) ? ITEM.format(ITEMS) : ''))",
     ("validate", 1): "optional.ofNonZeroValue(FORMAT_ERRORS([TARGET, A0]))",
     ("format.named", 1): "optional.ofNonZeroValue(FORMAT_NAMED([A0]))",

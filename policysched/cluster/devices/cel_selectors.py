@@ -27,6 +27,15 @@ _NO_KEY = re.compile(r'NOT_FOUND: Key not found in map : "(.*)"\Z', re.DOTALL)
 _STATUS = re.compile(r"\A[A-Z_]+: ")
 _DOMAIN = re.compile(r"""(?:attributes|capacity)\s*\[\s*(?:"([^"\\]*)"|'([^'\\]*)')\s*\]""")
 
+_TYPE_OF_UINT = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\btype\s*\(",
+        r"\b(?:uint|\d+u|0x[\da-f]+u)\b",
+        r"\.\s*(?:distinct|flatten|max|min|reverse|slice|sort|sum)\s*\(",
+    )
+)
+"""An expression with all of them may ask for the type of a uint that a function on a list returned as an int."""
 _TOO_DEEP = "macros with two variables and sortBy are nested too deeply"
 _NO_KEY_ADVICE = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
 """As in kube-scheduler since 1.37."""
@@ -94,6 +103,9 @@ class DeviceSelectors:
     def _compile(self, expression: str) -> "_Selector | CelSelectorError":
         if len(expression) > LENGTH_MAX:
             return CelSelectorError(f"expression is longer than {LENGTH_MAX} characters", compiling=True)
+        if all(pattern.search(expression) for pattern in _TYPE_OF_UINT):
+            message = "policysched does not know the type of a uint that a function on a list returns"
+            return CelSelectorError(message, compiling=True)
         try:
             if self._environment is None:
                 self._environment = environment()
