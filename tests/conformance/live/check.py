@@ -44,13 +44,27 @@ def check(recorder: Recorder, seed: int, drawn: Drawn = Drawn.ALL) -> Checked:
     """A difference is checked again with a kube-scheduler freshly started on this cluster: the running
     one may not have received the latest objects yet. The first difference is kept in `at_first`.
     """
-    case = recorder.record(draw(seed, drawn))
+    case = recorder.record(_drawn(recorder, seed, drawn))
     differences, at_first = compare_case(case), list[Disagreement]()
     if differences:
         at_first = differences
-        case = recorder.record(draw(seed, drawn), fresh=True)
+        case = recorder.record(_drawn(recorder, seed, drawn), fresh=True)
         differences = compare_case(case)
     return Checked(seed, len(case["pending"]), case, differences, [] if differences else at_first, drawn)
+
+
+def _drawn(recorder: Recorder, seed: int, drawn: Drawn) -> dict[str, Any]:
+    """Before 1.37 without resizes of pods with several containers: what those count is not told apart (docs/builtins.md)."""
+    case = draw(seed, drawn)
+    if recorder.kubernetes_version.startswith("v1.36."):
+        for pod in case["bound"]:
+            spec = pod["spec"]
+            if (
+                "containerStatuses" in pod.get("status", {})
+                and len(spec["containers"] + spec.get("initContainers", [])) > 1
+            ):
+                del pod["status"]
+    return case
 
 
 def compare_case(case: dict[str, Any]) -> list[Disagreement]:

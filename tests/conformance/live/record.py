@@ -125,6 +125,10 @@ class Recorder:
 
     # ── the cluster ────────────────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def kubernetes_version(self) -> str:
+        return self._control_plane.programs["kube-scheduler"].kubernetes_version or ""
+
     def _set_up(self, case: Json) -> Json:
         api = self._api
         for name, value in PRIORITIES.items():
@@ -134,8 +138,7 @@ class Recorder:
         overhead = {"podFixed": {"cpu": "250m", "memory": "120Mi"}}
         runtime = {"metadata": {"name": RUNTIME}, "handler": RUNTIME, "overhead": overhead}
         api.post("/apis/node.k8s.io/v1/runtimeclasses", runtime)
-        version = self._control_plane.programs["kube-scheduler"].kubernetes_version
-        source = f"kube-scheduler {version}, default profile, {SETTINGS}"
+        source = f"kube-scheduler {self.kubernetes_version}, default profile, {SETTINGS}"
         stored: Json = {**case, "source": source, "objects": [], "nodes": [], "bound": []}
         self._made: list[Json] = stored["objects"]
         for obj in case["objects"]:
