@@ -61,6 +61,14 @@ def resize(deployed: Deployed, name: str, milli: int) -> None:
     deployed.api.patch(f"{PODS}/{name}/resize", body, content_type=strategic)
 
 
+def allocated_cpu(deployed: Deployed, name: str) -> str:
+    """What the kubelet has allocated to the container. Here it does not get further: its runtime has no cgroups, so
+    PodResizeInProgress stays with an error (`getPodCgroupMemoryConfig` in pkg/kubelet/kuberuntime)."""
+    (container,) = status_of(deployed, name)["containerStatuses"]
+    cpu: str = container.get("allocatedResources", {}).get("cpu", "")
+    return cpu
+
+
 def refused_resize(deployed: Deployed, name: str) -> str:
     """Why the kubelet has not done the resize of the pod; empty if there is none."""
     conditions = status_of(deployed, name).get("conditions", ())
@@ -123,4 +131,35 @@ def test_a_resize_that_the_kubelet_defers_counts_until_it_is_taken_back(deployed
 
     wait_until_running(deployed, "waiting")
     assert refused == "Deferred"
+    assert waits.startswith("0/1 nodes are available: 1 Insufficient cpu.")
+
+
+def test_a_resize_counts_once_the_kubelet_has_allocated_it(deployed: Deployed) -> None:
+    milli = milli_cpu(deployed)
+    deployed.create("web", cpu=f"{milli // 4}m")
+    wait_until_running(deployed, "web")
+
+    resize(deployed, "web", milli // 2)
+    wait_for(lambda: allocated_cpu(deployed, "web") == f"{milli // 2}m", "the kubelet to allocate it")
+    deployed.create("waiting", cpu=f"{milli * 5 // 8}m")
+
+    waits = deployed.event("waiting", "FailedScheduling")["note"]
+    assert waits.startswith("0/1 nodes are available: 1 Insufficient cpu.")
+
+
+def test_a_resize_of_the_pods_own_resources_counts(deployed: Deployed) -> None:
+    milli = milli_cpu(deployed)
+    deployed.create("web", cpu=f"{milli // 8}m", resources={"requests": {"cpu": f"{milli // 8}m"}})
+    wait_until_running(deployed, "web")
+
+    body = {"spec": {"resources": {"requests": {"cpu": f"{milli // 2}m"}}}}
+    strategic = "application/strategic-merge-patch+json"
+    deployed.api.patch(f"{PODS}/web/resize", body, content_type=strategic)
+    wait_for(
+        lambda: status_of(deployed, "web").get("allocatedResources", {}).get("cpu") == f"{milli // 2}m",
+        "the kubelet to allocate it",
+    )
+    deployed.create("waiting", cpu=f"{milli * 5 // 8}m")
+
+    waits = deployed.event("waiting", "FailedScheduling")["note"]
     assert waits.startswith("0/1 nodes are available: 1 Insufficient cpu.")
