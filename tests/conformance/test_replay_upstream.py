@@ -17,14 +17,14 @@ def case(*, pending: Json, expected: Json) -> Json:
     }
 
 
-def has_claim_results(control_plane: ControlPlane) -> bool:
-    """Whether this release says in a rejection what became of device claims; since 1.37 it does not."""
+def is_before_1_37(control_plane: ControlPlane) -> bool:
+    """Such a release says in a rejection what became of device claims, and scores no volumes without capacities."""
     minor: str = control_plane.api.get("/version")["minor"]
     return int(minor.rstrip("+")) < 37
 
 
 def refused(control_plane: ControlPlane) -> Json:
-    claims = "no new claims to deallocate, " if has_claim_results(control_plane) else ""
+    claims = "no new claims to deallocate, " if is_before_1_37(control_plane) else ""
     message = (
         f"0/2 nodes are available: 2 Insufficient cpu. {claims}preemption: "
         "0/2 nodes are available: 2 Preemption is not helpful for scheduling."
@@ -51,6 +51,7 @@ def test_another_message_is_a_difference(whole_control_plane: ControlPlane) -> N
 
 def test_another_node_and_another_score_are_differences(whole_control_plane: ControlPlane) -> None:
     # kube-scheduler: LeastAllocated gives `busy` 100 * (4 - 3) / 4 = 25 and `idle` 75, on both resources.
+    volumes = {} if is_before_1_37(whole_control_plane) else {"VolumeBinding": {"busy": 0, "idle": 0}}
     recorded = case(
         pending=pod("web", cpu="1", memory="1Gi"),
         expected={
@@ -61,6 +62,7 @@ def test_another_node_and_another_score_are_differences(whole_control_plane: Con
                 "NodeResourcesBalancedAllocation": {"busy": 75, "idle": 75},
                 "NodeResourcesFit": {"busy": 25, "idle": 74},
                 "TaintToleration": {"busy": 300, "idle": 300},
+                **volumes,
             },
         },
     )
