@@ -16,6 +16,10 @@ from pathlib import Path
 from tests.controlplane.cluster import HOST
 
 TIMEOUT_S = 10.0
+PAUSE_S = 0.3
+"""After each round of what costs the attacker much processor time, too."""
+HELD = 150
+"""Connections of each attack that holds them. Two such attacks hold more than the server has (256)."""
 PIECE = b"[" * 65_536
 NESTED_BYTES = 57 << 20
 
@@ -71,6 +75,8 @@ class HostileClients:
             with contextlib.suppress(OSError):  # the server closes a connection whenever it likes
                 attack()
             self.hits[attack.__name__] += 1
+            if attack not in (self.plain_http, self.forged_tokens):  # these come as fast as they can
+                self.ended.wait(PAUSE_S)
 
     # Each returns after a while
 
@@ -118,19 +124,19 @@ class HostileClients:
         self._ask(self.token, head.encode(), body_bytes=NESTED_BYTES)
 
     def busy_connections(self) -> None:
-        """Requests in as many connections as the server has, so that none is idle."""
+        """A request in each of many connections, so that none is idle."""
         with contextlib.ExitStack() as stack:
-            for _ in range(300):
+            for _ in range(HELD):
                 with contextlib.suppress(OSError):
                     client = stack.enter_context(self._secure())
                     client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
             self.ended.wait(1.0)
 
     def long_headers(self) -> None:
-        """A megabyte in sixty fields, without an end, in as many connections as the server has."""
+        """A megabyte in sixty fields, without an end, in each of many connections."""
         fields = b"".join(b"X%d: " % number + b"x" * 16_000 + b"\r\n" for number in range(60))
         with contextlib.ExitStack() as stack:
-            for _ in range(300):
+            for _ in range(HELD):
                 with contextlib.suppress(OSError):
                     client = stack.enter_context(self._secure())
                     client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n" + fields)

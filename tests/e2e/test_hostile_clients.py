@@ -47,7 +47,7 @@ def test_hostile_clients_of_the_scheduler_delay_no_bind_and_fill_nothing(
 
         clients = HostileClients(scheduler.port, token, "/page/try")
         with clients.attacking():
-            for number in range(10):
+            for number in range(4):
                 deployed.create(f"beside-{number}")
                 deployed.bound(f"beside-{number}")
                 assert scheduler.status_with_token("/livez", None) == 200
@@ -74,7 +74,7 @@ def test_hostile_clients_of_the_extender_delay_no_request_and_fill_nothing(
 
         clients = HostileClients(extender.port, token, "/keep/filter")
         with clients.attacking():
-            for _ in range(10):
+            for _ in range(4):
                 wait_for(lambda: filtered(extender) == ["a"], "the extender to answer")
                 assert extender.status_with_token("/livez", None) == 200
             wait_for(lambda: clients.each_has_hit, "each to hit")
