@@ -2,6 +2,7 @@
 
 import pytest
 
+from policysched.kube.client.transport import METADATA_LIST_ONLY
 from tests.contract.manifests import binding, config_map, node, pod
 from tests.contract.transports import Api, Json
 
@@ -123,13 +124,26 @@ def test_field_selectors_select_pods_by_node_name_scheduler_and_phase(api: Api) 
     by_scheduler = api.get(pods, fieldSelector="spec.schedulerName=ours,spec.nodeName!=n1")
     by_phase = api.get(pods, fieldSelector="status.phase=Pending,metadata.name=theirs")
     none = api.get(pods, fieldSelector="status.phase=Running")
+    unbound = api.get(pods, fieldSelector="metadata.name=waiting,spec.nodeName=")
+    not_unbound = api.get(pods, fieldSelector="metadata.name=bound,spec.nodeName=")
 
-    assert (by_node.names, by_scheduler.names, by_phase.names, none.names) == (
-        ["bound"],
-        ["waiting"],
-        ["theirs"],
-        [],
-    )
+    assert (by_node.names, by_scheduler.names, by_phase.names) == (["bound"], ["waiting"], ["theirs"])
+    assert (none.names, unbound.names, not_unbound.names) == ([], ["waiting"], [])
+
+
+def test_a_list_of_metadata_alone_selects_by_the_node(api: Api) -> None:
+    """What the scheduler reads of a pod whose condition could not be written."""
+    pods = f"/api/v1/namespaces/{api.namespace()}/pods"
+    meta = api.post(pods, pod("waiting")).ok().json["metadata"]
+
+    listed = api.get(
+        pods, fieldSelector="metadata.name=waiting,spec.nodeName=", accept=METADATA_LIST_ONLY
+    ).ok()
+
+    (item,) = listed.json["items"]
+    assert {key: item["metadata"][key] for key in ("uid", "resourceVersion", "generation")} == {
+        key: meta[key] for key in ("uid", "resourceVersion", "generation")
+    }
 
 
 def test_a_field_selector_on_an_unsupported_field_is_refused(api: Api) -> None:

@@ -15,6 +15,7 @@ import aiohttp
 import orjson
 
 from policysched.kube.client.transport import (
+    JSON,
     ApiRequest,
     ApiResponse,
     ApiStream,
@@ -67,7 +68,8 @@ class HttpTransport:
 
     @asynccontextmanager
     async def _send(self, request: ApiRequest) -> AsyncIterator[aiohttp.ClientResponse]:
-        headers = {"Content-Type": request.content_type} if request.body else {}
+        kind = {"Content-Type": request.content_type} if request.body else {}
+        headers = {**kind, "Accept": request.accept}
         try:
             async with self._opened().request(
                 request.method,
@@ -163,10 +165,11 @@ class Api:
         body: Any = None,
         *,
         content_type: str = "application/json",
+        accept: str = JSON,
         **params: str,
     ) -> Answer:
         encoded = b"" if body is None else orjson.dumps(body)
-        request = ApiRequest(method, path, params, encoded, content_type, timeout_s=PATIENCE_S)
+        request = ApiRequest(method, path, params, encoded, content_type, timeout_s=PATIENCE_S, accept=accept)
         answer = self._runner.run(self.transport.request(request))
         is_json = answer.headers.get("content-type", "").startswith("application/json")
         return Answer(answer.status, orjson.loads(answer.body) if is_json else {})

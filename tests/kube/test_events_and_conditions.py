@@ -12,7 +12,13 @@ import pytest
 
 from policysched.kube.client.api import ApiClient, TooManyRequests
 from policysched.kube.client.backoff import Backoff
-from policysched.kube.client.transport import METADATA_ONLY, ApiRequest, ApiResponse, Transport
+from policysched.kube.client.transport import (
+    METADATA_LIST_ONLY,
+    METADATA_ONLY,
+    ApiRequest,
+    ApiResponse,
+    Transport,
+)
 from policysched.kube.write.events_and_conditions import Reporter, ReporterSettings, UnboundPodVersion
 from policysched.kube.write.rate_limit import RateLimiter
 from policysched.kube.write.report_content import EventContent, EventObject, PodScheduledCondition
@@ -45,6 +51,19 @@ class Reporting:
         """Waits until all queued writes are written or abandoned."""
         while self.reporter.pending_writes:
             await asyncio.sleep(0.02)
+
+
+class Observed:
+    """A transport that keeps its requests."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.requests: list[ApiRequest] = []
+        self.stream = transport.stream
+        self._transport = transport
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        self.requests.append(request)
+        return await self._transport.request(request)
 
 
 def shown(world: World, uid: str) -> UnboundPodVersion | None:
@@ -276,11 +295,12 @@ def test_planted_condition_without_a_resource_version_reaches_the_bound_pod() ->
         test_a_late_or_duplicate_condition_never_reaches_a_bound_pod()
 
 
-def test_after_a_conflict_the_current_pod_is_read_and_its_condition_written() -> None:
+def test_after_a_conflict_the_metadata_of_the_current_pod_is_read_and_its_condition_written() -> None:
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
-        reporting = Reporting(world.transport())
+        transport = Observed(world.transport())
+        reporting = Reporting(transport)
         reporting.shown = lambda _: UnboundPodVersion(pod["metadata"]["resourceVersion"], 1)
         world.local.update(
             "pods", pod, lambda pod: {**pod, "metadata": {**pod["metadata"], "labels": {"a": "b"}}}
@@ -291,6 +311,34 @@ def test_after_a_conflict_the_current_pod_is_read_and_its_condition_written() ->
 
         assert conditions(world, "web") == [("False", "Unschedulable", "no room")]
         assert reporting.reporter.counts.failed == 0
+        accepted = [(request.method, request.accept) for request in transport.requests]
+        assert accepted == [("PATCH", METADATA_ONLY), ("GET", METADATA_LIST_ONLY), ("PATCH", METADATA_ONLY)]
+
+    on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("change", ["bound", "replaced", "deleted"])
+def test_after_a_conflict_with_a_pod_that_is_no_longer_the_unbound_one_nothing_is_written(
+    change: str,
+) -> None:
+    async def scenario() -> None:
+        world = World()
+        pod = world.add_pod("web")
+        transport = Observed(world.transport())
+        reporting = Reporting(transport)
+        reporting.shown = lambda _: UnboundPodVersion("1", 1)
+        if change == "bound":
+            bind(world, "web", "n1")
+        else:
+            world.local.delete("pods", pod, grace_period_s=0)
+        if change == "replaced":
+            world.add_pod("web")
+        async with running(reporting.reporter.run()):
+            reporting.reporter.set_condition(condition(pod))
+            await reporting.wait_until_drained()
+
+        assert [request.method for request in transport.requests].count("PATCH") == 1
+        assert reporting.reporter.counts.conditions_written == 0
 
     on_virtual_time(scenario)
 

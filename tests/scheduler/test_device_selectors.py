@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from policysched.cluster.devices import allocator, selector_results
+from policysched.cluster.devices import allocator, cel_environment, cel_selectors, selector_results
 from policysched.cluster.devices.allocation_cache import AllocationCache
 from policysched.cluster.devices.cel_selectors import DeviceSelectors
 from policysched.explanations import live
@@ -103,6 +103,25 @@ def test_a_plain_pod_of_another_namespace_is_bound_meanwhile(scheduler: str, eva
 
     assert calls <= 25  # the namespace may spend 100 ms at once, and a tenth of the time
     assert len(evaluated) < NODES * DEVICES_PER_NODE
+
+
+def test_cel_is_loaded_with_the_first_slice_and_not_while_a_pod_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded: list[None] = []
+
+    def environment() -> Any:
+        loaded.append(None)
+        return cel_environment.environment()
+
+    monkeypatch.setattr(cel_selectors, "environment", environment)
+    rig = rig_with(claim("c", asking("r", "true")))
+    assert len(loaded) == 1
+
+    rig.observe(user())
+    decide(rig)
+
+    assert len(loaded) == 1
 
 
 def test_events_are_applied_between_two_slices(evaluated: list[str]) -> None:

@@ -125,6 +125,7 @@ class SelectorResults:
         return True
 
     def slice_added(self, name: str) -> None:
+        self.selectors.load()
         self._log.append(name)
         if len(self._log) > 2 * len(self._slices) + _LOG_SPARE:
             self._log = list(self._slices)

@@ -111,8 +111,17 @@ class ApiClient:
         self._transport = transport
         self._may_write = may_write
 
-    async def get(self, path: str, *, timeout_s: float = 10.0) -> Json:
-        return await self._request_object(ApiRequest("GET", path, timeout_s=timeout_s))
+    async def get(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        timeout_s: float = 10.0,
+        accept: str = JSON,
+    ) -> Json:
+        return await self._request_object(
+            ApiRequest("GET", path, params or {}, timeout_s=timeout_s, accept=accept)
+        )
 
     async def create(
         self,

@@ -11,6 +11,7 @@ from typing import Protocol
 
 JSON = "application/json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+METADATA_LIST_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 """For writes whose answer nobody reads: an object may have a megabyte, which the API server writes and the main loop parses."""
 
 

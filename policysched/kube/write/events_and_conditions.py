@@ -33,7 +33,7 @@ from policysched.kube.client.api import (
     Unauthorized,
 )
 from policysched.kube.client.backoff import Backoff
-from policysched.kube.client.transport import METADATA_ONLY, TransportError
+from policysched.kube.client.transport import METADATA_LIST_ONLY, METADATA_ONLY, TransportError
 from policysched.kube.leader_election import micro_time
 from policysched.kube.write.pod_group_status import PodGroupStatusWrite, write_pod_group_status
 from policysched.kube.write.rate_limit import RateLimiter
@@ -321,11 +321,25 @@ class Reporter:
                     accept=METADATA_ONLY,
                 )
             except Conflict:
-                shown = _unbound_version_of(await self._api.get(path), condition.uid)
+                shown = await self._current_unbound_version(condition)
             else:
                 self._count_written(condition)
                 return
         raise InvalidResponse(f"{path} conflicted on all {CONDITION_CONFLICTS_MAX} attempts")
+
+    async def _current_unbound_version(self, condition: PodScheduledCondition) -> UnboundPodVersion | None:
+        """None: the pod is on a node or gone, or another pod has its name. The server selects by the node, so that it sends the
+        metadata alone: a pod may have a megabyte. Raises InvalidResponse."""
+        path = f"/api/v1/namespaces/{condition.namespace}/pods"
+        selected = {"fieldSelector": f"metadata.name={condition.name},spec.nodeName="}
+        pods = (await self._api.get(path, params=selected, accept=METADATA_LIST_ONLY)).get("items")
+        for pod in pods if isinstance(pods, list) else [{}]:
+            meta = pod.get("metadata")
+            if not isinstance(meta, dict) or not meta.get("resourceVersion"):
+                raise InvalidResponse(f"GET {path}: the answer is not a list of pods")
+            if meta.get("uid") == condition.uid:
+                return UnboundPodVersion(str(meta["resourceVersion"]), int(meta.get("generation") or 0))
+        return None
 
     def _condition_body(
         self, condition: PodScheduledCondition, shown: UnboundPodVersion, *, first: bool
@@ -419,17 +433,6 @@ class Reporter:
     async def _patch_event_count(self, content: EventContent, series: _EventSeries) -> None:
         body: Json = {"series": {"count": series.count, "lastObservedTime": micro_time(series.last_ns)}}
         await self._api.patch(f"{_events_path(content.regarding)}/{series.name}", body, STRATEGIC_PATCH)
-
-
-def _unbound_version_of(pod: Json, uid: str) -> UnboundPodVersion | None:
-    """None: the pod is on a node, or another pod has its name. Raises InvalidResponse."""
-    meta, spec = pod.get("metadata"), pod.get("spec")
-    if not isinstance(meta, dict) or not isinstance(spec, dict) or not meta.get("resourceVersion"):
-        raise InvalidResponse("the response is not a pod")
-    if meta.get("uid") != uid or spec.get("nodeName"):
-        return None
-    generation = meta.get("generation")
-    return UnboundPodVersion(str(meta["resourceVersion"]), generation if isinstance(generation, int) else 0)
 
 
 def _reference(regarding: EventObject) -> Json:
