@@ -1,6 +1,7 @@
 """Node affinity, pod affinity and topology spread constraints of a pod."""
 
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary, ref
 
 from policysched.model.selectors import LabelSelector, NodeSelectorTerm
 
@@ -46,10 +47,11 @@ class WeightedPodAffinityTerm:
     term: PodAffinityTerm
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class PodAffinity:
     """`spec.affinity.podAffinity` and `.podAntiAffinity`. `selects_itself`: all required terms match the pod's own
-    labels, so it may be placed although no other pod matches. The hash is computed once: there can be thousands of terms."""
+    labels, so it may be placed although no other pod matches. The hash is computed once: there can be thousands of terms.
+    For the same reason decoded pods with equal ones share one object (`shared`), which compares by identity."""
 
     required: tuple[PodAffinityTerm, ...]
     required_anti: tuple[PodAffinityTerm, ...]
@@ -63,6 +65,18 @@ class PodAffinity:
 
     def __hash__(self) -> int:
         return self._hash
+
+    def shared(self) -> "PodAffinity":
+        """The first one of those that are equal and in use. Compares terms, so large pods call it on a thread."""
+        reference = _SHARED.get(self)
+        affinity = None if reference is None else reference()
+        if affinity is None:
+            _SHARED[self] = ref(self)
+            return self
+        return affinity
+
+
+_SHARED: WeakKeyDictionary[PodAffinity, ref[PodAffinity]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,16 @@
 """Affinity between pods and spreading, from JSON."""
 
+from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
+from weakref import ref
 
 import pytest
 
+from policysched.evaluate.columns.placed_pods import PlacedPods
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.pods import decode_pod
+from policysched.model.affinity import PodAffinity, PodAffinityTerm
 from policysched.model.pods import Pod
 from policysched.model.selectors import LabelSelector, SelectorRequirement
 from tests.builders import pod_manifest
@@ -115,3 +120,53 @@ def test_an_affinity_without_terms_is_none() -> None:
 def test_values_that_the_api_server_rejects_are_malformed(spec: dict[str, Any]) -> None:
     with pytest.raises(MalformedObject):
         read(**spec)
+
+
+TERMS = 1_000
+
+
+def with_many_terms(namespace: str = "ns") -> Pod:
+    term = {"topologyKey": "zone", "labelSelector": WEB}
+    spec = {
+        "affinity": {"podAntiAffinity": {REQUIRED: [{**term, "topologyKey": f"k{i}"} for i in range(TERMS)]}}
+    }
+    return decode_pod(pod_manifest("p", namespace=namespace, spec=spec)).pod
+
+
+def terms_compared(act: Callable[[], object]) -> int:
+    compared = 0
+    equal = PodAffinityTerm.__eq__
+
+    def counting(self: PodAffinityTerm, other: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return equal(self, other)
+
+    with patch.object(PodAffinityTerm, "__eq__", counting):
+        act()
+    return compared
+
+
+def compared_when_equal_pods_are_counted() -> int:
+    placed_pods = PlacedPods({}, 1, ())
+    pods = [with_many_terms(), with_many_terms()]
+    return terms_compared(lambda: [placed_pods.adjust(0, pod, 1) for pod in pods])
+
+
+def test_counting_equal_pods_compares_none_of_their_terms() -> None:
+    assert compared_when_equal_pods_are_counted() == 0
+
+
+def test_planted_bug_each_pod_has_an_affinity_of_its_own_is_caught() -> None:
+    with patch.object(PodAffinity, "shared", lambda self: self):
+        assert compared_when_equal_pods_are_counted() == TERMS
+
+
+def test_an_affinity_is_released_with_the_last_pod_that_has_it() -> None:
+    pod = with_many_terms(namespace="released")
+    affinity = pod.pod_affinity
+    assert affinity is not None and with_many_terms(namespace="released").pod_affinity is affinity
+    assert with_many_terms(namespace="other").pod_affinity is not affinity
+    reference = ref(affinity)
+    del pod, affinity
+    assert reference() is None

@@ -45,14 +45,15 @@ def decode_pod_affinity(affinity: Json, namespace: str, labels: Labels) -> PodAf
     terms, anti, weighted = required(attract), required(repel), preferred(attract, 1) + preferred(repel, -1)
     if not (terms or anti or weighted):
         return None
-    return PodAffinity(terms, anti, weighted, selects_itself=_select_itself(terms, labels))
+    return PodAffinity(terms, anti, weighted, selects_itself=_select_itself(terms, labels)).shared()
 
 
 def affinity_of_labels(affinity: PodAffinity | None, labels: Labels) -> PodAffinity | None:
     """The affinity after a change of the pod's labels, if no term takes values from them (`matchLabelKeys`)."""
     if affinity is None:
         return None
-    return replace(affinity, selects_itself=_select_itself(affinity.required, labels))
+    selects = _select_itself(affinity.required, labels)
+    return affinity if selects == affinity.selects_itself else replace(affinity, selects_itself=selects)
 
 
 def spread_of_labels(
