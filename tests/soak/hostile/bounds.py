@@ -4,9 +4,10 @@
     requests   a priority level of its own (API Priority and Fairness), with the fewest seats that there can be
     rates      each attack is a client of its own with a limit on requests and bytes (`Rates`)
 
-An attack may send what it has not sent in `BURST_S` at once: so the pods, gangs and budgets of the tenant are there when
-the measured window begins, and continue to arrive during it. Without the bounds the attacks saturate the API server of a
-small machine, and then the latency of every scheduler is the API server's.
+The rate of requests bounds attacks by small objects, that of bytes those by large ones: one pod of 608 KiB in 30 seconds. An
+attack has a burst of both: so the pods, gangs and budgets of the tenant are there when the measured window begins, and
+continue to arrive during it. At higher rates the attacks saturate the API server of a small machine, and then the latency
+of every scheduler is the API server's.
 """
 
 import asyncio
@@ -14,7 +15,9 @@ from dataclasses import dataclass
 
 from tests.controlplane.api import Api, Json
 
-BURST_S = 60.0
+BURST_REQUESTS = 120.0
+BURST_BYTES = 10 * 1024 * 1024
+"""Sixteen pods of 608 KiB."""
 PRIORITY_LEVEL = "one-tenant"
 _FLOW_CONTROL = "/apis/flowcontrol.apiserver.k8s.io/v1"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -22,31 +25,44 @@ _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 @dataclass(frozen=True)
 class Rates:
-    """Of each attack; there are fifteen. client-go's default is 5 requests per second. A pod of a megabyte takes an API server
-    a quarter of a second of processor time with what follows from it."""
+    """Of each attack; there are fifteen. A pod of a megabyte takes an API server a quarter of a second of processor time with
+    what follows from it."""
 
-    requests_per_s: float = 2.0
-    bytes_per_s: float = 128 * 1024
+    requests_per_s: float = 1.0
+    bytes_per_s: float = 20 * 1024
+
+
+class _Budget:
+    """`per_s` are added, up to the burst; below zero the client waits."""
+
+    def __init__(self, per_s: float, burst: float, now_s: float) -> None:
+        self.left = burst
+        self._per_s, self._burst, self._updated_s = per_s, burst, now_s
+
+    def wait_after(self, amount: float, now_s: float) -> float:
+        """How long to wait for this amount, which is spent."""
+        added = (now_s - self._updated_s) * self._per_s
+        self.left, self._updated_s = min(self._burst, self.left + added) - amount, now_s
+        return max(0.0, -self.left / self._per_s)
 
 
 class Pace:
-    """The rate of one client. Waits on the event loop's clock."""
+    """The rates of one client. Waits on the event loop's clock."""
 
     def __init__(self, rates: Rates) -> None:
-        self._rates = rates
-        self._paid_s = asyncio.get_running_loop().time() - BURST_S
+        now_s = asyncio.get_running_loop().time()
+        self._requests = _Budget(rates.requests_per_s, BURST_REQUESTS, now_s)
+        self._bytes = _Budget(rates.bytes_per_s, BURST_BYTES, now_s)
 
     async def wait(self, size: int) -> None:
         """Until a request of so many bytes may be sent."""
         now_s = asyncio.get_running_loop().time()
-        cost_s = max(1 / self._rates.requests_per_s, size / self._rates.bytes_per_s)
-        self._paid_s = max(self._paid_s, now_s - BURST_S) + cost_s
-        if self._paid_s > now_s:
-            await asyncio.sleep(self._paid_s - now_s)
+        await asyncio.sleep(max(self._requests.wait_after(1, now_s), self._bytes.wait_after(size, now_s)))
 
     def end_burst(self) -> None:
         """What was not sent so far may not be sent at once any more."""
-        self._paid_s = max(self._paid_s, asyncio.get_running_loop().time())
+        for budget in (self._requests, self._bytes):
+            budget.left = min(budget.left, 0.0)
 
 
 def limit_requests_of(api: Api, user: str) -> None:
