@@ -14,6 +14,7 @@ from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.columns.packed_lists import GatheredElements
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.evaluation import Evaluation
+from policysched.evaluate.plan.plan import Plan
 from policysched.evaluate.plan.read_set import ReadSet
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName
@@ -42,7 +43,8 @@ MIXED = (
     "waiting for metrics",
 )
 
-Property = Callable[[Program, Scene, int], None]
+Property = Callable[[Program, Plan, Scene, int], None]
+"""The plan is the program's, compiled once for many scenes."""
 
 
 @pytest.fixture(autouse=True)
@@ -55,8 +57,8 @@ def row_by_row_updates(monkeypatch: pytest.MonkeyPatch) -> None:
 # ── the properties ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def refreshing_equals_rebuilding(program: Program, scene: Scene, seed: int) -> None:
-    cached, plan = Evaluator(scene.cache), compile_program(program)
+def refreshing_equals_rebuilding(program: Program, plan: Plan, scene: Scene, seed: int) -> None:
+    cached = Evaluator(scene.cache)
     cached.build_columns(plan)
     for number, _ in enumerate(play(scene.cache, seed, changes=8)):
         now, fresh = later(scene, number * 7), Evaluator(twin(scene.cache))
@@ -64,15 +66,15 @@ def refreshing_equals_rebuilding(program: Program, scene: Scene, seed: int) -> N
             assert evaluated(cached, plan, pod, now) == evaluated(fresh, plan, pod, now)
 
 
-def sharing_equals_evaluating_alone(program: Program, scene: Scene, seed: int) -> None:
-    cached, plan = Evaluator(scene.cache), compile_program(program)
+def sharing_equals_evaluating_alone(program: Program, plan: Plan, scene: Scene, seed: int) -> None:
+    cached = Evaluator(scene.cache)
     for pod in scene.pods:
         alone = Evaluator(twin(scene.cache))
         assert evaluated(cached, plan, pod, scene) == evaluated(alone, plan, pod, scene)
 
 
-def an_overlay_equals_placing(program: Program, scene: Scene, seed: int) -> None:
-    evaluator, plan = Evaluator(scene.cache), compile_program(program)
+def an_overlay_equals_placing(program: Program, plan: Plan, scene: Scene, seed: int) -> None:
+    evaluator = Evaluator(scene.cache)
     names = sorted(scene.cache.nodes)
     overlay = evaluator.overlay()
     removed = sorted(uid for uid, pod in scene.cache.pods.items() if pod.node in names)[: seed % 3]
@@ -102,24 +104,29 @@ def an_overlay_equals_placing(program: Program, scene: Scene, seed: int) -> None
 
 
 @pytest.mark.parametrize("name", CORNERS)
-@SEARCH
-@given(scene=scenes(placed_max=4), seed=seeds)
-def test_a_refreshed_evaluator_equals_a_rebuilt_one(name: str, scene: Scene, seed: int) -> None:
-    refreshing_equals_rebuilding(corner(name), scene, seed)
+def test_a_refreshed_evaluator_equals_a_rebuilt_one(name: str) -> None:
+    _search(refreshing_equals_rebuilding, corner(name), scenes(placed_max=4))
 
 
 @pytest.mark.parametrize("name", CORNERS)
-@SEARCH
-@given(scene=scenes(pods=6), seed=seeds)
-def test_a_shared_evaluation_equals_one_of_each_pod_alone(name: str, scene: Scene, seed: int) -> None:
-    sharing_equals_evaluating_alone(corner(name), scene, seed)
+def test_a_shared_evaluation_equals_one_of_each_pod_alone(name: str) -> None:
+    _search(sharing_equals_evaluating_alone, corner(name), scenes(pods=6))
 
 
 @pytest.mark.parametrize("name", CORNERS)
-@SEARCH
-@given(scene=scenes(), seed=seeds)
-def test_an_overlay_equals_the_cluster_with_its_pods_placed(name: str, scene: Scene, seed: int) -> None:
-    an_overlay_equals_placing(corner(name), scene, seed)
+def test_an_overlay_equals_the_cluster_with_its_pods_placed(name: str) -> None:
+    _search(an_overlay_equals_placing, corner(name), scenes())
+
+
+def _search(holds: Property, program: Program, of: st.SearchStrategy[Scene]) -> None:
+    plan = compile_program(program)
+
+    @SEARCH
+    @given(scene=of, seed=seeds)
+    def search(scene: Scene, seed: int) -> None:
+        holds(program, plan, scene, seed)
+
+    search()
 
 
 # ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -129,7 +136,7 @@ def _caught(of: Property, corners: tuple[str, ...] = MIXED) -> bool:
     @HUNT
     @given(name=st.sampled_from(corners), scene=scenes(pods=5), seed=seeds)
     def hunt(name: str, scene: Scene, seed: int) -> None:
-        of(corner(name), scene, seed)
+        of(corner(name), compile_program(corner(name)), scene, seed)
 
     try:
         hunt()
