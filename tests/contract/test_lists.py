@@ -140,6 +140,9 @@ def test_a_list_of_metadata_alone_selects_by_the_node(api: Api) -> None:
         pods, fieldSelector="metadata.name=waiting,spec.nodeName=", accept=METADATA_LIST_ONLY
     ).ok()
 
+    none = api.get(pods, fieldSelector="metadata.name=gone,spec.nodeName=", accept=METADATA_LIST_ONLY).ok()
+
+    assert "items" in none.json and not none.json["items"]
     (item,) = listed.json["items"]
     assert {key: item["metadata"][key] for key in ("uid", "resourceVersion", "generation")} == {
         key: meta[key] for key in ("uid", "resourceVersion", "generation")

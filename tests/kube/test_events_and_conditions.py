@@ -343,6 +343,20 @@ def test_after_a_conflict_with_a_pod_that_is_no_longer_the_unbound_one_nothing_i
     on_virtual_time(scenario)
 
 
+def test_an_answer_that_is_no_list_is_asked_for_again_and_an_empty_list_ends_the_write() -> None:
+    async def scenario() -> None:
+        transport = Script([(409, {}), (200, {}), (409, {}), (200, {"items": None}), (500, {})])
+        reporting = Reporting(transport, concurrent_writes_max=1)
+        pod = {"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}
+        async with running(reporting.reporter.run()):
+            reporting.reporter.set_condition(condition(pod))
+            await reporting.wait_until_drained()
+
+        assert [request.method for request in transport.requests] == ["PATCH", "GET", "PATCH", "GET"]
+
+    on_virtual_time(scenario)
+
+
 def test_a_condition_has_the_observed_generation_if_the_pod_has_one() -> None:
     async def scenario() -> None:
         transport = Script([(200, {})])

@@ -332,8 +332,8 @@ class Reporter:
         metadata alone: a pod may have a megabyte. Raises InvalidResponse."""
         path = f"/api/v1/namespaces/{condition.namespace}/pods"
         selected = {"fieldSelector": f"metadata.name={condition.name},spec.nodeName="}
-        pods = (await self._api.get(path, params=selected, accept=METADATA_LIST_ONLY)).get("items")
-        for pod in pods if isinstance(pods, list) else [{}]:
+        pods = (await self._api.get(path, params=selected, accept=METADATA_LIST_ONLY)).get("items", [{}])
+        for pod in pods or ():  # an empty list can be null
             meta = pod.get("metadata")
             if not isinstance(meta, dict) or not meta.get("resourceVersion"):
                 raise InvalidResponse(f"GET {path}: the answer is not a list of pods")
