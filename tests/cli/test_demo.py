@@ -15,6 +15,7 @@ import pytest
 from policysched.data_files import data_file
 from policysched.lang.check import check_text
 from policysched.sandbox.demo import EDITED_POLICY, EDITED_RULE, POLICIES, without_rule
+from tests.cli.builders import run
 
 PATIENCE_S = 600.0
 COMMAND = (sys.executable, "-m", "policysched", "demo")
@@ -54,17 +55,10 @@ def test_a_kept_demo_answers_kubectl_and_says_why_a_pod_is_pending_until_it_is_i
         )
         assert len(pods.stdout.splitlines()) == 12
         printed = next(text for text in process.stdout if text.startswith("  policysched explain ml/"))
-        reason = subprocess.run(
-            (sys.executable, "-m", *printed.split()),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=True,
-        )
-        assert "gang ml/trainer-xl: " in reason.stdout and "Insufficient cpu" in reason.stdout
-        assert (
-            "The gang would start after any one of these:" in reason.stdout or "is not known" in reason.stderr
-        )
+        reason = run(*printed.split()[1:])
+        assert reason.code == 0, reason.err
+        assert "gang ml/trainer-xl: " in reason.out and "Insufficient cpu" in reason.out
+        assert "The gang would start after any one of these:" in reason.out or "is not known" in reason.err
     finally:
         process.send_signal(signal.SIGINT)
         ended_with = process.wait(timeout=PATIENCE_S)
