@@ -342,12 +342,12 @@ def test_evaluations_of_a_small_cluster_with_many_scores_do_not_fill_the_memory(
 
 
 @pytest.mark.search
-@pytest.mark.parametrize("size", ["_BYTES_PER_EVALUATION", "_BYTES_PER_SCORE"])
-def test_a_cache_that_counts_only_a_part_of_an_evaluation_is_caught(
-    monkeypatch: pytest.MonkeyPatch, size: str
-) -> None:
+def test_a_cache_that_counts_only_a_part_of_an_evaluation_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation_cache, "_CACHE_BYTES_MAX", CACHE_BYTES)
+    bytes_of_evaluations_with_many_scores(150)  # with what a process allocates once
     whole = bytes_of_evaluations_with_many_scores(150)
-    monkeypatch.setattr(evaluation_cache, size, 0)
 
-    assert bytes_of_evaluations_with_many_scores(150) > 1.1 * whole
+    for size in ("_BYTES_PER_EVALUATION", "_BYTES_PER_SCORE"):
+        with monkeypatch.context() as planted:
+            planted.setattr(evaluation_cache, size, 0)
+            assert bytes_of_evaluations_with_many_scores(150) > 1.1 * whole, size
