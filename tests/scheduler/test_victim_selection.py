@@ -4,7 +4,7 @@ without the victims. It shares no code with the search."""
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -118,132 +118,89 @@ def stuck(scene: Scene, by: Program) -> Pod | None:
     )
 
 
-Check = Callable[[Program, Scene], int]
-"""Checks one scene; returns how many candidates, victims or nodes it checked."""
+class Search(NamedTuple):
+    """The search for a pod that every node rejects."""
+
+    by: Program
+    scene: Scene
+    preemptor: Pod
+    result: CandidateSearchResult
+    potential_nodes: tuple[NodeName, ...]
+    allowed: Callable[[Pod], bool]
+
+
+def search_of(by: Program, scene: Scene) -> Search | None:
+    """None if no pod of the scene is rejected by every node."""
+    preemptor = stuck(scene, by)
+    return None if preemptor is None else Search(by, scene, preemptor, *searched(scene, by, preemptor))
+
+
+Check = Callable[[Search], int]
+"""Checks one search; returns how many candidates, victims or nodes it checked."""
 ROUNDS_MAX = 10
 """Of examples until a check had something to check: candidates are rare where few pods may be evicted."""
 
 
-def check_scenes(by: Program, check: Check, *, placed_max: int = 10) -> None:
-    """Check random scenes. Fails if the check found nothing to check in any of them."""
-    checked = 0
+def check_scenes(by: Program, *checks: Check) -> None:
+    """Check random scenes. Fails if one of the checks found nothing to check in any of them."""
+    checked = dict.fromkeys(checks, 0)
 
-    @given(scene=scenes(placed_max=placed_max))
+    @given(scene=scenes(placed_max=10))
     @Scenes
-    def search(scene: Scene) -> None:
-        nonlocal checked
-        checked += check(by, scene)
+    def check_scene(scene: Scene) -> None:
+        search = search_of(by, scene)
+        if search is not None:
+            for check in checks:
+                checked[check] += check(search)
 
     for _ in range(ROUNDS_MAX):
-        search()
-        if checked > 0:
+        check_scene()
+        if all(count > 0 for count in checked.values()):
             return
     raise AssertionError("nothing to check in any scene")
 
 
 @pytest.mark.parametrize("by", [DEFAULT, CHOOSY, OWN], ids=["default", "choosy", "own"])
-def test_pod_fits_on_the_node_without_its_victims(by: Program) -> None:
-    check_scenes(by, check_pod_fits)
+def test_candidates_are_the_nodes_that_evictions_could_help_with_allowed_victims(by: Program) -> None:
+    check_scenes(by, check_pod_fits, check_victims_are_allowed, check_all_candidates_found)
 
 
-def check_pod_fits(by: Program, scene: Scene) -> int:
-    preemptor = stuck(scene, by)
-    if preemptor is None:
-        return 0
-    outcome, _, _ = searched(scene, by, preemptor)
-    for candidate in outcome.candidates:
-        explanation = judged(scene, by, preemptor, uids(candidate.victims))
+def check_pod_fits(search: Search) -> int:
+    """The pod fits on the node of each candidate without its victims."""
+    for candidate in search.result.candidates:
+        explanation = judged(search.scene, search.by, search.preemptor, uids(candidate.victims))
         assert candidate.node in explanation.feasible, (
             f"{candidate}: {explanation.rejections.get(candidate.node)}"
         )
-    return len(outcome.candidates)
+    return len(search.result.candidates)
 
 
-@pytest.mark.parametrize("by", [DEFAULT, CHOOSY, OWN], ids=["default", "choosy", "own"])
-def test_every_victim_is_on_the_node_has_lower_priority_and_is_allowed_by_the_clause(by: Program) -> None:
-    check_scenes(by, check_victims_are_allowed)
-
-
-def check_victims_are_allowed(by: Program, scene: Scene) -> int:
-    preemptor = stuck(scene, by)
-    if preemptor is None:
-        return 0
-    outcome, _, _ = searched(scene, by, preemptor)
-    for candidate in outcome.candidates:
+def check_victims_are_allowed(search: Search) -> int:
+    """Every victim is on the node, has a lower priority, and is allowed by the clause."""
+    by, preemptor = search.by, search.preemptor
+    for candidate in search.result.candidates:
         for victim in candidate.victims:
-            assert scene.cache.pods[victim.uid].node == candidate.node
+            assert search.scene.cache.pods[victim.uid].node == candidate.node
             assert victim.priority < preemptor.priority
             assert by is not OWN or victim.scheduler == preemptor.scheduler
             assert by is not CHOOSY or victim.labels.get("pool", "") != preemptor.labels.get("pool", "")
-    return sum(len(candidate.victims) for candidate in outcome.candidates)
+    return sum(len(candidate.victims) for candidate in search.result.candidates)
 
 
-def test_no_victim_could_have_stayed() -> None:
-    """For resources and ports: there an additional pod never makes another one fit."""
-    check_scenes(OF_NODES, check_victims_are_minimal)
-
-
-def check_victims_are_minimal(by: Program, scene: Scene) -> int:
-    preemptor = stuck(scene, by)
-    if preemptor is None:
-        return 0
-    outcome, _, _ = searched(scene, by, preemptor)
-    for candidate in outcome.candidates:
-        for spared in candidate.victims:
-            removed = [victim.uid for victim in candidate.victims if victim is not spared]
-            assert candidate.node not in judged(scene, by, preemptor, removed).feasible, (
-                f"{spared.full_name} could have stayed"
-            )
-    return sum(len(candidate.victims) for candidate in outcome.candidates)
-
-
-def test_a_victim_goes_only_where_those_before_it_in_the_order_are_too_few() -> None:
-    """For resources and ports, as above."""
-    check_scenes(ORDERED, check_order)
-
-
-def check_order(by: Program, scene: Scene) -> int:
-    preemptor = stuck(scene, by)
-    if preemptor is None:
-        return 0
-    outcome, _, allowed = searched(scene, by, preemptor)
-    namespace = scene.cache.namespaces.get(preemptor.namespace)
-    for candidate in outcome.candidates:
-        evictable = [
-            other for other in scene.cache.ledger.usage(candidate.node).pods.values() if allowed(other)
-        ]
-        for victim in candidate.victims:
-            removed = {other.uid for other in candidate.victims} | {
-                other.uid
-                for other in evictable
-                if goes_first(by, preemptor, namespace, other, victim, facts=scene.facts, now_ns=scene.now_ns)
-            }
-            assert candidate.node not in judged(scene, by, preemptor, removed - {victim.uid}).feasible, (
-                f"{victim.full_name} went before others"
-            )
-    return sum(len(candidate.victims) for candidate in outcome.candidates)
-
-
-@pytest.mark.parametrize("by", [DEFAULT, CHOOSY, OWN], ids=["default", "choosy", "own"])
-def test_every_node_that_evictions_could_help_is_a_candidate_and_the_others_are_counted_by_reason(
-    by: Program,
-) -> None:
-    check_scenes(by, check_all_candidates_found)
-
-
-def check_all_candidates_found(by: Program, scene: Scene) -> int:
-    preemptor = stuck(scene, by)
-    if preemptor is None:
-        return 0
-    outcome, hopeful, allowed = searched(scene, by, preemptor)
+def check_all_candidates_found(search: Search) -> int:
+    """Every node that evictions could help is a candidate, and the others are counted by reason."""
+    by, scene, preemptor = search.by, search.scene, search.preemptor
     explanation = judged(scene, by, preemptor)
 
-    assert set(hopeful) == {node for node, rules in explanation.rejections.items() if rules[0].resolvable}
+    assert set(search.potential_nodes) == {
+        node for node, rules in explanation.rejections.items() if rules[0].resolvable
+    }
     reasons: Counter[str] = Counter()
     possible = set()
     for node in explanation.rejections:
-        pods = [other for other in scene.cache.ledger.usage(NodeName(node)).pods.values() if allowed(other)]
-        if node not in hopeful:
+        usage = scene.cache.ledger.usage(NodeName(node))
+        pods = [other for other in usage.pods.values() if search.allowed(other)]
+        if node not in search.potential_nodes:
             reasons[searching.NOT_HELPFUL] += 1
         elif not pods:
             reasons[searching.NO_VICTIMS] += 1
@@ -253,9 +210,46 @@ def check_all_candidates_found(by: Program, scene: Scene) -> int:
                 possible.add(node)
             else:
                 reasons.update(empty.rejections[node][0].event_reasons)
-    assert {candidate.node for candidate in outcome.candidates} == possible
-    assert Counter(outcome.reasons) == reasons
+    assert {candidate.node for candidate in search.result.candidates} == possible
+    assert Counter(search.result.reasons) == reasons
     return len(explanation.rejections)
+
+
+def test_no_victim_could_have_stayed() -> None:
+    """For resources and ports: there an additional pod never makes another one fit."""
+    check_scenes(OF_NODES, check_victims_are_minimal)
+
+
+def check_victims_are_minimal(search: Search) -> int:
+    for candidate in search.result.candidates:
+        for spared in candidate.victims:
+            removed = [victim.uid for victim in candidate.victims if victim is not spared]
+            explanation = judged(search.scene, search.by, search.preemptor, removed)
+            assert candidate.node not in explanation.feasible, f"{spared.full_name} could have stayed"
+    return sum(len(candidate.victims) for candidate in search.result.candidates)
+
+
+def test_a_victim_goes_only_where_those_before_it_in_the_order_are_too_few() -> None:
+    """For resources and ports, as above."""
+    check_scenes(ORDERED, check_order)
+
+
+def check_order(search: Search) -> int:
+    by, scene, preemptor = search.by, search.scene, search.preemptor
+    namespace = scene.cache.namespaces.get(preemptor.namespace)
+    for candidate in search.result.candidates:
+        usage = scene.cache.ledger.usage(candidate.node)
+        evictable = [other for other in usage.pods.values() if search.allowed(other)]
+        for victim in candidate.victims:
+            removed = {other.uid for other in candidate.victims} | {
+                other.uid
+                for other in evictable
+                if goes_first(by, preemptor, namespace, other, victim, facts=scene.facts, now_ns=scene.now_ns)
+            }
+            assert candidate.node not in judged(scene, by, preemptor, removed - {victim.uid}).feasible, (
+                f"{victim.full_name} went before others"
+            )
+    return sum(len(candidate.victims) for candidate in search.result.candidates)
 
 
 @pytest.mark.parametrize(
@@ -373,11 +367,13 @@ def test_planted_bug_in_the_candidate_search_is_detected(
 
     @given(scene=scenes(placed_max=10))
     @HUNT
-    def search(scene: Scene) -> None:
-        check(DEFAULT, scene)
+    def hunt(scene: Scene) -> None:
+        search = search_of(DEFAULT, scene)
+        if search is not None:
+            check(search)
 
     with pytest.raises(AssertionError):
-        search()
+        hunt()
 
 
 def candidate(name: str, *priorities: int, violations: int = 0, started_ns: int = 0) -> Candidate:
@@ -411,8 +407,10 @@ def test_ignoring_the_order_is_detected(monkeypatch: pytest.MonkeyPatch) -> None
 
     @given(scene=scenes(placed_max=10))
     @HUNT
-    def search(scene: Scene) -> None:
-        check_order(ORDERED, scene)
+    def hunt(scene: Scene) -> None:
+        search = search_of(ORDERED, scene)
+        if search is not None:
+            check_order(search)
 
     with pytest.raises(AssertionError):
-        search()
+        hunt()
