@@ -299,7 +299,7 @@ def _teams_create_pod_groups(profile: FaultProfile) -> FaultProfile:
 
 PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(
-        an_unanswered_bind_is_withdrawn, r"in our pods and has", seed=1, profile=_binds_are_unanswered
+        an_unanswered_bind_is_withdrawn, r"in our pods and has", seed=49, profile=_binds_are_unanswered
     ),
     PlantedBug(a_bind_omits_the_uid, r"is on .*, our decision was", seed=24),
     PlantedBug(the_ledger_does_not_subtract_removed_pods, r"ledger (priorities|claims): kept", seed=2),
@@ -311,10 +311,10 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(nominations_are_never_cleared, r"is nominated to .*, where no pod terminates", seed=3),
     PlantedBug(capacity_holds_never_expire, r"is still held$", seed=31, profile=_kubelets_reject_pods),
     PlantedBug(a_deleted_pod_requeues_nothing, r"(is|are) pending and the reference finds", seed=9),
-    PlantedBug(a_watch_skips_changes_after_410_gone, r"missing from the cache", seed=2),
+    PlantedBug(a_watch_skips_changes_after_410_gone, r"missing from the cache", seed=36),
     PlantedBug(a_condition_patch_omits_the_resource_version, r"is on .* and its PodScheduled is", seed=24),
     PlantedBug(a_broken_policy_is_activated, r"by an invalid text of", seed=8),
-    PlantedBug(policy_updates_are_ignored, r"the ConfigMap has", seed=2),
+    PlantedBug(policy_updates_are_ignored, r"the ConfigMap has", seed=38),
     PlantedBug(host_ports_are_not_checked, r"has a host port twice", seed=3),
     PlantedBug(volume_node_affinity_is_ignored, r"which is on \[", seed=1),
     PlantedBug(read_write_once_pod_claims_are_shared, r"is ReadWriteOncePod", seed=3),
@@ -370,7 +370,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     ),
     PlantedBug(a_restart_forgets_the_policy_state, r"was stored with", seed=8, profile=_many_pods_finish),
     PlantedBug(
-        each_pod_update_counts_the_run_again, r"counts .* runs, and", seed=1, profile=_many_pods_finish
+        each_pod_update_counts_the_run_again, r"counts .* runs, and", seed=13, profile=_many_pods_finish
     ),
     PlantedBug(the_victims_condition_of_a_policy_is_ignored, r"its label .* protects it", seed=7),
     PlantedBug(the_settings_protect_nobody, r", which the settings protect", seed=5),
