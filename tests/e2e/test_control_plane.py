@@ -213,6 +213,14 @@ def test_a_reset_knows_from_etcd_which_kinds_have_objects(control_plane: Control
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
         crd("scheduling.x-k8s.io", "v1alpha1", {}),
     )
+    # The API server creates it some time after the CRD.
+    wait_for(
+        lambda: any(
+            service["metadata"]["name"] == "v1alpha1.scheduling.x-k8s.io"
+            for service in control_plane.api.items("/apis/apiregistration.k8s.io/v1/apiservices")
+        ),
+        "the APIService of the CRD",
+    )
 
     with closing(control_plane.etcd()) as etcd:
         names, revision = created_since(etcd, 0)

@@ -11,6 +11,7 @@ from policysched.evaluate import evaluation
 from policysched.evaluate.columns.placed_pods import HypotheticalPlacedPods, PlacedPods
 from policysched.evaluate.columns.pod_classes import PodClass, PodClassTable, PodMatcher
 from policysched.evaluate.columns.view import View
+from policysched.evaluate.plan.plan import Plan, compile_program
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore
 from policysched.model.selectors import LabelSelector, SelectorRequirement
@@ -35,6 +36,7 @@ SCORE = BuiltinScore(
     SPAN,
 )
 AFFINITY = only((FILTER,), (SCORE,))
+PLAN = compile_program(AFFINITY)
 
 
 @contextmanager
@@ -59,15 +61,15 @@ def test_many_terms_are_evaluated_as_the_reference_does(scene: Scene) -> None:
 @given(scene=scenes(placed_max=4), seed=seeds)
 def test_many_terms_follow_changes_and_overlays(scene: Scene, seed: int) -> None:
     with many_from_the_first():
-        refreshing_equals_rebuilding(AFFINITY, scene, seed)
-        an_overlay_equals_placing(AFFINITY, scene, seed)
+        refreshing_equals_rebuilding(AFFINITY, PLAN, scene, seed)
+        an_overlay_equals_placing(AFFINITY, PLAN, scene, seed)
 
 
-def _caught(of: Callable[[Program, Scene, int], None]) -> bool:
+def _caught(of: Callable[[Program, Plan, Scene, int], None]) -> bool:
     @HUNT
     @given(scene=scenes(pods=5), seed=seeds)
     def hunt(scene: Scene, seed: int) -> None:
-        of(AFFINITY, scene, seed)
+        of(AFFINITY, PLAN, scene, seed)
 
     try:
         with many_from_the_first():
