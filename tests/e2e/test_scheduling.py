@@ -255,8 +255,8 @@ def resize(deployed: Deployed, name: str, *, cpu: str) -> None:
 
 
 def report_infeasible(deployed: Deployed, name: str, *, allocated: str) -> None:
-    """As a kubelet that can never do a resize. That of a hollow node says so of nothing: the API server refuses what is larger than
-    the node, and the other reasons (`Admit` in pkg/kubelet/allocation/handlers.go) are static pods, swap, memory-backed
+    """As a kubelet that can never do a resize. The kubelet of a hollow node never reports that: the API server refuses what is larger
+    than the node, and the other reasons (`Admit` in pkg/kubelet/allocation/handlers.go) are static pods, swap, memory-backed
     volumes, and static managers of CPUs and memory. `tests/upstream/test_kubelet.py` has all other outcomes of a resize."""
     amounts = {"cpu": allocated, "memory": "64Mi"}
     image = "registry.test/app:1"

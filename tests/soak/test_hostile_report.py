@@ -48,7 +48,7 @@ def measured(
         (measured(0.04, create_s=0.05), 10, 0, ""),
         (measured(0.04, after_s=0.2), 10, 1, "after, create to bound: p99 400 ms, 10.0 times the quiet one"),
         (measured(0.04, pods=PODS_MIN - 1), 10, 2, "hostile: 99 pods of ours, fewer than 100"),
-        (measured(0.04), 0, 2, "the attack churn hit 1 times in 2 hostile windows"),
+        (measured(0.04), 0, 2, "hits of the attack churn in 2 hostile windows: 1"),
         (
             measured(0.04, quiet_s=0.3),
             10,

@@ -76,7 +76,7 @@ OTHER_GATES = (
     r".*(Async_preemption|Async_API_calls|NNN_for_expectation|ClearingNominatedNodeNameAfterBinding)\w*:_false",
     r".*(TopologyAwareWorkloadScheduling|TaintToleration_Comparison_Operators)_enabled:_true",
 )
-"""Patterns of cases that differ from another one in a feature gate which has not its default."""
+"""Patterns of cases that differ from another one in a feature gate that is not at its default."""
 
 OTHER_GATES_OF_CASES = ("(InterPodAffinityHostnameFastPath|fastPathEnabled)=true",)
 """The same, of cases within a case."""

@@ -92,7 +92,7 @@ def lines(run: Run, title: str) -> Iterator[str]:
             )
             yield f"| {row.area}: {_cell(row.name)} | {kube_scheduler} | {policysched} | {_cell(row.why)} |"
     rest = sorted((row for row in run.rows if row not in ran), key=lambda row: row.why)
-    yield from ("", "Those that cannot run here, or whose outcome is another one by intent:", "")
+    yield from ("", "Those that cannot run here, or differ by intent:", "")
     yield "| why | tests |"
     yield "| --- | --- |"
     for why, group in groupby(rest, key=lambda row: row.why):

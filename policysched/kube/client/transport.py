@@ -11,8 +11,9 @@ from typing import Protocol
 
 JSON = "application/json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+"""For requests that need no more of an object: it may have a megabyte, which the API server writes and the main loop parses."""
 METADATA_LIST_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-"""For writes whose answer nobody reads: an object may have a megabyte, which the API server writes and the main loop parses."""
+"""The same for a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class ApiRequest:
     path: str
     params: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
-    content_type: str = "application/json"
+    content_type: str = JSON
     timeout_s: float = 10.0
     may_write: Callable[[], bool] | None = None
     accept: str = JSON

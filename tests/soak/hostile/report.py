@@ -109,7 +109,7 @@ def _missing(measured: Measured, hits: Sequence[Mapping[str, int]], reference: s
     for by_attack in hits:
         in_all.update(by_attack)
     weak = [
-        f"the attack {name} hit {count} times in {len(hits)} hostile windows"
+        f"hits of the attack {name} in {len(hits)} hostile windows: {count}, fewer than {HITS_MIN * len(hits)}"
         for name, count in in_all.items()
         if count < HITS_MIN * len(hits)
     ]
