@@ -1,14 +1,17 @@
-"""The order of tests for pytest-xdist: at each time some workers wait for a control plane and the others compute.
+"""The order of tests for pytest-xdist: half of the workers wait for control planes, and the others compute.
 
-With `--dist worksteal` a worker gets a contiguous part of the tests and others steal from its end. In
-the order of files one worker gets nearly all that wait, and if all begin with them, the cores idle at first.
+With `--dist worksteal` a worker gets a contiguous part of the tests and others steal from its end. In the
+order of files one worker gets nearly all that wait. With twice as many workers as cores, those that compute
+keep the cores busy whenever all others wait.
 
-    worker 0   wait ── compute ── wait ── compute ── wait ── compute ── compute ── short ones, to be stolen
-    worker 1   compute ── wait ── compute ── wait ── compute ── wait ── compute ── short ones, to be stolen
+    worker 0   wait ──── wait ─────── wait ──────── wait ── short ones, to be stolen
+    worker 1   wait ── wait ───── wait ──────── wait ─────── short ones, to be stolen
+    worker 2   compute ─────── compute ──── compute ─── compute ── short ones, to be stolen
+    worker 3   compute ── compute ─────── compute ─── compute ──── short ones, to be stolen
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 WAITING_SECONDS = {"e2e": 4.0, "page": 2.5, "prometheus": 6.5, "upstream": 4.0, "workloads": 19.0}
@@ -28,10 +31,8 @@ COMPUTING_SECONDS = {
     "soak": 2.0,
 }
 """The same of folders that compute. All other tests are short."""
-SECONDS = {"e2e/test_chaos.py": 190.0, "e2e/test_network_experiment.py": 54.0, "e2e/test_outages.py": 87.0}
+SECONDS = {"e2e/test_chaos.py": 110.0, "e2e/test_network_experiment.py": 54.0, "e2e/test_outages.py": 87.0}
 """Modules that wait longer than their number of tests says."""
-WAITED_AFTER = 0.8
-"""A part of the computing: the tests that others steal at the end should not wait."""
 
 Item = TypeVar("Item")
 Module = tuple[float, list[Item]]
@@ -39,20 +40,18 @@ Module = tuple[float, list[Item]]
 
 
 def in_order_for_workers(items: Sequence[Item], module_of: Callable[[Item], str], workers: int) -> list[Item]:
-    """The items in an order in which the equal parts of `workers` take about the same time and each alternates
-    between modules that wait and modules that compute. Short tests fill the parts, in their order."""
+    """The items in an order in which the first half of the equal parts of `workers` waits and the other
+    computes, each about as long. Short tests fill the parts, in their order."""
     long, short = defaultdict[str, list[Item]](list), list[Item]()
     for item in items:
         module = module_of(item)
         (long[module] if _folder(module) in {*WAITING_SECONDS, *COMPUTING_SECONDS} else short).append(item)
     waiting = [(_seconds(name, tests), tests) for name, tests in long.items() if is_waiting(name)]
     computing = [(_seconds(name, tests), tests) for name, tests in long.items() if not is_waiting(name)]
-    totals = [0.0] * workers
-    parts = list(zip(_dealt(waiting, totals), _dealt(computing, totals), strict=True))
+    parts = [*_dealt(waiting, workers // 2), *_dealt(computing, workers - workers // 2)]
     ordered = list[Item]()
-    for index, (waits, computes) in enumerate(parts):
+    for index, part in enumerate(parts):
         size = (len(items) - len(ordered)) // (workers - index)  # as pytest-xdist divides them
-        part = _alternating(waits, computes, wait_first=index % 2 == 0)
         fill = max(0, size - len(part))
         ordered += [*part, *short[:fill]]
         del short[:fill]
@@ -72,30 +71,11 @@ def _seconds(module: str, tests: Sequence[Item]) -> float:
     return SECONDS.get(module, of_a_test * len(tests))
 
 
-def _dealt(modules: Sequence[Module[Item]], totals: list[float]) -> list[list[Module[Item]]]:
-    """The modules by worker: the longest first, each to the worker with the least so far, which `totals` counts."""
-    parts = [list[Module[Item]]() for _ in totals]
+def _dealt(modules: Sequence[Module[Item]], workers: int) -> list[list[Item]]:
+    """The tests by worker: the longest module first, each to the worker with the least so far."""
+    totals, parts = [0.0] * workers, [list[Item]() for _ in range(workers)]
     for seconds, tests in sorted(modules, key=lambda module: -module[0]):
         least = totals.index(min(totals))
         totals[least] += seconds
-        parts[least].append((seconds, tests))
+        parts[least] += tests
     return parts
-
-
-def _alternating(
-    waiting: list[Module[Item]], computing: list[Module[Item]], *, wait_first: bool
-) -> list[Item]:
-    """Both in their order and in step, so that all that waits begins before `WAITED_AFTER` of the computing is done."""
-    modules = [
-        *_with_start(waiting, WAITED_AFTER, 0 if wait_first else 1),
-        *_with_start(computing, 1.0, 1 if wait_first else 0),
-    ]
-    return [item for _, _, tests in sorted(modules, key=lambda module: module[:2]) for item in tests]
-
-
-def _with_start(modules: list[Module[Item]], end: float, tie: int) -> Iterator[tuple[float, int, list[Item]]]:
-    """The modules with their starts between 0 and `end`, and with `tie` for those that start at once."""
-    total, before = sum(seconds for seconds, _ in modules), 0.0
-    for seconds, tests in modules:
-        yield end * before / total, tie, tests
-        before += seconds
