@@ -90,6 +90,9 @@ LOST_ANSWERS = FaultProfile(
 )
 """Soon breaks a scheduler that takes a missing answer for a refusal."""
 
+SHORT_WATCHES = FaultProfile({}, {}, {}, delay_s=0.02, late_s=0.0, watch_lives_s=0.3, watch_lags_s=0.0)
+"""Soon breaks a scheduler that does not watch again."""
+
 
 def profile_of(seed: int) -> FaultProfile:
     """Each fault is absent from about half of the profiles, so that each also occurs alone. Every fourth
