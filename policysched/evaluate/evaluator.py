@@ -76,12 +76,20 @@ class Evaluator:
         for kind in self._columns_of(plan):
             yield from self._columns.materialize_steps(kind)
 
+    def build_totals_in_steps(self, plan: Plan) -> Iterator[None]:
+        """Build the totals over pods that the plan reads, in steps of about a hundred pods. A decision before the end
+        builds those that it reads."""
+        self._columns.refresh()
+        for spec, scope in plan.pod_totals:
+            yield from self._snapshots.pod_counter.build_in_steps(spec, scope)
+
     def retain_only(self, plans: Collection[Plan]) -> None:
         """Drop what is cached for other plans. Otherwise each edit of a policy would leave its
         columns behind, to be refreshed forever.
         """
         self._columns.keep_only({kind for plan in plans for kind in self._columns_of(plan)})
         self._columns_by_plan = {plan: self._columns_by_plan[plan] for plan in plans if plan.is_lowered(())}
+        self._snapshots.pod_counter.keep_only({total for plan in plans for total in plan.pod_totals})
         plans = {*plans, *(plan.shadow for plan in plans if plan.shadow is not None)}
         self._snapshots.retain_only(plans)
         self._evaluations.retain_only(plans)

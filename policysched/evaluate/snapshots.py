@@ -34,7 +34,7 @@ class SnapshotBuilder:
     def __init__(self, cache: ClusterCache) -> None:
         self.columns = Columns(cache)
         self._cache = cache
-        self._counts = ClusterPodCounter(cache, self.columns)
+        self.pod_counter = ClusterPodCounter(cache, self.columns)
         self._metric_columns: dict[tuple[str, Metric], MetricColumn] = {}
         self._overlay_loads: dict[Plan, OverlayLoad] = {}
 
@@ -48,7 +48,7 @@ class SnapshotBuilder:
         self, pod: Pod, facts: QueuedPodInfo, now_ns: int, samples: Samples, overlay: Overlay | None
     ) -> EvalContext:
         shares: ShareLookup = self._cache.shares if overlay is None else overlay.shares
-        counts = self._counts if overlay is None else HypotheticalPodCounter(self._counts, overlay)
+        counts = self.pod_counter if overlay is None else HypotheticalPodCounter(self.pod_counter, overlay)
         return EvalContext(
             pod, self.namespace(pod), facts, now_ns, samples, shares=shares, pod_counter=counts
         )

@@ -33,6 +33,7 @@ from policysched.scheduler.policies.registry import PolicyRegistry
 from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.queue.gang_registry import GangRegistry
+from policysched.scheduler.queue.held_policies import HeldPolicies
 from policysched.scheduler.queue.ordered_queue import (
     FairShareQueue,
     OrderedQueue,
@@ -102,7 +103,10 @@ class SchedulerCore:
         self.policies = PolicyRegistry(extenders or {}, self.permissions)
         self.samples = PolicySamples(self.cache, first_samples_s, source_name_of)
         self.pods: dict[PodUid, PendingPod] = {}
-        self.queue = SchedulingQueue(limits, self._new_policy_queue, self.samples.first_samples.held_policies)
+        self.counting_policies: set[str] = set()
+        """Policies that count the pods that their totals are over; their pods are not attempted."""
+        held_policies = HeldPolicies(self.samples.first_samples.held_policies, self.counting_policies)
+        self.queue = SchedulingQueue(limits, self._new_policy_queue, held_policies)
         self.gangs = GangRegistry()
         self.quotas = QuotaAccounts(self.cache)
         self.canaries = Canaries(self.namespace_of)

@@ -56,6 +56,8 @@ def pending_status(core: SchedulerCore, uid: PodUid) -> PendingPodStatus | None:
         message = gang.incomplete_message  # it is reported to users only after a while
     if entry.state is QueueState.ACTIVE and pod.policy in core.samples.first_samples.held_policies:
         message = f"policy {pod.policy} {core.samples.first_samples.message(pod.policy)}"
+    elif entry.state is QueueState.ACTIVE and pod.policy in core.counting_policies:
+        message = f"policy {pod.policy} is counting the pods for its totals"
     return PendingPodStatus(
         pod=pod.pod.full_name,
         uid=uid,

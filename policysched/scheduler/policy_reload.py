@@ -4,7 +4,7 @@ The slow parts are lowering the rules, building the columns that only the new te
 pre-enqueue result for each pending pod. They are done in slices between attempts while the old
 plan stays active; the swap itself only reorders the pods. A text with metrics that were never polled
 waits for their first samples before it is prepared. Before the first attempt of this process a text
-becomes active at once.
+becomes active at once, and its pods wait while the totals over pods are built in slices.
 """
 
 from collections.abc import Iterator, Mapping
@@ -57,11 +57,12 @@ class PolicyReload:
         self._membership = membership
         self._in_preparation: dict[str, _PlanInPreparation] = {}
         self._awaiting_samples: dict[str, tuple[Program, Plan]] = {}
+        self._totals_of_active: dict[str, Iterator[None]] = {}
 
     @property
     def busy(self) -> bool:
-        """Whether a plan is being prepared."""
-        return bool(self._in_preparation) or any(
+        """Whether a plan is being prepared, or totals of an active one are being built."""
+        return bool(self._in_preparation or self._totals_of_active) or any(
             not self._core.samples.first_samples.missing(name) for name in self._awaiting_samples
         )
 
@@ -84,13 +85,16 @@ class PolicyReload:
         core = self._core
         commands, programs = core.policies.apply_update(event, now_ns)
         core.commands += commands
-        for name in [
+        unwanted = [
             name
             for name, preparation in self._in_preparation.items()
             if not core.policies.still_wanted(preparation.program)
-        ]:
+        ]
+        for name in unwanted:
             del self._in_preparation[name]
             core.quotas.forget_prepared(name)
+        if unwanted:  # edits that follow one another must not leave behind what each began
+            self._retain_prepared()
         for name in [
             name
             for name, (program, _) in self._awaiting_samples.items()
@@ -118,6 +122,10 @@ class PolicyReload:
 
     def step(self, now_ns: int) -> None:
         """Run one slice of preparation; activate the plan after the last one."""
+        for name, totals in list(self._totals_of_active.items()):
+            if next(totals, _DONE) is not _DONE:
+                return
+            self._end_counting(name)
         for name in [
             name for name in self._awaiting_samples if not self._core.samples.first_samples.missing(name)
         ]:
@@ -184,6 +192,13 @@ class PolicyReload:
             self._start_preparation(program, plan, now_ns)
             return
         self._activate(program, plan, now_ns, synced=synced)
+        if plan.pod_totals:
+            self._totals_of_active[program.name] = core.evaluator.build_totals_in_steps(plan)
+            core.counting_policies.add(program.name)
+
+    def _end_counting(self, policy: str) -> None:
+        if self._totals_of_active.pop(policy, None) is not None:
+            self._core.counting_policies.remove(policy)
 
     def _reject_nesting(self, program: Program, now_ns: int) -> None:
         """The nesting limit should reject it first; no edit may end the event loop."""
@@ -192,7 +207,12 @@ class PolicyReload:
         )
 
     def _start_preparation(self, program: Program, plan: Plan, now_ns: int) -> None:
-        columns = chain(self._core.evaluator.build_columns_in_steps(plan), self._core.quotas.prepare(plan))
+        evaluator = self._core.evaluator
+        columns = chain(
+            evaluator.build_columns_in_steps(plan),
+            evaluator.build_totals_in_steps(plan),
+            self._core.quotas.prepare(plan),
+        )
         pods = self._membership.precompute_pre_enqueue(program, plan, now_ns)
         self._in_preparation[program.name] = _PlanInPreparation(program, plan, columns, pods, {})
 
@@ -211,10 +231,8 @@ class PolicyReload:
         core.commands += core.policies.activate(program, plan, now_ns)
         core.quotas.activate(plan, now_ns)
         core.commands += core.samples.first_samples.hold_policy(program, now_ns)
-        active_plans = {running.plan for running in core.policies.running.values()}
-        core.evaluator.retain_only(
-            active_plans | {preparation.plan for preparation in self._in_preparation.values()}
-        )
+        self._end_counting(program.name)
+        self._retain_prepared()
         core.samples.assumed_load.activate(plan)
         core.samples.recovery_tracker.activate(program)
         core.samples.by_policy[program.name] = {
@@ -231,3 +249,10 @@ class PolicyReload:
             core.save_all_states()
         if synced:
             self._membership.enqueue_pods_again(program.name, now_ns, precomputed)
+
+    def _retain_prepared(self) -> None:
+        """Drop what is cached for plans that neither are active nor will be."""
+        active_plans = {running.plan for running in self._core.policies.running.values()}
+        self._core.evaluator.retain_only(
+            active_plans | {preparation.plan for preparation in self._in_preparation.values()}
+        )

@@ -166,13 +166,13 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "pods are counted by their node's former labels": (
         "placed counts",
-        "policysched.evaluate.columns.pod_totals.PlacedPodTotals.relabel",
+        "policysched.evaluate.columns.placed_pod_totals.PlacedPodTotals.relabel",
         lambda _: always(None),
     ),
     "pods that come are not placed": (
         "placed counts",
-        "policysched.evaluate.columns.pod_totals.PlacedPodTotals.adjust",
-        lambda right: lambda self, pod, node, by: right(self, pod, node, by) if by < 0 else None,
+        "policysched.evaluate.columns.placed_pod_totals.PlacedPodTotals.adjust",
+        lambda right: lambda self, row, pod, by: right(self, row, pod, by) if by < 0 else None,
     ),
     "readiness is overlooked": (
         "placed counts",

@@ -254,7 +254,7 @@ BUGS = {
         test_a_node_without_the_label_is_in_no_domain,
     ),
     "pods keep the rack in which they were placed": (
-        "policysched.evaluate.columns.pod_totals.PlacedPodTotals.relabel",
+        "policysched.evaluate.columns.placed_pod_totals.PlacedPodTotals.relabel",
         lambda *_: None,
         test_a_node_that_moves_to_another_rack_takes_its_pods_along,
     ),

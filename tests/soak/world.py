@@ -23,7 +23,14 @@ from policysched.cluster import pod_index
 from policysched.config.settings import Settings
 from policysched.daemon.app import Runtime
 from policysched.evaluate import evaluation_cache, evaluation_rows
-from policysched.evaluate.columns import columns, existing_terms, placed_pods, pod_counter, pod_totals
+from policysched.evaluate.columns import (
+    columns,
+    existing_terms,
+    placed_pod_totals,
+    placed_pods,
+    pod_counter,
+    pod_totals,
+)
 from policysched.kube.watch import reflector
 from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.runtime.leadership import NoLeaderElection
@@ -59,8 +66,8 @@ BOUNDS: tuple[tuple[Any, str, int], ...] = (
     (placed_pods, "_CACHE_ENTRIES_MAX", 16),
     (existing_terms, "_CACHE_ENTRIES_MAX", 16),
     (pod_index, "_CHANGES_KEPT_MIN", 4),
-    (pod_totals, "_SPECS_MAX", 2),
-    (pod_counter, "_INDEXES_MAX", 2),
+    (placed_pod_totals, "_OTHER_SPECS_MAX", 2),
+    (pod_counter, "_OTHER_INDEXES_MAX", 2),
     (pod_totals, "_CHANGES_MAX", 16),
     (pod_totals, "_RESULTS_MAX", 16),
     (pod_totals, "_AMOUNTS_MAX", 16),

@@ -28,9 +28,8 @@ from policysched.evaluate.columns.device_rejections import DeviceRejectionCache
 from policysched.evaluate.columns.free_volume_index import FreeVolumeIndexCache
 from policysched.evaluate.columns.gang_members import GangMembers, GangMemberSpec
 from policysched.evaluate.columns.interner import ABSENT
+from policysched.evaluate.columns.placed_pod_totals import PlacedPodTotals
 from policysched.evaluate.columns.placed_pods import PlacedPods
-from policysched.evaluate.columns.pod_query import PodTotalSpec
-from policysched.evaluate.columns.pod_totals import PlacedPodTotals, PodTotals
 from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.columns.storage_capacity import StorageCapacityCache
 from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
@@ -81,7 +80,7 @@ class Columns:
         self.storage_capacity = StorageCapacityCache()
         self.device_rejections = DeviceRejectionCache()
         self._gang_members: OrderedDict[GangMemberSpec, GangMembers] = OrderedDict()
-        self._pod_totals = PlacedPodTotals()
+        self.placed_totals = PlacedPodTotals(self._pods_by_row, self.nodes)
         self._counted_pods: dict[int, Mapping[PodUid, Pod]] | None = None  # by row, as last counted
         self._namespaces_version = cache.namespaces_version
         self._row_by_name: dict[NodeName, int] = {}
@@ -174,10 +173,6 @@ class Columns:
         else:
             self._gang_members.move_to_end(spec)
         return members
-
-    def pod_totals(self, spec: PodTotalSpec) -> PodTotals:
-        """Totals over the placed pods, kept from the first use on."""
-        return self._pod_totals.get(spec, self._pods_by_row(), self.nodes)
 
     def row_of_pod(self, uid: PodUid) -> int | None:
         """The row that the pod is placed on."""
@@ -293,7 +288,7 @@ class Columns:
         for kind, array in self._all_columns():
             array[row] = kind.read(node, usage, self.codes)
         if before is not None and self._counted_pods is not None:
-            self._pod_totals.relabel(self._counted_pods.get(row, _NO_PODS).values(), before, node)
+            self.placed_totals.relabel(row, self._counted_pods.get(row, _NO_PODS).values(), before, node)
         self._update_pod_counts(row, usage.pods)
         self._log.append(row << 1 | 1)
 
@@ -328,7 +323,7 @@ class Columns:
             self._placed_pods.adjust(row, pod, delta)
         for members in self._gang_members.values():
             members.adjust(row, pod, delta)
-        self._pod_totals.adjust(pod, self.nodes[row], delta)
+        self.placed_totals.adjust(row, pod, delta)
 
     def _drop_row(self, row: int, name: NodeName) -> None:
         self._count_images(self.nodes[row], None)

@@ -5,6 +5,7 @@ of the cluster follow the pods one change at a time.
 """
 
 from collections import OrderedDict
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from weakref import ref
 
@@ -12,6 +13,7 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.pod_index import PodIndex
 from policysched.evaluate.columns.columns import Columns
 from policysched.evaluate.columns.overlay import Overlay
+from policysched.evaluate.columns.placed_pod_totals import PODS_PER_STEP
 from policysched.evaluate.columns.pod_query import PodTotalSpec
 from policysched.evaluate.columns.pod_totals import CountedKeys, PodTotals
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue, ExprDeclarations
@@ -19,18 +21,41 @@ from policysched.lang.ir import expr as e
 from policysched.lang.ir.arithmetic import Number, rounded_total
 from policysched.model.identifiers import PodUid
 
-_INDEXES_MAX = 64
+_OTHER_INDEXES_MAX = 64  # that no plan keeps
 _SPECS_MAX = 1_000
+
+ScopedSpec = tuple[PodTotalSpec, e.PodScope]
+_IndexKey = tuple[PodTotalSpec, bool]
+"""The bool: over the ended pods."""
 
 
 class ClusterPodCounter:
-    """The totals of one cluster cache, least recently used ones evicted."""
+    """The totals of one cluster cache. Those of plans are built in steps and kept until `keep_only`. Others are built
+    when they are read, and the least recently used ones evicted."""
 
     def __init__(self, cache: ClusterCache, columns: Columns) -> None:
         self._cache = cache
         self._columns = columns
         self._specs: dict[int, _Specs] = {}  # by id of the program
-        self._indexes: OrderedDict[tuple[PodTotalSpec, bool], _FollowedPods] = OrderedDict()
+        self._of_plans: dict[_IndexKey, _FollowedPods] = {}
+        self._others: OrderedDict[_IndexKey, _FollowedPods] = OrderedDict()
+
+    def build_in_steps(self, spec: PodTotalSpec, scope: e.PodScope) -> Iterator[None]:
+        """Build the total of a plan. The cluster may change between two steps."""
+        if scope == "placed":
+            yield from self._columns.placed_totals.build_in_steps(spec)
+        for key in _index_keys(spec, scope):
+            if key not in self._of_plans:
+                index = self._others.get(key) or _FollowedPods(PodTotals(spec))
+                yield from index.catch_up_in_steps(self._pods(key))
+                self._of_plans[key] = index
+                self._others.pop(key, None)
+
+    def keep_only(self, specs: Collection[ScopedSpec]) -> None:
+        """Drop the totals that no current plan reads."""
+        self._columns.placed_totals.keep_only({spec for spec, scope in specs if scope == "placed"})
+        keys = {key for spec, scope in specs for key in _index_keys(spec, scope)}
+        self._of_plans = {key: index for key, index in self._of_plans.items() if key in keys}
 
     def total(
         self,
@@ -60,7 +85,7 @@ class ClusterPodCounter:
         """When the total changes next because a pod comes of age; None: never."""
         spec = self._spec(expr, program)
         if expr.scope == "placed":
-            return self._columns.pod_totals(spec).next_change_ns(context)
+            return self._columns.placed_totals.get(spec).next_change_ns(context)
         followed = [self._followed(spec, self._cache.active_pods)]
         if expr.scope == "all":
             followed.append(self._followed(spec, self._cache.ended_pods))
@@ -83,7 +108,7 @@ class ClusterPodCounter:
     def _total_placed(
         self, spec: PodTotalSpec, context: EvalContext, overlay: Overlay | None
     ) -> Number | None:
-        base = self._columns.pod_totals(spec)
+        base = self._columns.placed_totals.get(spec)
         totals = base if overlay is None else overlay.pods.pod_totals(base, self._columns.nodes)
         domain = None
         if spec.topology_key is not None:
@@ -95,23 +120,41 @@ class ClusterPodCounter:
 
     def _followed(self, spec: PodTotalSpec, pods: PodIndex) -> "_FollowedPods":
         key = spec, pods is self._cache.ended_pods
-        index = self._indexes.get(key)
+        index = self._of_plans.get(key)
+        if index is None:
+            index = self._other(key)
+        index.catch_up(pods)
+        return index
+
+    def _other(self, key: _IndexKey) -> "_FollowedPods":
+        index = self._others.get(key)
         if index is None:
             self._drop_outdated()
-            index = self._indexes[key] = _FollowedPods(PodTotals(spec))
-            if len(self._indexes) > _INDEXES_MAX:
-                self._indexes.popitem(last=False)
+            index = self._others[key] = _FollowedPods(PodTotals(key[0]))
+            if len(self._others) > _OTHER_INDEXES_MAX:
+                self._others.popitem(last=False)
         else:
-            self._indexes.move_to_end(key)
-        index.catch_up(pods)
+            self._others.move_to_end(key)
         return index
 
     def _drop_outdated(self) -> None:
         """An index that the change log does not reach would be made again anyway, and keeps pods that are gone."""
-        for key in list(self._indexes):
-            pods = self._cache.ended_pods if key[1] else self._cache.active_pods
-            if self._indexes[key].is_outdated(pods):
-                del self._indexes[key]
+        for key in list(self._others):
+            if self._others[key].is_outdated(self._pods(key)):
+                del self._others[key]
+
+    def _pods(self, key: _IndexKey) -> PodIndex:
+        return self._cache.ended_pods if key[1] else self._cache.active_pods
+
+
+def _index_keys(spec: PodTotalSpec, scope: e.PodScope) -> tuple[_IndexKey, ...]:
+    match scope:
+        case "placed":
+            return ()
+        case "active":
+            return ((spec, False),)
+        case "all":
+            return (spec, False), (spec, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +192,26 @@ class _FollowedPods:
         return self._version != index.version and index.changed_since(self._version) is None
 
     def catch_up(self, index: PodIndex) -> None:
-        if self._version == index.version:
-            return
-        changed = index.changed_since(self._version)
-        for uid in self._keys.keys() | index.pods.keys() if changed is None else changed:
-            before, pod = self._keys.pop(uid, None), index.pods.get(uid)
-            if before is not None:
-                self.totals.remove(before)
-            keys = None if pod is None else self.totals.adjust(pod, None, 1)
-            if keys is not None:
-                self._keys[uid] = keys
-        self._version = index.version
+        if self._version != index.version:
+            for _ in self.catch_up_in_steps(index):
+                pass
+
+    def catch_up_in_steps(self, index: PodIndex) -> Iterator[None]:
+        """The index may change between two steps: what changed meanwhile is counted again at the end."""
+        while self._version != index.version:
+            version, changed = index.version, index.changed_since(self._version)
+            uids = self._keys.keys() | index.pods.keys() if changed is None else changed
+            for number, uid in enumerate(uids, 1):
+                self._count_again(uid, index)
+                if number % PODS_PER_STEP == 0:
+                    yield
+            self._version = max(self._version, version)
+            yield
+
+    def _count_again(self, uid: PodUid, index: PodIndex) -> None:
+        before, pod = self._keys.pop(uid, None), index.pods.get(uid)
+        if before is not None:
+            self.totals.remove(before)
+        keys = None if pod is None else self.totals.adjust(pod, None, 1)
+        if keys is not None:
+            self._keys[uid] = keys

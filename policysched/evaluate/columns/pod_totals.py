@@ -4,8 +4,7 @@ Pods are grouped by the group key of the `PodQuery`. In a group, pods are counte
 topology domain. A total that was read once follows the changes of its group, and the age of its pods.
 """
 
-from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
@@ -24,11 +23,9 @@ from policysched.evaluate.columns.pod_query import (
 )
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.arithmetic import ExactNumber, rounded_total
-from policysched.model.identifiers import PodUid
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 
-_SPECS_MAX = 64
 _RESULTS_MAX = 1_000
 _CHANGES_MAX = 1_000
 _AMOUNTS_MAX = 10_000
@@ -335,46 +332,3 @@ class HypotheticalPodTotals:
                 known.add(change.domain, amount * change.delta)
         self._results[key, values] = as_of, len(changes), known
         return known
-
-
-class PlacedPodTotals:
-    """The totals over the placed pods, each kept from its first use on, least recently used ones evicted."""
-
-    def __init__(self) -> None:
-        self._by_spec: OrderedDict[PodTotalSpec, PodTotals] = OrderedDict()
-
-    def get(
-        self,
-        spec: PodTotalSpec,
-        pods_by_row: Mapping[int, Mapping[PodUid, Pod]],
-        nodes: Sequence[Node | None],
-    ) -> PodTotals:
-        totals = self._by_spec.get(spec)
-        if totals is None:
-            totals = self._by_spec[spec] = PodTotals(spec)
-            for row, pods in pods_by_row.items():
-                for pod in pods.values():
-                    totals.adjust(pod, nodes[row], 1)
-            if len(self._by_spec) > _SPECS_MAX:
-                self._by_spec.popitem(last=False)
-        else:
-            self._by_spec.move_to_end(spec)
-        return totals
-
-    def adjust(self, pod: Pod, node: Node | None, delta: int) -> None:
-        """Add (1) or remove (-1) a pod that is on the node."""
-        assert node is not None, f"{pod.full_name} is on a row without a node"
-        if self._by_spec:
-            other = other_pod_context(pod, node)
-            for totals in self._by_spec.values():
-                totals.adjust_by(other, delta)
-
-    def relabel(self, pods: Iterable[Pod], before: Node, after: Node) -> None:
-        """Count the pods of a node by its new labels."""
-        if before.labels == after.labels:
-            return
-        reading = [totals for totals in self._by_spec.values() if totals.query.reads_node]
-        for pod in pods if reading else ():
-            for totals in reading:
-                totals.adjust(pod, before, -1)
-                totals.adjust(pod, after, 1)

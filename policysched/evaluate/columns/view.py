@@ -322,7 +322,7 @@ class View:
     def pod_totals(self, spec: PodTotalSpec) -> PodTotals | HypotheticalPodTotals:
         """Totals over the placed pods of all rows."""
         self.reads_only_columns = False
-        totals = self._columns.pod_totals(spec)
+        totals = self._columns.placed_totals.get(spec)
         return (
             totals
             if self._overlay_pods is None

@@ -7,12 +7,14 @@ from functools import cached_property
 
 from policysched.cluster.metric_samples import PairEndpoint
 from policysched.cluster.namespace_shares import ShareLookup
+from policysched.evaluate.columns.pod_counter import ScopedSpec
 from policysched.evaluate.plan.assume_clauses import CompiledAssume
 from policysched.evaluate.plan.gang_terms import CompiledGang, GangTerms
 from policysched.evaluate.plan.lowering import AnyRule, LoweringOptions, Variant, lower_in_steps
 from policysched.evaluate.plan.queue_order import CompiledQueueOrder, QueueSortKey
 from policysched.evaluate.plan.quotas import CompiledQuotas, QuotaCharge
 from policysched.evaluate.plan.read_set import ReadSet, read_set, unknown_namespace
+from policysched.evaluate.plan.totals_needed import totals_needed
 from policysched.evaluate.plan.victims import CompiledVictims, VictimChange, VictimOrder, VictimPredicate
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EMPTY_SHARES, EvalContext
@@ -180,6 +182,11 @@ class Plan:
     def filters_by_selector_group(self) -> bool:
         """Whether any filter, with or without layers, reads the pod's selector group."""
         return ClusterEvent.SELECTOR_OWNER_UPDATE in program_reads(self.program).requeue_events
+
+    @cached_property
+    def pod_totals(self) -> tuple[ScopedSpec, ...]:
+        """The totals over pods that any rule, layer or shadow rule reads."""
+        return totals_needed(self.program)
 
     @property
     def allows_preemption(self) -> bool:

@@ -1,0 +1,121 @@
+"""`PlacedPodTotals`: the totals over the placed pods, which follow the rows as these are refreshed.
+
+A new total visits every placed pod. For a plan it does so in steps, row by row, before the plan decides:
+changes of rows that it did not visit yet are left out, as it reads these rows later.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from policysched.evaluate.columns.pod_query import PodTotalSpec, other_pod_context
+from policysched.evaluate.columns.pod_totals import PodTotals
+from policysched.model.identifiers import PodUid
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod
+
+PODS_PER_STEP = 128
+"""About a millisecond. The pods of one node are in one step."""
+_OTHER_SPECS_MAX = 64  # that no plan keeps
+
+_NO_PODS: Mapping[PodUid, Pod] = {}
+
+
+@dataclass(slots=True)
+class _TotalsInPreparation:
+    """The pods of the rows before `row` are counted."""
+
+    totals: PodTotals
+    row: int = 0
+
+
+class PlacedPodTotals:
+    """Totals of plans are built in steps and kept until `keep_only`. Others are built when they are read, and the
+    least recently used ones evicted."""
+
+    def __init__(
+        self, pods_by_row: Callable[[], Mapping[int, Mapping[PodUid, Pod]]], nodes: Sequence[Node | None]
+    ) -> None:
+        """`pods_by_row`: as last counted. `nodes`: by row; both change with the cluster."""
+        self._pods_by_row = pods_by_row
+        self._nodes = nodes
+        self._of_plans: dict[PodTotalSpec, PodTotals] = {}
+        self._others: OrderedDict[PodTotalSpec, PodTotals] = OrderedDict()
+        self._in_preparation: list[_TotalsInPreparation] = []
+
+    def get(self, spec: PodTotalSpec) -> PodTotals:
+        totals = self._of_plans.get(spec)
+        if totals is not None:
+            return totals
+        totals = self._others.get(spec)
+        if totals is None:
+            preparation = _TotalsInPreparation(PodTotals(spec))
+            for _ in self._visit_rows(preparation):
+                pass
+            totals = self._others[spec] = preparation.totals
+            if len(self._others) > _OTHER_SPECS_MAX:
+                self._others.popitem(last=False)
+        else:
+            self._others.move_to_end(spec)
+        return totals
+
+    def build_in_steps(self, spec: PodTotalSpec) -> Iterator[None]:
+        """Build the totals of a plan. The cluster may change between two steps."""
+        if spec in self._of_plans:
+            return
+        if spec not in self._others:
+            preparation = _TotalsInPreparation(PodTotals(spec))
+            self._in_preparation.append(preparation)
+            try:
+                yield from self._visit_rows(preparation)
+            finally:
+                self._in_preparation.remove(preparation)
+            self._others[spec] = preparation.totals
+        self._of_plans[spec] = self._others.pop(spec)
+
+    def keep_only(self, specs: Collection[PodTotalSpec]) -> None:
+        """Drop the totals that no current plan reads."""
+        self._of_plans = {spec: totals for spec, totals in self._of_plans.items() if spec in specs}
+
+    def adjust(self, row: int, pod: Pod, delta: int) -> None:
+        """Add (1) or remove (-1) a pod that is on the row."""
+        node = self._nodes[row]
+        assert node is not None, f"{pod.full_name} is on row {row}, which has no node"
+        if self._of_plans or self._others or self._in_preparation:
+            other = other_pod_context(pod, node)
+            for totals in self._counting(row):
+                totals.adjust_by(other, delta)
+
+    def relabel(self, row: int, pods: Iterable[Pod], before: Node, after: Node) -> None:
+        """Count the pods of a row by the new labels of its node."""
+        if before.labels == after.labels:
+            return
+        reading = [totals for totals in self._counting(row) if totals.query.reads_node]
+        for pod in pods if reading else ():
+            for totals in reading:
+                totals.adjust(pod, before, -1)
+                totals.adjust(pod, after, 1)
+
+    def _visit_rows(self, preparation: _TotalsInPreparation) -> Iterator[None]:
+        pods_by_row, visited = self._pods_by_row(), 0
+        while preparation.row < len(self._nodes):
+            row = preparation.row
+            on_row = pods_by_row.get(row, _NO_PODS)
+            if visited and visited + len(on_row) > PODS_PER_STEP:
+                visited = 0
+                yield
+                continue  # the row may have changed
+            for pod in on_row.values():
+                preparation.totals.adjust(pod, self._nodes[row], 1)
+            preparation.row += 1
+            visited += len(on_row)
+        if visited:
+            yield
+
+    def _counting(self, row: int) -> Iterator[PodTotals]:
+        """All totals that have counted the row's pods."""
+        yield from self._of_plans.values()
+        yield from self._others.values()
+        for preparation in self._in_preparation:
+            if row < preparation.row:
+                yield preparation.totals
