@@ -1,6 +1,7 @@
 """What an expression is made of: its parts, its type, its stage, and what it depends on."""
 
 from collections.abc import Iterator
+from typing import Any, get_args, get_type_hints
 
 from policysched.lang.ir.expr import (
     Aggregate,
@@ -31,7 +32,6 @@ from policysched.lang.ir.expr import (
     Rank,
     Split,
     Stage,
-    StartsWith,
     StateRef,
     SumPodsOnNode,
     WeeklyWindow,
@@ -39,48 +39,33 @@ from policysched.lang.ir.expr import (
 from policysched.lang.types import kinds
 from policysched.lang.types.kinds import Type
 
-_WITHOUT_OPERANDS = frozenset(
-    (Const, Attr, InputRef, MetricRef, NotRecovered, ElementField, Now, WeeklyWindow)
-)
+_KINDS = frozenset(get_args(Expr))
+
+
+def _is_of_expressions(hint: Any) -> bool:
+    return hint in _KINDS or any(map(_is_of_expressions, get_args(hint)))
+
+
+OPERANDS: dict[type, tuple[str, ...]] = {
+    kind: tuple(name for name, hint in get_type_hints(kind).items() if _is_of_expressions(hint))
+    for kind in _KINDS
+}
+"""The fields with direct operands by the type of an expression, in source order: an expression, None, or a tuple of them."""
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The direct operands, in source order."""
-    if type(expr) in _WITHOUT_OPERANDS:  # most are, and a match tries its cases in turn
+    names = OPERANDS[type(expr)]
+    if not names:  # most have none
         return ()
-    match expr:
-        case Has(target=operand) | Not(operand=operand) | Negate(operand=operand) | Rank(item=operand):
-            return (operand,)
-        case StartsWith(text=text) | Bucket(text=text) | Split(text=text):
-            return (text,)
-        case And(items=items) | Or(items=items):
-            return items
-        case Compare(left=left, right=right) | Arith(left=left, right=right):
-            return (left, right)
-        case In(item=item, options=options):
-            return (item, options)
-        case Call(args=args):
-            return args
-        case Else(value=value, fallback=fallback):
-            return (value, fallback)
-        case If(condition=condition, then=then, otherwise=otherwise):
-            return (condition, then, otherwise)
-        case Aggregate(body=body, body_after_placement=after):
-            return (body,) if after is None else (body, after)
-        case CountPodsOnNode(where=where):
-            return () if where is None else (where,)
-        case PodTotal(value=value, where=where):
-            return tuple(part for part in (value, where) if part is not None)
-        case SumPodsOnNode(value=value):
-            return (value,)
-        case StateRef(key=key):
-            return (key,)
-        case GangTraffic(pod_key=pod_key, gang_key=gang_key, assume=assume):
-            return (pod_key, *(part for part in (gang_key, assume) if part is not None))
-        case ListFold(items=items, value=value, where=where):
-            return (items, *(part for part in (value, where) if part is not None))
-        case _:
-            return ()
+    operands: list[Expr] = []
+    for name in names:
+        operand = getattr(expr, name)
+        if type(operand) is tuple:
+            operands += operand
+        elif operand is not None:
+            operands.append(operand)
+    return tuple(operands)
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
@@ -169,7 +154,9 @@ def stage_of(expr: Expr, stages: dict[int, Stage] | None = None) -> Stage:
     if stage is None:
         stage = _own_stage(expr)
         for child in children(expr):
-            stage |= stage_of(child, stages)
+            of_child = stage_of(child, stages)
+            if of_child is not stage:  # mostly it is, and the union of flags is slow
+                stage |= of_child
         stages[id(expr)] = stage
     return stage
 

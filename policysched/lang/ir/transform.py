@@ -1,15 +1,12 @@
 """Rewriting of expressions: the same shape with some parts replaced."""
 
 from collections.abc import Callable
-from dataclasses import fields, replace
-from typing import Any, cast, get_args
+from dataclasses import replace
+from typing import Any
 
 from policysched.lang.ir.expr import Attr, Expr, InputRef, Owner, Stage
+from policysched.lang.ir.expr_analysis import OPERANDS
 from policysched.text import Span
-
-_FIELD_NAMES: dict[type, tuple[str, ...]] = {
-    kind: tuple(field.name for field in fields(kind)) for kind in get_args(Expr)
-}
 
 
 def transform(expr: Expr, change: Callable[[Expr], Expr], *, opaque: tuple[type, ...] = ()) -> Expr:
@@ -30,16 +27,16 @@ def transform(expr: Expr, change: Callable[[Expr], Expr], *, opaque: tuple[type,
 
 def _transform_children(expr: Expr, rewrite: Callable[[Expr], Expr]) -> Expr:
     changes: dict[str, Any] = {}
-    for name in _FIELD_NAMES[type(expr)]:
-        value = getattr(expr, name)
-        if type(value) in _FIELD_NAMES:
-            part = rewrite(cast(Expr, value))
-            if part is not value:
+    for name in OPERANDS[type(expr)]:
+        operand = getattr(expr, name)
+        if type(operand) is tuple:
+            operands = tuple(map(rewrite, operand))
+            if any(part is not before for part, before in zip(operands, operand, strict=True)):
+                changes[name] = operands
+        elif operand is not None:
+            part = rewrite(operand)
+            if part is not operand:
                 changes[name] = part
-        elif type(value) is tuple and value and type(value[0]) in _FIELD_NAMES:
-            parts = tuple(rewrite(part) for part in cast(tuple[Expr, ...], value))
-            if any(part is not before for part, before in zip(parts, value, strict=True)):
-                changes[name] = parts
     return replace(expr, **changes) if changes else expr
 
 
