@@ -48,7 +48,7 @@ from tests.reference import builtins
 
 Json = dict[str, Any]
 
-CLUSTERS = 10
+CLUSTERS = 6
 """Of each of two parts, which two test processes run in parallel."""
 
 

@@ -57,7 +57,7 @@ def test_many_terms_are_evaluated_as_the_reference_does(scene: Scene) -> None:
         agree(AFFINITY, scene)
 
 
-@Search
+@settings(Search, max_examples=25)  # each is a history of changes
 @given(scene=scenes(placed_max=4), seed=seeds)
 def test_many_terms_follow_changes_and_overlays(scene: Scene, seed: int) -> None:
     with many_from_the_first():

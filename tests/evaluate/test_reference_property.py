@@ -318,7 +318,7 @@ def test_evaluation_and_reference_agree_in_every_corner_of_the_language(name: st
     all_agree(corner(name), scene)
 
 
-@settings(SEARCH, max_examples=80)
+@settings(SEARCH, max_examples=50)
 @given(text=policies(), scene=scenes(pods=3))
 def test_evaluation_and_reference_agree_on_generated_policies(text: str, scene: Scene) -> None:
     all_agree(checked(text), scene)

@@ -20,7 +20,7 @@ from policysched.offline.pod_explanation import explain_pod
 from tests.explanations.gang_scenes import Scene
 from tests.scheduler.rig import START_NS
 
-SEEDS = 300
+SEEDS = 180
 PROPOSALS = int(os.environ.get("POLICYSCHED_PROPOSALS", "0"))
 
 

@@ -11,9 +11,8 @@ from tests.soak.flatness import flatness
 from tests.soak.held_memory import held_bytes
 from tests.soak.world import Soak, judge
 
-SHORT_S = 1260.0
-LEAKING_S = 840.0
-"""Less time: by then a leak of all deleted pods is well beyond the noise."""
+SPAN_S = 840.0
+"""By then a leak of all deleted pods is well beyond the noise."""
 
 
 def run_soak(span_s: float, planted: AbstractContextManager[Any] | None = None) -> Soak:
@@ -38,14 +37,14 @@ def deleted_pods_are_kept() -> AbstractContextManager[Any]:
 
 
 def test_memory_is_flat_after_some_minutes_of_changes() -> None:
-    clean = run_soak(SHORT_S)
+    clean = run_soak(SPAN_S)
 
     assert clean.readings[-1].bound > 50
     assert judge(clean.readings).flat, (judge(clean.readings), clean.grown)
 
 
 def test_a_leak_is_reported_with_its_path() -> None:
-    leaking = run_soak(LEAKING_S, deleted_pods_are_kept())
+    leaking = run_soak(SPAN_S, deleted_pods_are_kept())
 
     assert not judge(leaking.readings).flat
     assert any("gone_pods" in path for path in leaking.grown), leaking.grown

@@ -15,7 +15,7 @@ from policysched.text import Severity, Source
 from tests.language.check.checking import HEAD, codes
 from tests.strategies import policies
 
-SEARCH = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+SEARCH = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 _WORD = re.compile(r"\s+|\w+|.", re.DOTALL)
 _EXPRESSIONS = s.Expression.__args__
 

@@ -17,7 +17,7 @@ from tests.reference.context import CandidateNodes
 from tests.reference.evaluate import cluster_facts
 from tests.strategies import programs
 
-SEARCH = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+SEARCH = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def undefined(program: Program, scene: Scene) -> list[str]:
