@@ -8,13 +8,17 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+import orjson
 import pytest
 
-from policysched.kube.client.watch_lines import watch_events
+from policysched.kube.client import watch_lines
+from policysched.kube.client.watch_lines import split_object, watch_events
 from policysched.kube.decode import pod_updates, pods
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.pod_updates import decode_pod_update
 from policysched.kube.decode.pods import decode_pod
+from policysched.kube.watch.resources import PODS
+from policysched.scheduler.events import PodUpdated
 from tests.builders import pod_manifest
 from tests.hostile import HOST, HOSTILE_SPECS, REQUIRED
 
@@ -107,11 +111,128 @@ def differences(seed: int) -> list[str]:
     return problems
 
 
+def line(obj: Json) -> bytes:
+    """A line of a watch: the fields in the order of the API server."""
+    ordered = {"kind": "Pod", "apiVersion": "v1", **obj}
+    status = ordered.pop("status", None)
+    return orjson.dumps(
+        {"type": "MODIFIED", "object": ordered if status is None else {**ordered, "status": status}}
+    )
+
+
+def differences_of_lines(seed: int) -> list[str]:
+    """As `differences`, of pods whose lines are large. Their metadata and specs have keys that look like those of a pod."""
+    rng, decoded, problems = Random(seed), None, []
+    obj = large(rng.choice(sorted(SPECS)))
+    obj["spec"].setdefault("volumes", []).append(
+        {
+            "name": "v",
+            "ephemeral": {"volumeClaimTemplate": {"metadata": {}, "spec": {"storageClassName": "a"}}},
+        }
+    )
+    obj["metadata"]["annotations"] = {"a": ',"spec":{', "spec": '},"status":{'}
+    obj["status"] = {}
+    for _ in range(12):
+        obj = copy.deepcopy(obj)
+        assert PODS.decode_line is not None
+        event, decoded = PODS.decode_line(line(obj), decoded)
+        fresh = decode_pod(obj)
+        assert isinstance(event, PodUpdated)
+        observed = event.pod
+        if (observed, observed.version, observed.generation) != (fresh, fresh.version, fresh.generation):
+            problems.append(f"seed {seed}: {observed} is not {fresh}"[:200])
+        edit(obj, rng)
+    return problems
+
+
+def test_histories_of_large_lines_are_decoded_as_new_pods() -> None:
+    assert [problem for seed in range(30) for problem in differences_of_lines(seed)] == []
+
+
+def equal_spec_without_the_rest(read: Json, before: pod_updates.DecodedPod, kept: Any) -> Any:
+    with patch.object(pod_updates, "_digest", return_value=before.digest):
+        return _with_equal_spec(read, before, kept)
+
+
+_with_equal_spec = pod_updates._with_equal_spec
+
+
+@pytest.mark.parametrize(
+    ("name", "bug"),
+    [
+        ("_blake", lambda _data: b""),
+        ("_KEPT_OF_SPEC", ()),
+        ("_LABEL_KEYS", b"none"),
+        ("_with_equal_spec", equal_spec_without_the_rest),
+    ],
+)
+def test_planted_bugs_of_large_lines_are_found(name: str, bug: object) -> None:
+    with patch.object(pod_updates, name, bug):
+        assert any(differences_of_lines(seed) for seed in range(200))
+
+
+def parsed_bytes(lines: list[bytes]) -> list[int]:
+    """Of each line, how much is parsed. A line holds the interpreter's lock while it is."""
+    parsed, decoded = [], None
+    loads = orjson.loads
+    for large_line in lines:
+        parsed.append(0)
+
+        def count(text: bytes) -> Any:
+            parsed[-1] += len(text)
+            return loads(text)
+
+        with patch.object(watch_lines.orjson, "loads", count):
+            assert PODS.decode_line is not None
+            _, decoded = PODS.decode_line(large_line, decoded)
+    return parsed
+
+
+def conditions_of(kind: str) -> list[bytes]:
+    obj = pod_manifest("big", namespace="tenant")
+    obj["spec"] |= HOSTILE_SPECS[kind](500)
+    conditions = [
+        {"type": "PodScheduled", "status": "False", "message": f"try {number}"} for number in range(3)
+    ]
+    return [line({**obj, "status": {"conditions": [condition]}}) for condition in conditions]
+
+
+@pytest.mark.parametrize("kind", sorted(HOSTILE_SPECS))
+def test_the_condition_of_a_large_pod_does_not_parse_its_spec(kind: str) -> None:
+    lines = conditions_of(kind)
+
+    first, *others = parsed_bytes(lines)
+
+    assert first >= len(lines[0])
+    assert max(others) < 1_000
+
+
+def test_a_spec_that_is_parsed_with_each_update_is_found() -> None:
+    with patch.object(pod_updates, "_with_equal_spec", lambda *_: None):
+        assert min(parsed_bytes(conditions_of("host ports"))) > 10_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"metadata":{"x":{"a":1,"spec":{"b":2}}},"spec":{"c":3},"status":{"phase":"Pending"}}',
+        b'{"metadata":{},"spec":{"c":3},"status":{"x":{"a":1,"status":{"b":2}}}}',
+        b'{"metadata":{"x":{"a":1,"spec":{"b":2}}},"status":{"x":{"a":1,"status":{"b":2}}}}',
+        b'{"status":{"a":1,"spec":{},"status":{}},"spec":{"a":1}}',
+        b'{"metadata":{},"spec":{"c":3}}',
+    ],
+)
+def test_a_line_with_other_keys_of_these_names_is_read_whole(text: bytes) -> None:
+    obj, spec_line = split_object(b'{"type":"MODIFIED","object":' + text + b"}")
+
+    assert (obj, spec_line) == (orjson.loads(text), None)
+
+
 def test_histories_of_updates_are_decoded_as_new_pods() -> None:
     assert [problem for seed in range(30) for problem in differences(seed)] == []
 
 
-def the_spec_is_not_compared(obj: Json, spec_json: bytes) -> bytes:
+def the_spec_is_not_compared(obj: Json, spec_digest: bytes) -> bytes:
     return b""
 
 

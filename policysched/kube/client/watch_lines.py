@@ -18,6 +18,8 @@ _IDENTITY = re.compile(
     % ((_TEXT,) * 4)
 )
 """The API server writes the fields of an object's metadata in this order, and all that a tenant makes long after them."""
+_SPEC, _STATUS = b',"spec":{', b',"status":{'
+"""A quote in a string is escaped, so these are keys. The API server writes the fields of an object in this order, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,20 @@ def whole_object(line: bytes) -> dict[str, Any]:
     """The object of a `large` event. Raises TransportError."""
     with collections_paused():
         return _decode_event(line).object
+
+
+def split_object(line: bytes) -> tuple[dict[str, Any], bytes | None]:
+    """The object of a `large` event without its spec, and the JSON of the spec; None: the object is whole. Raises
+    TransportError."""
+    begins, ends = line.find(_SPEC) + len(_SPEC) - 1, line.rfind(_STATUS)
+    if len(_SPEC) <= begins < ends:
+        try:  # cut at other keys of these names, the braces of the rest would not match
+            event = _decode_event(line[:begins] + b"null" + line[ends:])
+        except TransportError:
+            return whole_object(line), None
+        if event.object.get("spec", "") is None:
+            return event.object, line[begins:ends]
+    return whole_object(line), None
 
 
 def _large_event(line: bytes) -> WatchEvent:

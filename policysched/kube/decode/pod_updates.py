@@ -1,10 +1,12 @@
 """Decodes updates of pods: what did not change is taken from the version before.
 
 The API server delivers a whole pod for each bind and each change of its status, a label or an annotation. A spec of a
-megabyte takes up to 80 ms to decode, a usual one 45 us; to see that it did not change takes 3 ms, or 8 us.
+megabyte takes up to 80 ms to decode, a usual one 45 us; to see that it did not change takes 0.5 ms, or 8 us. In a list,
+where it was parsed with its page, it takes 3 ms.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import orjson
 
 from policysched.kube.decode.core_objects import Json
+from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.pod_affinity import affinity_of_labels, spread_of_labels
 from policysched.kube.decode.pod_groups import decode_group_references
 from policysched.kube.decode.pod_resources import resource_status
@@ -33,12 +36,29 @@ _CHANGING_META = (
 )
 
 
+_KEPT_OF_SPEC = ("nodeName", "schedulingGroup")
+"""What an update with an equal spec reads of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class DecodedPod:
-    """`digest` is that of everything that `pod` was decoded from, except `_CHANGING_META`, the node and the readiness."""
+    """`digest` is that of everything that `pod` was decoded from, except `_CHANGING_META`, the node and the readiness. Of a
+    large pod `line` has what saves parsing an equal spec."""
 
     digest: bytes
     pod: Pod
+    line: "_SpecLine | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class _SpecLine:
+    """The digest of a spec as the API server wrote it, its part of `DecodedPod.digest`, whether its terms take values from
+    labels, and `_KEPT_OF_SPEC`."""
+
+    written: bytes
+    spec_digest: bytes
+    reads_labels: bool
+    kept: Json
 
 
 def decode_pod_update(obj: Json, before: DecodedPod | None) -> tuple[ObservedPod, DecodedPod | None]:
@@ -46,18 +66,53 @@ def decode_pod_update(obj: Json, before: DecodedPod | None) -> tuple[ObservedPod
     spec_json = _json(obj.get("spec"))
     if spec_json is None:
         return decode_pod(obj), None
-    digest = decode_object("Pod", obj, lambda read: _digest(read, spec_json))
+    digest = decode_object("Pod", obj, lambda read: _digest(read, _blake(spec_json)))
     if before is None or before.digest != digest:
         observed = decode_pod(obj)
         return observed, DecodedPod(digest, observed.pod)
+    reads_labels = _LABEL_KEYS in spec_json
     observed = decode_object(
-        "Pod", obj, lambda read: observed_pod(read, _updated(read, spec_json, before.pod))
+        "Pod", obj, lambda read: observed_pod(read, _updated(read, before.pod, reads_labels))
     )
     return observed, before if observed.pod is before.pod else DecodedPod(digest, observed.pod)
 
 
-def _updated(obj: Json, spec_json: bytes, pod: Pod) -> Pod:
-    """The pod itself where nothing changed."""
+def decode_large_pod_update(
+    obj: Json, spec_line: bytes, before: DecodedPod | None
+) -> tuple[ObservedPod, DecodedPod | None]:
+    """Like `decode_pod_update`, of a pod without its spec and the JSON of that, which is not parsed if it is equal to the
+    one before. Raises MalformedObject."""
+    written = _blake(spec_line)
+    if before is not None and before.line is not None and before.line.written == written:
+        with suppress(MalformedObject):
+            observed = decode_object("Pod", obj, lambda read: _with_equal_spec(read, before, before.line))
+            if observed is not None:
+                return observed, replace(before, pod=observed.pod)
+    whole = {**obj, "spec": orjson.loads(spec_line)}
+    observed, decoded = decode_pod_update(whole, before)
+    if decoded is None:
+        return observed, None
+    spec = whole["spec"]
+    kept = {key: spec[key] for key in _KEPT_OF_SPEC if key in spec}
+    line = _SpecLine(written, _blake(_json(spec) or b""), _LABEL_KEYS in spec_line, kept)
+    return observed, replace(decoded, line=line)
+
+
+def _with_equal_spec(obj: Json, before: DecodedPod, line: _SpecLine) -> ObservedPod | None:
+    """None: the whole spec is needed."""
+    read = {**obj, "spec": line.kept}
+    if _digest(read, line.spec_digest) != before.digest:
+        return None
+    if (
+        line.reads_labels
+        and string_map(obj["metadata"].get("labels"), "metadata.labels") != before.pod.labels
+    ):
+        return None
+    return observed_pod(read, _updated(read, before.pod, reads_labels=False))
+
+
+def _updated(obj: Json, pod: Pod, reads_labels: bool) -> Pod:
+    """The pod itself where nothing changed. `reads_labels`: its terms take values from its labels."""
     meta, spec = obj["metadata"], obj["spec"]
     labels = string_map(meta.get("labels"), "metadata.labels")
     annotations = string_map(meta.get("annotations"), "metadata.annotations")
@@ -67,7 +122,7 @@ def _updated(obj: Json, spec_json: bytes, pod: Pod) -> Pod:
         if terminating == pod.terminating and ready == pod.ready:
             return pod
         return replace(pod, terminating=terminating, ready=ready)
-    if labels != pod.labels and _LABEL_KEYS in spec_json:
+    if labels != pod.labels and reads_labels:
         return decode_pod(obj).pod
     return replace(
         pod,
@@ -81,13 +136,16 @@ def _updated(obj: Json, spec_json: bytes, pod: Pod) -> Pod:
     )
 
 
-def _digest(obj: Json, spec_json: bytes) -> bytes:
+def _digest(obj: Json, spec_digest: bytes) -> bytes:
     meta, status = obj["metadata"], obj.get("status") or {}
     stable_meta = {key: value for key, value in meta.items() if key not in _CHANGING_META}
     read = stable_meta, resource_status(status), status.get("resourceClaimStatuses")
-    digest = blake2b(spec_json, digest_size=16)
-    digest.update(orjson.dumps(read, option=_OPTIONS))
-    return digest.digest()
+    return _blake(spec_digest + orjson.dumps(read, option=_OPTIONS))
+
+
+def _blake(data: bytes) -> bytes:
+    """Without the interpreter's lock if there is much."""
+    return blake2b(data, digest_size=16).digest()
 
 
 def _json(spec: Any) -> bytes | None:

@@ -33,7 +33,7 @@ from policysched.kube.client.api import (
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import TransportError
-from policysched.kube.client.watch_lines import WatchEvent, whole_object
+from policysched.kube.client.watch_lines import WatchEvent
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.primitives import resource_version, version_number
 from policysched.kube.watch.large_objects import LARGE_LINE_BYTES, LargeObjects, RunBeside, is_large
@@ -112,7 +112,7 @@ class Reflector(Generic[Emitted]):
         self._on_listed = on_listed
         self._on_malformed = on_malformed or self._log_malformed
         self._on_unserved = on_unserved
-        self._run_beside = None if resource.decode_update is None else run_beside
+        self._run_beside = None if resource.decode_line is None else run_beside
         self._large = LargeObjects()
         self._backoff = Backoff(random, initial_s=0.2, max_s=15.0)
         self._objects: dict[str, _ReflectedObject] = {}
@@ -259,7 +259,8 @@ class Reflector(Generic[Emitted]):
             self._upsert(key, version, obj)
         elif self._is_newer(key, version):
             reflected = self._objects.get(key)
-            decoded = await self._run_beside(partial(self._decode_large, key, lambda: obj, reflected))
+            decode = partial(self._decode, obj, reflected)
+            decoded = await self._run_beside(partial(self._decode_large, key, decode))
             if self._is_newer(key, version):  # a version of the watch may have been decoded meanwhile
                 self._store(key, version, decoded)
 
@@ -334,21 +335,24 @@ class Reflector(Generic[Emitted]):
             self._large.put(key, version, event.large)
 
     async def _decode_large_objects(self, run_beside: RunBeside) -> None:
+        decode_line = self._resource.decode_line
+        assert decode_line is not None, f"{self.kind} has no decode_line"
         while True:
             key, version, line = await self._large.take()
             generation, reflected = self._large.generation, self._objects.get(key)
-            decoded = await run_beside(
-                partial(self._decode_large, key, partial(whole_object, line), reflected)
-            )
+            decode = partial(decode_line, line, None if reflected is None else reflected.decoded)
+            decoded = await run_beside(partial(self._decode_large, key, decode))
             if generation == self._large.generation and self._is_newer(key, version):
                 self._store(key, version, decoded)
 
     def _decode_large(
-        self, key: str, parse: Callable[[], Json], reflected: _ReflectedObject | None
+        self, key: str, decode: Callable[[], _Decoded[Emitted] | MalformedObject]
     ) -> _Decoded[Emitted] | MalformedObject:
         try:
             with allocated_for_long():
-                return self._decode(parse(), reflected)
+                return decode()
+        except MalformedObject as malformed:
+            return malformed
         except TransportError as error:
             return MalformedObject(self.kind, key, "(object)", str(error))
 

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from policysched.kube.client.watch_lines import split_object
 from policysched.kube.decode import core_objects, devices, storage
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.pod_groups import decode_pod_group
-from policysched.kube.decode.pod_updates import decode_pod_update
+from policysched.kube.decode.pod_updates import decode_large_pod_update, decode_pod_update
 from policysched.kube.decode.pods import decode_pod
 from policysched.kube.decode.primitives import object_name
 from policysched.model.devices import DeviceKind, ResourceClaim
@@ -54,7 +55,8 @@ class WatchedResource(Generic[Emitted]):
     turns out to serve the kind or not (404, 403); None for kinds that every server has. `older` are other versions of
     the kind, in the order in which they are tried where this one is not served. `may_end`: the server may stop to serve
     the kind while it runs; its objects are then deleted. `decode_update` replaces `updated_event` for kinds with large
-    objects: it also takes and returns what the next version of the object can be decoded with."""
+    objects: it also takes and returns what the next version of the object can be decoded with; `decode_line` does so with
+    the line of a large event."""
 
     kind: str
     path: str
@@ -67,10 +69,19 @@ class WatchedResource(Generic[Emitted]):
     older: tuple["WatchedResource[Emitted]", ...] = ()
     may_end: bool = False
     decode_update: Callable[[Json, Any], tuple[Emitted, object]] | None = None
+    decode_line: Callable[[bytes, Any], tuple[Emitted, object]] | None = None
 
 
 def _pod_update(obj: Json, before: Any) -> tuple[PodUpdated | PodDeleted, object]:
     pod, decoded = decode_pod_update(obj, before)
+    return PodUpdated(pod), decoded
+
+
+def _large_pod_update(line: bytes, before: Any) -> tuple[PodUpdated | PodDeleted, object]:
+    obj, spec_line = split_object(line)
+    if spec_line is None:
+        return _pod_update(obj, before)
+    pod, decoded = decode_large_pod_update(obj, spec_line, before)
     return PodUpdated(pod), decoded
 
 
@@ -94,6 +105,7 @@ PODS: WatchedResource[PodUpdated | PodDeleted] = WatchedResource(
     deleted_event=lambda key: PodDeleted(PodUid(key)),
     keep_when_malformed=lambda event: isinstance(event, PodUpdated) and event.pod.node is not None,
     decode_update=_pod_update,
+    decode_line=_large_pod_update,
 )
 
 NODES: WatchedResource[NodeUpdated | NodeDeleted] = WatchedResource(
