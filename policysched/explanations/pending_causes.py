@@ -1,7 +1,9 @@
 """The pending pods of a scheduler, grouped by what they wait for."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from policysched.evaluate.verdict import RejectionCause
@@ -14,6 +16,9 @@ from policysched.scheduler.pending_summary import PendingCause, cause_of
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 
 _EXAMPLES_MAX = 3
+REQUESTS_MAX = 16
+"""Resources of a cause that are shown. A pod can request thousands."""
+_CAUSES_PER_STEP = 100
 
 
 class CausesOfPods:
@@ -45,7 +50,7 @@ class _Group:
 
 
 class PendingCauses:
-    """Add every pending pod, then take the record."""
+    """Add every pending pod, then take the record, both in steps."""
 
     def __init__(self, core: SchedulerCore) -> None:
         self._core = core
@@ -68,8 +73,9 @@ class PendingCauses:
             group = self._groups[cause.text] = _Group(cause.sole_rules)
         group.pods += 1
         requests = group.requests
-        for name, amount in pod.pod.requests.items():
-            requests[name] = requests.get(name, 0) + amount
+        for name, amount in islice(pod.pod.requests.items(), REQUESTS_MAX):
+            if name in requests or len(requests) < REQUESTS_MAX:
+                requests[name] = requests.get(name, 0) + amount
         group.oldest_ns = min(pod.queued_ns, group.oldest_ns or pod.queued_ns)
         if not group.message:
             status = pending_status(self._core, uid)
@@ -77,31 +83,38 @@ class PendingCauses:
         if len(group.examples) < _EXAMPLES_MAX:
             group.examples.append(pod.pod.full_name)
 
-    def record(self, now_ns: int) -> dict[str, Any]:
-        """The JSON of `/pending`, the most frequent cause first. Schema: `schemas/pending.json`."""
+    def record(self, now_ns: int) -> Iterator[dict[str, Any] | None]:
+        """None after each step, then the JSON of `/pending`, the most frequent cause first. Schema: `schemas/pending.json`."""
         freed: Counter[str] = Counter()
         for group in self._groups.values():
             for rule in group.sole_rules:
                 freed[rule] += group.pods
         groups = sorted(self._groups.items(), key=lambda item: (-item[1].pods, item[0]))
-        return {
+        yield None
+        causes: list[dict[str, Any]] = []
+        for text, group in groups:
+            causes.append(_cause_record(text, group, now_ns))
+            if len(causes) % _CAUSES_PER_STEP == 0:
+                yield None
+        yield {
             "format_version": 1,
             "pods": sum(group.pods for _, group in groups),
             "binding": self._binding,
-            "causes": [
-                {
-                    "cause": text,
-                    "pods": group.pods,
-                    "requests": {
-                        name: format_value(amount, resource_type(name))
-                        for name, amount in sorted(group.requests.items())
-                        if amount and (name in ("cpu", "memory") or "/" in name)
-                    },
-                    "oldest_s": round((now_ns - (group.oldest_ns or now_ns)) / 1e9, 1),
-                    "message": group.message,
-                    "examples": group.examples,
-                }
-                for text, group in groups
-            ],
+            "causes": causes,
             "would_free": dict(freed.most_common()),
         }
+
+
+def _cause_record(text: str, group: _Group, now_ns: int) -> dict[str, Any]:
+    return {
+        "cause": text,
+        "pods": group.pods,
+        "requests": {
+            name: format_value(amount, resource_type(name))
+            for name, amount in sorted(group.requests.items())
+            if amount and (name in ("cpu", "memory") or "/" in name)
+        },
+        "oldest_s": round((now_ns - (group.oldest_ns or now_ns)) / 1e9, 1),
+        "message": group.message,
+        "examples": group.examples,
+    }

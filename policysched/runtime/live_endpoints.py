@@ -22,7 +22,8 @@ Json = dict[str, Any]
 Steps = Iterator[LiveStep]
 Query = Mapping[str, str]
 
-_PODS_PER_STEP = 500
+_PODS_PER_STEP = 100
+"""No two may have a cause or a message in common."""
 _NODES_PER_STEP = 500
 FORMAT_VERSION = 1
 
@@ -75,7 +76,8 @@ class LiveEndpoints:
             for uid in uids:
                 causes.add(uid)
             yield None
-        yield {**causes.record(self.now_ns()), "note": self._unavailable_reason()}
+        for record in causes.record(self.now_ns()):
+            yield None if record is None else {**record, "note": self._unavailable_reason()}
 
     def queue(self, query: Query) -> Steps:
         """The pending pods in the order of the queue, the first `limit` (default: 100)."""

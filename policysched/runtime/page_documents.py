@@ -32,7 +32,7 @@ Json = dict[str, Any]
 Steps = Iterator[LiveStep]
 Query = Mapping[str, str]
 
-_PODS_PER_STEP = 1000
+_PODS_PER_STEP = 100
 _NODES_PER_STEP = 500
 _QUEUE_ROWS_MAX = 200
 _GANG_ROWS_MAX = 200

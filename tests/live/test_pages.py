@@ -1,13 +1,23 @@
 """The pages of a running scheduler agree with its state, and the commands print them."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 import jsonschema
 import pytest
 
+from policysched.explanations import pending_causes
+from policysched.explanations.pending_causes import CausesOfPods
 from policysched.lang.check import check_text
+from policysched.runtime import live_endpoints
 from policysched.runtime.live_endpoints import LiveEndpoints
+from policysched.scheduler.pending_summary import PendingCause
+from policysched.scheduler.queue.entries import PendingPod
 from policysched.schemas import schema
 from policysched.serve.server import NoSuchEndpoint
 from tests.builders import node, pod
+from tests.hostile import hostile_pod
 from tests.live.rendered import rendered
 from tests.scheduler.rig import FIT, Rig
 
@@ -134,3 +144,52 @@ def test_a_replica_that_does_not_lead_reports_it(rig: Rig) -> None:
     with pytest.raises(NoSuchEndpoint, match="does not lead"):
         rendered(follower.explain({"pod": "huge"}))
     assert rendered(follower.pending({}))["note"] == "this replica does not lead"
+
+
+def work_of_steps(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The most causes, messages and amounts that a step of `/pending` reads or writes, where each pod has its own cause."""
+    work, cause_of_pod = [0], CausesOfPods.of
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            work[-1] += 1
+            return function(*args)
+
+        return call
+
+    def own_cause(causes: CausesOfPods, pod: PendingPod) -> PendingCause:
+        return replace(cause_of_pod(causes, pod), text=f"cause of {pod.pod.name}")
+
+    for name in ("pending_status", "format_value"):
+        monkeypatch.setattr(pending_causes, name, counted(getattr(pending_causes, name)))
+    monkeypatch.setattr(CausesOfPods, "of", counted(own_cause))
+    steps = pages(rig).pending({})
+    while next(steps, "the end") is None:
+        work.append(0)
+    return max(work)
+
+
+def many_causes() -> Rig:
+    """Three hundred pods, and one that requests thousands of resources."""
+    pods = [pod(f"p{number}", cpu=f"{64_000 + number}m", memory="1Gi") for number in range(300)]
+    rig = Rig(FIT, node("a", cpu="4"), *pods, hostile_pod("resources", scheduler="test"))
+    rig.settle()
+    return rig
+
+
+def test_a_step_of_the_pending_pods_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert work_of_steps(many_causes(), monkeypatch) <= 220
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (pending_causes, "_CAUSES_PER_STEP"),
+        (pending_causes, "REQUESTS_MAX"),
+        (live_endpoints, "_PODS_PER_STEP"),
+    ],
+)
+def test_a_long_step_is_found(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+    monkeypatch.setattr(owner, name, 10_000)
+
+    assert work_of_steps(many_causes(), monkeypatch) > 500
