@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -123,6 +124,8 @@ async def _run_app(
     """Runs the app and its background tasks."""
     warm_up = asyncio.create_task(checker.warm_up())
     background = [
+        # `numpy.unique` imports it when it is first called: 75 ms, in the midst of a decision.
+        asyncio.create_task(asyncio.to_thread(import_module, "numpy.ma")),
         asyncio.create_task(_tune_gc_when_synced(app)),
         asyncio.create_task(_watch_clock(clock, app)),
     ]
