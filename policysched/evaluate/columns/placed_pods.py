@@ -46,6 +46,8 @@ class PlacedPods:
         self.terms = ExistingTerms(topology_keys, self._selects)
         self.pods_version = 0
         """Changes with every pod that is added or removed."""
+        self.tallies_version = 0
+        """Until it changes, a matcher has the same tally."""
         self._namespaces = namespaces
         self._pod_classes: dict[Hashable, PodClass] = {}
         self._table = PodClassTable()
@@ -175,6 +177,7 @@ class PlacedPods:
     def namespaces_changed(self) -> None:
         """Resolve namespace selectors again."""
         self.namespaces_version += 1
+        self.tallies_version += 1
         self._resolved_scopes.clear()
         self.terms.namespaces_changed()
 
@@ -182,6 +185,7 @@ class PlacedPods:
         """Evict the oldest tallies beyond the limits, empty classes and the terms that only those had. Not
         while an overlay is in use."""
         if len(self._tallies) > _TALLIES_MAX or self._tallied_selectors > _TALLIED_SELECTORS_MAX:
+            self.tallies_version += 1
             for matcher in list(self._tallies)[: len(self._tallies) // 2]:
                 self._tallied_selectors -= len(matcher.selectors)
                 del self._tallies[matcher]

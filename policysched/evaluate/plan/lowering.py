@@ -72,6 +72,7 @@ class LoweredScore:
     metrics: tuple[str, ...]
     reads_claims: bool
     fingerprint: Fingerprint | None
+    over_candidates: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +242,8 @@ def _lower_score(written: AnyRule, rule: AnyRule, machine: VectorMachine) -> Low
     fingerprint = fingerprint_of_other_rows(
         machine, rule.when, None if isinstance(rule, BuiltinScore) else rule.value
     )
-    return LoweredScore(rule, pod_when, node_when, value, metrics, reads_claims, fingerprint)
+    over_candidates = isinstance(rule, ScoreRule) and e.Stage.CANDIDATES in stage_of(rule.value)
+    return LoweredScore(rule, pod_when, node_when, value, metrics, reads_claims, fingerprint, over_candidates)
 
 
 def _lower_when(when: e.Expr | None, machine: VectorMachine) -> tuple[ScalarFunction | None, int | None]:

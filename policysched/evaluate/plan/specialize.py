@@ -246,6 +246,6 @@ def _specialize_score(
         missing_score=rule.missing if rule.missing is not None else 0,
         metrics=step.metrics,
         has_raw=rule.normalize is not None,
-        over_candidates=e.Stage.CANDIDATES in stage_of(rule.value),
+        over_candidates=step.over_candidates,
         fingerprint=step.fingerprint,
     )
