@@ -83,9 +83,10 @@ def decode_large_pod_update(
     """Like `decode_pod_update`, of a pod without its spec and the JSON of that, which is not parsed if it is equal to the
     one before. Raises MalformedObject."""
     written = _blake(spec_line)
-    if before is not None and before.line is not None and before.line.written == written:
+    known = None if before is None else before.line
+    if before is not None and known is not None and known.written == written:
         with suppress(MalformedObject):
-            observed = decode_object("Pod", obj, lambda read: _with_equal_spec(read, before, before.line))
+            observed = decode_object("Pod", obj, lambda read: _with_equal_spec(read, before, known))
             if observed is not None:
                 return observed, replace(before, pod=observed.pod)
     whole = {**obj, "spec": orjson.loads(spec_line)}
