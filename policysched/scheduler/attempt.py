@@ -401,10 +401,7 @@ class PodAttempts:
     def _preempt(
         self, pod: PendingPod, failure: AttemptFailure, now_ns: int, claims: ClaimPostFilterMessage
     ) -> Steps[AttemptFailure]:
-        """Try preemption. Returns the failure with its outcome: the message, and what requeues the pod. It looks at all nodes
-        again, so after a long evaluation it is the next slice's."""
-        if not self._core.evaluator.is_short_decision(pod.pod):
-            yield self._core.limits.attempt_step_cost_max
+        """Try preemption. Returns the failure with its outcome: the message, and what requeues the pod."""
         preemption = yield from self._preemption.preempt_for_pod(pod, now_ns, claims)
         if preemption is None:
             self._core.withdraw_nomination(pod.uid, now_ns)

@@ -335,6 +335,40 @@ def test_a_long_decision_that_is_given_up_leaves_nothing_behind() -> None:
     assert list(scheduler.placements()) == ["hostile"]
 
 
+def evaluations_and_dry_runs_of_steps(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Of the steps of an attempt for a pod with 300 affinity terms, for which others could be evicted."""
+    calls: list[list[str]] = [[]]
+
+    def noted(name: str) -> None:
+        original = getattr(Evaluator, name)
+
+        def call(*args: object, **more: object) -> object:
+            calls[-1].append(name)
+            return original(*args, **more)
+
+        monkeypatch.setattr(Evaluator, name, call)
+
+    noted("evaluate")
+    noted("dry_run")
+    full = [placed(pod(f"low{index}", cpu="8"), f"n{index}") for index in range(3)]
+    hungry = pod("hungry", cpu="1", priority=10, spec=HOSTILE_SPECS["preferred affinity by zone"](300))
+    scheduler = Rig(POLICY + "preemption { victims = any }\n", *nodes(), *full, hungry)
+    while scheduler.scheduler.ready(scheduler.now_ns):
+        calls.append([])
+        scheduler.scheduler.decide(scheduler.now_ns)
+    return [names for names in calls if names]
+
+
+def test_a_preemption_after_a_long_evaluation_begins_in_another_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert evaluations_and_dry_runs_of_steps(monkeypatch) == [["evaluate"], ["dry_run"]]
+
+
+def test_a_preemption_in_the_step_of_a_long_evaluation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Evaluator, "is_short_decision", lambda *_: True)
+
+    assert evaluations_and_dry_runs_of_steps(monkeypatch) == [["evaluate", "dry_run"]]
+
+
 def test_preemption_is_not_tried_for_a_pod_whose_decision_is_long() -> None:
     policy = "policy test version 1\ninclude kube_default\npreemption { victims = any }\n"
     full = [placed(pod(f"low{index}", cpu="8"), f"n{index}") for index in range(3)]

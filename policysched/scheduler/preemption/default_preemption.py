@@ -109,10 +109,8 @@ class DefaultPreemption:
     def preempt_for_pod(
         self, pod: PendingPod, now_ns: int, claims: ClaimPostFilterMessage = ClaimPostFilterMessage.NONE
     ) -> Steps[PreemptionStarted | NoPreemption | None]:
-        """Preempt for a pod that no node fits. None: the policy does not allow preemption.
-
-        `claims`: the message about its device claims.
-        """
+        """Preempt for a pod that no node fits. None: the policy does not allow preemption. `claims`: the message about its
+        device claims."""
         core, value = self._core, pod.pod
         plan = core.plan(pod.policy)
         if not plan.allows_preemption:
@@ -126,6 +124,8 @@ class DefaultPreemption:
             return self._no_preemption(pod.policy, self._forbidden_message, self._forbidden_until_ns, claims)
         if fits_after_first_holds(core, pod, now_ns):
             return self._no_preemption(pod.policy, WAITS_FOR_HELD_CAPACITY, claims=claims)
+        if not core.evaluator.is_short_decision(value):
+            yield core.limits.attempt_step_cost_max  # after a long evaluation, the next slice looks at all nodes again
         dry_run = core.evaluator.dry_run(
             plan,
             value,
