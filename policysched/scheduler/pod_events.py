@@ -37,7 +37,8 @@ class PodEvents:
         self._extender_calls = extender_calls
         self._kubelet_rejections = kubelet_rejections
 
-    def updated(self, observed: ObservedPod, now_ns: int, *, synced: bool) -> None:
+    def updated(self, observed: ObservedPod, now_ns: int, *, synced: bool) -> list[ObservedPod]:
+        """Returns the members of its groups that are to be applied again (`PodGroupEvents.members_changed`)."""
         core, uid = self._core, observed.pod.uid
         group_pods = core.cache.pod_groups.put_pod(observed)
         observed = core.cache.pod_groups.attach(observed)
@@ -69,10 +70,10 @@ class PodEvents:
             self._prebinder.abort(uid, now_ns)
         core.queue.requeue(events, now_ns)
         self._track_kubelet_rejections(observed, before, now_ns, synced=synced)
-        for other in group_pods:
-            self.updated(other, now_ns, synced=synced)
+        return group_pods
 
-    def deleted(self, uid: PodUid, now_ns: int, *, synced: bool) -> None:
+    def deleted(self, uid: PodUid, now_ns: int, *, synced: bool) -> list[ObservedPod]:
+        """Returns the same."""
         core = self._core
         core.samples.policy_states.pod_deleted(uid)
         core.group_changed(uid, now_ns)
@@ -95,8 +96,7 @@ class PodEvents:
         core.delete_unseen_claims(uid)
         core.reports.forget(uid)
         core.queue.requeue(events, now_ns)
-        for other in group_pods:
-            self.updated(other, now_ns, synced=synced)
+        return group_pods
 
     def _track_kubelet_rejections(
         self, observed: ObservedPod, before: Placement | None, now_ns: int, *, synced: bool

@@ -1,11 +1,13 @@
 """Changes of PodGroups and Workloads: the pods that name the group are applied again, as if they had changed.
 
-One write of a group costs as much as its pods. So that nobody can take the time of others by writing again and again, a
-namespace may use a tenth of the time for that; what it writes beyond waits, and only its newest version is applied.
+One write of a group costs as much as its pods, and so does its first pod of another scheduler. So that nobody can take the
+time of others by writing again and again, a namespace may use a tenth of the time for that; what it writes beyond waits,
+and only its newest version is applied.
 """
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from policysched.model.pod_groups import PodGroupKey
 from policysched.model.pod_status import ObservedPod
@@ -22,6 +24,13 @@ _BURST_NS = SECOND_NS
 
 _NAMESPACES_MAX = 1_000
 """With more, those that owe nothing are forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class _MembersChanged(e.PodGroupChange):
+    """The pods of the group have one scheduler, or several, and did not before."""
+
+    key: PodGroupKey
 
 
 class PodGroupEvents:
@@ -41,6 +50,8 @@ class PodGroupEvents:
                 namespace, subject = group.key.namespace, group.key
             case e.PodGroupDeleted(key):
                 namespace, subject = key.namespace, key
+            case _MembersChanged(key):
+                namespace, subject = key.namespace, event
             case e.WorkloadUpdated(namespace, name) | e.WorkloadDeleted(namespace, name):
                 subject = name
             case _:
@@ -53,6 +64,12 @@ class PodGroupEvents:
         count = self._apply(event, now_ns, synced=synced)
         if synced:
             self._charge(namespace, count, now_ns)
+
+    def members_changed(self, others: Sequence[ObservedPod], now_ns: int, *, synced: bool) -> None:
+        """A pod changed what holds for these others, which name its groups."""
+        keys_of = self._core.cache.pod_groups.keys_of
+        for key in dict.fromkeys(key for other in others for key in keys_of(other.pod.uid)):
+            self.apply(_MembersChanged(key), now_ns, synced=synced)
 
     def next_time_ns(self) -> int | None:
         if not self._waiting:
@@ -110,6 +127,8 @@ class PodGroupEvents:
                 return groups.put(group)
             case e.PodGroupDeleted(key):
                 return groups.drop(key)
+            case _MembersChanged(key):
+                return groups.members(key)
             case e.PodGroupApiServed(api, version):
                 return groups.set_served(api, version)
             case e.WorkloadUpdated(namespace, name):

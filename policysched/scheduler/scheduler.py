@@ -156,9 +156,11 @@ class Scheduler:
         self._core.gangs.started_ns = self._core.gangs.started_ns or now_ns
         match event:
             case e.PodUpdated(pod):
-                self._pod_events.updated(pod, now_ns, synced=self._synced)
+                others = self._pod_events.updated(pod, now_ns, synced=self._synced)
+                self._pod_group_events.members_changed(others, now_ns, synced=self._synced)
             case e.PodDeleted(uid):
-                self._pod_events.deleted(uid, now_ns, synced=self._synced)
+                others = self._pod_events.deleted(uid, now_ns, synced=self._synced)
+                self._pod_group_events.members_changed(others, now_ns, synced=self._synced)
             case e.NodeUpdated(node):
                 self._node_updated(node, now_ns)
             case e.NodeDeleted(name):

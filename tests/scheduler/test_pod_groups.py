@@ -618,9 +618,9 @@ def applied_pods(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     applied: list[str] = []
     updated = PodEvents.updated
 
-    def counting(self: PodEvents, observed: ObservedPod, now_ns: int, *, synced: bool) -> None:
+    def counting(self: PodEvents, observed: ObservedPod, now_ns: int, *, synced: bool) -> list[ObservedPod]:
         applied.append(observed.pod.name)
-        updated(self, observed, now_ns, synced=synced)
+        return updated(self, observed, now_ns, synced=synced)
 
     monkeypatch.setattr(PodEvents, "updated", counting)
     return applied
@@ -642,6 +642,39 @@ def test_of_a_group_that_is_written_all_the_time_the_newest_version_is_applied_n
     rig.pass_time(10)
 
     assert len(rig.of(c.Bind)) == 20
+
+
+def members_applied_by_pods_of_another_scheduler(applied_pods: list[str]) -> int:
+    rig = rig_with(e.PodGroupUpdated(gang_group(least=100)), cpu="64")
+    for number in range(20):
+        rig.observe(member(f"m{number}"))
+    rig.settle()
+    applied_pods.clear()
+    other = member("other", scheduler="default-scheduler")
+    for _ in range(100):  # in ten seconds
+        rig.observe(other)
+        rig.pass_time(0.05)
+        rig.handle(e.PodDeleted(other.pod.uid))
+        rig.pass_time(0.05)
+    count = len(applied_pods)
+    rig.pass_time(10)
+
+    assert "different schedulers" not in str(rig.pending_message("m0"))
+    return count
+
+
+def test_pods_of_another_scheduler_that_come_and_go_do_not_apply_the_members_each_time(
+    applied_pods: list[str],
+) -> None:
+    assert members_applied_by_pods_of_another_scheduler(applied_pods) <= 100 + 6 * 20
+
+
+def test_members_that_nobody_pays_for_are_found(
+    applied_pods: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PodGroupEvents, "_charge", lambda *_: None)
+
+    assert members_applied_by_pods_of_another_scheduler(applied_pods) > 3_000
 
 
 def test_a_deleted_group_that_waits_to_be_applied_is_deleted(applied_pods: list[str]) -> None:
