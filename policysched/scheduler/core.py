@@ -101,12 +101,12 @@ class SchedulerCore:
         self.cache = ClusterCache()
         self.evaluator = Evaluator(self.cache, limits.decision_budget)
         self.policies = PolicyRegistry(extenders or {}, self.permissions)
-        self.samples = PolicySamples(self.cache, first_samples_s, source_name_of)
+        held_policies = HeldPolicies()
+        self.samples = PolicySamples(self.cache, first_samples_s, source_name_of, held_policies.for_reason())
+        self.counting_policies = held_policies.for_reason()
+        """Policies that count the pods that their totals are over."""
         self.pods: dict[PodUid, PendingPod] = {}
-        self.counting_policies: set[str] = set()
-        """Policies that count the pods that their totals are over; their pods are not attempted."""
-        held_policies = HeldPolicies(self.samples.first_samples.held_policies, self.counting_policies)
-        self.queue = SchedulingQueue(limits, self._new_policy_queue, held_policies)
+        self.queue = SchedulingQueue(limits, self._new_policy_queue, held_policies.names)
         self.gangs = GangRegistry()
         self.quotas = QuotaAccounts(self.cache)
         self.canaries = Canaries(self.namespace_of)

@@ -198,7 +198,7 @@ class PolicyReload:
 
     def _end_counting(self, policy: str) -> None:
         if self._totals_of_active.pop(policy, None) is not None:
-            self._core.counting_policies.remove(policy)
+            self._core.counting_policies.discard(policy)
 
     def _reject_nesting(self, program: Program, now_ns: int) -> None:
         """The nesting limit should reject it first; no edit may end the event loop."""

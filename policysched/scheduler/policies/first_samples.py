@@ -14,6 +14,7 @@ from policysched.lang.ir.declarations import Metric
 from policysched.lang.ir.program import Program
 from policysched.scheduler.commands import Command, Log
 from policysched.scheduler.limits import SECOND_NS
+from policysched.scheduler.queue.held_policies import HeldForReason
 from policysched.scheduler.queue.movable_heap import MovableHeap
 
 SourceNameOf = Callable[[Metric], str | None]
@@ -26,13 +27,13 @@ class FirstSamples:
     the source of a metric in messages.
     """
 
-    def __init__(self, wait_max_s: float, source_name_of: SourceNameOf) -> None:
+    def __init__(self, wait_max_s: float, source_name_of: SourceNameOf, held_policies: HeldForReason) -> None:
         self._wait_max_ns = round(wait_max_s * SECOND_NS)
         self._source_name_of = source_name_of
         self._polled: dict[str, dict[str, Metric]] = {}
         self._missing: dict[str, dict[str, Metric]] = {}
         self._deadlines: MovableHeap[str] = MovableHeap()
-        self.held_policies: set[str] = set()
+        self.held_policies = held_policies
 
     def missing(self, policy: str) -> tuple[str, ...]:
         """Metrics whose first poll is awaited, sorted."""

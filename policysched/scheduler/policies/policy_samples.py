@@ -10,6 +10,7 @@ from policysched.scheduler.policies.assumed_load_tracker import AssumedLoadTrack
 from policysched.scheduler.policies.first_samples import FirstSamples, SourceNameOf
 from policysched.scheduler.policies.policy_states import PolicyStates
 from policysched.scheduler.policies.recovery_tracker import RecoveryTracker
+from policysched.scheduler.queue.held_policies import HeldForReason
 
 
 class PolicySamples:
@@ -24,11 +25,17 @@ class PolicySamples:
     source_name_of: the name of the source that a metric is polled from, for messages.
     """
 
-    def __init__(self, cache: ClusterCache, first_samples_s: float, source_name_of: SourceNameOf) -> None:
+    def __init__(
+        self,
+        cache: ClusterCache,
+        first_samples_s: float,
+        source_name_of: SourceNameOf,
+        held_policies: HeldForReason,
+    ) -> None:
         self._cache = cache
         self.source_name_of = source_name_of
         self.by_policy: dict[str, dict[str, MetricSamples]] = {}
-        self.first_samples = FirstSamples(first_samples_s, source_name_of)
+        self.first_samples = FirstSamples(first_samples_s, source_name_of, held_policies)
         self.assumed_load = AssumedLoadTracker()
         self.recovery_tracker = RecoveryTracker()
         self.policy_states = PolicyStates(

@@ -1,19 +1,32 @@
 """`HeldPolicies`: the policies whose pods are not attempted for now, whatever the reason."""
 
-from collections.abc import Collection, Iterator
+
+class HeldPolicies:
+    """A policy is held as long as it is in the set of any reason. `names`: all of them, looked up several times for each
+    attempt."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.reasons: list[HeldForReason] = []
+
+    def for_reason(self) -> "HeldForReason":
+        """A new set of policies that are held."""
+        self.reasons.append(HeldForReason(self))
+        return self.reasons[-1]
 
 
-class HeldPolicies(Collection[str]):
-    """The union of sets, each kept by the part that holds policies."""
+class HeldForReason(set[str]):
+    """Changed by `add` and `discard` alone."""
 
-    def __init__(self, *sets: Collection[str]) -> None:
-        self._sets = sets
+    def __init__(self, held: HeldPolicies) -> None:
+        super().__init__()
+        self._held = held
 
-    def __contains__(self, policy: object) -> bool:
-        return any(policy in held for held in self._sets)
+    def add(self, policy: str) -> None:
+        super().add(policy)
+        self._held.names.add(policy)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(set().union(*self._sets))
-
-    def __len__(self) -> int:
-        return len(set().union(*self._sets))
+    def discard(self, policy: object) -> None:
+        super().discard(policy)
+        if not any(policy in reason for reason in self._held.reasons):
+            self._held.names.difference_update((policy,))
