@@ -94,6 +94,10 @@ class Evaluator:
         self._snapshots.retain_only(plans)
         self._evaluations.retain_only(plans)
 
+    def refresh_slice(self) -> bool:
+        """Apply a part of many changes between decisions; whether some are left. The next decision applies these at once."""
+        return self._columns.refresh_slice()
+
     @property
     def version(self) -> Hashable:
         """Changes with what an overlay depends on."""
@@ -385,23 +389,26 @@ class Evaluator:
         cost = decision_cost(pod, len(self._cache.nodes), LONG_DECISION)
         return cost if cost > LONG_DECISION else 0
 
+    def reads_few_pods(self, plan: Plan) -> bool:
+        """Whether the totals of the plan visit few pods in a decision."""
+        return self._snapshots.pod_counter.is_short(plan.pod_totals)
+
     def warm_up(
         self, plan: Plan, pod: Pod, *, now_ns: int, facts: QueuedPodInfo, samples: Samples
     ) -> Iterator[None]:
         """What `evaluate` does first, in steps of one rule: for the first pod with these layers, and where a
         decision takes more than a few milliseconds, because of the pod or the policy. Nothing for other pods."""
-        if plan.program.layers:
-            self._columns.refresh()
-            context = self._snapshots.eval_context(pod, facts, now_ns, samples, None)
-            yield from plan.lower_in_steps(plan.active_layers(context))
+        self._columns.refresh()
+        context = self._snapshots.eval_context(pod, facts, now_ns, samples, None)
+        if not self.reads_few_pods(plan):
+            yield from self._snapshots.prepare_totals(plan, context)
+        yield from plan.lower_in_steps(plan.active_layers(context))
         is_sliced = (
             plan.is_long or decision_cost(pod, len(self._cache.nodes), SLICED_DECISION) > SLICED_DECISION
         )
         rejection = self.over_budget_message(pod) or self._admission_rejection(plan, pod)
         if not is_sliced or rejection is not None:
             return
-        self._columns.refresh()
-        context = self._snapshots.eval_context(pod, facts, now_ns, samples, None)
         yield from self._evaluations.warm_up(plan, plan.variant(plan.active_layers(context)), context)
 
     def _columns_of(self, plan: Plan) -> tuple[ColumnKind, ...]:

@@ -5,7 +5,7 @@ Owns what all evaluations share: the node columns, the pod counts, the metric co
 that pods on an overlay add to metrics.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.devices.availability import AvailableDevices
@@ -52,6 +52,12 @@ class SnapshotBuilder:
         return EvalContext(
             pod, self.namespace(pod), facts, now_ns, samples, shares=shares, pod_counter=counts
         )
+
+    def prepare_totals(self, plan: Plan, context: EvalContext) -> Iterator[None]:
+        """Build, in steps, the totals over pods that the plan reads for this pod."""
+        yield from self.pod_counter.catch_up_in_steps(plan.pod_totals)
+        yield from self.pod_counter.prepare_in_steps(plan.totals_of_layers, context)
+        yield from self.pod_counter.prepare_in_steps(plan.totals_read(plan.active_layers(context)), context)
 
     def namespace(self, pod: Pod) -> Namespace:
         return self._cache.namespaces.get(pod.namespace) or unknown_namespace(pod)

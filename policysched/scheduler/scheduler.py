@@ -279,8 +279,9 @@ class Scheduler:
             self._attempts.advance_pause(cost_max, now_ns)
         elif self.ready(now_ns):
             self._timers.advance(now_ns)
-            self._reload.step(now_ns)
-            self._attempts.advance(cost_max, now_ns)
+            if not self._core.evaluator.refresh_slice():
+                self._reload.step(now_ns)
+                self._attempts.advance(cost_max, now_ns)
         return self._take_commands(now_ns)
 
     def account_time(self, elapsed_ns: int) -> int | None:

@@ -29,7 +29,7 @@ def with_totals(name: str, scope: str, first: int = 0, count: int = TOTALS) -> s
 
 
 def cluster(policies: str | Mapping[str, str]) -> Rig:
-    nodes = [node(f"n{number}", cpu="100", pods=1000) for number in range(NODES)]
+    nodes = [node(f"n{number}", cpu="100", pods="1000") for number in range(NODES)]
     pods = [
         placed(pod(f"old{number}", labels={"app": f"a{number % 7}"}, cpu="1m"), f"n{number % NODES}")
         for number in range(PODS)
@@ -63,14 +63,15 @@ class Visits:
 
 
 @contextmanager
-def counted() -> Iterator[Visits]:
-    visits, keys = Visits(), PodTotals.keys
+def counted(method: str = "keys") -> Iterator[Visits]:
+    """Counts calls of a method of the totals that handles one pod, or one kind of pods."""
+    visits, right = Visits(), getattr(PodTotals, method)
 
-    def counting(totals: PodTotals, other: object) -> object:
+    def counting(totals: PodTotals, *of: object) -> object:
         visits.now += 1
-        return keys(totals, other)  # type: ignore[arg-type]
+        return right(totals, *of)
 
-    with patch.object(PodTotals, "keys", counting):
+    with patch.object(PodTotals, method, counting):
         yield visits
 
 
@@ -182,6 +183,61 @@ def check_edits(scope: str) -> None:
     assert (counter._of_plans, columns._of_plans, columns._in_preparation) == ({}, {}, [])
 
 
+@SCOPES
+def test_many_changes_between_two_decisions_are_visited_in_steps(scope: str) -> None:
+    check_burst(scope)
+
+
+def check_burst(scope: str) -> None:
+    rig = cluster(with_totals("test", scope))
+    rig.observe(pod("first"))
+    rig.settle()
+
+    with counted() as visits:
+        rig.observe(
+            *(
+                placed(pod(f"new{number}", labels={"app": "a1"}, cpu="1m"), f"n{number % NODES}")
+                for number in range(PODS)
+            )
+        )
+        rig.observe(pod("second"))
+        visits.settle(rig)
+
+    of_a_node = TOTALS * PODS // NODES
+    assert [name for _, name in visits.bound()] == ["second"]
+    assert sum(visits.pods) >= TOTALS * PODS
+    assert max(visits.pods) <= PODS_PER_STEP + of_a_node + OWN_PODS
+
+
+@SCOPES
+def test_totals_of_many_kinds_of_pods_are_added_up_in_steps(scope: str) -> None:
+    check_kinds(scope)
+
+
+def check_kinds(scope: str) -> None:
+    kinds = PODS
+    text = PLAIN.format(name="test") + "".join(
+        f'filter total{number} require count({scope} where other.labels["kind"] != pod.labels["kind"]'
+        f" and other.priority >= {number}) < 100000\n"
+        for number in range(10)
+    )
+    pods = [
+        placed(pod(f"kind{number}", labels={"kind": f"k{number}"}, cpu="1m"), f"n{number % NODES}")
+        for number in range(kinds)
+    ]
+    rig = Rig(text, *(node(f"n{number}", cpu="100", pods="1000") for number in range(NODES)), *pods)
+    rig.observe(pod("first", labels={"kind": "x"}))
+    rig.settle()
+
+    with counted("_counted_amount") as visits:
+        rig.observe(pod("second", labels={"kind": "y"}))
+        visits.settle(rig)
+
+    assert [name for _, name in visits.bound()] == ["second"]
+    assert sum(visits.pods) >= 10 * kinds
+    assert max(visits.pods) <= 2 * PODS_PER_STEP
+
+
 # ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 Right = Callable[..., object]
@@ -197,6 +253,14 @@ def _at_once(right: Right) -> Right:
 
 def _not_at_all(_: Right) -> Right:
     return lambda *_: iter(())
+
+
+def placed_burst(_: str) -> None:
+    check_burst("placed pods")
+
+
+def burst(_: str) -> None:
+    check_burst("pods")
 
 
 BUGS = {
@@ -219,6 +283,24 @@ BUGS = {
         "build_in_steps",
         _not_at_all,
         check_kept,
+    ),
+    "many changes are visited in one piece": (
+        Evaluator,
+        "refresh_slice",
+        lambda _: lambda _: False,
+        placed_burst,
+    ),
+    "many changes of pending pods are visited in one piece": (
+        ClusterPodCounter,
+        "catch_up_in_steps",
+        _not_at_all,
+        burst,
+    ),
+    "kinds of pods are added up in one piece": (
+        ClusterPodCounter,
+        "prepare_in_steps",
+        _not_at_all,
+        check_kinds,
     ),
     "a text that is replaced leaves its totals": (
         PolicyReload,

@@ -18,17 +18,12 @@ from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.evaluate.columns.attached_volumes import AttachedVolumes
-from policysched.evaluate.columns.column_kinds import (
-    AllocatableColumn,
-    ColumnKind,
-    DomainColumn,
-    NodeMapEntryColumn,
-)
+from policysched.evaluate.columns.column_kinds import ColumnKind
+from policysched.evaluate.columns.constant_columns import ConstantColumns, absent_value
 from policysched.evaluate.columns.device_rejections import DeviceRejectionCache
 from policysched.evaluate.columns.free_volume_index import FreeVolumeIndexCache
 from policysched.evaluate.columns.gang_members import GangMembers, GangMemberSpec
-from policysched.evaluate.columns.interner import ABSENT
-from policysched.evaluate.columns.placed_pod_totals import PlacedPodTotals
+from policysched.evaluate.columns.placed_pod_totals import PODS_PER_STEP, PlacedPodTotals
 from policysched.evaluate.columns.placed_pods import PlacedPods
 from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.columns.storage_capacity import StorageCapacityCache
@@ -83,6 +78,7 @@ class Columns:
         self.placed_totals = PlacedPodTotals(self._pods_by_row, self.nodes)
         self._counted_pods: dict[int, Mapping[PodUid, Pod]] | None = None  # by row, as last counted
         self._namespaces_version = cache.namespaces_version
+        self._late_names = set[NodeName]()  # changed nodes that `refresh_slice` has not come to
         self._row_by_name: dict[NodeName, int] = {}
         self._free_rows: list[int] = []
         self._plan_columns: dict[ColumnKind, Array] = {}
@@ -90,7 +86,7 @@ class Columns:
             None  # those to read again after a placement
         )
         self._pod_columns: OrderedDict[ColumnKind, Array] = OrderedDict()
-        self._constant_columns: dict[tuple[np.dtype[Any], int], Array] = {}
+        self._constant_columns = ConstantColumns()
         self._log: list[int] = []
         self._log_start = 0
         self._updates = 0
@@ -116,9 +112,9 @@ class Columns:
             return array
         array = self._pod_columns.get(kind)
         if array is None:
-            absent = self._absent_value(kind)
+            absent = absent_value(kind, self.nodes_with_label, self.nodes_with_resource)
             if absent is not None:
-                return self._constant_column(kind, absent)
+                return self._constant_columns.get(kind.dtype, absent, self.capacity)
             array = self._pod_columns[kind] = self._build_column(kind)
             self._usage_columns = None
             if len(self._pod_columns) > _POD_COLUMNS_MAX:
@@ -238,16 +234,36 @@ class Columns:
 
     def refresh(self) -> None:
         """Apply the changes of the cache since the last refresh."""
-        if self._namespaces_version != self._cache.namespaces_version:
-            # First: a pod must leave the gang that it was counted in, and its namespace may name another now.
-            self._gang_members.clear()
+        self._forget_outdated_gangs()
         changed = self._cache.changed_nodes()
+        if self._late_names:
+            changed, self._late_names = changed | self._late_names, set()
         if changed:
             self._update_rows(changed)
         if self._namespaces_version != self._cache.namespaces_version:
             self._namespaces_version = self._cache.namespaces_version
             if self._placed_pods is not None:
                 self._placed_pods.namespaces_changed()
+
+    def refresh_slice(self) -> bool:
+        """Apply changes until the totals over pods have visited a slice's pods; the pods of a node are not divided. Whether
+        changes are left, so that it is worth while to call this again before `refresh`."""
+        if self.placed_totals.is_empty:
+            return False
+        self._forget_outdated_gangs()
+        self._late_names |= self._cache.changed_nodes()
+        visits_max = self.placed_totals.visits + PODS_PER_STEP
+        for name in sorted(self._late_names):
+            if self.placed_totals.visits >= visits_max:
+                return True
+            self._late_names.remove(name)
+            self._update_rows((name,))
+        return False
+
+    def _forget_outdated_gangs(self) -> None:
+        """Before rows change: a pod must leave the gang that it was counted in, and its namespace may name another now."""
+        if self._namespaces_version != self._cache.namespaces_version:
+            self._gang_members.clear()
 
     def _update_rows(self, names: Iterable[NodeName]) -> None:
         # In the order of the names: rows do not affect decisions, but repeated runs must be byte-identical.
@@ -396,27 +412,6 @@ class Columns:
         self._usage_columns = None
         for kind in self._plan_columns:
             self._plan_columns[kind] = self._build_column(kind)
-
-    def _absent_value(self, kind: ColumnKind) -> int | None:
-        """The value of all rows where the column reads a label or resource that no node has."""
-        match kind:
-            case DomainColumn(key) if key not in self.nodes_with_label:
-                return 0
-            case NodeMapEntryColumn("labels", key) if key not in self.nodes_with_label:
-                return ABSENT
-            case AllocatableColumn(resource) if resource not in self.nodes_with_resource:
-                return 0
-            case _:
-                return None
-
-    def _constant_column(self, kind: ColumnKind, value: int) -> Array:
-        """One array for all columns that have this value everywhere. Read-only."""
-        key = np.dtype(kind.dtype), value
-        column = self._constant_columns.get(key)
-        if column is None or len(column) != self.capacity:
-            column = self._constant_columns[key] = np.full(self.capacity, value, kind.dtype)
-            column.flags.writeable = False
-        return column
 
     def _count_keys(self, old: Node | None, new: Node | None) -> None:
         """Count the labels and resources of a node that changed."""

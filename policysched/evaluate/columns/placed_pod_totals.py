@@ -41,7 +41,14 @@ class PlacedPodTotals:
         self._nodes = nodes
         self._of_plans: dict[PodTotalSpec, PodTotals] = {}
         self._others: OrderedDict[PodTotalSpec, PodTotals] = OrderedDict()
+        self._complete: list[PodTotals] = []  # of both
         self._in_preparation: list[_TotalsInPreparation] = []
+        self.visits = 0
+        """Counts the pods that changed, once for each of the totals."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self._complete or self._in_preparation)
 
     def get(self, spec: PodTotalSpec) -> PodTotals:
         totals = self._of_plans.get(spec)
@@ -55,9 +62,14 @@ class PlacedPodTotals:
             totals = self._others[spec] = preparation.totals
             if len(self._others) > _OTHER_SPECS_MAX:
                 self._others.popitem(last=False)
+            self._list_complete()
         else:
             self._others.move_to_end(spec)
         return totals
+
+    def of_plan(self, spec: PodTotalSpec) -> PodTotals | None:
+        """None: they are not built in advance."""
+        return self._of_plans.get(spec)
 
     def build_in_steps(self, spec: PodTotalSpec) -> Iterator[None]:
         """Build the totals of a plan. The cluster may change between two steps."""
@@ -72,18 +84,21 @@ class PlacedPodTotals:
                 self._in_preparation.remove(preparation)
             self._others[spec] = preparation.totals
         self._of_plans[spec] = self._others.pop(spec)
+        self._list_complete()
 
     def keep_only(self, specs: Collection[PodTotalSpec]) -> None:
         """Drop the totals that no current plan reads."""
         self._of_plans = {spec: totals for spec, totals in self._of_plans.items() if spec in specs}
+        self._list_complete()
 
     def adjust(self, row: int, pod: Pod, delta: int) -> None:
         """Add (1) or remove (-1) a pod that is on the row."""
         node = self._nodes[row]
         assert node is not None, f"{pod.full_name} is on row {row}, which has no node"
-        if self._of_plans or self._others or self._in_preparation:
-            other = other_pod_context(pod, node)
-            for totals in self._counting(row):
+        if self._complete or self._in_preparation:
+            other, counting = other_pod_context(pod, node), self._counting(row)
+            self.visits += len(counting)
+            for totals in counting:
                 totals.adjust_by(other, delta)
 
     def relabel(self, row: int, pods: Iterable[Pod], before: Node, after: Node) -> None:
@@ -95,6 +110,7 @@ class PlacedPodTotals:
             for totals in reading:
                 totals.adjust(pod, before, -1)
                 totals.adjust(pod, after, 1)
+                self.visits += 1
 
     def _visit_rows(self, preparation: _TotalsInPreparation) -> Iterator[None]:
         pods_by_row, visited = self._pods_by_row(), 0
@@ -112,10 +128,11 @@ class PlacedPodTotals:
         if visited:
             yield
 
-    def _counting(self, row: int) -> Iterator[PodTotals]:
+    def _counting(self, row: int) -> list[PodTotals]:
         """All totals that have counted the row's pods."""
-        yield from self._of_plans.values()
-        yield from self._others.values()
-        for preparation in self._in_preparation:
-            if row < preparation.row:
-                yield preparation.totals
+        if not self._in_preparation:
+            return self._complete
+        return self._complete + [each.totals for each in self._in_preparation if row < each.row]
+
+    def _list_complete(self) -> None:
+        self._complete = [*self._of_plans.values(), *self._others.values()]

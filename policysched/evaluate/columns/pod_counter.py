@@ -5,7 +5,7 @@ of the cluster follow the pods one change at a time.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from weakref import ref
 
@@ -23,6 +23,8 @@ from policysched.model.identifiers import PodUid
 
 _OTHER_INDEXES_MAX = 64  # that no plan keeps
 _SPECS_MAX = 1_000
+_FEW_TOTALS = 8
+"""Of so few it is not worth while to find out exactly what a decision visits."""
 
 ScopedSpec = tuple[PodTotalSpec, e.PodScope]
 _IndexKey = tuple[PodTotalSpec, bool]
@@ -50,6 +52,40 @@ class ClusterPodCounter:
                 yield from index.catch_up_in_steps(self._pods(key))
                 self._of_plans[key] = index
                 self._others.pop(key, None)
+
+    def is_short(self, totals: Sequence[ScopedSpec]) -> bool:
+        """Whether reading the totals of a plan visits few pods, as nearly always. Not certain where there are many totals."""
+        if len(totals) > _FEW_TOTALS or not totals:
+            return not totals
+        return sum(built.class_count + lag for built, lag in self._built(totals)) <= PODS_PER_STEP
+
+    def catch_up_in_steps(self, totals: Sequence[ScopedSpec]) -> Iterator[None]:
+        """Apply the changes of pods to the totals of a plan."""
+        if sum(lag for _, lag in self._built(totals)) > PODS_PER_STEP:
+            for key in (key for spec, scope in totals for key in _index_keys(spec, scope)):
+                if key in self._of_plans:
+                    yield from self._of_plans[key].catch_up_in_steps(self._pods(key))
+
+    def prepare_in_steps(self, totals: Sequence[ScopedSpec], context: EvalContext) -> Iterator[None]:
+        """Add up the totals of a plan for the pod. The cluster does not change meanwhile."""
+        visited = 0
+        for built, _ in self._built(totals):
+            for visits in built.prepare_in_steps(context):
+                visited += visits
+                if visited >= PODS_PER_STEP:
+                    visited = 0
+                    yield
+
+    def _built(self, totals: Sequence[ScopedSpec]) -> Iterator[tuple[PodTotals, int]]:
+        """Those that were built for a plan, each with how many pods it has to count again at most."""
+        for spec, scope in totals:
+            placed = self._columns.placed_totals.of_plan(spec) if scope == "placed" else None
+            if placed is not None:
+                yield placed, 0
+            for key in _index_keys(spec, scope):
+                index = self._of_plans.get(key)
+                if index is not None:
+                    yield index.totals, index.lag(self._pods(key))
 
     def keep_only(self, specs: Collection[ScopedSpec]) -> None:
         """Drop the totals that no current plan reads."""
@@ -187,6 +223,10 @@ class _FollowedPods:
     totals: PodTotals
     _version: int = -1
     _keys: dict[PodUid, CountedKeys] = field(default_factory=dict)
+
+    def lag(self, index: PodIndex) -> int:
+        """How many pods `catch_up` counts again at most."""
+        return min(index.version - self._version, len(self._keys) + len(index.pods))
 
     def is_outdated(self, index: PodIndex) -> bool:
         return self._version != index.version and index.changed_since(self._version) is None

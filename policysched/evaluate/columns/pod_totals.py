@@ -4,7 +4,7 @@ Pods are grouped by the group key of the `PodQuery`. In a group, pods are counte
 topology domain. A total that was read once follows the changes of its group, and the age of its pods.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
@@ -28,6 +28,7 @@ from policysched.model.pods import Pod
 
 _RESULTS_MAX = 1_000
 _CHANGES_MAX = 1_000
+_CHANGES_PER_PART = 32
 _AMOUNTS_MAX = 10_000
 _AGEING_MIN = 64
 _REVISIONS = count(1)
@@ -156,6 +157,7 @@ class PodTotals:
         self._topology_key = spec.topology_key
         self.query = PodQuery(spec)
         self._groups: dict[GroupKey, _Group] = {}
+        self.class_count = 0
         self._amounts: dict[tuple[ClassKey, PodValues], ExactNumber] = {}
 
     def keys(self, other: EvalContext) -> CountedKeys | None:
@@ -190,6 +192,7 @@ class PodTotals:
         pod_class = group.classes.get(class_key)
         if pod_class is None:
             pod_class = group.classes[class_key] = _PodClass(pod, node)
+            self.class_count += 1
         domain = self.domain(node)
         total = pod_class.counts.get(domain, 0) + delta
         assert total >= 0, f"{total} pods like {pod.full_name} in {domain}"
@@ -200,6 +203,7 @@ class PodTotals:
         del pod_class.counts[domain]
         if not pod_class.counts:
             del group.classes[class_key]
+            self.class_count -= 1
             if not group.classes:
                 del self._groups[key]
 
@@ -236,23 +240,57 @@ class PodTotals:
         values = self.query.pod_values(context)
         result = group.results.get(values)
         if result is None or not self._may_follow(group, result, context.now_ns):
-            result = _Result(DomainTotals(), group.position, context.now_ns)
-            for class_key, pod_class in group.classes.items():
-                amount = self._counted_amount(result, class_key, pod_class, values, context)
-                for domain, number in pod_class.counts.items() if amount else ():
-                    result.totals.add(domain, amount * number)
-            if len(group.results) >= _RESULTS_MAX:
-                group.results.clear()
-            group.results[values] = result
+            for _ in self._new_result(group, values, context):
+                pass
+            result = group.results[values]
         elif result.position != group.position:
-            for change in group.changes[result.position - group.dropped :]:
-                amount = self._counted_amount(result, change.class_key, change.pod_class, values, context)
-                if amount:
-                    result.totals.add(change.domain, amount * change.delta)
-            result.position = group.position
-        if result.ageing and result.now_ns != context.now_ns:
-            self._pass_time(group, result, values, context)
+            self._follow(group, result, values, context, group.position)
+        if result.ageing:
+            if result.ageing[0][0] <= context.now_ns:
+                for _ in self._pass_time(group, result, values, context):
+                    pass
+            result.now_ns = context.now_ns
         return result
+
+    def prepare_in_steps(self, context: EvalContext) -> Iterator[int]:
+        """What `totals` does first; yields what each part of it visits. The pods do not change meanwhile."""
+        key = self.query.wanted_key(context)
+        group = None if key is None else self._groups.get(key)
+        if group is not None:
+            values = self.query.pod_values(context)
+            result = group.results.get(values)
+            if result is None or not self._may_follow(group, result, context.now_ns):
+                yield from self._new_result(group, values, context)
+            else:
+                while result.position != group.position:
+                    before = result.position
+                    self._follow(
+                        group, result, values, context, min(before + _CHANGES_PER_PART, group.position)
+                    )
+                    yield result.position - before
+                yield from self._pass_time(group, result, values, context)
+
+    def _new_result(self, group: _Group, values: PodValues, context: EvalContext) -> Iterator[int]:
+        """Add the result to the group. Yields the domains that each class of pods visits."""
+        result = _Result(DomainTotals(), group.position, context.now_ns)
+        for class_key, pod_class in group.classes.items():
+            amount = self._counted_amount(result, class_key, pod_class, values, context)
+            for domain, number in pod_class.counts.items() if amount else ():
+                result.totals.add(domain, amount * number)
+            yield len(pod_class.counts)
+        if len(group.results) >= _RESULTS_MAX:
+            group.results.clear()
+        group.results[values] = result
+
+    def _follow(
+        self, group: _Group, result: _Result, values: PodValues, context: EvalContext, position: int
+    ) -> None:
+        """Apply the changes up to the position."""
+        for change in group.changes[result.position - group.dropped : position - group.dropped]:
+            amount = self._counted_amount(result, change.class_key, change.pod_class, values, context)
+            if amount:
+                result.totals.add(change.domain, amount * change.delta)
+        result.position = position
 
     def _may_follow(self, group: _Group, result: _Result, now_ns: int) -> bool:
         """Whether the changes since are kept, and time did not go back. Classes without pods must not fill the memory."""
@@ -282,7 +320,11 @@ class PodTotals:
                 heappush(result.ageing, (changes_ns, next(_REVISIONS), class_key))
         return amount
 
-    def _pass_time(self, group: _Group, result: _Result, values: PodValues, context: EvalContext) -> None:
+    def _pass_time(
+        self, group: _Group, result: _Result, values: PodValues, context: EvalContext
+    ) -> Iterator[int]:
+        """Yields the domains that each class of pods visits that has come of age."""
+        result.now_ns = context.now_ns
         while result.ageing and result.ageing[0][0] <= context.now_ns:
             class_key = heappop(result.ageing)[2]
             before = result.ageing_amounts.pop(class_key)
@@ -292,7 +334,7 @@ class PodTotals:
             after = self._counted_amount(result, class_key, pod_class, values, context)
             for domain, number in pod_class.counts.items() if after != before else ():
                 result.totals.add(domain, (after - before) * number)
-        result.now_ns = context.now_ns
+            yield len(pod_class.counts)
 
 
 class HypotheticalPodTotals:

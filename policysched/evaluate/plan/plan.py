@@ -14,7 +14,7 @@ from policysched.evaluate.plan.lowering import AnyRule, LoweringOptions, Variant
 from policysched.evaluate.plan.queue_order import CompiledQueueOrder, QueueSortKey
 from policysched.evaluate.plan.quotas import CompiledQuotas, QuotaCharge
 from policysched.evaluate.plan.read_set import ReadSet, read_set, unknown_namespace
-from policysched.evaluate.plan.totals_needed import totals_needed
+from policysched.evaluate.plan.totals_needed import totals_needed, totals_of_conditions, totals_of_variant
 from policysched.evaluate.plan.victims import CompiledVictims, VictimChange, VictimOrder, VictimPredicate
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EMPTY_SHARES, EvalContext
@@ -82,6 +82,7 @@ class Plan:
         self._layer_conditions = tuple(compile_scalar(layer.condition, program) for layer in program.layers)
         self._variants: dict[tuple[int, ...], Variant] = {}
         self._read_sets: dict[tuple[int, ...], ReadSet] = {}
+        self._totals_read: dict[tuple[int, ...], tuple[ScopedSpec, ...]] = {}
         self._dynamic_layers = tuple(
             index
             for index, layer in enumerate(program.layers)
@@ -187,6 +188,17 @@ class Plan:
     def pod_totals(self) -> tuple[ScopedSpec, ...]:
         """The totals over pods that any rule, layer or shadow rule reads."""
         return totals_needed(self.program)
+
+    @cached_property
+    def totals_of_layers(self) -> tuple[ScopedSpec, ...]:
+        """Those that say which layers apply to a pod."""
+        return totals_of_conditions(self.program)
+
+    def totals_read(self, active: tuple[int, ...]) -> tuple[ScopedSpec, ...]:
+        """Those that the rules with these layers read."""
+        if active not in self._totals_read:
+            self._totals_read[active] = totals_of_variant(self.program, active)
+        return self._totals_read[active]
 
     @property
     def allows_preemption(self) -> bool:
