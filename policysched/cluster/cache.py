@@ -47,6 +47,7 @@ from policysched.model.workloads import DisruptionBudget, SelectorOwner, Selecto
 
 Events = frozenset[ClusterEvent]
 _NO_EVENTS: Events = frozenset()
+_FEW_CHANGED_NODES = 2
 
 
 class ClusterCache:
@@ -82,6 +83,11 @@ class ClusterCache:
         last call."""
         changed, self._changed_nodes = self._changed_nodes, set()
         return changed | self.devices.stamps.changed_nodes()
+
+    @property
+    def has_few_changed_nodes(self) -> bool:
+        """Whether `changed_nodes` has what a decision changes, and not much more."""
+        return len(self._changed_nodes) <= _FEW_CHANGED_NODES
 
     @property
     def shares(self) -> NamespaceShares:

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from policysched.cluster import cache
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
 from policysched.evaluate.columns import columns, placed_pod_totals, pod_counter
@@ -47,6 +48,7 @@ OTHER_TOTALS = program(
 def smallest_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (columns, placed_pod_totals, pod_counter):
         monkeypatch.setattr(module, "PODS_PER_STEP", 1)
+    monkeypatch.setattr(cache, "_FEW_CHANGED_NODES", 0)
 
 
 def steps_equal_at_once(plan: Plan, scene: Scene, seed: int) -> None:

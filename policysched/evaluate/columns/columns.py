@@ -248,7 +248,7 @@ class Columns:
     def refresh_slice(self) -> bool:
         """Apply changes until the totals over pods have visited a slice's pods; the pods of a node are not divided. Whether
         changes are left, so that it is worth while to call this again before `refresh`."""
-        if self.placed_totals.is_empty:
+        if self.placed_totals.is_empty or (self._cache.has_few_changed_nodes and not self._late_names):
             return False
         self._forget_outdated_gangs()
         self._late_names |= self._cache.changed_nodes()
