@@ -206,11 +206,10 @@ class PodAttempts:
         """What a long evaluation needs, rule by rule. Each rule ends the time slice."""
         core = self._core
         plan = core.plan(pod.policy)
-        is_short = core.evaluator.is_short_decision(pod.pod) and not plan.program.layers and not plan.is_long
-        if is_short and core.evaluator.reads_few_pods(plan):
+        evaluator, is_plain = core.evaluator, not (plan.program.layers or plan.is_long)
+        if is_plain and evaluator.is_short_decision(pod.pod) and evaluator.reads_few_pods(plan):
             return
-        inputs = core.evaluation_inputs(pod, now_ns)
-        for _ in core.evaluator.warm_up(plan, pod.pod, **inputs):
+        for _ in evaluator.warm_up(plan, pod.pod, **core.evaluation_inputs(pod, now_ns)):
             yield core.limits.attempt_step_cost_max
 
     def evaluate(
