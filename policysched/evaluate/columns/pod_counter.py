@@ -57,7 +57,14 @@ class ClusterPodCounter:
         """Whether reading the totals of a plan visits few pods, as nearly always. Not certain where there are many totals."""
         if len(totals) > _FEW_TOTALS or not totals:
             return not totals
-        return sum(built.class_count + lag for built, lag in self._built(totals)) <= PODS_PER_STEP
+        visits = 0
+        for total in totals:  # most are over placed pods, and this is asked for every attempt
+            if total[1] == "placed":
+                placed = self._columns.placed_totals.of_plan(total[0])
+                visits += 0 if placed is None else placed.class_count
+            else:
+                visits += sum(built.class_count + lag for built, lag in self._built((total,)))
+        return visits <= PODS_PER_STEP
 
     def catch_up_in_steps(self, totals: Sequence[ScopedSpec]) -> Iterator[None]:
         """Apply the changes of pods to the totals of a plan."""
