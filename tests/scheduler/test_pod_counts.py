@@ -163,11 +163,14 @@ def test_a_pod_is_evaluated_when_it_changes_and_not_at_every_attempt(
 def test_parked_pods_that_are_never_requeued_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     updated = PodEvents.updated
 
-    def without_requeue(self: PodEvents, observed: ObservedPod, now_ns: int, *, synced: bool) -> None:
+    def without_requeue(
+        self: PodEvents, observed: ObservedPod, now_ns: int, *, synced: bool
+    ) -> list[ObservedPod]:
         requeue = self._core.queue.requeue
         monkeypatch.setattr(self._core.queue, "requeue", lambda *_: None)
-        updated(self, observed, now_ns, synced=synced)
+        group_pods = updated(self, observed, now_ns, synced=synced)
         monkeypatch.setattr(self._core.queue, "requeue", requeue)
+        return group_pods
 
     monkeypatch.setattr(PodEvents, "updated", without_requeue)
 
