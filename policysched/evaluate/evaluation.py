@@ -224,7 +224,7 @@ class Evaluation:
         for index in scores:
             self._score_all(index, snapshot)
         # A total of a domain changes with most placements, and what it decides rarely does.
-        self._stale = differs or self._samples_changed or self._time_changed or bool(scores)
+        self._stale = differs or self._samples_changed or bool(scores)
 
     def _fingerprints_of_filters(self, view: View) -> dict[int, Hashable]:
         return {
