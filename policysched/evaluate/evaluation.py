@@ -69,6 +69,7 @@ class Evaluation:
         self._over_candidates = [index for index, rule in enumerate(rules.scores) if rule.over_candidates]
         self._by_dependency = RulesByDependency.of(rules.filters, rules.scores)
         self._usage_results = UsageResults()
+        self._rows_left: frozenset[int] = frozenset()  # with results of an overlay that was left
 
     # ── updates ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -85,7 +86,8 @@ class Evaluation:
             self._rebuild(snapshot)
             return
         changed, used = touched
-        used |= set(overlay_rows) - changed
+        used |= self._rows_left.union(overlay_rows) - changed
+        self._rows_left = frozenset()
         self._record_position(snapshot)
         self._reevaluate_stale_rules(snapshot)
         if changed:
@@ -177,9 +179,7 @@ class Evaluation:
         self._combine(snapshot, set())
 
     def _record_position(self, snapshot: Snapshot) -> None:
-        """Record the position in the logs and whether samples or the clock changed. Resets
-        `_stale`, which means that the totals of all rows must be recomputed.
-        """
+        """Record the position in the logs, and whether samples or the clock changed. `_stale`: all totals are to be computed."""
         key = (
             (snapshot.samples_key, snapshot.metrics_known_until_ns(self._metrics)) if self._metrics else None
         )

@@ -36,11 +36,42 @@ _BYTES_PER_SCORE = 16  # more for each score beyond a few
 _SCORES_INCLUDED = 8
 _BYTES_PER_ITEM = 20  # more for each term or constraint of the pod (`row_items`) beyond a few
 _ITEMS_INCLUDED = 8
+_ROWS_TO_LEAVE_MAX = 16
+
+
+class OverlayEvaluation(Evaluation):
+    """An evaluation of an overlay, which can move on to another overlay of the same cluster."""
+
+    _facts_when_copied: Hashable
+
+    @classmethod
+    def copy_of(cls, evaluation: Evaluation) -> "OverlayEvaluation":
+        copy = object.__new__(cls)
+        copy.__dict__.update(evaluation.copy().__dict__)
+        copy._facts_when_copied = copy._cluster_facts
+        return copy
+
+    def leave(self, overlay: Overlay) -> bool:
+        """Forget the pods of this overlay. False: it changed so much that a copy of the cluster's evaluation takes less, or a
+        fact about the whole cluster: fingerprints of two overlays are not comparable."""
+        rows = frozenset(overlay.log[: self._overlay_position])
+        if len(rows) > _ROWS_TO_LEAVE_MAX or self._metrics or self._cluster_facts != self._facts_when_copied:
+            return False
+        self._rows_left, self._overlay_position = self._rows_left | rows, 0
+        return True
+
+    @property
+    def _cluster_facts(self) -> Hashable:
+        scores = [self._fingerprints[index] for index in self._by_dependency.cluster_scores]
+        return tuple(scores), tuple(self._filter_fingerprints.items())
+
+
+OverlayEvaluations = tuple[Overlay, dict[EvaluationKey, OverlayEvaluation]]
 
 
 class EvaluationCache:
     """Least recently used evaluations are evicted beyond 64 MB. For overlays only the evaluations
-    of the last overlay are kept.
+    of the last two overlays are kept.
     """
 
     def __init__(self, worlds: SnapshotBuilder) -> None:
@@ -48,11 +79,13 @@ class EvaluationCache:
         self._evaluations: OrderedDict[EvaluationKey, Evaluation] = OrderedDict()
         self._row_bytes: dict[EvaluationKey, int] = {}
         self._row_bytes_total = 0
-        self._overlay_evaluations: tuple[Overlay, dict[EvaluationKey, Evaluation]] | None = None
+        self._overlay_evaluations: OverlayEvaluations | None = None
+        self._overlay_left: OverlayEvaluations | None = None
+        """Those of the overlay before, for as long as this one lives."""
 
     def retain_only(self, plans: Collection[Plan]) -> None:
         """Drop the evaluations of other plans."""
-        self._overlay_evaluations = None
+        self._overlay_evaluations = self._overlay_left = None
         for key in [
             key_of_evaluation for key_of_evaluation in self._evaluations if key_of_evaluation[0] not in plans
         ]:
@@ -60,7 +93,7 @@ class EvaluationCache:
 
     def forget(self, plan: Plan) -> None:
         """Drop the evaluations of a plan, one of which may be half updated."""
-        self._overlay_evaluations = None
+        self._overlay_evaluations = self._overlay_left = None
         for key in [key for key in self._evaluations if key[0] is plan]:
             self._drop(key)
 
@@ -90,16 +123,26 @@ class EvaluationCache:
         if overlay is None:
             return self._get_of_cluster(key, plan, variant, context, leaves, cluster_context)
         if self._overlay_evaluations is None or self._overlay_evaluations[0] is not overlay:
+            self._overlay_left = self._overlay_evaluations
             self._overlay_evaluations = (overlay, {})
-        evaluation = self._overlay_evaluations[1].get(key)
+        evaluation = self._overlay_evaluations[1].get(key) or self._from_overlay_left(key)
         if evaluation is None:
             base, _ = self._get_of_cluster(key, plan, variant, context, leaves, cluster_context)
-            evaluation = self._overlay_evaluations[1][key] = base.copy()
+            evaluation = OverlayEvaluation.copy_of(base)
         else:  # the one of the cluster is not needed any more: members of a gang that are alike come here
             evaluation.rules.activation.context, evaluation.rules.activation.leaves = context, leaves
+        self._overlay_evaluations[1][key] = evaluation
         snapshot = self._snapshots.build(plan, variant, context, overlay)
         evaluation.catch_up(snapshot)
         return evaluation, snapshot
+
+    def _from_overlay_left(self, key: EvaluationKey) -> OverlayEvaluation | None:
+        """The evaluation of the last overlay: small gangs that are alike need no copy each."""
+        if self._overlay_left is None:
+            return None
+        overlay, evaluations = self._overlay_left
+        evaluation = evaluations.pop(key, None)
+        return evaluation if evaluation is not None and evaluation.leave(overlay) else None
 
     def _get_of_cluster(
         self,

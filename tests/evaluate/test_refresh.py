@@ -14,10 +14,14 @@ from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.columns.packed_lists import GatheredElements
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.evaluation import Evaluation
+from policysched.evaluate.evaluation_cache import OverlayEvaluation
 from policysched.evaluate.plan.plan import Plan
 from policysched.evaluate.plan.read_set import ReadSet
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName
+from policysched.model.pods import QueuedPodInfo
+from tests import builders
+from tests.conformance.kube_default import kube_default
 from tests.evaluate.clusters import Scene, scenes
 from tests.evaluate.evaluation import assuming, evaluated, explained, later
 from tests.evaluate.histories import play, seeds, twin
@@ -42,6 +46,8 @@ MIXED = (
     "outage",
     "waiting for metrics",
 )
+
+FACTS, NOW_NS = QueuedPodInfo(queued_ns=0, attempts=0), 10**18
 
 Property = Callable[[Program, Plan, Scene, int], None]
 """The plan is the program's, compiled once for many scenes."""
@@ -101,6 +107,28 @@ def an_overlay_equals_placing(program: Program, plan: Plan, scene: Scene, seed: 
 
     assert hypothetical == evaluated(Evaluator(scene.cache), plan, scene.pods[0], placed)
     assert explanation == explained(Evaluator(scene.cache), plan, scene.pods[0], placed)
+
+
+def overlays_in_turn_equal_new_ones(program: Program, plan: Plan, scene: Scene, seed: int) -> None:
+    """As when one gang is attempted after another, whether the one before is placed or not."""
+    cached = Evaluator(scene.cache)
+    cached.build_columns(plan)
+    first, *others = scene.pods
+    for number, _ in enumerate(play(scene.cache, seed, changes=6)):
+        fresh, names = Evaluator(twin(scene.cache)), sorted(scene.cache.nodes)
+        overlays = [(evaluator, evaluator.overlay()) for evaluator in (cached, fresh)]
+        added = [other for index, other in enumerate(others) if names and seed >> number + index & 1]
+        for index in range(len(added) + 1):
+            if index == len(added) or index >= seed % 3:
+                kept, new = [evaluated(of, plan, first, scene, overlay) for of, overlay in overlays]
+                assert kept == new
+            for _, overlay in overlays if index < len(added) else ():
+                overlay.add_pod(added[index], names[(seed + number + index) % len(names)])
+
+
+@pytest.mark.parametrize("name", CORNERS)
+def test_overlays_in_turn_equal_new_ones(name: str) -> None:
+    _search(overlays_in_turn_equal_new_ones, corner(name), scenes(pods=4, placed_max=4))
 
 
 @pytest.mark.parametrize("name", CORNERS)
@@ -182,6 +210,44 @@ def test_a_planted_overlay_that_removes_no_pod_is_caught(monkeypatch: pytest.Mon
     monkeypatch.setattr(Overlay, "remove_pod", _nothing)
 
     assert _caught(an_overlay_equals_placing)
+
+
+def test_a_planted_rest_of_the_overlay_before_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    leave = OverlayEvaluation.leave
+
+    def forget(self: OverlayEvaluation, overlay: Overlay) -> bool:
+        left = leave(self, overlay)
+        self._rows_left = frozenset()
+        return left
+
+    monkeypatch.setattr(OverlayEvaluation, "leave", forget)
+
+    assert _caught(overlays_in_turn_equal_new_ones, ("built-ins by condition",))
+
+
+def test_facts_of_the_overlay_before_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pod is added to each overlay, so that both have the same number of changes; the second on the other node."""
+    assert _where_a_lonely_pod_fits() == ["b", "a"]
+
+    monkeypatch.setattr(OverlayEvaluation, "_cluster_facts", None)
+    assert _where_a_lonely_pod_fits() == ["b", "b"], "planted: the result of the first overlay"
+
+
+def _where_a_lonely_pod_fits() -> list[NodeName | None]:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    lonely = builders.pod("lonely", spec={"affinity": apart})
+    cache = builders.world(
+        nodes=[builders.node(name, labels={"kubernetes.io/hostname": name}) for name in "ab"]
+    )
+    evaluator, plan = Evaluator(cache), compile_program(kube_default())
+    selected = []
+    for name in ("a", "b"):
+        overlay = evaluator.overlay()
+        overlay.add_pod(builders.pod("web", labels={"app": "web"}), NodeName(name))
+        verdict = evaluator.evaluate(plan, lonely, now_ns=NOW_NS, facts=FACTS, samples={}, overlay=overlay)
+        selected.append(verdict.selected)
+    return selected
 
 
 def test_a_planted_loss_of_rows_that_still_differ_is_caught(
