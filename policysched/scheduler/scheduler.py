@@ -315,6 +315,8 @@ class Scheduler:
         core = self._core
         core.requeue_released(now_ns)
         commands, core.commands = core.commands, []
+        if self._synced and core.policies.running and core.queue.can_pop:
+            return commands  # `decide` is called anyhow, and says when it has nothing left
         next_ns = self._timers.next_time_ns()
         if next_ns is not None and next_ns != self._timer_at_ns:
             commands.append(SetTimer(next_ns))

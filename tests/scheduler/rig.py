@@ -112,9 +112,9 @@ class Rig:
         raise AssertionError(f"the scheduler does not settle; the last commands are {commands[-5:]}")
 
     def pass_time(self, seconds: float) -> list[c.Command]:
-        """Move the clock and stop at each `SetTimer`, as the runtime does."""
+        """Decide, then move the clock and stop at each `SetTimer`, as the runtime does."""
         end_ns = self.now_ns + round(seconds * 10**9)
-        commands: list[c.Command] = []
+        commands = self.settle()
         while (timer_ns := self._timer_ns()) is not None and timer_ns <= end_ns:
             assert timer_ns >= self.now_ns, "a timer is overdue"
             self.now_ns = timer_ns

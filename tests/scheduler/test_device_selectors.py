@@ -508,8 +508,9 @@ STEPS_OF_A_NODE = 700
 
 def searching_rounds(rig: Rig, steps: list[int]) -> list[int]:
     """The steps of each attempt until there are none for half a minute, longer than any backoff."""
-    rounds = []
-    while not rounds or any(rounds[-30:]):
+    rig.settle()
+    rounds = [len(steps)]
+    while any(rounds[-30:]):
         before = len(steps)
         rig.pass_time(1)
         rounds.append(len(steps) - before)

@@ -17,10 +17,11 @@ def test_a_pod_that_fits_is_assumed_and_bound_under_the_policy_it_names() -> Non
     rig = Rig(FIT, node("a", cpu="1"))
 
     rig.observe(web := pod("web", cpu="500m"))
-    commands = rig.settle()
+    bind, timer = rig.settle()
 
     (status,) = rig.scheduler.policies()
-    assert commands == [c.Bind(web.uid, "default", "web", NodeName("a"), "test", status.sha256)]
+    assert isinstance(timer, c.SetTimer)
+    assert [bind] == [c.Bind(web.uid, "default", "web", NodeName("a"), "test", status.sha256)]
     assert rig.scheduler.binds_in_flight == 1
 
 

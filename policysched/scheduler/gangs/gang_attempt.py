@@ -227,6 +227,8 @@ class GangAttempts:
     ) -> Steps[GangSearchResult | None]:
         """All members in one domain of a preferred level, the narrowest level first. None: none that was tried takes
         them all."""
+        if len(gang.levels) == len(gang.required_keys):
+            return None
         members, vacancies = gang.members_in_order(), gang.vacancies
         count = len(members) if vacancies is None else min(vacancies, len(members))
         equivalence_keys = member_equivalence_keys(self._core, members)
@@ -327,11 +329,11 @@ class GangAttempts:
                 neighbours.add(pod.pod, result.node)
                 if trial is not None:
                     trial.add(core.quotas.charge_of(pod.pod))
-                result = replace(
-                    result, prebind_work=self._pod_attempts.add_to_overlay(pod, result.node, overlay, now_ns)
-                )
+                prebind_work = self._pod_attempts.add_to_overlay(pod, result.node, overlay, now_ns)
+                if prebind_work is not None:
+                    result = replace(result, prebind_work=prebind_work)
+                    search.has_reservations = True
                 search.fits.append((pod, result))
-                search.has_reservations |= result.prebind_work is not None
                 pending_by_class[equivalence_keys[pod.uid]] -= 1
             else:
                 search.failures[equivalence_keys[pod.uid]] = result
