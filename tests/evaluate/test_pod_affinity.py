@@ -1,5 +1,6 @@
 """Affinity and spreading between pods, through everything that caches results: evaluations, overlays, counts."""
 
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from tests.reference.checked import program
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 WEB = {"app": "web"}
+kernel = import_module("policysched.builtins.inter_pod_affinity.kernel")  # after `evaluate`, which it imports
 
 
 def term(key: str, **more: Any) -> dict[str, Any]:
@@ -227,6 +229,68 @@ def test_a_node_that_moves_to_another_zone_moves_its_pods() -> None:
 
     assert before == {"n0", "n3"}
     assert afterwards == {"n0", "n1", "n4"}
+
+
+def searches_for_tallies(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Of a decision about a pod with required affinity, where other pods are nominated to each of six nodes."""
+    searches: list[object] = []
+    find = kernel._tally
+
+    def counted(*args: Any) -> Any:
+        searches.append(args)
+        return find(*args)
+
+    monkeypatch.setattr(kernel, "_tally", counted)
+    harness = Harness(world(three_zones(), [placed(pod("w0", labels=WEB), "n0")]))
+    verdict = harness.evaluator.evaluate(
+        harness.plan,
+        pod("w1", labels=WEB, spec=together(ZONE)),
+        now_ns=0,
+        facts=QueuedPodInfo(0, 0),
+        samples={},
+        nominated_pods=[(pod(f"nominated-{index}"), NodeName(f"n{index}")) for index in range(6)],
+    )
+    assert verdict.selected in ("n0", "n3")
+    return len(searches)
+
+
+def test_the_tally_of_required_affinity_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert searches_for_tallies(monkeypatch) == 1
+
+
+def test_a_tally_that_is_found_for_each_node_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        kernel._Filter,
+        "_tally_of_required",
+        lambda self, view: kernel._tally(view, self._affinity.required),
+    )
+
+    assert searches_for_tallies(monkeypatch) > 2
+
+
+def selected_after_tallies_are_dropped(monkeypatch: pytest.MonkeyPatch) -> set[NodeName | None]:
+    """For pods that follow one of zone 0, and then one of zone 1."""
+    monkeypatch.setattr(placed_pods, "_TALLIES_MAX", 1)
+    cache = world(three_zones(), [placed(pod("w0", labels=WEB), "n0")])
+    harness = Harness(cache)
+    harness.selected("a", spec=together(ZONE))
+    for number in range(8):
+        other = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": f"other-{number}"}}}
+        harness.verdict(f"b{number}", spec={"affinity": {"podAffinity": {REQUIRED: [other]}}})
+    cache.put_pod(placed(pod("x"), "n5"))
+    harness.selected("c")  # drops tallies
+    cache.put_pod(placed(pod("w1", labels=WEB), "n1"))
+    return {harness.selected(f"d{index}", spec=together(ZONE)) for index in range(40)}
+
+
+def test_a_tally_that_was_dropped_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert selected_after_tallies_are_dropped(monkeypatch) >= {"n3", "n4"}
+
+
+def test_a_dropped_tally_that_is_kept_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PlacedPods, "tallies_version", property(lambda _: 0, lambda *_: None), raising=False)
+
+    assert not selected_after_tallies_are_dropped(monkeypatch) >= {"n3", "n4"}
 
 
 def test_counts_follow_pods_and_drop_empty_classes() -> None:
