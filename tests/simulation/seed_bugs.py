@@ -308,7 +308,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(gangs_are_placed_partially, r"partial gang", seed=5),
     PlantedBug(columns_miss_a_cordon, r"the plan (finds|selects|counts)", seed=2),
     PlantedBug(a_deleted_node_stays_in_the_cache, r"in the cache, but not on the API server", seed=2),
-    PlantedBug(nominations_are_never_cleared, r"is nominated to .*, where no pod terminates", seed=3),
+    PlantedBug(nominations_are_never_cleared, r"is nominated to .*, where no pod terminates", seed=35),
     PlantedBug(capacity_holds_never_expire, r"is still held$", seed=31, profile=_kubelets_reject_pods),
     PlantedBug(a_deleted_pod_requeues_nothing, r"(is|are) pending and the reference finds", seed=9),
     PlantedBug(a_watch_skips_changes_after_410_gone, r"missing from the cache", seed=36),

@@ -150,12 +150,12 @@ class VectorMachine:
     def leaf_index(self, expr: e.Expr) -> int:
         if self._share and expr in self._leaf_by_expr:
             return self._leaf_by_expr[expr]
-        reads_time = e.Stage.TIME in stage_of(expr)
+        stage = stage_of(expr)
         condition = type_of(expr).kind is TypeKind.BOOL
         leaf = ScalarLeaf(
             expr,
             compile_scalar(expr, self._program),
-            in_cache_key=(reads_time and condition) or bool(e.VOLATILE_STAGES & stage_of(expr)),
+            in_cache_key=(e.Stage.TIME in stage and condition) or bool(e.VOLATILE_STAGES & stage),
             time_dependent=reads_clock_beside_totals(expr) and not condition,
         )
         self.leaves.append(leaf)
