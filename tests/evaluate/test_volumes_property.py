@@ -118,13 +118,13 @@ def test_volumes_reserved_on_an_overlay_are_taken(scene: Scene) -> None:
 def test_no_volume_is_chosen_twice_for_one_pod_or_when_reserved() -> None:
     chosen_count = 0
 
-    @SEARCH
-    @given(scene=storage_scenes())
-    def search(scene: Scene) -> None:
+    def count(scene: Scene) -> None:
         nonlocal chosen_count
         chosen_count += volumes_are_chosen_once(scene)
 
-    search()
+    for max_examples in (60, 240, 960):  # in a quarter of the runs none of 60 scenes has one
+        if not chosen_count:
+            settings(SEARCH, max_examples=max_examples)(given(scene=storage_scenes())(count))()
     assert chosen_count > 0, "no scene has a pod for whose claims volumes are chosen"
 
 
