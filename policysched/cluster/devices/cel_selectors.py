@@ -2,7 +2,7 @@
 
     device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].memory.isGreaterThan(quantity("40Gi"))
 
-CEL is evaluated by cel-expr-python (the C++ runtime of CEL's authors), imported with the first ResourceSlice (`load`). The
+CEL is evaluated by cel-expr-python (the C++ runtime of CEL's authors), imported at the start, or else with the first ResourceSlice (`load`). The
 latest 256 compiled expressions are cached. An expression whose estimated cost for one device is over
 a limit is an error, whatever the API server's own estimate allows (`selector_cost`). Source:
 `cel/compile.go` in k8s.io/dynamic-resource-allocation v0.36.3.
@@ -64,7 +64,7 @@ class DeviceSelectors:
         self._compiled: OrderedDict[str, _Selector | CelSelectorError] = OrderedDict()
 
     def load(self) -> None:
-        """Import CEL, which takes 70 ms, before a pod waits for it. Raises nothing."""
+        """Import CEL, which takes 30 ms the first time, before a pod waits for it. Raises nothing."""
         with contextlib.suppress(ImportError):  # `matches` says it for each selector
             self._environment = self._environment or environment()
 
