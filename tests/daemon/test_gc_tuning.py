@@ -1,7 +1,7 @@
 """A full collection of garbage visits what is new, not the whole cluster."""
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
@@ -114,3 +114,49 @@ def test_before_the_first_lists_are_read_nothing_is_frozen() -> None:
     gc.callbacks.append(gc_tuning._freeze_survivors)
 
     assert gc.get_freeze_count() <= before < len(kept) + before
+
+
+FULL_VISITS_MAX = 30_000
+"""Objects of a full collection: at 150 ns each, a slice of the main loop."""
+
+
+def most_visited(begin: Callable[[], None]) -> int:
+    """The most objects that one full collection visits while a cluster grows that was large already."""
+    visits: list[int] = []
+
+    def note(phase: str, info: Mapping[str, int]) -> None:
+        if phase == "start" and info["generation"] == 2:
+            visits.append(visited())
+
+    before = [[number] for number in range(40 * COUNT)]
+    gc.collect()
+    begin()
+    gc.callbacks.append(note)
+    kept = [{"labels": {"app": [number]}} for number in range(20 * COUNT)]
+    gc.callbacks.remove(note)
+
+    assert len(visits) > 1 and len(before) + len(kept) == 60 * COUNT
+    return max(visits)
+
+
+def begin_again() -> None:
+    gc_tuning.keep_collections_short()
+    gc_tuning.collect_all()
+
+
+@pytest.mark.parametrize("begin", [gc_tuning.keep_collections_short, begin_again])
+def test_a_full_collection_visits_no_more_than_a_slice_allows(begin: Callable[[], None]) -> None:
+    assert most_visited(begin) <= FULL_VISITS_MAX
+
+
+BUGS = {
+    "the thresholds are high": ("SHORT_THRESHOLDS", (10_000, 3, 1)),
+    "the survivors of the start count": ("_forget_survivor_count", lambda: None),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc_tuning, *BUGS[bug])
+
+    assert most_visited(begin_again) > FULL_VISITS_MAX
