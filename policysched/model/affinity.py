@@ -1,9 +1,13 @@
 """Node affinity, pod affinity and topology spread constraints of a pod."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
-from policysched.model.selectors import LabelSelector, NodeSelectorTerm
+from policysched.model.selectors import LabelSelector, NodeSelectorTerm, RequiredLabel, required_label
+
+TermUse = Literal["rejects", "requires", "prefers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,75 @@ class WeightedPodAffinityTerm:
     term: PodAffinityTerm
 
 
+class Weight(NamedTuple):
+    """The sum of weights of terms (negative for anti-affinity), and of their absolute values. A
+    required term has weight 1."""
+
+    total: int
+    magnitude: int
+
+    def plus(self, other: "Weight") -> "Weight":
+        return Weight(self.total + other.total, self.magnitude + other.magnitude)
+
+
+_TermsByLabel = dict[RequiredLabel | None, list[tuple[PodSelector, Weight]]]
+
+
+class TermSet:
+    """The terms of a pod of one use and topology key. They reject (required anti-affinity), require or prefer the pods that
+    they select. `weights`: by what they select, the sum. The hash is computed once: there can be thousands of terms."""
+
+    __slots__ = ("_filed", "_hash", "topology_key", "use", "weights")
+
+    def __init__(self, use: TermUse, topology_key: str, weights: Mapping[PodSelector, Weight]) -> None:
+        self.use = use
+        self.topology_key = topology_key
+        self.weights = tuple(weights.items())
+        self._hash = hash((use, topology_key, self.weights))
+        self._filed: tuple[_TermsByLabel, frozenset[str]] | None = None
+
+    @property
+    def by_label(self) -> "_TermsByLabel":
+        """The terms under a label that they require (None: without one)."""
+        return self._file()[0]
+
+    @property
+    def selected_keys(self) -> frozenset[str]:
+        """The keys of the labels that the terms select by."""
+        return self._file()[1]
+
+    def _file(self) -> tuple["_TermsByLabel", frozenset[str]]:
+        if self._filed is None:
+            by_label: _TermsByLabel = {}
+            keys: set[str] = set()
+            for selector, weight in self.weights:
+                if selector.label_selector is None:
+                    continue  # selects nothing
+                for label in required_label(selector.label_selector) or (None,):
+                    by_label.setdefault(label, []).append((selector, weight))
+                keys.update([requirement.key for requirement in selector.label_selector.requirements])
+            self._filed = by_label, frozenset(keys)
+        return self._filed
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, TermSet)
+            and (self._hash, self.use, self.topology_key) == (other._hash, other.use, other.topology_key)
+            and self.weights == other.weights
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def may_select(self, labels: Mapping[str, str]) -> Iterator[tuple[PodSelector, Weight]]:
+        """The terms that may select a pod with these labels."""
+        filed = self.by_label
+        yield from filed.get(None, ())
+        for key, value in labels.items():
+            yield from filed.get((key, value), ())
+            yield from filed.get((key, None), ())
+
+
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class PodAffinity:
     """`spec.affinity.podAffinity` and `.podAntiAffinity`. `selects_itself`: all required terms match the pod's own
@@ -58,6 +131,7 @@ class PodAffinity:
     preferred: tuple[WeightedPodAffinityTerm, ...]
     selects_itself: bool
     _hash: int = field(init=False, repr=False, compare=False)
+    _term_sets: tuple[TermSet, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         terms = self.required, self.required_anti, self.preferred, self.selects_itself
@@ -66,16 +140,45 @@ class PodAffinity:
     def __hash__(self) -> int:
         return self._hash
 
+    @property
+    def term_sets(self) -> tuple[TermSet, ...]:
+        """Its terms by use and topology key, computed once."""
+        if self._term_sets is None:
+            by_use_and_key: dict[tuple[TermUse, str], dict[PodSelector, Weight]] = {}
+            for use, weight, term in self._weighted_terms():
+                weights = by_use_and_key.setdefault((use, term.topology_key), {})
+                before = weights.get(term.pods)
+                weights[term.pods] = weight if before is None else before.plus(weight)
+            term_sets = tuple([TermSet(use, key, weights) for (use, key), weights in by_use_and_key.items()])
+            object.__setattr__(self, "_term_sets", term_sets)
+            return term_sets
+        return self._term_sets
+
+    def _weighted_terms(self) -> Iterator[tuple[TermUse, Weight, PodAffinityTerm]]:
+        for term in self.required_anti:
+            yield "rejects", _REQUIRED, term
+        for term in self.required:
+            yield "requires", _REQUIRED, term
+        for preferred in self.preferred:
+            yield "prefers", Weight(preferred.weight, abs(preferred.weight)), preferred.term
+
     def shared(self) -> "PodAffinity":
-        """The first one of those that are equal and in use. Compares terms, so large pods call it on a thread."""
+        """The first one of those that are equal and in use. Compares terms and files them, so large pods call it on a
+        thread."""
         reference = _SHARED.get(self)
         affinity = None if reference is None else reference()
         if affinity is None:
+            for terms in self.term_sets:
+                if len(terms.weights) > _FEW_TERMS:
+                    _ = terms.by_label
             _SHARED[self] = ref(self)
             return self
         return affinity
 
 
+_REQUIRED = Weight(1, 1)
+_FEW_TERMS = 16
+"""So few are filed when the pod is placed: with thousands of topology keys, nodes have the fewest of them."""
 _SHARED: WeakKeyDictionary[PodAffinity, ref[PodAffinity]] = WeakKeyDictionary()
 
 

@@ -1,5 +1,6 @@
 """What pods with thousands of terms cost, in calls of functions: of others once they are placed, and of their own."""
 
+import gc
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -9,16 +10,17 @@ import pytest
 
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator, evaluation_cache
-from policysched.evaluate.columns import placed_pods
+from policysched.evaluate.columns import existing_terms, placed_pods
 from policysched.evaluate.columns.placed_pods import PlacedPods
 from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT, over_budget_message
-from policysched.model.affinity import PodSelector
+from policysched.model import affinity
+from policysched.model.affinity import PodSelector, TermSet
 from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.model.selectors import LabelSelector, SelectorRequirement
 from tests.builders import node, placed, pod, world
 from tests.evaluate.test_pod_affinity import Harness
-from tests.hostile import HOST, HOSTILE_SPECS, REQUIRED, TERMS, hostile_pod
+from tests.hostile import HOST, HOSTILE_SPECS, REQUIRED, TERMS, ZONE, hostile_pod
 
 PLACED_TERMS = 1_000
 
@@ -74,6 +76,42 @@ def test_placed_pods_with_many_terms_cost_other_decisions_next_to_nothing(kind: 
     with_them, without = plain_calls(cluster(30, *hostile)), plain_calls(cluster(30))
 
     assert with_them < 1.5 * without, f"{with_them} calls, {without} without them"
+
+
+def placing_calls(kind: str, count: int) -> int:
+    """A pod like no other is placed, after it was decoded."""
+    large = hostile_pod(kind, count=count)
+    counts = PlacedPods({}, 8, {HOST, ZONE})
+    counts.adjust(0, pod("first"), 1)
+    return calls_of(lambda: counts.adjust(1, large, 1))
+
+
+def placing_costs_next_to_nothing(kind: str) -> None:
+    assert placing_calls(kind, PLACED_TERMS) <= placing_calls(kind, 20) + 20
+
+
+@pytest.mark.parametrize("kind", HOSTILE_SPECS)
+def test_a_large_pod_that_is_placed_was_indexed_where_it_was_decoded(kind: str) -> None:
+    placing_costs_next_to_nothing(kind)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        (affinity, "_FEW_TERMS", 10_000),  # the terms are filed when the pod is placed
+        (existing_terms, "_FILED_LABELS_MAX", 10_000),  # the group is filed under thousands of labels
+        (TermSet, "__hash__", lambda terms: hash(terms.weights)),
+    ],
+    ids=lambda bug: bug[1],
+)
+def test_a_planted_index_of_each_term_is_caught(
+    bug: tuple[object, str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(*bug)
+    gc.collect()  # no equal affinity is shared any more
+
+    with pytest.raises(AssertionError):
+        placing_costs_next_to_nothing("anti-affinity by host that selects nothing")
 
 
 def test_terms_on_keys_that_no_node_has_are_not_even_compared() -> None:

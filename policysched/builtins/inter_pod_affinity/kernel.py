@@ -12,7 +12,7 @@ import numpy as np
 
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.domains import domain_codes, sum_by_domain
-from policysched.evaluate.columns.existing_terms import TermGroup, Weight
+from policysched.evaluate.columns.existing_terms import TermGroup
 from policysched.evaluate.columns.placed_pods import PlacedPods
 from policysched.evaluate.columns.pod_classes import MatchedPodCounts, PodCount
 from policysched.evaluate.columns.view import View
@@ -27,7 +27,7 @@ from policysched.evaluate.kernel import (
     ScoreKernel,
     ScoreKernelBase,
 )
-from policysched.model.affinity import PodAffinity, PodAffinityTerm, PodSelector
+from policysched.model.affinity import PodAffinity, PodAffinityTerm, PodSelector, Weight
 from policysched.model.pods import Pod
 
 _RAW_SCORE_LIMIT = 2**62

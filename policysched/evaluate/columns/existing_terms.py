@@ -1,66 +1,43 @@
 """`ExistingTerms`: the affinity terms of placed pods, found by what they select.
 
 A pod can have thousands of terms, and each of them could concern each pod that is decided about. So
-nothing here is linear in the terms of all pods for each decision:
+nothing here is linear in the terms of all pods for each decision, nor in those of a pod that is placed:
 
 - Terms whose topology key no node has are left out: without a domain they change nothing.
 - Pods that agree on all terms of one use and topology key share a group, which is counted as one.
-- Terms are filed under a label that they require, so that a pod meets those that may select it.
-- The groups that select the pods of a namespace with certain labels are cached. Terms that come
+- Each `TermSet` files its terms under a label that they require; that is computed once, for large pods
+  on the thread that decodes them. Groups with few such labels are filed under them in turn, so that a
+  pod meets those that may select it; it looks into each of the others.
+- The groups that select the pods of a namespace with certain labels are cached. Groups that come
   later are matched with a cached entry once, when it is next used.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
 
 from policysched.evaluate.columns.row_counts import RowCounts
-from policysched.model.affinity import PodAffinity, PodSelector
-from policysched.model.selectors import LabelSelector
+from policysched.model.affinity import PodAffinity, PodSelector, TermSet, Weight
+from policysched.model.selectors import RequiredLabel
 
 _CACHE_ENTRIES_MAX = 4096
-_FILED_VALUES_MAX = 8  # an In requirement with more values is filed under its key alone
-
-TermUse = Literal["rejects", "requires", "prefers"]
-LabelIndexKey = tuple[str, str | None]
-"""A label key with its value; None: any value."""
+_FILED_LABELS_MAX = 32  # a group with more is not filed under its labels, but looked into
 
 
 class TermGroup:
-    """The terms of one use and topology key that some placed pods have. They reject (required
-    anti-affinity), require or prefer the pods that they select. `row_counts` counts the pods that
-    have them."""
+    """The placed pods that have the terms. `row_counts` counts them."""
 
-    __slots__ = ("row_counts", "selectors", "topology_key", "use")
+    __slots__ = ("row_counts", "terms", "topology_key", "use")
 
-    def __init__(self, use: TermUse, topology_key: str, selectors: Mapping[PodSelector, "Weight"]) -> None:
-        self.use = use
-        self.topology_key = topology_key
-        self.selectors = selectors
+    def __init__(self, terms: TermSet) -> None:
+        self.terms = terms
+        self.use = terms.use
+        self.topology_key = terms.topology_key
         self.row_counts = RowCounts()
-
-
-class Weight(NamedTuple):
-    """The sum of weights of terms (negative for anti-affinity), and of their absolute values. A
-    required term has weight 1."""
-
-    total: int
-    magnitude: int
-
-    def plus(self, other: "Weight") -> "Weight":
-        return Weight(self.total + other.total, self.magnitude + other.magnitude)
-
-
-@dataclass(frozen=True, slots=True)
-class _FiledTerm:
-    group: TermGroup
-    selector: PodSelector
-    weight: Weight
 
 
 @dataclass(slots=True)
 class _SelectingGroups:
-    """The groups that select some pods, as of the first `position` filed terms."""
+    """The groups that select some pods, as of the first `position` groups."""
 
     weights: dict[TermGroup, Weight]
     position: int
@@ -82,9 +59,10 @@ class ExistingTerms:
         self._selected_keys_version = 0
         self._topology_keys = topology_keys
         self._selects = selects
-        self._groups: dict[Hashable, TermGroup] = {}
-        self._filed: list[_FiledTerm] = []
-        self._filed_by_label: dict[LabelIndexKey | None, list[_FiledTerm]] = {}
+        self._groups: dict[TermSet, TermGroup] = {}
+        self._filed: list[TermGroup] = []
+        self._filed_by_label: dict[RequiredLabel | None, list[TermGroup]] = {}
+        self._looked_into: list[TermGroup] = []
         self._selecting: dict[Hashable, _SelectingGroups] = {}
 
     # ── queries ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -111,28 +89,33 @@ class ExistingTerms:
         keys = self.selected_keys
         return tuple(sorted([item for item in labels.items() if item[0] in keys])) if keys else ()
 
-    def _candidates(self, labels: Mapping[str, str]) -> Iterator[_FiledTerm]:
+    def _candidates(self, labels: Mapping[str, str]) -> Iterable[TermGroup]:
+        """Each once, although it may be filed under several of the labels."""
         filed = self._filed_by_label
-        yield from filed.get(None, ())
+        candidates = [*self._looked_into, *filed.get(None, ())]
         for key, value in labels.items():
-            yield from filed.get((key, value), ())
-            yield from filed.get((key, None), ())
+            candidates += filed.get((key, value), ())
+            candidates += filed.get((key, None), ())
+        return dict.fromkeys(candidates)
 
     def _add_matches(
         self,
         selecting: _SelectingGroups,
-        terms: Iterable[_FiledTerm],
+        groups: Iterable[TermGroup],
         namespace: str,
         labels: Mapping[str, str],
     ) -> None:
         weights = selecting.weights
-        for term in terms:
-            group_weight = weights.get(term.group)
-            if group_weight is not None and term.group.use == "rejects":
-                continue  # one term is enough
-            self.matched_terms += 1
-            if self._selects(term.selector, namespace, labels):
-                weights[term.group] = term.weight if group_weight is None else group_weight.plus(term.weight)
+        for group in groups:
+            weight: Weight | None = None
+            for selector, term_weight in group.terms.may_select(labels):
+                self.matched_terms += 1
+                if self._selects(selector, namespace, labels):
+                    weight = term_weight if weight is None else weight.plus(term_weight)
+                    if group.use == "rejects":
+                        break  # one term is enough
+            if weight is not None:
+                weights[group] = weight
         selecting.position = len(self._filed)
         selecting.groups = tuple(weights.items())
 
@@ -144,19 +127,14 @@ class ExistingTerms:
         """The groups of a pod's terms with these topology keys (None: those that some node has). New
         groups are added."""
         keys = self._topology_keys if topology_keys is None else topology_keys
-        weights: dict[tuple[TermUse, str], dict[PodSelector, Weight]] = {}
-        for use, weight, topology_key, selector in _terms_of(affinity):
-            if topology_key in keys:
-                of_group = weights.setdefault((use, topology_key), {})
-                counter = of_group.get(selector)
-                of_group[selector] = weight if counter is None else counter.plus(weight)
-        return [self._group(use, key, selectors) for (use, key), selectors in weights.items()]
+        return [self._group(terms) for terms in affinity.term_sets if terms.topology_key in keys]
 
     def keep_only(self, groups: Collection[TermGroup]) -> None:
         """Drop the groups that no pod has any more."""
         self._groups = {key: group for key, group in self._groups.items() if group in groups}
         self._filed.clear()
         self._filed_by_label.clear()
+        self._looked_into.clear()
         self._selecting.clear()
         self.selected_keys = set()
         for group in self._groups.values():
@@ -168,45 +146,21 @@ class ExistingTerms:
         """Selectors may select other namespaces now."""
         self._selecting.clear()
 
-    def _group(self, use: TermUse, topology_key: str, selectors: dict[PodSelector, Weight]) -> TermGroup:
-        key = use, topology_key, tuple(selectors.items())
-        group = self._groups.get(key)
+    def _group(self, terms: TermSet) -> TermGroup:
+        group = self._groups.get(terms)
         if group is None:
-            group = self._groups[key] = TermGroup(use, topology_key, selectors)
+            group = self._groups[terms] = TermGroup(terms)
             self._file(group)
             self.version += 1
         return group
 
     def _file(self, group: TermGroup) -> None:
-        for selector, weight in group.selectors.items():
-            if selector.label_selector is None:
-                continue  # selects nothing
-            term = _FiledTerm(group, selector, weight)
-            self._filed.append(term)
-            for index_key in required_label(selector.label_selector) or (None,):
-                self._filed_by_label.setdefault(index_key, []).append(term)
-            for requirement in selector.label_selector.requirements:
-                if requirement.key not in self.selected_keys:
-                    self.selected_keys.add(requirement.key)
-                    self._selected_keys_version += 1
-
-
-def _terms_of(affinity: PodAffinity) -> Iterator[tuple[TermUse, Weight, str, PodSelector]]:
-    for term in affinity.required_anti:
-        yield "rejects", Weight(1, 1), term.topology_key, term.pods
-    for term in affinity.required:
-        yield "requires", Weight(1, 1), term.topology_key, term.pods
-    for preferred in affinity.preferred:
-        weight = Weight(preferred.weight, abs(preferred.weight))
-        yield "prefers", weight, preferred.term.topology_key, preferred.term.pods
-
-
-def required_label(selector: LabelSelector) -> tuple[LabelIndexKey, ...]:
-    """Labels of which a pod must have one to be selected; empty where no requirement says so."""
-    by_key: tuple[LabelIndexKey, ...] = ()
-    for requirement in selector.requirements:
-        if requirement.operator == "In" and len(requirement.values) <= _FILED_VALUES_MAX:
-            return tuple([(requirement.key, value) for value in dict.fromkeys(requirement.values)])
-        if requirement.operator in ("In", "Exists"):
-            by_key = ((requirement.key, None),)
-    return by_key
+        self._filed.append(group)
+        if len(group.terms.by_label) > _FILED_LABELS_MAX:
+            self._looked_into.append(group)
+        else:
+            for label in group.terms.by_label:
+                self._filed_by_label.setdefault(label, []).append(group)
+        if not group.terms.selected_keys <= self.selected_keys:
+            self.selected_keys |= group.terms.selected_keys
+            self._selected_keys_version += 1

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 
 import numpy as np
 
-from policysched.evaluate.columns.existing_terms import ExistingTerms, TermGroup, Weight
+from policysched.evaluate.columns.existing_terms import ExistingTerms, TermGroup
 from policysched.evaluate.columns.gang_members import GangMembers, HypotheticalGangMembers
 from policysched.evaluate.columns.pod_classes import (
     MatchedPodCounts,
@@ -22,7 +22,7 @@ from policysched.evaluate.columns.pod_classes import (
 )
 from policysched.evaluate.columns.pod_totals import HypotheticalPodTotals, PodTotals
 from policysched.evaluate.columns.row_counts import CountArray, RowCounts
-from policysched.model.affinity import PodSelector
+from policysched.model.affinity import PodSelector, Weight
 from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
