@@ -46,9 +46,7 @@ _POD_EVENTS = frozenset({ClusterEvent.UNSCHEDULED_POD_UPDATE, ClusterEvent.NAMES
 
 
 class Evaluator:
-    """Evaluates plans on one cluster cache. The cache may change between calls; while an overlay is
-    in use it must not.
-    """
+    """Evaluates plans on one cluster cache. The cache may change between calls, but not while an overlay is in use."""
 
     def __init__(self, cache: ClusterCache, decision_budget: int = DECISION_BUDGET_DEFAULT) -> None:
         """`decision_budget`: pods whose decision would take more operations are rejected (see `decision_cost`)."""
@@ -84,9 +82,7 @@ class Evaluator:
             yield from self._snapshots.pod_counter.build_in_steps(spec, scope)
 
     def retain_only(self, plans: Collection[Plan]) -> None:
-        """Drop what is cached for other plans. Otherwise each edit of a policy would leave its
-        columns behind, to be refreshed forever.
-        """
+        """Drop what is cached for other plans: each edit of a policy would leave columns that are refreshed for ever."""
         self._columns.keep_only({kind for plan in plans for kind in self._columns_of(plan)})
         self._columns_by_plan = {plan: self._columns_by_plan[plan] for plan in plans if plan.is_lowered(())}
         self._snapshots.pod_counter.keep_only({total for plan in plans for total in plan.pod_totals})
@@ -97,6 +93,10 @@ class Evaluator:
     def refresh_slice(self) -> bool:
         """Apply a part of many changes between decisions; whether some are left. The next decision applies these at once."""
         return self._columns.refresh_slice()
+
+    def catch_up_slice(self, plan: Plan) -> bool:
+        """The same for changed pods that the plan's totals follow, but nothing is applied if they are few."""
+        return self._snapshots.pod_counter.catch_up_slice(plan.pod_totals)
 
     @property
     def version(self) -> Hashable:

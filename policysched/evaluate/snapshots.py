@@ -55,7 +55,8 @@ class SnapshotBuilder:
 
     def prepare_totals(self, plan: Plan, context: EvalContext) -> Iterator[None]:
         """Build, in steps, the totals over pods that the plan reads for this pod."""
-        yield from self.pod_counter.catch_up_in_steps(plan.pod_totals)
+        while self.pod_counter.catch_up_slice(plan.pod_totals):
+            yield
         yield from self.pod_counter.prepare_in_steps(plan.totals_of_layers, context)
         yield from self.pod_counter.prepare_in_steps(plan.totals_read(plan.active_layers(context)), context)
 

@@ -1,6 +1,7 @@
 """Runs the attempts of pods and gangs in steps, one attempt at a time.
 
-popped ─► selectors of devices that are not evaluated? ──a slice of them──► back to the head of the queue
+popped ─► many pods changed that totals count? ──a slice of them──► back to the head of the queue
+       ─► selectors of devices that are not evaluated? ──a slice of them──► back to the head of the queue
        ─► runs ──a slice is over──► in progress: no event is applied ──► runs
            │└──a piece of a gang's search is over──► paused: events, and other pods ──► runs, or is given up
            └─► ends
@@ -29,9 +30,10 @@ from policysched.scheduler.steps import OPERATIONS_PER_COST_UNIT, Steps
 
 @dataclass(slots=True)
 class _Attempt:
-    """`steps` are left; `prepares`: nothing was decided, a slice of the search of devices or of their selectors is over; `devices`: what the search of devices may
-    take. `cost`: of those before; `piece_cost`: of those since the last pause. `elapsed_ns`: see
-    `account_time`; `attempts_before`: of the entry; `pod`: its representative, which may be placed at the end."""
+    """`steps` are left; `prepares`: nothing was decided, a slice of the search of devices, of their selectors or of totals over
+    pods is over; `charges_policy_alone`: and not the namespace; `devices`: what the search of devices may take. `cost`: of those
+    before; `piece_cost`: of those since the last pause. `elapsed_ns`: see `account_time`; `attempts_before`: of
+    the entry; `pod`: its representative, which may be placed at the end."""
 
     entry: QueueEntry
     steps: Steps[None]
@@ -41,6 +43,7 @@ class _Attempt:
     piece_cost: int = 0
     elapsed_ns: int = 0
     prepares: bool = False
+    charges_policy_alone: bool = False
     devices: SearchAllowance = field(default_factory=SearchAllowance)
 
 
@@ -81,8 +84,13 @@ class AttemptRunner:
             self._run(self._attempt, cost_max)
             return
         self._last_run = None
+        may_change = cost_max is not None and self._core.queue.yielded is None
         entry = self._core.queue.pop()
-        if entry is not None and self._has_evaluated_selectors(entry, cost_max):
+        if entry is None:
+            return
+        if may_change and self._core.evaluator.catch_up_slice(self._core.plan(entry.policy)):
+            self._put_back(entry, charges_policy_alone=True)  # whoever's pods changed
+        elif self._has_evaluated_selectors(entry, cost_max):
             self.attempt(entry, cost_max, now_ns)
 
     def _has_evaluated_selectors(self, entry: QueueEntry, cost_max: int | None) -> bool:
@@ -95,12 +103,21 @@ class AttemptRunner:
             pods, self._core.cache.devices, operations_max
         ):
             return True
-        self._last_run = _Attempt(
-            entry, self._nothing(), entry.attempts, entry.representative_pod, prepares=True
-        )
-        self._core.queue.put_back(entry)
+        self._put_back(entry, charges_policy_alone=False)
         self._core.queue.yielded = None
         return False
+
+    def _put_back(self, entry: QueueEntry, *, charges_policy_alone: bool) -> None:
+        """A slice of what its attempt needs is over. No cluster waits for the next one, and others may go first."""
+        self._last_run = _Attempt(
+            entry,
+            self._nothing(),
+            entry.attempts,
+            entry.representative_pod,
+            prepares=True,
+            charges_policy_alone=charges_policy_alone,
+        )
+        self._core.queue.put_back(entry)
 
     def attempt(self, entry: QueueEntry, cost_max: int | None, now_ns: int) -> None:
         """Begin the attempt of a detached entry."""
@@ -164,7 +181,8 @@ class AttemptRunner:
         self._last_run = None
         time.record_attempt(entry.namespace)
         is_failed = entry.state is QueueState.UNSCHEDULABLE and entry.attempts > attempt.attempts_before
-        if is_failed or attempt.prepares or not self._core.evaluator.is_short_decision(attempt.pod):
+        is_long = attempt.prepares or not self._core.evaluator.is_short_decision(attempt.pod)
+        if (is_failed or is_long) and not attempt.charges_policy_alone:
             time.charge_failed_attempt(entry.namespace, attempt.elapsed_ns)
         return None if attempt.prepares or entry is self._core.queue.yielded else attempt.elapsed_ns
 

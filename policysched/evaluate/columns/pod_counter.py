@@ -66,12 +66,15 @@ class ClusterPodCounter:
                 visits += sum(built.class_count + lag for built, lag in self._built((total,)))
         return visits <= PODS_PER_STEP
 
-    def catch_up_in_steps(self, totals: Sequence[ScopedSpec]) -> Iterator[None]:
-        """Apply the changes of pods to the totals of a plan."""
-        if sum(lag for _, lag in self._built(totals)) > PODS_PER_STEP:
-            for key in (key for spec, scope in totals for key in _index_keys(spec, scope)):
-                if key in self._of_plans:
-                    yield from self._of_plans[key].catch_up_in_steps(self._pods(key))
+    def catch_up_slice(self, totals: Sequence[ScopedSpec]) -> bool:
+        """If the totals of a plan have more than a slice's pods to count again, count those of a slice. Whether they had."""
+        if sum(lag for _, lag in self._built(totals)) <= PODS_PER_STEP:
+            return False
+        left = PODS_PER_STEP
+        for key in (key for spec, scope in totals for key in _index_keys(spec, scope)):
+            if left and key in self._of_plans:
+                left -= self._of_plans[key].catch_up_some(self._pods(key), left)
+        return True
 
     def prepare_in_steps(self, totals: Sequence[ScopedSpec], context: EvalContext) -> Iterator[None]:
         """Add up the totals of a plan for the pod. The cluster does not change meanwhile."""
@@ -230,30 +233,36 @@ class _FollowedPods:
     totals: PodTotals
     _version: int = -1
     _keys: dict[PodUid, CountedKeys] = field(default_factory=dict)
+    _pending: dict[PodUid, None] = field(default_factory=dict)
+    """Changed until the version, and not counted again yet."""
 
     def lag(self, index: PodIndex) -> int:
         """How many pods `catch_up` counts again at most."""
-        return min(index.version - self._version, len(self._keys) + len(index.pods))
+        return len(self._pending) + min(index.version - self._version, len(self._keys) + len(index.pods))
 
     def is_outdated(self, index: PodIndex) -> bool:
         return self._version != index.version and index.changed_since(self._version) is None
 
     def catch_up(self, index: PodIndex) -> None:
-        if self._version != index.version:
+        if self._version != index.version or self._pending:
             for _ in self.catch_up_in_steps(index):
                 pass
 
     def catch_up_in_steps(self, index: PodIndex) -> Iterator[None]:
         """The index may change between two steps: what changed meanwhile is counted again at the end."""
-        while self._version != index.version:
-            version, changed = index.version, index.changed_since(self._version)
-            uids = self._keys.keys() | index.pods.keys() if changed is None else changed
-            for number, uid in enumerate(uids, 1):
-                self._count_again(uid, index)
-                if number % PODS_PER_STEP == 0:
-                    yield
-            self._version = max(self._version, version)
+        while self.catch_up_some(index, PODS_PER_STEP):
             yield
+
+    def catch_up_some(self, index: PodIndex, visits_max: int) -> int:
+        """Count at most so many pods again. Returns how many."""
+        if self._version != index.version:
+            changed = index.changed_since(self._version)
+            self._pending.update(dict.fromkeys((*self._keys, *index.pods) if changed is None else changed))
+            self._version = index.version
+        visits = min(visits_max, len(self._pending))
+        for _ in range(visits):
+            self._count_again(self._pending.popitem()[0], index)
+        return visits
 
     def _count_again(self, uid: PodUid, index: PodIndex) -> None:
         before, pod = self._keys.pop(uid, None), index.pods.get(uid)
