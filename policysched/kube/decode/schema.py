@@ -14,16 +14,37 @@ from policysched.text.quote_value import quote_value
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaViolation:
+    """`field` is a path such as `spec.taints[0].effect`; `why` completes the sentence."""
+
+    field: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ScalarSchema:
     """A single value. `expected` follows "expected" in the message."""
 
     expected: str
     is_valid: Callable[[Any], bool]
 
+    def violation(self, value: Any) -> SchemaViolation | None:
+        """The first violation. Its path begins at `value`, as in `.spec.taints[0]`. The other schemas have the same method."""
+        return None if self.is_valid(value) else _unexpected(value, self.expected)
+
 
 @dataclass(frozen=True, slots=True)
 class ListSchema:
     item: "Schema"
+
+    def violation(self, value: Any) -> SchemaViolation | None:
+        if not isinstance(value, list | tuple):
+            return _unexpected(value, "a list")
+        violation_of = self.item.violation
+        for index, item in enumerate(value):
+            if (violation := violation_of(item)) is not None:
+                return _inside(f"[{index}]", violation)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,27 +53,44 @@ class MapSchema:
 
     value: "Schema"
 
+    def violation(self, value: Any) -> SchemaViolation | None:
+        if not isinstance(value, dict | Mapping):
+            return _unexpected(value, "a map")
+        violation_of = self.value.violation
+        for key, item in value.items():
+            if not isinstance(key, str):
+                return SchemaViolation("", f"has the key {quote_value(key)}; keys must be strings")
+            if (violation := violation_of(item)) is not None:
+                return _inside(f".{key}", violation)
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectSchema:
     required: Mapping[str, "Schema"]
     optional: Mapping[str, "Schema"]
 
+    def violation(self, value: Any) -> SchemaViolation | None:
+        if not isinstance(value, dict | Mapping):
+            return _unexpected(value, "a map")
+        for key, child in self.required.items():
+            if (item := value.get(key)) is None:
+                return SchemaViolation(f".{key}", "is missing")
+            if (violation := child.violation(item)) is not None:
+                return _inside(f".{key}", violation)
+        for key, child in self.optional.items():
+            item = value.get(key)
+            if item is not None and (violation := child.violation(item)) is not None:
+                return _inside(f".{key}", violation)
+        return None
+
 
 Schema = ScalarSchema | ListSchema | MapSchema | ObjectSchema
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaViolation:
-    """`field` is a path such as `spec.taints[0].effect`; `why` completes the sentence."""
-
-    field: str
-    reason: str
-
-
 def first_violation(schema: Schema, value: Any) -> SchemaViolation | None:
     """The first violation, in the order of the schema."""
-    violation = _first_violation(schema, value)
+    violation = schema.violation(value)
     return violation and SchemaViolation(violation.field.removeprefix(".") or "(object)", violation.reason)
 
 
@@ -91,40 +129,6 @@ TEXTS, TEXT_MAP, QUANTITIES = ListSchema(TEXT), MapSchema(TEXT), MapSchema(QUANT
 
 def object_of(required: Mapping[str, Schema] | None = None, /, **optional: Schema) -> ObjectSchema:
     return ObjectSchema(required or {}, optional)
-
-
-def _first_violation(schema: Schema, value: Any) -> SchemaViolation | None:
-    """The path in it begins at `value`, as in `.spec.taints[0]`."""
-    match schema:
-        case ScalarSchema(expected, is_valid):
-            return None if is_valid(value) else _unexpected(value, expected)
-        case ListSchema(child):
-            if not isinstance(value, list | tuple):
-                return _unexpected(value, "a list")
-            for index, item in enumerate(value):
-                if (violation := _first_violation(child, item)) is not None:
-                    return _inside(f"[{index}]", violation)
-        case MapSchema(child):
-            if not isinstance(value, dict | Mapping):
-                return _unexpected(value, "a map")
-            for key, item in value.items():
-                if not isinstance(key, str):
-                    return SchemaViolation("", f"has the key {quote_value(key)}; keys must be strings")
-                if (violation := _first_violation(child, item)) is not None:
-                    return _inside(f".{key}", violation)
-        case ObjectSchema(required, optional):
-            if not isinstance(value, dict | Mapping):
-                return _unexpected(value, "a map")
-            for key, child in required.items():
-                if value.get(key) is None:
-                    return SchemaViolation(f".{key}", "is missing")
-                if (violation := _first_violation(child, value[key])) is not None:
-                    return _inside(f".{key}", violation)
-            for key, child in optional.items():
-                item = value.get(key)
-                if item is not None and (violation := _first_violation(child, item)) is not None:
-                    return _inside(f".{key}", violation)
-    return None
 
 
 def _inside(step: str, violation: SchemaViolation) -> SchemaViolation:
