@@ -56,15 +56,11 @@ def check_invariants(core: SchedulerCore) -> list[str]:
         for uid in core.binds.reserved_claims.keys() - core.binds.in_flight.keys()
     ]
     for uid, observed in core.cache.pods.items():
+        if uid in core.pods or uid in core.binds.in_flight:
+            continue
         is_ours = observed.pod.scheduler in core.policies.running
         is_unplaced = observed.node is None and core.cache.ledger.state(uid) is PlacementState.UNKNOWN
-        if (
-            is_ours
-            and is_unplaced
-            and not observed.deleting
-            and uid not in core.pods
-            and uid not in core.binds.in_flight
-        ):
+        if is_ours and is_unplaced and not observed.deleting:
             problems.append(f"{observed.pod.full_name} is pending under a running policy and is not tracked")
     for pod in core.pods.values():
         problems += _check_pod_state(core, pod)

@@ -1,5 +1,6 @@
 """Parked entries of one equivalence class and the verdict that they share."""
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -190,6 +191,10 @@ class ParkedGroups:
     def check(self) -> list[str]:
         """One sentence for each violation of the rules of parked groups."""
         problems = []
+        events_by_key = defaultdict[EquivalenceKey, set[ClusterEvent]](set)
+        for event, groups in self._by_event.items():
+            for equivalence_key in groups:
+                events_by_key[equivalence_key].add(event)
         for group in self:
             requeued = [entry for entry in group.representatives if entry.state in _RETRYING_STATES]
             if not group.blocked and group.members and not requeued:
@@ -207,8 +212,8 @@ class ParkedGroups:
                 )
             if not group.members and not group.representatives:
                 problems.append(f"parked group {group.equivalence_key!r} is empty")
-            listed = [event for event in ClusterEvent if group.equivalence_key in self._by_event[event]]
-            if set(listed) != (group.requeue_events if group.blocked else set()):
+            listed = events_by_key.get(group.equivalence_key, set())
+            if listed != (group.requeue_events if group.blocked else set()):
                 problems.append(
                     f"parked group {group.equivalence_key!r} waits for {group.requeue_events}, is listed under {listed}"
                 )
