@@ -24,6 +24,7 @@ PRELOADED_MODULES = (
     "policysched.cli.sandbox",
     "policysched.runtime.program",
     "policysched.extender.program",
+    "tests.e2e.parser_tables",
     "tests.e2e.preloaded",
     "uvloop",
 )
