@@ -14,6 +14,7 @@ from types import FrameType
 
 import policysched.lang.check  # noqa: F401 - imported before the job arrives, so that a spare worker is warm
 from policysched.daemon.policy_checker import CheckJob, check_texts
+from policysched.data_files import enable_file_cache
 from policysched.lang.check.limits import TextLimitExceeded
 
 MEMORY_MAX_BYTES = 2**30
@@ -78,4 +79,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    enable_file_cache()
     main()
