@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from policysched.gc_tuning import raise_gc_thresholds
-from tests.order import in_order_for_workers
+from tests.order import in_order_for_workers, is_waiting
 
 pytest_plugins = [
     "tests.controlplane.fixtures",
@@ -84,6 +84,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.search)
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1:
+        for item in items:
+            if item.get_closest_marker("control_plane") and not is_waiting(_module_of(item)):
+                raise pytest.UsageError(
+                    f"{item.nodeid} has a control plane: name its module in tests/order.py"
+                )
         items[:] = in_order_for_workers(items, _module_of, workers)
 
 

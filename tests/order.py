@@ -14,8 +14,19 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-WAITING_SECONDS = {"e2e": 4.0, "page": 2.5, "prometheus": 6.5, "upstream": 4.0, "workloads": 19.0}
-"""By folder below `tests/`, of a test. They start processes of others and wait more than they compute."""
+WAITING_SECONDS = {
+    "conformance/test_live.py": 10.0,
+    "conformance/test_replay_upstream.py": 0.5,
+    "contract": 0.1,
+    "e2e": 4.0,
+    "page": 2.5,
+    "prometheus": 6.5,
+    "upstream": 4.0,
+    "workloads": 19.0,
+}
+"""By folder or module below `tests/`, of a test. They start processes of others and wait more than they compute, or share the
+control plane of those that do: each worker starts its own, which takes CPU until the worker ends. All modules with a
+control plane are here."""
 COMPUTING_SECONDS = {
     "cli": 0.2,
     "comparison": 0.7,
@@ -45,7 +56,8 @@ def in_order_for_workers(items: Sequence[Item], module_of: Callable[[Item], str]
     long, short = defaultdict[str, list[Item]](list), list[Item]()
     for item in items:
         module = module_of(item)
-        (long[module] if _folder(module) in {*WAITING_SECONDS, *COMPUTING_SECONDS} else short).append(item)
+        is_long = is_waiting(module) or _folder(module) in COMPUTING_SECONDS
+        (long[module] if is_long else short).append(item)
     waiting = [(_seconds(name, tests), tests) for name, tests in long.items() if is_waiting(name)]
     computing = [(_seconds(name, tests), tests) for name, tests in long.items() if not is_waiting(name)]
     parts = [*_dealt(waiting, workers // 2), *_dealt(computing, workers - workers // 2)]
@@ -59,7 +71,7 @@ def in_order_for_workers(items: Sequence[Item], module_of: Callable[[Item], str]
 
 
 def is_waiting(module: str) -> bool:
-    return _folder(module) in WAITING_SECONDS
+    return module in WAITING_SECONDS or _folder(module) in WAITING_SECONDS
 
 
 def _folder(module: str) -> str:
@@ -67,7 +79,8 @@ def _folder(module: str) -> str:
 
 
 def _seconds(module: str, tests: Sequence[Item]) -> float:
-    of_a_test = {**WAITING_SECONDS, **COMPUTING_SECONDS}[_folder(module)]
+    known = {**COMPUTING_SECONDS, **WAITING_SECONDS}
+    of_a_test = known[module if module in known else _folder(module)]
     return SECONDS.get(module, of_a_test * len(tests))
 
 

@@ -20,6 +20,7 @@ WAITING = [
     *(f"e2e/test_other.py::{index}" for index in range(5)),
     *(f"prometheus/test_queries.py::{index}" for index in range(3)),
     *(f"upstream/test_upstream.py::{index}" for index in range(2)),
+    *(f"conformance/test_live.py::{index}" for index in range(5)),
 ]
 SHORT = [f"text/test_z.py::{index}" for index in range(2_000)]
 ITEMS = [*COMPUTING, *WAITING, *SHORT]
