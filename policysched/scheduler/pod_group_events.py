@@ -27,10 +27,13 @@ _NAMESPACES_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class _MembersChanged(e.PodGroupChange):
-    """The pods of the group have one scheduler, or several, and did not before."""
+class _MembersChanged:
+    """The pods of the group have one scheduler, or several, and did not before. No event from outside: none is recorded."""
 
     key: PodGroupKey
+
+
+_Change = e.PodGroupChange | _MembersChanged
 
 
 class PodGroupEvents:
@@ -40,9 +43,9 @@ class PodGroupEvents:
         self._core = core
         self._pod_events = pod_events
         self._used_until_ns: dict[str, int] = {}  # by namespace: when the time is over that it has used
-        self._waiting: dict[str, dict[Hashable, e.PodGroupChange]] = {}
+        self._waiting: dict[str, dict[Hashable, _Change]] = {}
 
-    def apply(self, event: e.PodGroupChange, now_ns: int, *, synced: bool) -> None:
+    def apply(self, event: _Change, now_ns: int, *, synced: bool) -> None:
         """Apply one change of a group, a Workload, or of what the API server serves. The first may wait."""
         subject: Hashable
         match event:
@@ -100,7 +103,7 @@ class PodGroupEvents:
                 if until_ns > now_ns or name in self._waiting
             }
 
-    def _forget_waiting(self, event: e.PodGroupChange) -> None:
+    def _forget_waiting(self, event: _Change) -> None:
         """The API is not served any more, or its objects are listed anew."""
         for namespace, waiting in list(self._waiting.items()):
             for subject in list(waiting):
@@ -110,7 +113,7 @@ class PodGroupEvents:
             if not waiting:
                 del self._waiting[namespace]
 
-    def _apply(self, event: e.PodGroupChange, now_ns: int, *, synced: bool) -> int:
+    def _apply(self, event: _Change, now_ns: int, *, synced: bool) -> int:
         """Returns how many pods are affected."""
         pods = list(self._affected_pods(event, now_ns))
         with self._silent_disagreement(pods):
@@ -119,7 +122,7 @@ class PodGroupEvents:
                     self._pod_events.updated(observed, now_ns, synced=synced)
         return len(pods)
 
-    def _affected_pods(self, event: e.PodGroupChange, now_ns: int) -> list[ObservedPod]:
+    def _affected_pods(self, event: _Change, now_ns: int) -> list[ObservedPod]:
         groups = self._core.cache.pod_groups
         match event:
             case e.PodGroupUpdated(group):

@@ -377,7 +377,7 @@ KNOWN_SCENES = {
     "counted pods never come of age": 16,
     "elements that are not chosen are added": 7,
     "halves are rounded up from the wrong side": 14,
-    "members added to an overlay are overlooked": 14,
+    "members added to an overlay are overlooked": 68,
     "namespace labels never change": 100,
     "nodes that the pod cannot use are spread over": 13,
     "nothing is assumed between pods": 4,
@@ -386,9 +386,9 @@ KNOWN_SCENES = {
     "pods that end are members": 82,
     "readiness is overlooked": 2,
     "removed pods stay counted": 6,
-    "samples that cannot be used count as nothing": 14,
+    "samples that cannot be used count as nothing": 290,
     "terminating pods never count": 3,
-    "traffic between pods is zero": 14,
+    "traffic between pods is zero": 15,
 }
 """The scene that shows a bug which the first scenes do not show, or show late."""
 

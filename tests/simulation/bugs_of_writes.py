@@ -68,12 +68,15 @@ def pods_of_unknown_schedulers_get_conditions() -> AbstractContextManager[Any]:
 def pods_of_unknown_schedulers_get_events() -> AbstractContextManager[Any]:
     updated = PodEvents.updated
 
-    def updated_with_event(self: PodEvents, observed: ObservedPod, now_ns: int, *, synced: bool) -> None:
-        updated(self, observed, now_ns, synced=synced)
+    def updated_with_event(
+        self: PodEvents, observed: ObservedPod, now_ns: int, *, synced: bool
+    ) -> list[ObservedPod]:
+        others = updated(self, observed, now_ns, synced=synced)
         pod = observed.pod
         if pod.scheduler == UNKNOWN_SCHEDULER:
             about = (pod.uid, pod.namespace, pod.name, "beta")
             self._core.commands.append(ReportPodEvent(*about, "Normal", "Seen", "is nobody's"))
+        return others
 
     return patch.object(PodEvents, "updated", updated_with_event)
 
