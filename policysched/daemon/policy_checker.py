@@ -15,6 +15,7 @@ program later, in slices: `scheduler.policy_reload`.
 import asyncio
 import contextlib
 import logging
+import os
 import pickle
 import signal
 import sys
@@ -185,6 +186,11 @@ HANG_TIMEOUT_FACTOR, HANG_TIMEOUT_MIN_S = 15, 60.0
 """A worker hangs if it has not answered after this many times its CPU limit in wall time, and at least the minimum."""
 
 
+CHECK_NICENESS = 5
+"""Added to the niceness of the processes that check: scheduling comes first where processors are few. With one busy process
+beside it a check still gets a quarter of a processor."""
+
+
 class WorkerFailed(Exception):
     """The worker returned no bundle: it exceeded its time or memory, or crashed."""
 
@@ -279,7 +285,7 @@ class WorkerChecker:
     async def _start_spare(self) -> None:
         """A check that finds no spare worker starts its own."""
         try:
-            self._spare_worker = await self._start()
+            self._spare_worker = await self._start_at_low_priority()
         except OSError as error:
             log.info("cannot start a standby checker process", extra={"error": str(error)})
 
@@ -287,12 +293,19 @@ class WorkerChecker:
         delay_s = 1.0
         while True:
             try:
-                return await self._start()
+                return await self._start_at_low_priority()
             except OSError as error:
                 if delay_s == 1.0:
                     self.report_delay(f"cannot start a process to check the policies; retrying: {error}")
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, SPAWN_RETRY_DELAY_MAX_S)
+
+    async def _start_at_low_priority(self) -> asyncio.subprocess.Process:
+        worker = await self._start()
+        niceness = os.getpriority(os.PRIO_PROCESS, 0) + CHECK_NICENESS
+        with contextlib.suppress(OSError):  # it has ended already
+            os.setpriority(os.PRIO_PROCESS, worker.pid, niceness)
+        return worker
 
     async def _start(self) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(

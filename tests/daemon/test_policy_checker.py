@@ -1,6 +1,7 @@
 """Policies are checked in a worker that may die without harm."""
 
 import asyncio
+import os
 import signal
 import sys
 from pathlib import Path
@@ -178,6 +179,21 @@ def test_a_spare_that_died_while_it_waited_is_replaced() -> None:
         return await check_once(checker)
 
     assert asyncio.run(scenario()).sources["main.policy"].program is not None
+
+
+def test_checks_leave_the_processor_to_the_scheduler() -> None:
+    async def scenario() -> int:
+        checker = WorkerChecker(timeout_s=30)
+        await checker.warm_up()
+        worker = checker._spare_worker
+        assert worker is not None
+        niceness = os.getpriority(os.PRIO_PROCESS, worker.pid)
+        await checker.close()
+        return niceness
+
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+
+    assert asyncio.run(scenario()) == min(own + policy_checker.CHECK_NICENESS, 19) > min(own, 18)
 
 
 def test_a_worker_that_crashes_is_a_diagnostic_with_its_last_output() -> None:
