@@ -61,10 +61,11 @@ def collections_paused() -> Iterator[None]:
 @contextmanager
 def allocated_for_long() -> Iterator[None]:
     """While a large object is decoded that is kept: no collection visits it, once collections are short. What became garbage
-    in cycles just before is freed; meanwhile, only by `collect_all`."""
+    in cycles just before is freed; meanwhile, only by `collect_all`. Only the youngest are visited for that: to visit those
+    that survived a collection holds the interpreter for up to 10 ms."""
     is_short = _freeze_survivors in gc.callbacks
     if is_short:
-        gc.collect(1)
+        gc.collect(0)
     with collections_paused():
         yield
         if is_short:

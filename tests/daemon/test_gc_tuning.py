@@ -105,6 +105,22 @@ def test_cycles_that_ended_before_a_large_object_are_freed() -> None:
     assert cyclic_count() == 0
 
 
+def test_only_the_youngest_objects_are_visited_for_a_large_object() -> None:
+    gc_tuning.keep_collections_short()
+    generations: list[int] = []
+
+    def note(phase: str, info: Mapping[str, int]) -> None:
+        if phase == "start":
+            generations.append(info["generation"])
+
+    gc.callbacks.append(note)
+    with gc_tuning.allocated_for_long():
+        kept = [[index] for index in range(COUNT)]
+    gc.callbacks.remove(note)
+
+    assert generations == [0] and len(kept) == COUNT
+
+
 def test_before_the_first_lists_are_read_nothing_is_frozen() -> None:
     gc_tuning.keep_collections_short()
     gc.callbacks.remove(gc_tuning._freeze_survivors)
