@@ -21,6 +21,7 @@ REAP_INTERVAL_S = 0.005
 _OWN_DESCRIPTORS, _DESCRIPTORS_MAX = 3, 2**16
 _FORKED_EARLY = 2
 _forked: list["ForkedWorker"] = []
+_start_interpreter = WorkerChecker._start
 
 
 class ForkedWorker:
@@ -96,3 +97,10 @@ def fork_workers() -> None:
     """From now on, in this process. Those of a start are forked before the program has threads."""
     _forked.extend(ForkedWorker() for _ in range(_FORKED_EARLY))
     WorkerChecker._start = _start  # type: ignore[assignment,method-assign]
+
+
+def start_interpreters() -> None:
+    """From now on, in this process, workers are started as users' are: a fork copies the page tables of the whole program, on
+    its main thread."""
+    _forked.clear()
+    WorkerChecker._start = _start_interpreter  # type: ignore[method-assign]
