@@ -23,7 +23,7 @@ Steps = Iterator[LiveStep]
 Query = Mapping[str, str]
 
 _PODS_PER_STEP = 100
-"""No two may have a cause or a message in common."""
+"""Few, because each can have a cause and a message of its own."""
 _NODES_PER_STEP = 500
 FORMAT_VERSION = 1
 

@@ -31,9 +31,9 @@ from policysched.scheduler.steps import OPERATIONS_PER_COST_UNIT, Steps
 @dataclass(slots=True)
 class _Attempt:
     """`steps` are left; `prepares`: nothing was decided, a slice of the search of devices, of their selectors or of totals over
-    pods is over; `charges_policy_alone`: and not the namespace; `devices`: what the search of devices may take. `cost`: of those
-    before; `piece_cost`: of those since the last pause. `elapsed_ns`: see `account_time`; `attempts_before`: of
-    the entry; `pod`: its representative, which may be placed at the end."""
+    pods is over; `charges_policy_alone`: its time counts for the policy, but not for the namespace; `devices`: what the search of
+    devices may take. `cost`: of the steps before; `piece_cost`: of those since the last pause. `elapsed_ns`: see `account_time`;
+    `attempts_before`: of the entry; `pod`: its representative, which may be placed at the end."""
 
     entry: QueueEntry
     steps: Steps[None]
@@ -89,7 +89,7 @@ class AttemptRunner:
         if entry is None:
             return
         if may_change and self._core.evaluator.catch_up_slice(self._core.plan(entry.policy)):
-            self._put_back(entry, charges_policy_alone=True)  # whoever's pods changed
+            self._put_back(entry, charges_policy_alone=True)  # pods of any namespace changed
         elif self._has_evaluated_selectors(entry, cost_max):
             self.attempt(entry, cost_max, now_ns)
 

@@ -73,7 +73,7 @@ class PodEvents:
         return group_pods
 
     def deleted(self, uid: PodUid, now_ns: int, *, synced: bool) -> list[ObservedPod]:
-        """Returns the same."""
+        """Returns the members of its groups that are to be applied again, as `updated` does."""
         core = self._core
         core.samples.policy_states.pod_deleted(uid)
         core.group_changed(uid, now_ns)

@@ -34,7 +34,8 @@ from tests.soak.hostile.latencies import (
     scheduler_parts_s,
 )
 from tests.soak.hostile.long_pieces import record_in
-from tests.soak.hostile.planted import PLANTS, Measured
+from tests.soak.hostile.measured_scheduler import MeasuredScheduler
+from tests.soak.hostile.planted import PLANTS
 from tests.soak.hostile.report import WINDOWS, print_report
 
 ATTACKS_BEGIN_WITHIN_S = 60.0
@@ -151,7 +152,7 @@ def main(
         attacks=chosen or tuple(ATTACKS),
         rates=Rates(requests_per_s, kib_per_s * 1024),
         processors=Processors.shared() if shared_processors else Processors.divided(),
-        change=Measured(change),
+        change=MeasuredScheduler(change),
     )
     raise SystemExit(asyncio.run(soak.run()))
 

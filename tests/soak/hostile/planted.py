@@ -1,20 +1,6 @@
 """Faults that the soak has to find: `--plant NAME` puts one into the scheduler, and the run must then exit with 1."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-
-from tests.e2e.forked_worker import start_interpreters
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A scheduler to be measured, with a change. Like users' it starts the processes that check policies."""
-
-    change: Callable[[], None]
-
-    def __call__(self) -> None:
-        start_interpreters()
-        self.change()
 
 
 def large_pods_decoded_in_the_loop() -> None:
