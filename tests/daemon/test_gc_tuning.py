@@ -137,7 +137,8 @@ FULL_VISITS_MAX = 30_000
 
 
 def most_visited(begin: Callable[[], None]) -> int:
-    """The most objects that one full collection visits while a cluster grows that was large already."""
+    """The most objects that one full collection visits while a cluster grows that was large already. The next one counts, too:
+    where it is put off for long, as in a test process with many objects, there may be no other."""
     visits: list[int] = []
 
     def note(phase: str, info: Mapping[str, int]) -> None:
@@ -151,8 +152,8 @@ def most_visited(begin: Callable[[], None]) -> int:
     kept = [{"labels": {"app": [number]}} for number in range(20 * COUNT)]
     gc.callbacks.remove(note)
 
-    assert len(visits) > 1 and len(before) + len(kept) == 60 * COUNT
-    return max(visits)
+    assert len(before) + len(kept) == 60 * COUNT
+    return max(*visits, visited(), 0)
 
 
 def begin_again() -> None:
