@@ -19,7 +19,9 @@ from policysched.evaluate.plan import totals_needed
 from policysched.evaluate.plan.plan import Plan
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.program import Program
-from tests.evaluate.clusters import Scene, scenes
+from policysched.model.identifiers import NodeName
+from tests.builders import placed
+from tests.evaluate.clusters import ClusterRandom, Scene, random_node, random_pod, scene_of, scenes
 from tests.evaluate.evaluation import evaluated, later
 from tests.evaluate.histories import play, seeds, twin
 from tests.evaluate.policies import corner
@@ -95,6 +97,30 @@ def test_totals_built_in_steps_equal_totals_built_at_once(name: str) -> None:
 
 def test_totals_of_layers_and_messages_and_with_constants_are_built_before_they_are_read() -> None:
     search(OTHER_TOTALS, SEARCH)
+
+
+def test_a_node_with_pods_that_comes_at_any_step_is_counted() -> None:
+    plan, scene = compile_program(corner("placed counts")), scene_of(3)
+    count = sum(1 for _ in Evaluator(twin(scene.cache)).build_totals_in_steps(plan))
+    assert count > len(plan.pod_totals)
+
+    for at_step in range(count + 1):
+        cluster = twin(scene.cache)
+        evaluator = Evaluator(cluster)
+        steps = evaluator.build_totals_in_steps(plan)
+        for _ in islice(steps, at_step):
+            pass
+        cluster.put_node(random_node(ClusterRandom(at_step), NodeName("new")))
+        for number in range(3):
+            new_pod = random_pod(ClusterRandom(number), f"new-{number}")
+            cluster.put_pod(placed(new_pod, "new"))
+        _ = evaluator.version  # refreshes
+        for _ in steps:
+            pass
+
+        fresh = Evaluator(twin(cluster))
+        for pod in scene.pods:
+            assert evaluated(evaluator, plan, pod, scene) == evaluated(fresh, plan, pod, scene), at_step
 
 
 # ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -4,6 +4,7 @@ A new total visits every placed pod. For a plan it does so in steps, row by row,
 changes of rows that it did not visit yet are left out, as it reads these rows later.
 """
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ PODS_PER_STEP = 128
 """About a millisecond. The pods of one node are in one step."""
 _OTHER_SPECS_MAX = 64  # that no plan keeps
 
+_EVERY_ROW = sys.maxsize
 _NO_PODS: Mapping[PodUid, Pod] = {}
 
 
@@ -125,6 +127,7 @@ class PlacedPodTotals:
                 preparation.totals.adjust(pod, self._nodes[row], 1)
             preparation.row += 1
             visited += len(on_row)
+        preparation.row = _EVERY_ROW  # also those that come before the last step is over
         if visited:
             yield
 
