@@ -44,6 +44,7 @@ SEARCHES = {
     "evaluate/test_reference_property_bugs.py",
     "evaluate/test_refresh.py",
     "evaluate/test_shadow_rules.py",
+    "evaluate/test_totals_in_steps.py",
     "evaluate/test_volumes_property.py",
     "evaluate/test_volumes_property_bugs.py",
     "explanations/test_gang_proposals.py",
