@@ -2,6 +2,7 @@
 applied."""
 
 from collections.abc import Hashable
+from itertools import islice
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -12,8 +13,8 @@ KEYS_MAX = 20_000
 class ChangeLog(Generic[Key]):
     """The last change of each key. `version` grows by one with each change.
 
-    The log is bounded: beyond `keys_max` keys it forgets all changes. A reader at an older version
-    gets None and has to start over.
+    The log is bounded: beyond `keys_max` keys it forgets the older half. A reader at a version before
+    those that are left gets None and has to start over; one that keeps up never does.
     """
 
     __slots__ = ("_oldest_version", "_versions", "version")
@@ -31,17 +32,22 @@ class ChangeLog(Generic[Key]):
         self._versions.pop(key, None)
         self._versions[key] = self.version
         if len(self._versions) > keys_max:
-            self._forget()
+            self._forget_older(len(self._versions) - keys_max // 2)
 
     def record_all(self) -> None:
         """Every key may have changed."""
         self.version += 1
-        self._forget()
+        self._versions.clear()
+        self._oldest_version = self.version
+
+    def reaches(self, version: int) -> bool:
+        """Whether it has all changes after the version."""
+        return version >= self._oldest_version
 
     def since(self, version: int) -> list[Key] | None:
         """The keys that changed after the version, each once, the latest first. None: the log does
         not reach back that far."""
-        if version < self._oldest_version:
+        if not self.reaches(version):
             return None
         keys = []
         for key in reversed(self._versions):
@@ -50,6 +56,6 @@ class ChangeLog(Generic[Key]):
             keys.append(key)
         return keys
 
-    def _forget(self) -> None:
-        self._versions.clear()
-        self._oldest_version = self.version
+    def _forget_older(self, count: int) -> None:
+        for key in list(islice(self._versions, count)):
+            self._oldest_version = self._versions.pop(key)

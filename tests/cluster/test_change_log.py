@@ -17,14 +17,25 @@ def test_each_key_changed_since_a_version_is_reported_once_the_latest_first() ->
 
 def test_beyond_the_limit_earlier_changes_are_forgotten() -> None:
     log: ChangeLog[str] = ChangeLog()
-    for key in ("a", "b", "c"):
-        log.record(key, keys_max=2)
+    for key in ("a", "b", "c", "d", "e"):
+        log.record(key, keys_max=4)
     version = log.version
-    log.record("d", keys_max=2)
 
-    assert len(log) == 1
-    assert log.since(version - 1) is None
-    assert log.since(version) == ["d"]
+    assert len(log) == 2
+    assert log.since(version - 3) is None
+    assert log.since(version - 2) == ["e", "d"]
+
+
+def test_a_reader_that_keeps_up_never_starts_over() -> None:
+    log: ChangeLog[int] = ChangeLog()
+    version = log.version
+    for key in range(100):
+        log.record(key, keys_max=10)
+        log.record(-key - 1, keys_max=10)
+        assert log.reaches(version)
+        assert log.since(version) == [-key - 1, key]
+        assert len(log) <= 10
+        version = log.version
 
 
 def test_a_change_of_everything_makes_every_reader_start_over() -> None:

@@ -6,11 +6,13 @@ from unittest.mock import patch
 
 import pytest
 
+from policysched.cluster.change_log import ChangeLog
 from policysched.evaluate import Evaluator, Plan
 from policysched.evaluate.columns.placed_pod_totals import PODS_PER_STEP
 from policysched.evaluate.columns.pod_counter import ClusterPodCounter
 from policysched.evaluate.columns.pod_totals import PodTotals
 from policysched.scheduler import commands as c
+from policysched.scheduler.events import PodDeleted
 from policysched.scheduler.policy_reload import PolicyReload
 from policysched.scheduler.queue.held_policies import HeldForReason
 from tests.builders import node, placed, pod
@@ -242,6 +244,29 @@ def decide(rig: Rig, visits: Visits) -> None:
     )
 
 
+@pytest.mark.parametrize("scope", ["pods"])
+def test_pods_that_come_and_go_are_never_a_reason_to_count_all_pods(scope: str) -> None:
+    check_churn(scope)
+
+
+def check_churn(scope: str) -> None:
+    rig = cluster(with_totals("test", scope))
+    rig.observe(pod("first"))
+    rig.settle()
+
+    most = 0
+    for number in range(150):
+        burst = [pod(f"{number}-{copy}", labels={"app": "a1"}, scheduler="unknown") for copy in range(20)]
+        rig.observe(*burst)
+        rig.handle(*(PodDeleted(gone.uid) for gone in burst))
+        with counted() as visits:
+            rig.observe(pod(f"decided{number}"))
+            visits.settle(rig)
+        most = max(most, sum(visits.pods))
+
+    assert most <= 20 * TOTALS + OWN_PODS
+
+
 FEW = 'require count(pods where other.labels["app"] == "a1") < 100000\n'
 TEXTS = {
     "rules": (with_totals("test", "pods"), TOTALS),
@@ -309,6 +334,10 @@ def beside(_: str) -> None:
     check_beside(*TEXTS["rules"])
 
 
+def churn(_: str) -> None:
+    check_churn("pods")
+
+
 def burst(_: str) -> None:
     check_burst("pods")
 
@@ -351,6 +380,12 @@ BUGS = {
         "catch_up_slice",
         lambda _: lambda *_: False,
         beside,
+    ),
+    "the log of changed pods forgets all of them": (
+        ChangeLog,
+        "_forget_older",
+        lambda _: lambda log, _: log.record_all(),
+        churn,
     ),
     "kinds of pods are added up in one piece": (
         ClusterPodCounter,

@@ -238,10 +238,13 @@ class _FollowedPods:
 
     def lag(self, index: PodIndex) -> int:
         """How many pods `catch_up` counts again at most."""
-        return len(self._pending) + min(index.version - self._version, len(self._keys) + len(index.pods))
+        all_pods = len(self._keys) + len(index.pods)
+        if self.is_outdated(index):
+            return all_pods
+        return len(self._pending) + min(index.version - self._version, all_pods)
 
     def is_outdated(self, index: PodIndex) -> bool:
-        return self._version != index.version and index.changed_since(self._version) is None
+        return not index.changes.reaches(self._version)
 
     def catch_up(self, index: PodIndex) -> None:
         if self._version != index.version or self._pending:
