@@ -6,6 +6,7 @@ and with 50,000 pods it pauses the scheduler for 0.1 s at a time, or for as long
 """
 
 import gc
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -14,6 +15,34 @@ SHORT_THRESHOLDS = 4_000, 1, 1
 """A full collection after about 20,000 new objects that are not freed: about 3 ms. Each object is visited once in each
 generation, so that more collections take no more time in all."""
 _GENERATIONS = 3
+
+
+class _Pauses:
+    """How many threads have paused the collections, and whether these were enabled before the first one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._was_enabled = False
+
+    def begin(self) -> None:
+        with self._lock:
+            if not self._count:
+                self._was_enabled = gc.isenabled()
+                gc.disable()
+            self._count += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._count -= 1
+            if not self._count and self._was_enabled:
+                gc.enable()
+
+    def __bool__(self) -> bool:
+        return bool(self._count)
+
+
+_PAUSES = _Pauses()
 
 
 def raise_gc_thresholds() -> None:
@@ -49,22 +78,21 @@ def _forget_survivor_count() -> None:
 def collections_paused() -> Iterator[None]:
     """While much is allocated that is used and freed soon, such as the JSON of a large object: a collection would visit all
     of it, and find nothing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
+    _PAUSES.begin()
     try:
         yield
     finally:
-        if was_enabled:
-            gc.enable()
+        _PAUSES.end()
 
 
 @contextmanager
 def allocated_for_long() -> Iterator[None]:
     """While a large object is decoded that is kept: no collection visits it, once collections are short. What became garbage
     in cycles just before is freed; meanwhile, only by `collect_all`. Only the youngest are visited for that: to visit those
-    that survived a collection holds the interpreter for up to 10 ms."""
+    that survived a collection holds the interpreter for up to 10 ms. None are while another thread does the same: the
+    youngest are then what it has decoded so far."""
     is_short = _freeze_survivors in gc.callbacks
-    if is_short:
+    if is_short and not _PAUSES:
         gc.collect(0)
     with collections_paused():
         yield

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable, Iterator, Mapping
+from threading import Thread
 
 import pytest
 
@@ -119,6 +120,31 @@ def test_only_the_youngest_objects_are_visited_for_a_large_object() -> None:
     gc.callbacks.remove(note)
 
     assert generations == [0] and len(kept) == COUNT
+
+
+def test_what_another_thread_decodes_is_not_visited() -> None:
+    gc_tuning.keep_collections_short()
+    collections: list[int] = []
+
+    def note(phase: str, info: Mapping[str, int]) -> None:
+        collections.append(info["generation"])
+
+    with gc_tuning.allocated_for_long():
+        kept = [[index] for index in range(COUNT)]
+        gc.callbacks.append(note)
+        thread = Thread(target=decode_another)
+        thread.start()
+        thread.join()
+        kept += [[index] for index in range(COUNT)]
+    gc.callbacks.remove(note)
+
+    assert collections == [] and len(kept) == 2 * COUNT
+    assert gc.isenabled()
+
+
+def decode_another() -> None:
+    with gc_tuning.allocated_for_long():
+        pass
 
 
 def test_before_the_first_lists_are_read_nothing_is_frozen() -> None:
