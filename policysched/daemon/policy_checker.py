@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 
+from policysched.child_process import ChildProcess
 from policysched.files import normalize_text
 from policysched.lang.check import check_sources
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
@@ -215,7 +216,7 @@ class WorkerChecker:
         self._cost_max = cost_max
         self._too_slow = frozenset[str]()
         self.report_delay: Callable[[str], None] = _log_delay
-        self._spare_worker: asyncio.subprocess.Process | None = None
+        self._spare_worker: ChildProcess | None = None
         self._lock = asyncio.Lock()
 
     async def __call__(self, texts: PolicyTexts, location: str, base: TeamBase | None = None) -> PolicyBundle:
@@ -229,18 +230,18 @@ class WorkerChecker:
                 )
                 return _unchecked_bundle(texts, location, str(error))
             finally:
-                await self._start_spare()
+                self._start_spare()
 
     async def warm_up(self) -> None:
         """Starts the spare worker before the first job."""
         async with self._lock:
             if self._spare_worker is None:
-                await self._start_spare()
+                self._start_spare()
 
     async def close(self) -> None:
         async with self._lock:
             if self._spare_worker is not None:
-                await _terminate(self._spare_worker)
+                await self._spare_worker.end()
                 self._spare_worker = None
 
     async def _check_in_worker(
@@ -262,11 +263,11 @@ class WorkerChecker:
         hangs_after_s = max(HANG_TIMEOUT_MIN_S, HANG_TIMEOUT_FACTOR * self._timeout_s)
         try:
             async with asyncio.timeout(hangs_after_s):
-                output, stderr = await worker.communicate(pickle.dumps(job))
+                output, stderr = await worker.communicate([pickle.dumps(job)])
         except TimeoutError:
             raise WorkerFailed(f"no result within {hangs_after_s:g} s") from None
         finally:
-            await _terminate(worker)
+            await worker.end()
         if worker.returncode in (-signal.SIGPROF, -signal.SIGXCPU):
             raise WorkerFailed(f"checking took longer than {job.kill_timeout_s:g} s")
         if worker.returncode != 0 or not output:
@@ -282,51 +283,37 @@ class WorkerChecker:
         )
         return bundle
 
-    async def _start_spare(self) -> None:
+    def _start_spare(self) -> None:
         """A check that finds no spare worker starts its own."""
         try:
-            self._spare_worker = await self._start_at_low_priority()
+            self._spare_worker = self._start_at_low_priority()
         except OSError as error:
             log.info("cannot start a standby checker process", extra={"error": str(error)})
 
-    async def _start_when_possible(self) -> asyncio.subprocess.Process:
+    async def _start_when_possible(self) -> ChildProcess:
         delay_s = 1.0
         while True:
             try:
-                return await self._start_at_low_priority()
+                return self._start_at_low_priority()
             except OSError as error:
                 if delay_s == 1.0:
                     self.report_delay(f"cannot start a process to check the policies; retrying: {error}")
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, SPAWN_RETRY_DELAY_MAX_S)
 
-    async def _start_at_low_priority(self) -> asyncio.subprocess.Process:
-        worker = await self._start()
+    def _start_at_low_priority(self) -> ChildProcess:
+        worker = self._start()
         niceness = os.getpriority(os.PRIO_PROCESS, 0) + CHECK_NICENESS
         with contextlib.suppress(OSError):  # it has ended already
             os.setpriority(os.PRIO_PROCESS, worker.pid, niceness)
         return worker
 
-    async def _start(self) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "policysched.daemon.check_worker"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=2**24,
-        )
+    def _start(self) -> ChildProcess:
+        return ChildProcess((sys.executable, "-m", "policysched.daemon.check_worker"))
 
 
 def _log_delay(message: str) -> None:
     log.warning(message)
-
-
-async def _terminate(worker: asyncio.subprocess.Process) -> None:
-    if worker.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            worker.kill()
-        await worker.wait()
 
 
 def _unchecked_bundle(texts: PolicyTexts, location: str, reason: str) -> PolicyBundle:

@@ -8,6 +8,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from policysched.daemon import policy_checker
+from policysched.daemon.event_loop import run_event_loop
 from policysched.daemon.policy_checker import (
     WorkerChecker,
     check_texts,
@@ -145,8 +146,9 @@ def test_a_worker_that_gets_no_processor_for_longer_than_its_limit_is_waited_for
         checker = WorkerChecker(timeout_s=1.5)
         await checker.warm_up()
         assert checker._spare_worker is not None
-        checker._spare_worker.send_signal(signal.SIGSTOP)
-        asyncio.get_running_loop().call_later(2.0, checker._spare_worker.send_signal, signal.SIGCONT)
+        pid = checker._spare_worker.pid
+        os.kill(pid, signal.SIGSTOP)
+        asyncio.get_running_loop().call_later(2.0, os.kill, pid, signal.SIGCONT)
         return await check_once(checker)
 
     assert asyncio.run(scenario()).sources["main.policy"].program is not None
@@ -174,11 +176,28 @@ def test_a_spare_that_died_while_it_waited_is_replaced() -> None:
         checker = WorkerChecker(timeout_s=30)
         await checker.warm_up()
         assert checker._spare_worker is not None
-        checker._spare_worker.kill()
-        await checker._spare_worker.wait()
+        await checker._spare_worker.end()
         return await check_once(checker)
 
     assert asyncio.run(scenario()).sources["main.policy"].program is not None
+
+
+FORKS: list[None] = []
+os.register_at_fork(before=lambda: FORKS.append(None))
+
+
+def test_a_worker_is_started_without_a_copy_of_the_scheduler() -> None:
+    """A fork stopped the main loop for 14 ms at each edit of a policy."""
+
+    async def scenario() -> None:
+        checker = WorkerChecker(timeout_s=30)
+        await checker.warm_up()
+        await checker.close()
+
+    FORKS.clear()
+    run_event_loop(scenario())
+
+    assert FORKS == []
 
 
 def test_checks_leave_the_processor_to_the_scheduler() -> None:

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Iterable
 
 from policysched.daemon import check_worker
 from policysched.daemon.policy_checker import WorkerChecker
@@ -25,7 +26,7 @@ _start_interpreter = WorkerChecker._start
 
 
 class ForkedWorker:
-    """The part of `asyncio.subprocess.Process` that `WorkerChecker` uses. What the worker writes to stderr is in the
+    """The part of `ChildProcess` that `WorkerChecker` uses. What the worker writes to stderr is in the
     program's log."""
 
     def __init__(self) -> None:
@@ -49,22 +50,24 @@ class ForkedWorker:
             self._code = os.waitstatus_to_exitcode(status) if pid else None
         return self._code
 
-    async def communicate(self, job: bytes) -> tuple[bytes, bytes]:
+    async def communicate(self, pieces: Iterable[bytes]) -> tuple[bytes, bytes]:
         loop, parts = asyncio.get_running_loop(), list[bytes]()
         with self._socket, contextlib.suppress(ConnectionError):  # it has ended
-            await loop.sock_sendall(self._socket, job)
+            await loop.sock_sendall(self._socket, b"".join(pieces))
             self._socket.shutdown(socket.SHUT_WR)
             while part := await loop.sock_recv(self._socket, 2**20):
                 parts.append(part)
-        await self.wait()
+        await self._wait()
         return b"".join(parts), b""
 
-    async def wait(self) -> None:
+    async def _wait(self) -> None:
         while self.returncode is None:
             await asyncio.sleep(REAP_INTERVAL_S)
 
-    def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
+    async def end(self) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, signal.SIGKILL)
+        await self._wait()
 
 
 def _work(descriptor: int) -> None:
@@ -89,7 +92,7 @@ def _work(descriptor: int) -> None:
         os._exit(code)
 
 
-async def _start(_checker: WorkerChecker) -> ForkedWorker:
+def _start(_checker: WorkerChecker) -> ForkedWorker:
     return _forked.pop() if _forked else ForkedWorker()
 
 
