@@ -13,6 +13,7 @@ from policysched.kube.client.write_connections import (
     WriteConnections,
     WriteRefused,
     request_head,
+    success_in_one_piece,
 )
 
 Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
@@ -221,6 +222,93 @@ def test_half_a_response_and_what_is_not_http_are_errors(sent: bytes, message: s
         assert not connections._idle
 
     run(answer, scenario)
+
+
+WHOLE = (
+    b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\n"
+    b"Date: Fri, 27 Nov 2026 12:37:50 GMT\r\nContent-Length: 4\r\n\r\nbody"
+)
+
+
+def test_a_short_success_is_read_without_a_parser() -> None:
+    assert success_in_one_piece(WHOLE) == ApiResponse(201, b"body")
+    assert success_in_one_piece(WHOLE.replace(b"Content-Length: ", b"content-length:")) == ApiResponse(
+        201, b"body"
+    )
+    assert success_in_one_piece(response(b"")) == ApiResponse(200, b"")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        WHOLE[:-1],
+        WHOLE + b"x",
+        WHOLE + WHOLE,
+        WHOLE[:40],
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0",
+        WHOLE.replace(b"201", b"409"),
+        WHOLE.replace(b"201", b"204"),
+        WHOLE.replace(b"201 Created", b"100 Continue"),
+        WHOLE.replace(b"1.1", b"1.0"),
+        WHOLE.replace(b"Date", b"Connection: close\r\nDate"),
+        WHOLE.replace(b"Date", b"connection: close\r\nDate"),
+        WHOLE.replace(b"Date", b"Content-Length: 4\r\nDate"),
+        WHOLE.replace(b"Date", b"Content-Length: 5\r\nDate"),
+        WHOLE.replace(b"Date", b"Transfer-Encoding: chunked\r\nDate"),
+        WHOLE.replace(b"Content-Length: 4\r\n", b""),
+        WHOLE.replace(b": 4\r\n", b": +4\r\n"),
+        WHOLE.replace(b": 4\r\n", b": 4, 4\r\n"),
+        WHOLE.replace(b": 4\r\n", b": 4x\r\n"),
+        WHOLE.replace(b"\r\n", b"\n"),
+    ],
+)
+def test_every_other_response_is_left_to_the_parser(other: bytes) -> None:
+    assert success_in_one_piece(other) is None
+
+
+def test_a_connection_that_had_a_long_time_to_answer_keeps_the_shorter_one_of_the_next_request() -> None:
+    async def scenario(send: Send, _: WriteConnections, server: Server) -> None:
+        await send(b"1", timeout_s=60.0)
+        server._answer = never
+        with pytest.raises(TimeoutError):
+            await send(b"2", timeout_s=0.01)
+
+    run(echo, scenario, connections_max=1)
+
+
+def test_the_time_of_an_answered_request_does_not_end_the_next_one() -> None:
+    assert _body_after_the_time_of_the_first_request() == b"2"
+
+
+def test_planted_time_of_an_answered_request_that_ends_the_next_one_is_detected() -> None:
+    def end_any(connection: write_connections._Connection) -> None:
+        connection._fail(TimeoutError())
+
+    with patch.object(write_connections._Connection, "_look_at_time", end_any), pytest.raises(TimeoutError):
+        _body_after_the_time_of_the_first_request()
+
+
+def _body_after_the_time_of_the_first_request() -> bytes:
+    bodies: list[bytes] = []
+
+    async def scenario(send: Send, connections: WriteConnections, server: Server) -> None:
+        await send(b"1", timeout_s=20.0)
+        connection = connections._idle[0]
+
+        async def after_the_time(body: bytes, writer: asyncio.StreamWriter) -> None:
+            connection._look_at_time()
+            writer.write(response(body))
+
+        server._answer = after_the_time
+        bodies.append((await send(b"2", timeout_s=60.0)).body)
+        assert server.opened == 1
+
+    run(echo, scenario, connections_max=1)
+    return bodies[0]
+
+
+async def never(body: bytes, writer: asyncio.StreamWriter) -> None:
+    await asyncio.Event().wait()
 
 
 def test_a_write_that_is_forbidden_leaves_its_connection_to_the_next() -> None:

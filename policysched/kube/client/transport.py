@@ -34,7 +34,7 @@ class ApiRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """A complete response. `headers` has lower-case names."""
+    """A complete response. `headers` has lower-case names; it may be empty for a status of 2xx."""
 
     status: int
     body: bytes

@@ -1,4 +1,4 @@
-"""Connections for writes: HTTP/1.1 in one piece, whose responses aiohttp's parser reads.
+"""Connections for writes: HTTP/1.1 in one piece. aiohttp's parser reads every response but short ones with a 2xx.
 
 A bind, an event and a status are small requests by the thousand, and aiohttp's client takes twice the CPU time for each
 (ADR 81). Lists, watches and requests through a proxy are left to it.
@@ -11,6 +11,7 @@ A request that is given up closes its connection: its response would otherwise b
 """
 
 import asyncio
+import re
 import socket
 import ssl
 from collections.abc import Callable
@@ -143,13 +144,38 @@ def _header_lines(headers: tuple[tuple[str, str], ...]) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
+def success_in_one_piece(data: bytes) -> ApiResponse | None:
+    """The response to a request that succeeded, if it is whole and as the API server writes them: with one Content-Length
+    and nothing else that concerns the connection. Its headers are not read. None: a parser has to look."""
+    head, end, body = data.partition(b"\r\n\r\n")
+    status = _SUCCESS.match(head)
+    if status is None or not end:
+        return None
+    framing = _FRAMING_HEADERS.findall(head)
+    if len(framing) != 1 or not framing[0].isdigit() or int(framing[0]) != len(body):
+        return None
+    return ApiResponse(int(status[1]), body)
+
+
+_SUCCESS = re.compile(rb"HTTP/1\.1 (20[0-3]) ")
+_FRAMING_HEADERS = re.compile(
+    rb"\n(?:content-length:[ \t]*(\d{1,9})(?=\r|\Z)|(?:content-length|transfer-encoding|connection)\b)",
+    re.IGNORECASE,
+)
+"""With a length where it is one."""
+
+
 class _Connection(BaseProtocol):
     """One exchange at a time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self._responses = self._parser = HttpResponseParser(self, loop, _READ_BUFFER_BYTES)
+        self._is_parsing = False  # the parser has a part of the response
         self._response: asyncio.Future[ApiResponse] | None = None
+        self._ends_s = 0.0  # of the exchange
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_s = 0.0
         self.is_reusable = True
         self.idle_since_s = 0.0
 
@@ -158,8 +184,9 @@ class _Connection(BaseProtocol):
         if self.transport is None or not self.is_reusable:
             raise ConnectionResetError("the server closed the connection")
         response: asyncio.Future[ApiResponse] = self._loop.create_future()
-        self._response = response
-        timer = self._loop.call_at(ends_s, self._fail, TimeoutError())
+        self._response, self._ends_s = response, ends_s
+        if self._timer is None or ends_s < self._timer_due_s:
+            self._set_timer()
         self.transport.write(request)
         try:
             return await response
@@ -167,11 +194,29 @@ class _Connection(BaseProtocol):
             self.close()
             raise
         finally:
-            timer.cancel()
             self._response = None
+
+    def _set_timer(self) -> None:
+        """One timer for many exchanges, as most end long before their time."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due_s = self._ends_s
+        self._timer = self._loop.call_at(self._timer_due_s, self._look_at_time)
+
+    def _look_at_time(self) -> None:
+        self._timer = None
+        if self._response is None:
+            return
+        if self._ends_s > self._timer_due_s:
+            self._set_timer()
+        else:
+            self._fail(TimeoutError())
 
     def close(self) -> None:
         self.is_reusable = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self.transport is not None:
             self.transport.abort()
 
@@ -191,6 +236,11 @@ class _Connection(BaseProtocol):
         if self._response is None or self._response.done():
             self.close()  # nothing was asked
             return
+        whole = None if self._is_parsing else success_in_one_piece(data)
+        if whole is not None:
+            self._response.set_result(whole)
+            return
+        self._is_parsing = True
         try:
             messages, _, _ = self._responses.feed_data(data)
         except HttpProcessingError as error:
@@ -201,6 +251,7 @@ class _Connection(BaseProtocol):
                 payload.on_eof(partial(self._complete, message, payload))
 
     def _complete(self, message: RawResponseMessage, body: StreamReader) -> None:
+        self._is_parsing = False
         self.is_reusable = self.is_reusable and not message.should_close
         if self._response is not None and not self._response.done():
             headers = {name.lower(): value for name, value in message.headers.items()}
