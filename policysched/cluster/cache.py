@@ -19,6 +19,7 @@ from policysched.cluster.pod_index import PodIndex, compact_ended_pod
 from policysched.cluster.selector_owners import SelectorOwners
 from policysched.cluster.volumes.volume_cache import VolumeCache
 from policysched.model.cluster_events import ClusterEvent
+from policysched.model.copies import changed_copy
 from policysched.model.devices import (
     DeviceClass,
     DeviceKind,
@@ -115,7 +116,9 @@ class ClusterCache:
         if cached is not None and cached == observed:
             if cached.version != observed.version:
                 # The Pod object stays the same: others compare it by identity.
-                self.pods[uid] = replace(cached, version=observed.version, generation=observed.generation)
+                self.pods[uid] = changed_copy(
+                    cached, version=observed.version, generation=observed.generation
+                )
             return _NO_EVENTS
         if cached is not None and cached.node is not None and observed.node is None:
             return _NO_EVENTS

@@ -8,7 +8,7 @@ from typing import Protocol
 from policysched.cluster.namespace_shares import Amounts, NamespaceShares, add_pod
 from policysched.cluster.node_usage import NodeUsage
 from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
-from policysched.model.pods import Placement, Pod, differ_in_readiness_alone
+from policysched.model.pods import Placement, Pod, differ_in_readiness_alone, have_equal_totals
 
 
 class PlacementState(Enum):
@@ -67,11 +67,10 @@ class Ledger:
         if current == placement:
             self._states[pod.uid] = PlacementState.BOUND
             return
-        if current is not None and current.node == node and differ_in_readiness_alone(current.pod, pod):
-            self._usage[node].pods[pod.uid] = pod  # no total depends on it
+        if current is not None and current.node == node and have_equal_totals(current.pod, pod):
+            self._usage[node].pods[pod.uid] = pod
             self._placements[pod.uid], self._states[pod.uid] = placement, PlacementState.BOUND
-            for listener in self.listeners:
-                listener.readiness_changed(pod)
+            self._report_equal_totals(current.pod, pod)
             return
         if current is not None:
             self._remove_placement(pod.uid)
@@ -163,6 +162,15 @@ class Ledger:
         self._states[placement.pod.uid] = state
         for listener in self.listeners:
             listener.pod_placed(placement.pod)
+
+    def _report_equal_totals(self, before: Pod, after: Pod) -> None:
+        is_readiness = differ_in_readiness_alone(before, after)
+        for listener in self.listeners:
+            if is_readiness:
+                listener.readiness_changed(after)
+            else:
+                listener.pod_removed(before)
+                listener.pod_placed(after)
 
     def _remove_placement(self, uid: PodUid) -> Placement:
         placement = self._placements.pop(uid)

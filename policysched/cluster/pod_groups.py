@@ -6,8 +6,9 @@ change returns the pods that are to be applied again.
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from policysched.model.copies import changed_copy
 from policysched.model.identifiers import PodUid
 from policysched.model.pod_groups import (
     REFERENCE_NAMES,
@@ -192,7 +193,7 @@ class PodGroups:
         reported, attached = self._attached.get(pod.uid, (None, pod))
         has = (attached.group, attached.group_problem, attached.priority, attached.preemption_policy)
         if reported is not pod or has != wanted:
-            attached = replace(
+            attached = changed_copy(
                 pod,
                 group=group,
                 group_problem=problem,
@@ -200,7 +201,7 @@ class PodGroups:
                 preemption_policy=preemption_policy,
             )
             self._attached[pod.uid] = pod, attached
-        return replace(observed, pod=attached)
+        return changed_copy(observed, pod=attached)
 
     def problem(self, pod: Pod) -> str | None:
         """Why the pod cannot be placed with its group; None: it can."""

@@ -137,6 +137,20 @@ def differ_in_readiness_alone(before: Pod, after: Pod) -> bool:
     return before.ready != after.ready and replace(before, ready=after.ready) == after
 
 
+def have_equal_totals(before: Pod, after: Pod) -> bool:
+    """Whether the totals of a node and of a namespace are the same with either: for a pod whose labels changed, for example. The
+    API server adds labels of the node to each pod that it binds."""
+    return (
+        before.requests == after.requests
+        and before.scoring_requests_placed == after.scoring_requests_placed
+        and before.priority == after.priority
+        and before.namespace == after.namespace
+        and before.claims == after.claims
+        and before.disks == after.disks
+        and before.host_ports == after.host_ports
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """A pod on a node: assumed by this scheduler, or reported by the API server."""

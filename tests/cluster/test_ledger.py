@@ -1,13 +1,19 @@
 """The ledger's states and totals, and its recount."""
 
+from typing import Any
+from unittest.mock import MagicMock, call, patch
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+import policysched.cluster.ledger as ledger_module
 from policysched.cluster.ledger import Ledger, PlacementState
+from policysched.cluster.namespace_shares import NamespaceShares
 from policysched.cluster.node_usage import NodeUsage
 from policysched.model.identifiers import NodeName
+from policysched.model.pods import Placement
 from tests.builders import pod
 
 A, B = NodeName("a"), NodeName("b")
@@ -57,6 +63,59 @@ def test_a_resized_pod_is_counted_at_its_new_size() -> None:
     assert ledger.check() == []
 
 
+def test_new_labels_change_no_total_and_are_reported() -> None:
+    ledger, listener = Ledger(), MagicMock()
+    ledger.listeners.append(listener)
+    before, after = pod("web", cpu="500m"), pod("web", cpu="500m", labels={"zone": "z"})
+    ledger.assume(before, A)
+    ledger.assume(pod("other"), A)
+    listener.reset_mock()
+
+    with (
+        patch.object(NodeUsage, "_adjust") as adjusted,
+        patch.object(NamespaceShares, "adjust_requested") as shared,
+    ):
+        ledger.confirm(after, A)
+
+    assert not adjusted.called and not shared.called
+    assert listener.mock_calls == [call.pod_removed(before), call.pod_placed(after)]
+    assert [placement.pod for placement in ledger.placements] == [after, pod("other")]
+    assert ledger.check() == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"cpu": "2"},
+        {"resources": {"gpu": "1"}},
+        {"priority": 7},
+        {"host_ports": [80]},
+        {"image": "app:2"},
+        {"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}},
+        {"spec": {"volumes": [{"name": "v", "gcePersistentDisk": {"pdName": "d"}}]}},
+    ],
+)
+def test_whatever_changes_of_a_confirmed_pod_the_totals_are_those_of_its_last_state(
+    changed: dict[str, Any],
+) -> None:
+    ledger = Ledger()
+    ledger.assume(pod("web", cpu="500m"), A)
+
+    ledger.confirm(pod("web", **{"cpu": "500m", **changed}), A)
+
+    alone = Ledger()
+    alone.confirm(pod("web", **{"cpu": "500m", **changed}), A)
+    assert ledger.check() == []
+    assert ledger.usage(A).nonzero() == alone.usage(A).nonzero()
+    assert ledger.usage(A).disks == alone.usage(A).disks
+    assert ledger.usage(A).used_ports == alone.usage(A).used_ports
+
+
+def test_planted_equal_totals_of_whatever_changed_are_detected() -> None:
+    with patch.object(ledger_module, "have_equal_totals", return_value=True), pytest.raises(AssertionError):
+        test_whatever_changes_of_a_confirmed_pod_the_totals_are_those_of_its_last_state({"host_ports": [80]})
+
+
 def test_a_bound_pod_can_neither_be_withdrawn_nor_assumed() -> None:
     ledger = Ledger()
     web = pod("web")
@@ -84,6 +143,8 @@ class LedgerMachine(RuleBasedStateMachine):
     pods = st.sampled_from(["p", "q", "r"])
     nodes = st.sampled_from([A, B])
     sizes = st.sampled_from([0, 100, 250])
+    labels = st.sampled_from([{}, {"zone": "z"}])
+    priorities = st.sampled_from([0, 7])
 
     @rule(name=pods, node=nodes, cpu=sizes)
     def assume(self, name: str, node: NodeName, cpu: int) -> None:
@@ -91,9 +152,12 @@ class LedgerMachine(RuleBasedStateMachine):
             self.ledger.assume(pod(name, cpu=f"{cpu}m"), node)
             self.where[name] = (node, cpu)
 
-    @rule(name=pods, node=nodes, cpu=sizes)
-    def confirm(self, name: str, node: NodeName, cpu: int) -> None:
-        self.ledger.confirm(pod(name, cpu=f"{cpu}m"), node)
+    @rule(name=pods, node=nodes, cpu=sizes, labels=labels, priority=priorities)
+    def confirm(self, name: str, node: NodeName, cpu: int, labels: dict[str, str], priority: int) -> None:
+        confirmed = pod(name, cpu=f"{cpu}m", labels=labels, priority=priority)
+        self.ledger.confirm(confirmed, node)
+        assert self.ledger.placement(confirmed.uid) == Placement(confirmed, node)
+        assert self.ledger.usage(node).pods[confirmed.uid] == confirmed
         self.where[name] = (node, cpu)
         self.bound.add(name)
 

@@ -20,6 +20,7 @@ from policysched.kube.decode.pod_groups import decode_group_references
 from policysched.kube.decode.pod_resources import resource_status
 from policysched.kube.decode.pods import decode_pod, is_ready, observed_pod
 from policysched.kube.decode.primitives import decode_object, string_map
+from policysched.model.copies import changed_copy
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 
@@ -122,10 +123,10 @@ def _updated(obj: Json, pod: Pod, reads_labels: bool) -> Pod:
     if labels == pod.labels and annotations == pod.annotations:
         if terminating == pod.terminating and ready == pod.ready:
             return pod
-        return replace(pod, terminating=terminating, ready=ready)
+        return changed_copy(pod, terminating=terminating, ready=ready)
     if labels != pod.labels and reads_labels:
         return decode_pod(obj).pod
-    return replace(
+    return changed_copy(
         pod,
         labels=labels,
         annotations=annotations,
