@@ -35,6 +35,8 @@ SECOND_ADDRESS_AFTER_S = 0.25
 _READ_BUFFER_BYTES = 2**16
 _PATH_CHARACTERS = "/:@!$&'()*+,;=~%"
 """What a path may have besides letters, digits, `_`, `.` and `-`; `%` since it may be encoded."""
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]*")
+"""Of nearly all objects: to see that nothing is to be quoted takes a fifth of the time of `quote`."""
 
 
 class WriteRefused(Exception):
@@ -129,7 +131,8 @@ def request_head(
     method: str, path: str, query: str, content_length: int, headers: tuple[tuple[str, str], ...]
 ) -> bytes:
     """`query` is URL-encoded. Raises ValueError for a header that would begin another one."""
-    path = quote(path, safe=_PATH_CHARACTERS)
+    if _PLAIN_PATH.fullmatch(path) is None:
+        path = quote(path, safe=_PATH_CHARACTERS)
     target = f"{path}?{query}" if query else path
     begin = f"{method} {target} HTTP/1.1\r\nContent-Length: {content_length}\r\n"
     return begin.encode("latin-1") + _header_lines(headers)
