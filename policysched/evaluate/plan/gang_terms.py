@@ -1,12 +1,17 @@
 """Gang terms: which gang a pod belongs to, and its limits."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext, ScalarFunction
-from policysched.lang.ir.expr import Attr, Expr
+from policysched.lang.ir.expr import Attr, Const, Else, Expr
 from policysched.lang.ir.expr_analysis import walk
-from policysched.lang.ir.program import DisruptionMode, GangMode, OnTimeout, Program, TopologyLevel
+from policysched.lang.ir.program import DisruptionMode, GangMode, GangSpec, OnTimeout, Program, TopologyLevel
+from policysched.model.nodes import Resources
+from policysched.model.pod_groups import PodGroup
+
+_KEPT_GROUPS_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,9 @@ class CompiledGang:
     def __init__(self, program: Program) -> None:
         self._gang = gang = program.gang
         self.reads_pod_groups = gang is not None and _reads_pod_groups(gang.key)
+        self._reads_group_alone = gang is not None and all(map(_is_of_group, _leaves(gang)))
+        self._kept: dict[int, tuple[PodGroup, str, Resources, GangTerms | None]] = {}
+        """By the identity of a PodGroup: with what terms were computed last. Its members are mostly alike."""
         if gang is not None:
             self._by = compile_scalar(gang.key, program)
             self._minimum = compile_scalar(gang.minimum, program)
@@ -45,6 +53,19 @@ class CompiledGang:
 
     def terms(self, context: EvalContext) -> GangTerms | None:
         """None: the pod is in no gang, since the policy has none or the pod's key is missing."""
+        pod, group = context.pod, context.pod.group
+        if group is None or not self._reads_group_alone:
+            return self._compute(context)
+        kept = self._kept.get(id(group))
+        if kept is not None and kept[0] is group and kept[1] == pod.namespace and kept[2] == pod.requests:
+            return kept[3]
+        terms = self._compute(context)
+        if len(self._kept) >= _KEPT_GROUPS_MAX:
+            self._kept.clear()
+        self._kept[id(group)] = group, pod.namespace, pod.requests, terms
+        return terms
+
+    def _compute(self, context: EvalContext) -> GangTerms | None:
         if self._gang is None:
             return None
         group = self._by(context)
@@ -74,9 +95,22 @@ class CompiledGang:
 
 def _reads_pod_groups(key: Expr) -> bool:
     """Whether the gangs are PodGroups: the key reads `pod.group`."""
-    return any(
-        isinstance(part, Attr) and part.owner == "pod" and part.path[:1] == ("group",) for part in walk(key)
-    )
+    return any(isinstance(part, Attr) and _is_of_group(part) for part in walk(key))
+
+
+def _leaves(gang: GangSpec) -> Iterator[Expr]:
+    """Every expression of the clause but `else`, whose value is that of its parts."""
+    clauses = (gang.key, gang.minimum, gang.maximum, gang.timeout, gang.topology, gang.disruption)
+    for clause in clauses:
+        for part in () if clause is None else walk(clause):
+            if not isinstance(part, Else):
+                yield part
+
+
+def _is_of_group(part: Expr) -> bool:
+    """Whether it is the same for all pods of a PodGroup."""
+    is_of_group = isinstance(part, Attr) and part.owner == "pod" and part.path[:1] == ("group",)
+    return is_of_group or isinstance(part, Const)
 
 
 _MODES = {mode.value: mode for mode in DisruptionMode}
