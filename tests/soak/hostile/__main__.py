@@ -47,7 +47,7 @@ QUIET_WINDOWS = 2
 """As long as so many others: the limit is made of one window."""
 SHARED, OWN = "shared", "hostile-own"
 REFERENCE = "default-scheduler"
-"""kube-scheduler."""
+"""kube-scheduler, if it runs beside."""
 BASE = "library base version 1\ninclude kube_default\n"
 POLICY = f"""policy {SHARED} version 1
 include kube_default
@@ -127,6 +127,12 @@ def on(processors: frozenset[int]) -> Iterator[None]:
     type=click.Path(path_type=Path),
     help="Write the long pieces of the main loop's work to this file.",
 )
+@click.option(
+    "--beside-kube-scheduler",
+    "is_beside",
+    is_flag=True,
+    help="Every other pod is for a kube-scheduler on the same processor, and p99 must not exceed its p99.",
+)
 @click.option("--plant", type=click.Choice(list(PLANTS)), help="Run a scheduler with this fault.")
 def main(
     minutes: float,
@@ -138,6 +144,7 @@ def main(
     kib_per_s: float,
     shared_processors: bool,
     pieces: Path | None,
+    is_beside: bool,
     plant: str | None,
 ) -> None:
     """A hostile tenant beside a friendly one: quiet and hostile windows in turns, on one control plane."""
@@ -152,6 +159,7 @@ def main(
         attacks=chosen or tuple(ATTACKS),
         rates=Rates(requests_per_s, kib_per_s * 1024),
         processors=Processors.shared() if shared_processors else Processors.divided(),
+        is_beside=is_beside,
         change=MeasuredScheduler(change),
     )
     raise SystemExit(asyncio.run(soak.run()))
@@ -168,6 +176,7 @@ class Soak:
         attacks: Sequence[str],
         rates: Rates,
         processors: Processors,
+        is_beside: bool,
         change: Callable[[], None],
     ) -> None:
         self._span_s = span_s
@@ -179,7 +188,8 @@ class Soak:
         self._processors = processors
         self._change = change
         self._console = Console()
-        self._measured = {name: {SHARED: Latencies(), REFERENCE: Latencies()} for name in WINDOWS}
+        self._schedulers = (SHARED, REFERENCE) if is_beside else (SHARED,)
+        self._measured = {window: {name: Latencies() for name in self._schedulers} for window in WINDOWS}
         self._hits: list[dict[str, int]] = []
 
     async def run(self) -> int:
@@ -205,11 +215,12 @@ class Soak:
         for by_scheduler in self._measured.values():
             for latencies in by_scheduler.values():
                 latencies.add_scheduler_parts(parts_s)
-        return print_report(self._console, self._measured, self._hits, SHARED, REFERENCE)
+        return print_report(self._console, self._measured, self._hits, *self._schedulers)
 
     async def _run_beside(self, hostile_world: World, deployed: Deployed) -> None:
         with on(self._processors.schedulers):
-            deployed.control_plane.start_scheduler()
+            if REFERENCE in self._schedulers:
+                deployed.control_plane.start_scheduler()
             running = deployed.start(settings=SETTINGS, elect=True, plant=self._change)
         try:
             await asyncio.to_thread(running.wait_until_ready)
@@ -232,7 +243,9 @@ class Soak:
         )
         friend = control_plane.client(friendly.NAMESPACE)
         async with world(replace(target, admin=friend)) as friendly_world:
-            tenant = FriendlyTenant(friendly_world, (SHARED, REFERENCE), self._interval_s / 2)
+            tenant = FriendlyTenant(
+                friendly_world, self._schedulers, self._interval_s / len(self._schedulers)
+            )
             await tenant.latencies_s(self._window_s / 4)  # what all use is built
             await self._take_turns(tenant, target, hostile_world, running, control_plane.serving_pids)
 
@@ -280,8 +293,9 @@ class Soak:
         for name, by_pod in latencies_s.items():
             self._measured[window][name].by_pod.update(by_pod)
         scheduler_s, *serving_s = (_cpu_s(pid) - cpu_s for pid, cpu_s in zip(pids, before_s, strict=True))
+        lines = "; ".join(f"{name}: {_line(by_pod)}" for name, by_pod in latencies_s.items())
         console.print(
-            f"{window}: {_line(latencies_s[SHARED])}; {REFERENCE}: {_line(latencies_s[REFERENCE])}; "
+            f"{window}: {lines}; "
             f"{scheduler_s:.1f} s of CPU, {_resident_mib(running)} MiB, log {len(running.log()) >> 10} KiB; "
             f"API server {sum(serving_s):.1f} s of CPU",
             highlight=False,

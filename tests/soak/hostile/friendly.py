@@ -1,8 +1,8 @@
 """The friendly tenant: a plain pod at regular intervals, each timed from its creation to its bind.
 
 The clock of a pod starts when its creation is sent and stops when a watch of the tenant's own shows it bound. A pod that
-is not bound in time counts with the time that it waited, so that a starved tenant does not look fast. Every other pod is for kube-scheduler, which has none of the
-hostile tenant's pods: what slows these is the machine and the API server.
+is not bound in time counts with the time that it waited, so that a starved tenant does not look fast. If kube-scheduler runs
+beside, every other pod is for it: it has none of the hostile tenant's pods.
 """
 
 import asyncio
