@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from policysched.kube.decode.rests import in_pieces
 from policysched.model.affinity import NodeAffinity, PreferredSchedulingTerm
 from policysched.model.selectors import LabelSelector, NodeSelectorTerm, SelectorRequirement
 
@@ -16,18 +17,19 @@ def decode_node_affinity(obj: Json | None) -> NodeAffinity | None:
     if not obj:
         return None
     required = obj.get("requiredDuringSchedulingIgnoredDuringExecution")
-    preferred = obj.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+    preferred = obj.get("preferredDuringSchedulingIgnoredDuringExecution")
     return NodeAffinity(
         required=decode_node_selector(required),
         preferred=tuple(
-            PreferredSchedulingTerm(int(term["weight"]), _term(term["preference"])) for term in preferred
+            PreferredSchedulingTerm(int(term["weight"]), _term(term["preference"]))
+            for term in in_pieces(preferred)
         ),
     )
 
 
 def decode_node_selector(obj: Json | None) -> tuple[NodeSelectorTerm, ...] | None:
     """A v1.NodeSelector; None if absent."""
-    return None if obj is None else tuple(_term(term) for term in obj.get("nodeSelectorTerms") or ())
+    return None if obj is None else tuple(_term(term) for term in in_pieces(obj.get("nodeSelectorTerms")))
 
 
 def decode_label_selector(obj: Json | None) -> LabelSelector | None:

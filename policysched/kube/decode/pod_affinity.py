@@ -4,11 +4,12 @@ When a pod is created, the API server adds matchLabelKeys and mismatchLabelKeys 
 both; so a key that the selector already has was added by the server. For manifests in files it is added here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from policysched.kube.decode.affinity import decode_label_selector
+from policysched.kube.decode.rests import in_pieces
 from policysched.model.affinity import (
     PodAffinity,
     PodAffinityTerm,
@@ -32,14 +33,14 @@ def decode_pod_affinity(affinity: Json, namespace: str, labels: Labels) -> PodAf
         return None
 
     def required(kind: Json) -> tuple[PodAffinityTerm, ...]:
-        return tuple(_term(term, namespace, labels) for term in kind.get(_REQUIRED) or ())
+        return tuple(_term(term, namespace, labels) for term in in_pieces(kind.get(_REQUIRED)))
 
     def preferred(kind: Json, sign: int) -> tuple[WeightedPodAffinityTerm, ...]:
         return tuple(
             WeightedPodAffinityTerm(
                 sign * int(term["weight"]), _term(term["podAffinityTerm"], namespace, labels)
             )
-            for term in kind.get(_PREFERRED) or ()
+            for term in in_pieces(kind.get(_PREFERRED))
         )
 
     terms, anti, weighted = required(attract), required(repel), preferred(attract, 1) + preferred(repel, -1)
@@ -73,10 +74,10 @@ def _select_itself(terms: Iterable[PodAffinityTerm], labels: Labels) -> bool:
 
 
 def decode_spread_constraints(
-    constraints: Iterable[Json] | None, labels: Labels
+    constraints: Sequence[Json] | None, labels: Labels
 ) -> tuple[TopologySpreadConstraint, ...]:
     """`spec.topologySpreadConstraints` in order."""
-    return tuple(_constraint(item, labels) for item in constraints or ())
+    return tuple(_constraint(item, labels) for item in in_pieces(constraints))
 
 
 def _constraint(obj: Json, labels: Labels) -> TopologySpreadConstraint:

@@ -20,6 +20,7 @@ from policysched.kube.decode.pod_affinity import decode_pod_affinity, decode_spr
 from policysched.kube.decode.pod_groups import decode_group_references
 from policysched.kube.decode.pod_resources import decode_pod_resources
 from policysched.kube.decode.primitives import decode_object, string_map, text, time_ns
+from policysched.kube.decode.rests import in_pieces
 from policysched.kube.decode.volumes import decode_claim_uses, decode_disks, decode_mounts
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_status import (
@@ -101,7 +102,7 @@ def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> Pod:
         qos=needs.qos,
         node_selector=string_map(spec.get("nodeSelector"), "spec.nodeSelector"),
         affinity=decode_node_affinity(affinity.get("nodeAffinity")),
-        tolerations=tuple(_toleration(toleration) for toleration in spec.get("tolerations") or ()),
+        tolerations=tuple(_toleration(toleration) for toleration in in_pieces(spec.get("tolerations"))),
         host_ports=_host_ports(spec),
         images=_images(spec),
         image_volumes=_image_volumes(spec),

@@ -36,6 +36,7 @@ from policysched.kube.client.transport import TransportError
 from policysched.kube.client.watch_lines import WatchEvent
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.primitives import resource_version, version_number
+from policysched.kube.decode.rests import rests_between_pieces
 from policysched.kube.watch.large_objects import LARGE_LINE_BYTES, LargeObjects, RunBeside, is_large
 from policysched.kube.watch.resources import WatchedResource
 
@@ -349,7 +350,7 @@ class Reflector(Generic[Emitted]):
         self, key: str, decode: Callable[[], _Decoded[Emitted] | MalformedObject]
     ) -> _Decoded[Emitted] | MalformedObject:
         try:
-            with allocated_for_long():
+            with allocated_for_long(), rests_between_pieces():
                 return decode()
         except MalformedObject as malformed:
             return malformed
