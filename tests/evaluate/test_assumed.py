@@ -178,3 +178,24 @@ def test_an_overlay_does_not_change_the_samples() -> None:
 
     assert (with_overlay, without_overlay) == ("busy", "idle")
     assert samples["rx"].assumed == {}
+
+
+def test_a_first_pod_of_an_overlay_adds_fractions_where_integers_were_counted_before() -> None:
+    cache = world([node("n0", labels={"zone": "a"}, cpu="4"), node("n1", labels={"zone": "b"}, cpu="4")], [])
+    by_zone = program(
+        'score whole weight 1 lower (count(pods in "zone" where other.labels["gen"] != "g") else 0) normalize max',
+        'score parts weight 1 lower (sum(other.requests.cpu * 0.1 over pods in "zone" where other.labels["gen"] != "g")'
+        " else 0) normalize max",
+    )
+    plan, evaluator = compile_program(by_zone), Evaluator(cache)
+    arguments = {"now_ns": 0, "facts": QueuedPodInfo(0, 0), "samples": dict[str, MetricSamples]()}
+    evaluator.explain(plan, pod("first"), **arguments)
+
+    overlay = evaluator.overlay()
+    overlay.add_pod(pod("added", labels={"gen": "a"}, cpu="333m"), NodeName("n0"))
+    tried = evaluator.explain(plan, pod("first"), **arguments, overlay=overlay)
+    cache.assume(pod("added", labels={"gen": "a"}, cpu="333m"), "n0")
+    done = evaluator.explain(plan, pod("first"), **arguments)
+
+    assert tried.scores["parts"] == done.scores["parts"]
+    assert tried.scores["parts"]["n0"].raw == 333 * 0.1

@@ -83,8 +83,14 @@ class DomainTotals:
 
     def table(self, domains: Interner[str], *, floating: bool) -> Array:
         """[1 + number of domains]: totals by code of `DomainColumn`. Read-only, valid until the next change."""
-        if self._table is None or self._domains is not domains or len(self._table) != 1 + len(domains):
-            self._table = np.zeros(1 + len(domains), np.float64 if floating else np.int64)
+        kind = np.dtype(np.float64 if floating else np.int64)
+        if (
+            self._table is None
+            or self._domains is not domains
+            or len(self._table) != 1 + len(domains)
+            or self._table.dtype != kind  # the totals of no pods are those of integers and of floats
+        ):
+            self._table = np.zeros(1 + len(domains), kind)
             self._domains, self._changed = domains, set(self.by_domain)
         for domain in self._changed:
             code = UNKNOWN if domain is None else domains.find(domain)
