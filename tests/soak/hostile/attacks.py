@@ -64,8 +64,8 @@ class Target:
 def attack(target: Target, names: Sequence[str], hits: Connection) -> None:
     """Run until the process gets SIGTERM; then send what hit since SIGUSR1, by name. Before it, nothing hit: the attacks
     begin. A process of its own, so that its work does not delay the clock of the friendly tenant; its machine is
-    elsewhere, so it is nice."""
-    os.nice(10)
+    elsewhere, so it has the processor only when nobody else wants it."""
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
     async def run() -> None:
         ended = asyncio.Event()
