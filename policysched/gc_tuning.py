@@ -38,9 +38,6 @@ class _Pauses:
             if not self._count and self._was_enabled:
                 gc.enable()
 
-    def __bool__(self) -> bool:
-        return bool(self._count)
-
 
 _PAUSES = _Pauses()
 
@@ -87,16 +84,12 @@ def collections_paused() -> Iterator[None]:
 
 @contextmanager
 def allocated_for_long() -> Iterator[None]:
-    """While a large object is decoded that is kept: no collection visits it, once collections are short. What became garbage
-    in cycles just before is freed; meanwhile, only by `collect_all`. Only the youngest are visited for that: to visit those
-    that survived a collection holds the interpreter for up to 10 ms. None are while another thread does the same: the
-    youngest are then what it has decoded so far."""
-    is_short = _freeze_survivors in gc.callbacks
-    if is_short and not _PAUSES:
-        gc.collect(0)
+    """While a large object is decoded that is kept: no collection visits it, once collections are short. What becomes garbage in
+    cycles meanwhile, or just before, is freed by `collect_all`: a few objects a second. To collect it first would hold the
+    interpreter for up to 10 ms, since what large objects free puts the usual collections off."""
     with collections_paused():
         yield
-        if is_short:
+        if _freeze_survivors in gc.callbacks:
             gc.freeze()
 
 
