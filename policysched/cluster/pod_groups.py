@@ -115,6 +115,11 @@ class PodGroups:
         members = self._members.get(key)
         return [] if members is None else list(members.pods.values())
 
+    def observed(self, uid: PodUid) -> ObservedPod | None:
+        """A pod that names a group, as the API server reported it."""
+        keys = self.keys_of(uid)
+        return self._members[keys[0]].pods[uid] if keys else None
+
     def keys_of(self, uid: PodUid) -> tuple[PodGroupKey, ...]:
         """The groups that the pod names."""
         return self._keys_by_pod.get(uid, ())

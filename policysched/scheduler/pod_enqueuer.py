@@ -224,7 +224,7 @@ class PodEnqueuer:
             self._incomplete_gangs.discard(gang)
             core.gangs.drop_if_empty(gang)
             return
-        if not gang.has_quorum:
+        if not gang.has_quorum and not gang.held:
             gang.overdue = False  # its last attempt does not take place
         self._set_gang_deadline(gang)
         self._report_disagreement(gang)
@@ -266,7 +266,7 @@ class PodEnqueuer:
 
     def _set_gang_deadline(self, gang: QueuedGang) -> None:
         deadline_ns = gang.deadline_ns()
-        if deadline_ns is None or gang.overdue:
+        if deadline_ns is None or gang.overdue or gang.held:
             self._gang_deadlines.discard(gang)
         elif gang not in self._gang_deadlines or self._gang_deadlines.key_of(gang) != deadline_ns:
             self._gang_deadlines.put(gang, deadline_ns)

@@ -2,22 +2,30 @@
 
 One write of a group costs as much as its pods, and so does its first pod of another scheduler. So that nobody can take the
 time of others by writing again and again, a namespace may use a tenth of the time for that; what it writes beyond waits,
-and only its newest version is applied.
+and only its newest version is applied. The pods of a large group are applied in slices. Until all have the change, their gangs
+are held: none is attempted while one half has the old group.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 
+from policysched.model.cluster_events import ClusterEvent
+from policysched.model.identifiers import PodUid
 from policysched.model.pod_groups import PodGroupKey
 from policysched.model.pod_status import ObservedPod
 from policysched.scheduler import events as e
 from policysched.scheduler.core import GROUP_STATUS_DELAY_NS, SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
+from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.pod_events import PodEvents
+from policysched.scheduler.queue.gang_registry import QueuedGang
 
 NS_PER_POD = 1_500_000
 """Ten times what applying a pod again takes. Counted, not measured: a replay does the same."""
+
+PODS_PER_SLICE = 32
+"""Five milliseconds. A change for so few is applied at once."""
 
 _BURST_NS = SECOND_NS
 """So much may be used at once."""
@@ -36,12 +44,24 @@ class _MembersChanged:
 _Change = e.PodGroupChange | _MembersChanged
 
 
-class PodGroupEvents:
-    """Between two events all pods of a group agree on it: no attempt sees one half with the old group."""
+@dataclass(slots=True)
+class _Application:
+    """A change on its way to the pods that it affects. `silenced`: their gangs, and whether a disagreement of each was reported:
+    while the members take over a new minimum one after the other, they differ. `held`: those that wait for the end."""
 
-    def __init__(self, core: SchedulerCore, pod_events: PodEvents) -> None:
+    pods: deque[PodUid]
+    began_ns: int
+    is_sliced: bool = False
+    silenced: dict[Hashable, tuple[QueuedGang, bool]] = field(default_factory=dict)
+    held: dict[Hashable, QueuedGang] = field(default_factory=dict)
+
+
+class PodGroupEvents:
+    def __init__(self, core: SchedulerCore, pod_events: PodEvents, enqueuer: PodEnqueuer) -> None:
         self._core = core
         self._pod_events = pod_events
+        self._enqueuer = enqueuer
+        self._applying: OrderedDict[str, _Application] = OrderedDict()  # by namespace
         self._used_until_ns: dict[str, int] = {}  # by namespace: when the time is over that it has used
         self._waiting: dict[str, dict[Hashable, _Change]] = {}
 
@@ -59,14 +79,14 @@ class PodGroupEvents:
                 subject = name
             case _:
                 self._forget_waiting(event)
-                self._apply(event, now_ns, synced=synced)
+                self._apply_slice(self._begin(event, now_ns), None, now_ns, synced=synced)
                 return
-        if synced and (namespace in self._waiting or self._has_used_its_time(namespace, now_ns)):
+        if not synced:
+            self._apply_slice(self._begin(event, now_ns), None, now_ns, synced=False)
+        elif namespace in self._waiting or not self._may_apply(namespace, now_ns):
             self._waiting.setdefault(namespace, {})[subject] = event
-            return
-        count = self._apply(event, now_ns, synced=synced)
-        if synced:
-            self._charge(namespace, count, now_ns)
+        else:
+            self._apply(namespace, event, now_ns)
 
     def members_changed(self, others: Sequence[ObservedPod], now_ns: int, *, synced: bool) -> None:
         """A pod changed what holds for these others, which name its groups."""
@@ -75,22 +95,29 @@ class PodGroupEvents:
             self.apply(_MembersChanged(key), now_ns, synced=synced)
 
     def next_time_ns(self) -> int | None:
+        if self._applying:
+            return next(iter(self._applying.values())).began_ns
         if not self._waiting:
             return None
-        return min(self._used_until_ns[namespace] - _BURST_NS for namespace in self._waiting)
+        return min(self._used_until_ns.get(namespace, 0) - _BURST_NS for namespace in self._waiting)
 
     def advance(self, now_ns: int) -> None:
-        """Apply the changes that have waited long enough, those of a namespace in their order."""
+        """Apply a slice of a change that has begun, of each namespace in turn, then the changes that have waited long enough,
+        those of a namespace in their order."""
+        if self._applying:
+            namespace, application = self._applying.popitem(last=False)
+            if self._apply_slice(application, PODS_PER_SLICE, now_ns, synced=True):
+                self._applying[namespace] = application
         for namespace in list(self._waiting):
             waiting = self._waiting[namespace]
-            while waiting and not self._has_used_its_time(namespace, now_ns):
-                event = waiting.pop(next(iter(waiting)))
-                self._charge(namespace, self._apply(event, now_ns, synced=True), now_ns)
+            while waiting and self._may_apply(namespace, now_ns):
+                self._apply(namespace, waiting.pop(next(iter(waiting))), now_ns)
             if not waiting:
                 del self._waiting[namespace]
 
-    def _has_used_its_time(self, namespace: str, now_ns: int) -> bool:
-        return self._used_until_ns.get(namespace, 0) - _BURST_NS > now_ns
+    def _may_apply(self, namespace: str, now_ns: int) -> bool:
+        has_used_its_time = self._used_until_ns.get(namespace, 0) - _BURST_NS > now_ns
+        return namespace not in self._applying and not has_used_its_time
 
     def _charge(self, namespace: str, pod_count: int, now_ns: int) -> None:
         if pod_count:
@@ -113,14 +140,55 @@ class PodGroupEvents:
             if not waiting:
                 del self._waiting[namespace]
 
-    def _apply(self, event: _Change, now_ns: int, *, synced: bool) -> int:
-        """Returns how many pods are affected."""
-        pods = list(self._affected_pods(event, now_ns))
-        with self._silent_disagreement(pods):
-            for observed in pods:
-                if observed.pod.uid in self._core.cache.pods:  # a finished pod does not wait
-                    self._pod_events.updated(observed, now_ns, synced=synced)
-        return len(pods)
+    def _apply(self, namespace: str, event: _Change, now_ns: int) -> None:
+        """At once if the pods are few, otherwise the first slice."""
+        application = self._begin(event, now_ns)
+        self._charge(namespace, len(application.pods), now_ns)
+        if len(application.pods) > PODS_PER_SLICE:
+            application.is_sliced = True
+            for gang, _ in list(application.silenced.values()):
+                self._hold(application, gang, now_ns)
+        if self._apply_slice(application, PODS_PER_SLICE, now_ns, synced=True):
+            self._applying[namespace] = application
+
+    def _begin(self, event: _Change, now_ns: int) -> _Application:
+        pods = [observed.pod.uid for observed in self._affected_pods(event, now_ns)]
+        application = _Application(deque(pods), now_ns)
+        for gang in filter(None, map(self._core.gangs.gang_of, pods)):
+            application.silenced.setdefault(gang.id, (gang, gang.disagreement_reported))
+            gang.disagreement_reported = True
+        return application
+
+    def _apply_slice(
+        self, application: _Application, count_max: int | None, now_ns: int, *, synced: bool
+    ) -> bool:
+        """Whether pods are left. None: none are."""
+        core, pods = self._core, application.pods
+        for _ in range(len(pods) if count_max is None else min(count_max, len(pods))):
+            observed = core.cache.pod_groups.observed(pods.popleft())
+            if observed is None or observed.pod.uid not in core.cache.pods:
+                continue  # deleted meanwhile, or finished: it does not wait
+            self._pod_events.updated(observed, now_ns, synced=synced)
+            gang = core.gangs.gang_of(observed.pod.uid)
+            if gang is not None and application.is_sliced:
+                self._hold(application, gang, now_ns)
+        if not pods:
+            self._end(application, now_ns)
+        return bool(pods)
+
+    def _hold(self, application: _Application, gang: QueuedGang, now_ns: int) -> None:
+        if not gang.held:
+            gang.held = True
+            application.held[gang.id] = gang
+            self._enqueuer.refresh_gang(gang, now_ns, ClusterEvent.UNSCHEDULED_POD_UPDATE.value)
+
+    def _end(self, application: _Application, now_ns: int) -> None:
+        for gang, before in application.silenced.values():
+            gang.disagreement_reported = before
+        for gang in application.held.values():
+            gang.held = False
+            if self._core.gangs.get(gang.id) is gang:
+                self._enqueuer.refresh_gang(gang, now_ns, ClusterEvent.UNSCHEDULED_POD_UPDATE.value)
 
     def _affected_pods(self, event: _Change, now_ns: int) -> list[ObservedPod]:
         groups = self._core.cache.pod_groups
@@ -142,14 +210,3 @@ class PodGroupEvents:
                 return groups.set_workloads_served(served=served)
             case _:
                 raise AssertionError(f"{event} is no change of a PodGroup")
-
-    @contextmanager
-    def _silent_disagreement(self, pods: Iterable[ObservedPod]) -> Iterator[None]:
-        """While the members take over a new minimum one after the other, they differ."""
-        gangs = (self._core.gangs.gang_of(observed.pod.uid) for observed in pods)
-        reported = {gang.id: (gang, gang.disagreement_reported) for gang in gangs if gang is not None}
-        for gang, _ in reported.values():
-            gang.disagreement_reported = True
-        yield
-        for gang, before in reported.values():
-            gang.disagreement_reported = before

@@ -118,7 +118,7 @@ class Scheduler:
             self._extender_calls,
             self._kubelet_rejections,
         )
-        self._pod_group_events = PodGroupEvents(core, self._pod_events)
+        self._pod_group_events = PodGroupEvents(core, self._pod_events, enqueuer)
         preemption, prebinder = self._preemption, self._prebinder
         self._pod_attempts = PodAttempts(core, enqueuer, preemption, self._extender_calls, prebinder)
         gang_attempts = GangAttempts(core, self._pod_attempts, enqueuer, preemption)

@@ -1,6 +1,6 @@
 """PodGroups of three APIs as gangs: what pods get of them, what keeps pods waiting, and the status that is reported."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from policysched.scheduler import events as e
 from policysched.scheduler import pod_group_events
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.pod_events import PodEvents
-from policysched.scheduler.pod_group_events import PodGroupEvents
+from policysched.scheduler.pod_group_events import PODS_PER_SLICE, PodGroupEvents
 from policysched.scheduler.pod_group_reports import PodGroupReports
 from tests.builders import node, pod_manifest
 from tests.scheduler.rig import Rig
@@ -675,6 +675,107 @@ def test_members_that_nobody_pays_for_are_found(
     monkeypatch.setattr(PodGroupEvents, "_charge", lambda *_: None)
 
     assert members_applied_by_pods_of_another_scheduler(applied_pods) > 3_000
+
+
+# ── a large group, to whose pods a change comes in slices ────────────────────────────────────────────────────────────
+
+MANY = 5 * PODS_PER_SLICE
+
+
+class Slices:
+    """How many pods were applied in each call of the scheduler."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._applied = 0
+        updated = PodEvents.updated
+
+        def counting(events: PodEvents, *of: Any, **more: Any) -> list[ObservedPod]:
+            self._applied += 1
+            return updated(events, *of, **more)
+
+        monkeypatch.setattr(PodEvents, "updated", counting)
+
+    def of(self, call: Callable[[], object]) -> int:
+        self._applied = 0
+        call()
+        return self._applied
+
+
+def large_group(**more: Any) -> Rig:
+    """Its pods wait for room."""
+    rig = rig_with(e.PodGroupUpdated(gang_group(least=1)), cpu="0", **more)
+    rig.observe(*(member(f"m{number}") for number in range(MANY)))
+    rig.settle()
+    return rig
+
+
+def check_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, slices = large_group(), Slices(monkeypatch)
+    rig.handle(e.NodeUpdated(node("n0", cpu="1000", pods="1000")))
+    scheduler = rig.scheduler
+
+    change = e.PodGroupUpdated(gang_group(least=MANY + 1))
+    counts = [slices.of(lambda: rig.handle(change))]
+    while scheduler.ready(rig.now_ns):
+        counts.append(slices.of(lambda: rig.commands.extend(scheduler.decide(rig.now_ns))))
+
+    assert sum(counts) == MANY
+    assert max(counts) <= PODS_PER_SLICE
+    assert rig.of(c.Bind) == []
+
+
+def test_a_change_reaches_the_pods_of_a_large_group_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_slices(monkeypatch)
+
+
+def check_held() -> None:
+    rig = large_group()
+
+    rig.observe(member("other", scheduler="default-scheduler"))
+    rig.handle(e.NodeUpdated(node("n0", cpu="1000", pods="1000")))
+    rig.settle()
+    two_schedulers = rig.placements()
+    rig.handle(e.PodDeleted(member("other").pod.uid))
+    rig.pass_time(60)
+
+    assert two_schedulers == {}
+    assert len(rig.placements()) == MANY
+
+
+def test_no_pod_of_a_group_is_bound_while_a_change_has_reached_some_of_them() -> None:
+    check_held()
+
+
+def test_a_planted_bug_in_the_slices_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as at_once:
+        at_once.setattr(pod_group_events, "PODS_PER_SLICE", MANY)
+        with pytest.raises(AssertionError):
+            check_slices(monkeypatch)
+    monkeypatch.setattr(PodGroupEvents, "_hold", lambda *_: None)
+    with pytest.raises(AssertionError):
+        check_held()
+
+
+def test_a_pod_of_a_large_group_that_is_deleted_between_two_slices_is_left_out() -> None:
+    rig = large_group()
+
+    rig.handle(e.PodGroupUpdated(gang_group(least=MANY - 1)))
+    rig.handle(e.PodDeleted(member(f"m{MANY - 1}").pod.uid))
+    rig.handle(e.NodeUpdated(node("n0", cpu="1000", pods="1000")))
+    rig.settle()
+
+    assert len(rig.placements()) == MANY - 1
+
+
+def test_the_deadline_of_a_held_gang_is_not_lost() -> None:
+    clause = "gang by pod.group.name {\n  min = pod.group.min\n  timeout = 5s\n  on_timeout = fail\n}"
+    policy = POLICY.replace("include pod_groups", clause)
+    rig = large_group(policy=policy)
+
+    rig.handle(e.PodGroupUpdated(gang_group(least=2)))
+    rig.pass_time(10)
+
+    assert "has failed" in str(rig.pending_message("m0"))
 
 
 def test_a_deleted_group_that_waits_to_be_applied_is_deleted(applied_pods: list[str]) -> None:

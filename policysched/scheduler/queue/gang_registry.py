@@ -50,6 +50,7 @@ class QueuedGang(QueueEntry):
         "disagreement_reported",
         "disruption",
         "domains_tried",
+        "held",
         "id",
         "min_resources",
         "mode",
@@ -80,6 +81,7 @@ class QueuedGang(QueueEntry):
         self.restarted_ns = 0
         self.runs_unpaused = False  # the next attempt: this one yielded after a pause
         self.disagreement_reported = False
+        self.held = False  # a change of its PodGroup has not reached all members
         self.min_resources = terms.min_resources
         self._requested: list[int] = [0] * len(terms.min_resources)
         self._minima: dict[int, int] = {}
@@ -154,6 +156,8 @@ class QueuedGang(QueueEntry):
 
     @property
     def has_quorum(self) -> bool:
+        if self.held:
+            return False
         if self.best_effort:
             return True
         return self.member_count >= self.minimum and self._lacking(self._requested) is None
@@ -161,6 +165,8 @@ class QueuedGang(QueueEntry):
     @property
     def incomplete_message(self) -> str:
         """Why an incomplete gang waits."""
+        if self.held:
+            return f"gang {self.name}: a change of its PodGroup is applied to its members"
         lacking = self._lacking(self._requested)
         if self.member_count >= self.minimum and lacking is not None:
             return f"gang {self.name}: its {self.member_count} members request {lacking}"
