@@ -58,11 +58,12 @@ def keep_collections_short() -> None:
     _forget_survivor_count()
 
 
-def collect_all() -> None:
-    """Visits every object once: about 0.1 s for a million."""
+def collect_all() -> int:
+    """Visits every object once: about 0.1 s for a million. Returns how many it freed."""
     gc.unfreeze()
-    gc.collect()
+    collected = gc.collect()
     _forget_survivor_count()
+    return collected
 
 
 def _forget_survivor_count() -> None:

@@ -286,12 +286,12 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
         certificate = self._authority.client(user, *groups)
         return self._kubeconfig(user.replace(":", "-"), with_certificate(certificate))
 
-    def service_account_kubeconfig(self, namespace: str, name: str, *, expires_s: int = 3600) -> Path:
+    def service_account_kubeconfig(self, namespace: str, name: str, *, expires_s: int = 4 * 3600) -> Path:
         """A kubeconfig for a ServiceAccount that exists, with a token of its own (at least 600 s)."""
         token = self.service_account_token(namespace, name, expires_s=expires_s)
         return self._kubeconfig(f"{namespace}-{name}", with_token(token))
 
-    def service_account_token(self, namespace: str, name: str, *, expires_s: int = 3600) -> str:
+    def service_account_token(self, namespace: str, name: str, *, expires_s: int = 4 * 3600) -> str:
         """A token of the TokenRequest API."""
         answer = self.api.post(
             f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
