@@ -56,9 +56,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FULL_COLLECTION_MIN_S, FULL_COLLECTION_MAX_S = 300.0, 3600.0
-GARBAGE_PER_COLLECTION = 50_000
-"""Objects. To visit a cluster of 500,000 takes 0.1 s, and to free these 10 ms: each replaced policy leaves some thousands."""
+FULL_COLLECTION_INTERVAL_S = 600.0
+"""Each replaced policy leaves some thousands of objects. After an hour of edits, one collection took more than a second."""
 
 
 def run_program(settings: Settings) -> int:
@@ -155,17 +154,9 @@ async def _tune_gc_when_synced(app: SchedulerApp) -> None:
     while not app.synced:
         await asyncio.sleep(1.0)
     keep_collections_short()
-    interval_s = FULL_COLLECTION_MIN_S
     while True:
-        await asyncio.sleep(interval_s)
-        interval_s = next_collection_after_s(interval_s, collect_all())
-
-
-def next_collection_after_s(interval_s: float, collected: int) -> float:
-    """The interval in which `GARBAGE_PER_COLLECTION` is left, if the garbage goes on as in the last one. After an hour of edits
-    to policies it would take a second."""
-    wanted_s = interval_s * GARBAGE_PER_COLLECTION / max(1, collected)
-    return min(max(wanted_s, FULL_COLLECTION_MIN_S), FULL_COLLECTION_MAX_S)
+        await asyncio.sleep(FULL_COLLECTION_INTERVAL_S)
+        collect_all()
 
 
 async def _watch_clock(clock: NonDecreasingClock, app: SchedulerApp) -> None:

@@ -57,6 +57,8 @@ class _Application:
 
 
 class PodGroupEvents:
+    """One change of each namespace is applied at a time; the others wait for its end."""
+
     def __init__(self, core: SchedulerCore, pod_events: PodEvents, enqueuer: PodEnqueuer) -> None:
         self._core = core
         self._pod_events = pod_events
@@ -162,7 +164,7 @@ class PodGroupEvents:
     def _apply_slice(
         self, application: _Application, count_max: int | None, now_ns: int, *, synced: bool
     ) -> bool:
-        """Whether pods are left. None: none are."""
+        """Apply the change to at most `count_max` pods (None: to all). Whether pods are left."""
         core, pods = self._core, application.pods
         for _ in range(len(pods) if count_max is None else min(count_max, len(pods))):
             observed = core.cache.pod_groups.observed(pods.popleft())

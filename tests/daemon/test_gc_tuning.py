@@ -140,17 +140,6 @@ def decode_another() -> None:
         pass
 
 
-def test_what_was_freed_is_counted() -> None:
-    gc_tuning.keep_collections_short()
-    gc_tuning.collect_all()
-    with gc_tuning.allocated_for_long():
-        for _ in range(COUNT):
-            Cyclic()
-
-    assert gc_tuning.collect_all() >= COUNT
-    gc.unfreeze()
-
-
 def test_before_the_first_lists_are_read_nothing_is_frozen() -> None:
     gc_tuning.keep_collections_short()
     gc.callbacks.remove(gc_tuning._freeze_survivors)
