@@ -7,6 +7,7 @@ change returns the pods that are to be applied again.
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from heapq import nsmallest
 
 from policysched.model.copies import changed_copy
 from policysched.model.identifiers import PodUid
@@ -19,6 +20,10 @@ from policysched.model.pod_groups import (
 )
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
+from policysched.text.short_key import short_key
+
+_NAMED_SCHEDULERS_MAX = 3
+"""In a message that each pod of a group has. The API server limits neither their number nor their length."""
 
 
 @dataclass(slots=True)
@@ -239,8 +244,10 @@ class PodGroups:
         if group.workload is not None and not self._has_workload(key.namespace, group.workload):
             return f"{key} belongs to Workload {group.workload}, which does not exist"
         if self._has_two_schedulers(key):
-            names = ", ".join(sorted(self._members[key].schedulers))
-            return f"the pods of {key} have different schedulers: {names}"
+            schedulers = self._members[key].schedulers
+            names = ", ".join(map(short_key, nsmallest(_NAMED_SCHEDULERS_MAX, schedulers)))
+            more = len(schedulers) - _NAMED_SCHEDULERS_MAX
+            return f"the pods of {key} have different schedulers: {names}{f' and {more} more' if more > 0 else ''}"
         for api in REFERENCE_NAMES:
             if api != key.api and PodGroupKey(api, key.namespace, key.name) in self.groups:
                 return f"{key} has the name of a PodGroup of {api}; give one of them another name"

@@ -4,9 +4,10 @@ Equal pods share an evaluation: a thousand replicas cost one evaluation and a th
 rows.
 """
 
+import pickle
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.overlay import Overlay
@@ -36,6 +37,9 @@ _BYTES_PER_SCORE = 16  # more for each score beyond a few
 _SCORES_INCLUDED = 8
 _BYTES_PER_ITEM = 20  # more for each term or constraint of the pod (`row_items`) beyond a few
 _ITEMS_INCLUDED = 8
+_BYTES_PER_PICKLED = 8
+"""What a pod takes in memory for each byte as a pickle, about."""
+_PICKLED_INCLUDED = 1024
 _ROWS_TO_LEAVE_MAX = 16
 
 
@@ -77,15 +81,17 @@ class EvaluationCache:
     def __init__(self, worlds: SnapshotBuilder) -> None:
         self._snapshots = worlds
         self._evaluations: OrderedDict[EvaluationKey, Evaluation] = OrderedDict()
-        self._row_bytes: dict[EvaluationKey, int] = {}
+        self._sizes: dict[EvaluationKey, _Size] = {}
         self._row_bytes_total = 0
+        self._pod_bytes_total = 0
+        self._last_read: tuple[EvaluationKey, Evaluation] | None = None  # whose last pod is not weighed yet
         self._overlay_evaluations: OverlayEvaluations | None = None
         self._overlay_left: OverlayEvaluations | None = None
         """Those of the overlay before, for as long as this one lives."""
 
     def retain_only(self, plans: Collection[Plan]) -> None:
         """Drop the evaluations of other plans."""
-        self._overlay_evaluations = self._overlay_left = None
+        self._overlay_evaluations = self._overlay_left = self._last_read = None
         for key in [
             key_of_evaluation for key_of_evaluation in self._evaluations if key_of_evaluation[0] not in plans
         ]:
@@ -93,7 +99,7 @@ class EvaluationCache:
 
     def forget(self, plan: Plan) -> None:
         """Drop the evaluations of a plan, one of which may be half updated."""
-        self._overlay_evaluations = self._overlay_left = None
+        self._overlay_evaluations = self._overlay_left = self._last_read = None
         for key in [key for key in self._evaluations if key[0] is plan]:
             self._drop(key)
 
@@ -163,6 +169,7 @@ class EvaluationCache:
             self._evaluations.move_to_end(key)
             evaluation.rules.activation.context, evaluation.rules.activation.leaves = context, leaves
             evaluation.catch_up(snapshot)
+        self._read(key, evaluation)
         return evaluation, snapshot
 
     def _specialize(
@@ -188,6 +195,7 @@ class EvaluationCache:
             yield
             evaluation = yield from Evaluation.build_in_steps(rules, plan.program.outage, snapshot)
             self._keep(key, evaluation, context.pod)
+            self._read(key, evaluation)
             yield
 
     def evaluate_uncached(
@@ -264,16 +272,49 @@ class EvaluationCache:
             + _BYTES_PER_SCORE * max(0, len(evaluation.rules.scores) - _SCORES_INCLUDED)
             + _BYTES_PER_ITEM * max(0, row_items(pod) - _ITEMS_INCLUDED)
         )
-        self._row_bytes[key] = row_bytes
+        self._sizes[key] = size = _Size(row_bytes, pod, _pod_bytes(pod))
         self._row_bytes_total += row_bytes
+        self._pod_bytes_total += size.first_pod_bytes
+        self._evict()
+
+    def _read(self, key: EvaluationKey, evaluation: Evaluation) -> None:
+        """Besides the pod that it was made for, an evaluation keeps the last one that it was read for, of which not everything is
+        in its key. That is weighed when another evaluation is read: mostly many equal pods come in a row."""
+        before, self._last_read = self._last_read, (key, evaluation)
+        if before is None or before[1] is evaluation or self._evaluations.get(before[0]) is not before[1]:
+            return
+        size, pod = self._sizes[before[0]], before[1].rules.activation.context.pod
+        last_pod_bytes = 0 if pod is size.first_pod else _pod_bytes(pod)
+        self._pod_bytes_total += last_pod_bytes - size.last_pod_bytes
+        size.last_pod_bytes = last_pod_bytes
+        self._evict()
+
+    def _evict(self) -> None:
         while self._bytes > _CACHE_BYTES_MAX and len(self._evaluations) > _EVALUATIONS_MIN:
             self._drop(next(iter(self._evaluations)))
 
     @property
     def _bytes(self) -> int:
         row_bytes = self._row_bytes_total * self._snapshots.columns.capacity
-        return row_bytes + _BYTES_PER_EVALUATION * len(self._evaluations)
+        return row_bytes + self._pod_bytes_total + _BYTES_PER_EVALUATION * len(self._evaluations)
 
     def _drop(self, key: EvaluationKey) -> None:
         del self._evaluations[key]
-        self._row_bytes_total -= self._row_bytes.pop(key)
+        size = self._sizes.pop(key)
+        self._row_bytes_total -= size.row_bytes
+        self._pod_bytes_total -= size.first_pod_bytes + size.last_pod_bytes
+
+
+@dataclass(slots=True)
+class _Size:
+    """Of an evaluation: for each row, of the pod that it was made for, and of the one that it was read for last."""
+
+    row_bytes: int
+    first_pod: Pod
+    first_pod_bytes: int
+    last_pod_bytes: int = 0
+
+
+def _pod_bytes(pod: Pod) -> int:
+    """What it takes beyond a usual pod: nothing limits the length of an annotation or the number of labels but the API server."""
+    return _BYTES_PER_PICKLED * max(0, len(pickle.dumps(pod)) - _PICKLED_INCLUDED)

@@ -60,13 +60,13 @@ from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.steps import Steps
 from policysched.scheduler.unschedulable_message import (
+    most_frequent_reasons,
     outside_domain_reason,
     pod_rejected_message,
     unavailable_message,
 )
 
-_ALWAYS_REQUEUE_EVENTS = frozenset({ClusterEvent.NODE_ADD})
-"""No verdict covers a node that did not exist."""
+_ALWAYS_REQUEUE_EVENTS = frozenset({ClusterEvent.NODE_ADD})  # no verdict covers a node that did not exist
 
 _DOMAIN_CHANGE_EVENTS = frozenset(
     {
@@ -250,7 +250,7 @@ class PodAttempts:
             return self._rejected_by_filter(pod, verdict)
         if verdict.pod_rejection is not None:
             return reject_pod(verdict.pod_rejection)
-        counts = dict(verdict.reason_counts())
+        counts = most_frequent_reasons(verdict.reason_counts())
         requeue_events = verdict.requeue_events() | _ALWAYS_REQUEUE_EVENTS
         waits_for_policy = (
             verdict.node_count and verdict.scaleup_would_not_help() and not verdict.feasible_outside_domain

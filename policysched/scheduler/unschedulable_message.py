@@ -4,8 +4,11 @@ Source: `FitError.Error` in kubernetes' `pkg/scheduler/framework/types.go`. The 
 """
 
 from collections.abc import Mapping
+from heapq import nsmallest
 
 from policysched.evaluate import TopologyDomain
+
+REASONS_MAX = 32
 
 
 def unavailable_message(node_count: int, counts: Mapping[str, int], post: str = "") -> str:
@@ -21,6 +24,14 @@ def unavailable_message(node_count: int, counts: Mapping[str, int], post: str = 
     if counts:
         message += f" {', '.join(sorted(f'{count} {reason}' for reason, count in counts.items()))}."
     return f"{message} {post}" if post else message
+
+
+def most_frequent_reasons(counts: Mapping[str, int]) -> dict[str, int]:
+    """At most so many that messages and records stay short: a pod may request thousands of resources that no node has."""
+    if len(counts) <= REASONS_MAX:
+        return dict(counts)
+    kept = nsmallest(REASONS_MAX, counts, key=lambda reason: (-counts[reason], reason))
+    return {**{reason: counts[reason] for reason in kept}, "more reasons": len(counts) - REASONS_MAX}
 
 
 def filter_error_message(error: str) -> str:

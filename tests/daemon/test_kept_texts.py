@@ -9,6 +9,7 @@ from policysched.cluster import disruption_budgets, selector_owners
 from policysched.cluster.disruption_budgets import DisruptionBudgets
 from policysched.cluster.pod_index import compact_ended_pod
 from policysched.cluster.selector_owners import SelectorOwners
+from policysched.kube.decode.pod_resources import decode_pod_resources
 from policysched.lang.types.kinds import Type, TypeKind
 from policysched.lang.types.records import parse_typed_value
 from policysched.lang.types.units import parse_value
@@ -34,6 +35,12 @@ def image_of_an_ended_pod(text: str) -> object:
     return None
 
 
+def resources_of_a_pod(text: str) -> object:
+    return decode_pod_resources(
+        {"containers": [{"name": "c", "resources": {"requests": {f"example.com/{text}": "1"}}}]}, {}
+    ).requests
+
+
 def labels_of_a_pod_with_a_default_selector() -> Callable[[str], object]:
     owners = SelectorOwners()
     owners.put(service("web", app="web"))
@@ -57,7 +64,9 @@ def test_labels_of_pods_that_are_gone_are_kept_by_their_length(
     test_long_texts_are_not_kept(reader())
 
 
-@pytest.mark.parametrize("read", [number, field_of_json, instance_host, image_of_an_ended_pod])
+@pytest.mark.parametrize(
+    "read", [number, field_of_json, instance_host, image_of_an_ended_pod, resources_of_a_pod]
+)
 def test_long_texts_are_not_kept(read: Callable[[str], object]) -> None:
     read("warm")
     tracemalloc.start()

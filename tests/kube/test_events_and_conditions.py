@@ -163,6 +163,25 @@ def test_unprintable_characters_are_escaped_in_an_event_and_in_a_condition() -> 
     on_virtual_time(scenario)
 
 
+def test_of_long_texts_only_their_beginning_is_remembered() -> None:
+    async def scenario() -> None:
+        world = World()
+        pod = world.add_pod("web")
+        reporting = Reporting(world.transport(), world)
+        async with running(reporting.reporter.run()):
+            reporting.reporter.record_event(failed(pod, "x" * 100_000))
+            reporting.reporter.set_condition(condition(pod, "y" * 100_000))
+            await reporting.wait_until_drained()
+
+        assert [event["note"] for event in events(world)] == ["x" * 1020 + " ..."]
+        assert conditions(world, "web") == [("False", "Unschedulable", "y" * 100_000)]
+        assert all(len(content.note) < 5_000 for content in reporting.reporter._series)
+        written = reporting.reporter._written_conditions.values()
+        assert written and all(len(str(content)) < 5_000 for content in written)
+
+    on_virtual_time(scenario)
+
+
 def test_repeated_events_become_a_series_with_a_count() -> None:
     async def scenario() -> None:
         world = World()

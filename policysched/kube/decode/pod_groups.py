@@ -19,6 +19,7 @@ from policysched.model.pod_groups import (
     PodGroupKey,
     PodGroupStatus,
 )
+from policysched.text.short_key import short_key
 
 Json = Mapping[str, Any]
 
@@ -43,13 +44,14 @@ def scheduled_condition(api_version: str) -> str:
 
 
 def decode_group_references(meta: Json, spec: Json) -> tuple[GroupReference, ...]:
-    """The PodGroups that a pod names, by field, label and annotation."""
+    """The PodGroups that a pod names, by field, label and annotation. An annotation can be longer than any name: messages have
+    only its beginning."""
     named: dict[PodGroupApi, Any] = {
         "scheduling.k8s.io": (spec.get("schedulingGroup") or {}).get("podGroupName"),
         "scheduling.x-k8s.io": (meta.get("labels") or {}).get(GROUP_LABEL),
         "scheduling.volcano.sh": (meta.get("annotations") or {}).get(GROUP_ANNOTATION),
     }
-    return tuple(GroupReference(api, text(name)) for api, name in named.items() if name)
+    return tuple(GroupReference(api, short_key(text(name))) for api, name in named.items() if name)
 
 
 def decode_pod_group(

@@ -83,7 +83,8 @@ def decode_resource_list(amounts: Json | None, field: str) -> ResourceAmounts:
 def decode_pod_resources(spec: Json, status: Json) -> PodResources:
     """The resources of a pod. Raises InvalidField.
 
-    Cached by all inputs, since replicas have equal ones: the result is computed and stored once for all of them.
+    Cached by all inputs, since replicas have equal ones: the result is computed and stored once for all of them. Long inputs
+    are not kept, so that pods with thousands of resources do not fill the memory.
     """
     try:
         key = orjson.dumps(
@@ -97,6 +98,8 @@ def decode_pod_resources(spec: Json, status: Json) -> PodResources:
         )
     except orjson.JSONEncodeError:  # a file may have numbers beyond the range of orjson
         return _compute_pod_resources(spec, status)
+    if len(key) > _CACHED_BYTES_MAX:
+        return _compute_pod_resources(spec, status)
     resources = _cache.get(key)
     if resources is None:
         resources = _compute_pod_resources(spec, status)
@@ -106,7 +109,7 @@ def decode_pod_resources(spec: Json, status: Json) -> PodResources:
     return resources
 
 
-_CACHE_MAX = 4096
+_CACHE_MAX, _CACHED_BYTES_MAX = 4096, 2048
 _cache: dict[bytes, PodResources] = {}
 
 

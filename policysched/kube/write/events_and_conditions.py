@@ -153,6 +153,7 @@ class Reporter:
 
     def record_event(self, content: EventContent) -> None:
         """Queue an event, or count it if an equal one was recorded before."""
+        content = content.remembered
         series = self._series.get(content)
         if series is None:
             series = _EventSeries(name=f"{content.regarding.name}.{self._random.getrandbits(64):016x}")

@@ -1,7 +1,9 @@
 """What a report says: the object it is about, an event, and the PodScheduled condition."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+from policysched.text.short_key import short_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,12 @@ class EventContent:
     scheduler: str
     related: EventObject | None = None
 
+    @property
+    def remembered(self) -> "EventContent":
+        """With no more of the note than is written: events are remembered for longer than their pods."""
+        kept_max = 2 * EVENT_NOTE_BYTES_MAX
+        return self if len(self.note) <= kept_max else replace(self, note=self.note[:kept_max])
+
 
 @dataclass(frozen=True, slots=True)
 class PodScheduledCondition:
@@ -40,8 +48,8 @@ class PodScheduledCondition:
 
     @property
     def content(self) -> tuple[str, str]:
-        """Equal contents are written once."""
-        return (self.reason, self.message)
+        """Equal contents are written once. It is remembered for longer than the pod."""
+        return (self.reason, short_key(self.message))
 
 
 EVENT_NOTE_BYTES_MAX = 1024

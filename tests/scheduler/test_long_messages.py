@@ -1,0 +1,59 @@
+"""Names that the API server does not limit, and reasons in thousands: no message or record has them all."""
+
+from policysched.model.pod_groups import GROUP_ANNOTATION
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.unschedulable_message import REASONS_MAX, most_frequent_reasons
+from tests.builders import node, pod
+from tests.scheduler.rig import Rig
+from tests.scheduler.test_pod_groups import gang_group, member, rig_with, served
+
+CHARACTERS, MESSAGE_MAX = 100_000, 1_000
+
+
+def test_a_group_of_pods_with_many_long_scheduler_names_has_a_short_problem() -> None:
+    rig = rig_with(e.PodGroupUpdated(gang_group()))
+    others = [f"{number}" + "x" * CHARACTERS for number in range(5)]
+
+    rig.observe(*[member(f"m{number}", scheduler=name) for number, name in enumerate(("test", *others))])
+    rig.pass_time(60)
+
+    problems = [str(found.pod.group_problem) for found in rig.scheduler.cache.pods.values()]
+    assert all(len(problem) < MESSAGE_MAX for problem in problems)
+    assert "different schedulers: 0xxx" in str(rig.pending_message("m0"))
+    assert problems[-1].endswith(" and 3 more")
+
+
+def test_an_annotation_longer_than_any_group_s_name_is_in_no_message() -> None:
+    rig = rig_with(served("scheduling.volcano.sh"))
+
+    rig.observe(pod("lost", annotations={GROUP_ANNOTATION: "x" * CHARACTERS}))
+    rig.pass_time(60)
+
+    logs = [str(log.fields) for log in rig.of(c.Log)]
+    assert "which does not exist" in str(rig.pending_message("lost"))
+    assert all(len(text) < MESSAGE_MAX for text in (*logs, str(rig.pending_message("lost"))))
+
+
+def test_a_pod_that_lacks_thousands_of_resources_has_the_most_frequent_reasons() -> None:
+    rig = Rig(None, node("n0", cpu="1"), node("n1", cpu="1"))
+    rig.apply_policies("policy test version 1\nfilter node_resources_fit\npreemption never\n")
+    resources = {f"example.com/r{number}": "1" for number in range(1_000)}
+
+    rig.observe(pod("wants-all", resources=resources))
+    rig.settle()
+
+    message, decision = str(rig.pending_message("wants-all")), rig.scheduler.decisions[-1]
+    assert message.startswith("0/2 nodes are available: 2 Insufficient example.com/r0, ")
+    assert f"{1_000 - REASONS_MAX} more reasons" in message
+    assert len(message) < REASONS_MAX * 50 and len(decision.counts) == REASONS_MAX + 1
+
+
+def test_the_reasons_of_most_nodes_are_kept() -> None:
+    counts = {f"rare {number}": 1 for number in range(100)} | {"frequent": 7}
+
+    kept = most_frequent_reasons(counts)
+
+    assert kept.pop("more reasons") == 101 - REASONS_MAX
+    assert next(iter(kept)) == "frequent" and len(kept) == REASONS_MAX
+    assert most_frequent_reasons({"one": 2}) == {"one": 2}
