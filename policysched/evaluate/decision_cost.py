@@ -9,7 +9,7 @@ pod over the budget.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from policysched.model.affinity import NodeAffinity
+from policysched.model.affinity import NodeAffinity, PodAffinity, PodAffinityTerm
 from policysched.model.pods import Pod
 from policysched.model.selectors import LabelSelector, NodeSelectorTerm
 
@@ -25,6 +25,7 @@ MEMBER_ITEMS = 16
 
 _ITEM = 1_000
 _VALUE = 100  # a value of a requirement, or a requirement of a selector
+_NAMESPACE_SELECTOR = 25_000  # it is compared with all namespaces
 _COLUMN_READ = 2  # of an amount of one node, compared with one operation on arrays
 
 
@@ -40,6 +41,7 @@ class _Kind:
 _AFFINITY = _Kind("pod affinity terms", _ITEM, 1)
 _ANTI_AFFINITY = _Kind("pod anti-affinity terms", _ITEM, 1)
 _SPREAD = _Kind("topology spread constraints", _ITEM, 1)
+_NAMESPACE_SELECTORS = _Kind("namespace selectors of terms", _NAMESPACE_SELECTOR, 0)
 _NODE_REQUIREMENTS = _Kind("node affinity requirements", _ITEM, 1)
 _VALUES = _Kind("requirements and values of selectors", _VALUE, 0)
 _TOLERATIONS = _Kind("tolerations", _ITEM, 0)
@@ -122,6 +124,10 @@ def _item_counts(pod: Pod) -> dict[_Kind, int]:
         attracting = sum(term.weight > 0 for term in affinity.preferred)
         counts[_AFFINITY] = len(affinity.required) + attracting
         counts[_ANTI_AFFINITY] = len(affinity.required_anti) + len(affinity.preferred) - attracting
+        selectors = (term.pods.namespace_selector for term in _pod_terms(affinity))
+        counts[_NAMESPACE_SELECTORS] = sum(
+            selector is not None and bool(selector.requirements) for selector in selectors
+        )
     return counts
 
 
@@ -148,11 +154,13 @@ def _label_selectors(pod: Pod) -> Iterator[LabelSelector | None]:
     for constraint in pod.spread:
         yield constraint.label_selector
     if pod.pod_affinity is not None:
-        affinity = pod.pod_affinity
-        for term in (
-            *affinity.required,
-            *affinity.required_anti,
-            *(preferred.term for preferred in affinity.preferred),
-        ):
+        for term in _pod_terms(pod.pod_affinity):
             yield term.pods.label_selector
             yield term.pods.namespace_selector
+
+
+def _pod_terms(affinity: PodAffinity) -> Iterator[PodAffinityTerm]:
+    yield from affinity.required
+    yield from affinity.required_anti
+    for preferred in affinity.preferred:
+        yield preferred.term

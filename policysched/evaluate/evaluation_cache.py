@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass, replace
 
+import orjson
+
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.columns.snapshot import Snapshot
@@ -37,9 +39,9 @@ _BYTES_PER_SCORE = 16  # more for each score beyond a few
 _SCORES_INCLUDED = 8
 _BYTES_PER_ITEM = 20  # more for each term or constraint of the pod (`row_items`) beyond a few
 _ITEMS_INCLUDED = 8
-_BYTES_PER_PICKLED = 8
-"""What a pod takes in memory for each byte as a pickle, about."""
-_PICKLED_INCLUDED = 1024
+_BYTES_PER_JSON = 8
+"""What a pod takes in memory for each byte as JSON, about."""
+_JSON_INCLUDED = 2048
 _ROWS_TO_LEAVE_MAX = 16
 
 
@@ -317,4 +319,8 @@ class _Size:
 
 def _pod_bytes(pod: Pod) -> int:
     """What it takes beyond a usual pod: nothing limits the length of an annotation or the number of labels but the API server."""
-    return _BYTES_PER_PICKLED * max(0, len(pickle.dumps(pod)) - _PICKLED_INCLUDED)
+    try:
+        size = len(orjson.dumps(pod, default=list, option=orjson.OPT_NON_STR_KEYS))
+    except orjson.JSONEncodeError:  # such as amounts beyond 64 bits
+        size = len(pickle.dumps(pod))
+    return _BYTES_PER_JSON * max(0, size - _JSON_INCLUDED)

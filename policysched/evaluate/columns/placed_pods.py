@@ -27,11 +27,13 @@ from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
+from policysched.model.selectors import SelectorByKey
 
 _TALLIES_MAX = 512
 _TALLIED_SELECTORS_MAX = 16_384  # of all tallies: a pod with hundreds of terms has as many in one
 _EMPTY_SIZE_MAX = 256  # of classes without pods, in classes and terms
 _CACHE_ENTRIES_MAX = 4096
+_FEW_VALUES = 16  # of a selector of namespaces: so few are compared one by one
 
 
 class PlacedPods:
@@ -78,11 +80,11 @@ class PlacedPods:
         if scope is None:
             if len(self._resolved_scopes) >= _CACHE_ENTRIES_MAX:
                 self._resolved_scopes.clear()
-            matching = (
-                name
-                for name, namespace in self._namespaces.items()
-                if namespace_selector.selects(namespace.labels)
-            )
+            values = sum(len(requirement.values) + 1 for requirement in namespace_selector.requirements)
+            selects = (
+                SelectorByKey(namespace_selector) if values > _FEW_VALUES else namespace_selector
+            ).selects
+            matching = (name for name, namespace in self._namespaces.items() if selects(namespace.labels))
             scope = self._resolved_scopes[selector] = frozenset((*selector.namespaces, *matching))
         return scope
 
@@ -124,10 +126,17 @@ class PlacedPods:
         return self.terms.selected_label_values(pod.labels)
 
     def _selects(self, selector: PodSelector, namespace: str, labels: Mapping[str, str]) -> bool:
-        if selector.label_selector is None:
+        """As by `resolve_scope`, for one namespace: of the terms of all placed pods, whenever a namespace changes, it would
+        look at all of them."""
+        if selector.label_selector is None or not selector.label_selector.selects(labels):
             return False
-        scope = self.resolve_scope(selector)
-        return (scope is None or namespace in scope) and selector.label_selector.selects(labels)
+        namespace_selector = selector.namespace_selector
+        if namespace in selector.namespaces:
+            return True
+        if namespace_selector is None or not namespace_selector.requirements:
+            return namespace_selector is not None
+        known = self._namespaces.get(namespace)
+        return known is not None and namespace_selector.selects(known.labels)
 
     # ── changes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
