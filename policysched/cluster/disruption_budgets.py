@@ -13,7 +13,8 @@ from policysched.model.selectors import SelectorByKey
 from policysched.model.workloads import DisruptionBudget
 
 _MATCHES_MAX, _CHARACTERS_PER_MATCH = 1_000_000, 64
-"""Of what is remembered; labels count by their length."""
+_CHARACTERS_PER_LABEL = 128
+"""Of what is remembered; labels count by their length, and short ones take more than their characters."""
 _Labels = tuple[tuple[str, str], ...]
 
 
@@ -74,7 +75,8 @@ class DisruptionBudgets(Collection[DisruptionBudget]):
                 if (selector := self._selectors[pod.namespace, name]) is not None
                 and selector.selects(pod.labels)
             }
-            matches = 1 + len(selecting) + sum(map(len, chain(*labels))) // _CHARACTERS_PER_MATCH
+            characters = sum(map(len, chain(*labels))) + _CHARACTERS_PER_LABEL * len(labels)
+            matches = 1 + len(selecting) + characters // _CHARACTERS_PER_MATCH
             self._match_count += matches
             if self._match_count > _MATCHES_MAX:
                 self._selecting.clear()

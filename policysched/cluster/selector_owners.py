@@ -19,6 +19,7 @@ SelectorOwnerKey = tuple[SelectorOwnerKind, str, str]
 """Kind, namespace and name."""
 
 _SELECTORS_CACHED_MAX, _CHARACTERS_CACHED_MAX = 16384, 2**24
+_CHARACTERS_PER_LABEL = 128  # short labels take more than their characters
 
 REQUIREMENTS_MAX = 256
 """A pod whose default selector would have more is not spread by default: whoever writes thousands of requirements wants to
@@ -82,7 +83,7 @@ class SelectorOwners:
         try:
             return self._default_selectors[key]
         except KeyError:
-            self._characters += sum(map(len, chain(*key[-1])))
+            self._characters += sum(map(len, chain(*key[-1]))) + _CHARACTERS_PER_LABEL * len(key[-1])
             if (
                 len(self._default_selectors) >= _SELECTORS_CACHED_MAX
                 or self._characters > _CHARACTERS_CACHED_MAX

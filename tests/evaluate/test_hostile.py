@@ -337,7 +337,7 @@ def tallied_selectors(pods: int, terms: int) -> int:
         assert matcher is not None
         columns.tally(matcher)
         columns.evict_unused()
-    assert columns._tallied_selectors == sum(len(matcher.selectors) for matcher in columns._tallies)
+    assert columns._tallied_selectors == sum(matcher.size for matcher in columns._tallies)
     return columns._tallied_selectors
 
 

@@ -19,7 +19,7 @@ from policysched.evaluate.columns.row_counts import RowCounts
 from policysched.model.affinity import PodAffinity, PodSelector, TermSet, Weight
 from policysched.model.selectors import RequiredLabel
 
-_CACHE_ENTRIES_MAX = 4096
+_CACHE_ITEMS_MAX = 32_768  # entries and the labels in their keys: a pod may have thousands
 _FILED_LABELS_MAX = 32  # a group with more is not filed under its labels, but looked into
 
 
@@ -64,6 +64,7 @@ class ExistingTerms:
         self._filed_by_label: dict[RequiredLabel | None, list[TermGroup]] = {}
         self._looked_into: list[TermGroup] = []
         self._selecting: dict[Hashable, _SelectingGroups] = {}
+        self._selecting_items = 0
 
     # ── queries ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -72,8 +73,9 @@ class ExistingTerms:
         key = namespace, self._selected_values(labels)
         selecting = self._selecting.get(key)
         if selecting is None:
-            if len(self._selecting) > _CACHE_ENTRIES_MAX:
-                self._selecting.clear()
+            if self._selecting_items > _CACHE_ITEMS_MAX:
+                self._forget_selecting()
+            self._selecting_items += 1 + len(key[1])
             selecting = self._selecting[key] = _SelectingGroups({}, 0)
             self._add_matches(selecting, self._candidates(labels), namespace, labels)
         elif selecting.position < len(self._filed):
@@ -135,7 +137,7 @@ class ExistingTerms:
         self._filed.clear()
         self._filed_by_label.clear()
         self._looked_into.clear()
-        self._selecting.clear()
+        self._forget_selecting()
         self.selected_keys = set()
         for group in self._groups.values():
             self._file(group)
@@ -144,7 +146,11 @@ class ExistingTerms:
 
     def namespaces_changed(self) -> None:
         """Selectors may select other namespaces now."""
+        self._forget_selecting()
+
+    def _forget_selecting(self) -> None:
         self._selecting.clear()
+        self._selecting_items = 0
 
     def _group(self, terms: TermSet) -> TermGroup:
         group = self._groups.get(terms)

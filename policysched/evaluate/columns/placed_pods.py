@@ -30,9 +30,12 @@ from policysched.model.pods import Pod
 from policysched.model.selectors import SelectorByKey
 
 _TALLIES_MAX = 512
-_TALLIED_SELECTORS_MAX = 16_384  # of all tallies: a pod with hundreds of terms has as many in one
-_EMPTY_SIZE_MAX = 256  # of classes without pods, in classes and terms
+_TALLIED_SELECTORS_MAX = (
+    16_384  # of all tallies (`PodMatcher.size`): a pod with hundreds of terms has as many in one
+)
+_EMPTY_SIZE_MAX = 256  # of classes without pods (`PodClass.size`)
 _CACHE_ENTRIES_MAX = 4096
+_VALUES_PER_ENTRY, _NAMES_PER_ENTRY = 16, 64  # more of them count as further entries
 _FEW_VALUES = 16  # of a selector of namespaces: so few are compared one by one
 
 
@@ -57,6 +60,7 @@ class PlacedPods:
         self._tallies: dict[PodMatcher, MatchedPodCounts] = {}
         self._tallied_selectors = 0
         self._resolved_scopes: dict[PodSelector, NamespaceScope] = {}
+        self._resolved_size = 0
 
     # ── queries ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -78,21 +82,23 @@ class PlacedPods:
             return None
         scope = self._resolved_scopes.get(selector)
         if scope is None:
-            if len(self._resolved_scopes) >= _CACHE_ENTRIES_MAX:
-                self._resolved_scopes.clear()
             values = sum(len(requirement.values) + 1 for requirement in namespace_selector.requirements)
             selects = (
                 SelectorByKey(namespace_selector) if values > _FEW_VALUES else namespace_selector
             ).selects
             matching = (name for name, namespace in self._namespaces.items() if selects(namespace.labels))
-            scope = self._resolved_scopes[selector] = frozenset((*selector.namespaces, *matching))
+            scope = frozenset((*selector.namespaces, *matching))
+            self._resolved_size += 1 + values // _VALUES_PER_ENTRY + len(scope) // _NAMES_PER_ENTRY
+            if self._resolved_size > _CACHE_ENTRIES_MAX:
+                self._forget_scopes()
+            self._resolved_scopes[selector] = scope
         return scope
 
     def tally(self, matcher: PodMatcher) -> MatchedPodCounts:
         tally = self._tallies.get(matcher)
         if tally is None:
             tally = self._tallies[matcher] = MatchedPodCounts(matcher)
-            self._tallied_selectors += len(matcher.selectors)
+            self._tallied_selectors += matcher.size
             for pod_class in self._table.matching(matcher):
                 pod_class.count_in(tally)
         return tally
@@ -187,8 +193,12 @@ class PlacedPods:
         """Resolve namespace selectors again."""
         self.namespaces_version += 1
         self.tallies_version += 1
-        self._resolved_scopes.clear()
+        self._forget_scopes()
         self.terms.namespaces_changed()
+
+    def _forget_scopes(self) -> None:
+        self._resolved_scopes.clear()
+        self._resolved_size = 0
 
     def evict_unused(self) -> None:
         """Evict the oldest tallies beyond the limits, empty classes and the terms that only those had. Not
@@ -196,7 +206,7 @@ class PlacedPods:
         if len(self._tallies) > _TALLIES_MAX or self._tallied_selectors > _TALLIED_SELECTORS_MAX:
             self.tallies_version += 1
             for matcher in list(self._tallies)[: len(self._tallies) // 2]:
-                self._tallied_selectors -= len(matcher.selectors)
+                self._tallied_selectors -= matcher.size
                 del self._tallies[matcher]
             tallies = set(self._tallies.values())
             for pod_class in self._pod_classes.values():

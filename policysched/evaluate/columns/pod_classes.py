@@ -21,6 +21,8 @@ NamespaceScope = frozenset[str] | None
 
 Mask = NDArray[np.bool_]
 
+_LABELS_PER_UNIT, _VALUES_PER_UNIT = 8, 16
+
 
 @dataclass(frozen=True, slots=True)
 class PodMatcher:
@@ -28,6 +30,12 @@ class PodMatcher:
 
     selectors: tuple[tuple[NamespaceScope, LabelSelector], ...]
     exclude_terminating: bool = False
+
+    @property
+    def size(self) -> int:
+        """One for each selector, and one for sixteen values of it."""
+        requirements = [each for _, selector in self.selectors for each in selector.requirements]
+        return len(self.selectors) + sum(len(each.values) + 1 for each in requirements) // _VALUES_PER_UNIT
 
     def matches(self, pod_class: "PodClass") -> bool:
         if self.exclude_terminating and pod_class.terminating:
@@ -53,7 +61,8 @@ PodCount = MatchedPodCounts | TermGroup
 
 
 class PodClass:
-    """Placed pods that agree on everything counts depend on. `index`: in the table. `size`: one, and one for each term."""
+    """Placed pods that agree on everything counts depend on. `index`: in the table. `size`: one, and one for each term or eight
+    labels."""
 
     __slots__ = ("affinity", "counted_in", "index", "labels", "namespace", "rows", "size", "terminating")
 
@@ -66,9 +75,9 @@ class PodClass:
         self.rows: dict[int, int] = {}
         self.counted_in: list[PodCount] = []
         affinity = pod.pod_affinity
-        self.size = 1 + (
-            len(affinity.required) + len(affinity.required_anti) + len(affinity.preferred) if affinity else 0
-        )
+        self.size = 1 + len(pod.labels) // _LABELS_PER_UNIT
+        if affinity is not None:
+            self.size += len(affinity.required) + len(affinity.required_anti) + len(affinity.preferred)
 
     def count_in(self, counted: PodCount) -> None:
         """Add the pods of the class to a count."""
