@@ -36,6 +36,9 @@ OWNER_SHARE = 8
 """The same for the pods of one controller. A pod without one is its own owner."""
 
 _PODS = "pods"
+_OF_UNKNOWN_RESOURCE = KubeletRejection("OutOfUnknownResource", None)
+"""For a resource that the node does not have, which nothing is held back of: whoever names a node in a pod also names the
+resource (`hugepages-3Mi`), and would make a series of metrics and a line of the log for each."""
 _HoldKey = tuple[NodeName, str]
 """A node, and the cause of the hold: a resource, or a description of a rejection that holds nothing back."""
 _Owner = tuple[str, str, str]
@@ -71,13 +74,14 @@ class KubeletRejections:
         self, observed: ObservedPod, rejection: KubeletRejection, placement: Placement, now_ns: int
     ) -> None:
         """The kubelet rejected the pod, whose requests the cache counts as free again."""
-        core = self._core
+        core, node = self._core, self._core.cache.nodes.get(placement.node)
+        shortage = rejection.shortage
+        if shortage is not None and (node is None or shortage.resource not in node.allocatable):
+            rejection, shortage = _OF_UNKNOWN_RESOURCE, None
         if observed.pod.scheduler in core.policies.running:
             core.records.counters.count_kubelet_rejection(rejection.reason, observed.pod.scheduler)
-        node = core.cache.nodes.get(placement.node)
         if node is None:
             return
-        shortage = rejection.shortage
         if shortage is None:
             self._hold(
                 f"{rejection.reason} in {placement.pod.namespace}", 0, observed.pod, node, rejection, now_ns

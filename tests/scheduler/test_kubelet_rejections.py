@@ -417,3 +417,18 @@ def test_own_and_earlier_placements_are_not_counted_as_conflicts() -> None:
 
     assert rig.placements() == {"job-1": "b"}
     assert rig.scheduler.counters.overcommits == 0
+
+
+def test_rejections_for_resources_that_a_node_does_not_have_count_as_one_reason() -> None:
+    """A tenant names the node and the resource, in pod after pod."""
+    rig = Rig(FIT, node("a"))
+
+    for number in range(20):
+        resource = f"hugepages-{number + 3}Mi"
+        direct = job(number, resources={resource: "1"})
+        rig.observe(placed(direct, "a"))
+        rig.observe(rejected(direct, "a", f"OutOf{resource}", too_little(resource, 1, 0, 0)))
+
+    assert rig.scheduler.counters.kubelet_rejections == {("OutOfUnknownResource", "test"): 20}
+    logs = [log for log in rig.of(c.Log) if "rejected" in log.message]
+    assert [log.fields["held_back"] for log in logs] == ["nothing"]
