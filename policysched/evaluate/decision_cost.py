@@ -9,7 +9,7 @@ pod over the budget.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from policysched.model.affinity import NodeAffinity, PodAffinity, PodAffinityTerm
+from policysched.model.affinity import NodeAffinity
 from policysched.model.pods import Pod
 from policysched.model.selectors import LabelSelector, NodeSelectorTerm
 
@@ -124,10 +124,11 @@ def _item_counts(pod: Pod) -> dict[_Kind, int]:
         attracting = sum(term.weight > 0 for term in affinity.preferred)
         counts[_AFFINITY] = len(affinity.required) + attracting
         counts[_ANTI_AFFINITY] = len(affinity.required_anti) + len(affinity.preferred) - attracting
-        selectors = (term.pods.namespace_selector for term in _pod_terms(affinity))
-        counts[_NAMESPACE_SELECTORS] = sum(
-            selector is not None and bool(selector.requirements) for selector in selectors
-        )
+        terms = [*affinity.required, *affinity.required_anti, *[each.term for each in affinity.preferred]]
+        if selectors := [
+            term for term in terms if (each := term.pods.namespace_selector) and each.requirements
+        ]:
+            counts[_NAMESPACE_SELECTORS] = len(selectors)
     return counts
 
 
@@ -154,13 +155,11 @@ def _label_selectors(pod: Pod) -> Iterator[LabelSelector | None]:
     for constraint in pod.spread:
         yield constraint.label_selector
     if pod.pod_affinity is not None:
-        for term in _pod_terms(pod.pod_affinity):
+        affinity = pod.pod_affinity
+        for term in (
+            *affinity.required,
+            *affinity.required_anti,
+            *(preferred.term for preferred in affinity.preferred),
+        ):
             yield term.pods.label_selector
             yield term.pods.namespace_selector
-
-
-def _pod_terms(affinity: PodAffinity) -> Iterator[PodAffinityTerm]:
-    yield from affinity.required
-    yield from affinity.required_anti
-    for preferred in affinity.preferred:
-        yield preferred.term
