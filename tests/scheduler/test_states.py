@@ -317,6 +317,24 @@ def test_saved_values_are_cut_to_the_size_of_a_config_map() -> None:
     assert keys[-1] == "799"
 
 
+def test_a_policy_with_many_states_leaves_the_others_their_share_of_the_saved_values() -> None:
+    """A policy of a team with a thousand states left each state of others 500 bytes."""
+    states = "".join(
+        f"state s{number}: float {{ key = pod.name value = 1.0 keep = 50% start = 1.0 most = 10 }}\n"
+        for number in range(1_000)
+    )
+    rig = Rig(policy(most=50_000), node("a"))
+    many = f"policy many version 1\n{states}filter node_resources_fit\npreemption never\n"
+    rig.apply_policies({"main.policy": policy(most=50_000), "many.policy": many})
+    for number in range(200):
+        rig.observe(shown(f"p{number}", "a", ended("run-1"), app=f"{number:03}{'x' * 100}"))
+
+    texts = rig.scheduler._core.samples.policy_states.texts()
+
+    assert len(json.loads(texts["many"])["values"]) == 1_000
+    assert len(json.loads(texts["test"])["values"]["reward"]) == 200
+
+
 def test_forgetting_the_events_of_a_pod_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     right = policy_states.PolicyStates.pod_updated
 

@@ -7,7 +7,7 @@ of a whole column are cached while its rows have the same lists.
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +23,35 @@ _CACHED_COLUMNS_MAX = 8  # columns of one record type
 _CACHED_ROWS_MIN = 64  # gathering fewer rows is cheap
 
 
-class GatheredElements:
+class Elements(Protocol):
     """The elements of the lists of some rows, in order. `owners` are the positions of their rows;
     `nonempty` the positions of rows with elements, and `starts` where their elements begin."""
 
+    owners: Array
+    nonempty: Array
+    starts: Array
+
+    def field(self, index: int) -> tuple[Array, Array]:
+        """Values, and the mask of those that are present. Read-only."""
+        ...
+
+
+class RepeatedElements:
+    """The same list for the rows from `first` on, before `end`."""
+
+    def __init__(self, fields: Sequence[tuple[Array, Array]], length: int, first: int, end: int) -> None:
+        self._fields, self._times = fields, end - first
+        rows = np.arange(first, end)
+        self.owners = np.repeat(rows, length)
+        self.nonempty = rows if length else rows[:0]
+        self.starts = np.arange(len(self.nonempty)) * length
+
+    def field(self, index: int) -> tuple[Array, Array]:
+        values, present = self._fields[index]
+        return np.tile(values, self._times), np.tile(present, self._times)
+
+
+class GatheredElements:
     def __init__(self, flat: "PackedLists", codes: Array, known: Array) -> None:
         self._flat = flat
         self._codes, self._known = codes, known
@@ -41,7 +66,6 @@ class GatheredElements:
         self._fields: dict[int, tuple[Array, Array]] = {}
 
     def field(self, index: int) -> tuple[Array, Array]:
-        """Values, and the mask of those that are present. Read-only."""
         column = self._fields.get(index)
         if column is None:
             values, present = self._flat.fields[index]
@@ -112,21 +136,33 @@ class PackedLists:
             self._append(records)
 
     def _append(self, records: tuple[RecordValue, ...]) -> None:
-        end = self._end + len(records)
-        for index, field in enumerate(self._record.fields):
+        start, end = self._end, self._end + len(records)
+        for index, added in enumerate(record_columns(self._record, records, self._strings)):
             values, present = self.fields[index]
             if end > len(values):
-                added = max(end, 2 * len(values)) - len(values)
-                values = np.append(values, np.zeros(added, values.dtype))
-                present = np.append(present, np.zeros(added, np.bool_))
+                grown = max(end, 2 * len(values)) - len(values)
+                values = np.append(values, np.zeros(grown, values.dtype))
+                present = np.append(present, np.zeros(grown, np.bool_))
                 self.fields[index] = values, present
-            is_text = field.type.kind is TypeKind.STRING
-            for position, record in enumerate(records, self._end):
-                value = record[index]
-                if value is not None:
-                    values[position] = self._strings.code(str(value)) if is_text else value
-                    present[position] = True
+            values[start:end], present[start:end] = added
         self._end = end
+
+
+def record_columns(
+    record: RecordType, records: tuple[RecordValue, ...], strings: Interner[str]
+) -> list[tuple[Array, Array]]:
+    """The values of each field as its code or number, and the mask of those that are present."""
+    columns: list[tuple[Array, Array]] = []
+    for index, field in enumerate(record.fields):
+        values, present = np.zeros(len(records), dtype_of(field.type.kind)), np.zeros(len(records), np.bool_)
+        is_text = field.type.kind is TypeKind.STRING
+        for position, element in enumerate(records):
+            value = element[index]
+            if value is not None:
+                values[position] = strings.code(str(value)) if is_text else value
+                present[position] = True
+        columns.append((values, present))
+    return columns
 
 
 def _has_record(list_type: Type, record: RecordType) -> bool:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from policysched.evaluate.columns.columns import Array
+from policysched.evaluate.columns.interner import UNKNOWN
 from policysched.evaluate.columns.view import map_codes
 from policysched.evaluate.vector.functions import as_float
 from policysched.evaluate.vector.machine import (
@@ -152,10 +153,12 @@ def _in_leaf_list(machine: VectorMachine, expr: e.In) -> VectorStep:
         assert isinstance(options, tuple), f"{options!r} is not a list"
         values = as_float(vector.values) if floating else vector.values
         contained: Array = np.zeros(values.shape, np.bool_)
+        if texts:  # a tenant's annotation may have a hundred thousand, of which no node has any
+            strings = frame.view.codes.strings
+            options = tuple({code for option in options if (code := strings.find(str(option))) != UNKNOWN})
         for option in options:
-            value = frame.view.codes.strings.find(str(option)) if texts else option
-            assert not isinstance(value, tuple), f"{value!r} is a list in a list"
-            contained = contained | (values == (float(value) if floating else value))
+            assert not isinstance(option, tuple), f"{option!r} is a list in a list"
+            contained = contained | (values == (float(option) if floating else option))
         return ValueVector(contained, vector.known)
 
     return run

@@ -124,14 +124,19 @@ def pod_count(machine: VectorMachine, expr: e.CountPodsOnNode) -> VectorStep:
     def run(frame: EvalFrame) -> ValueVector:
         codes, representatives = frame.view.column(class_counts), frame.view.codes.class_representatives
         class_matches: dict[int, bool] = {}
+        pair = frame.context.with_other_pod(
+            frame.context.pod
+        )  # one for all: making them takes as long as the condition
 
         def matching(counts: ClassCounts) -> int:
             total = 0
             for pod_class, count in counts:
-                if pod_class not in class_matches:
-                    representative = representatives[pod_class]
-                    class_matches[pod_class] = matches(frame.context.with_other_pod(representative)) is True
-                total += count * class_matches[pod_class]
+                matched = class_matches.get(pod_class)
+                if matched is None:
+                    pair.other = representatives[pod_class]
+                    matched = class_matches[pod_class] = matches(pair) is True
+                if matched:
+                    total += count
             return total
 
         return ValueVector(map_codes(codes, frame.view.codes.class_counts.values, matching, np.int64), True)

@@ -4,6 +4,7 @@ The diagnostic underlines the most expensive expression and says what makes it s
 """
 
 from policysched.lang.check.scope import Scope
+from policysched.lang.check.states import check_state_values
 from policysched.lang.ir.cost import (
     REPETITIONS_MAX,
     RuleCost,
@@ -12,10 +13,12 @@ from policysched.lang.ir.cost import (
     policy_cost,
     repeated_cost,
     rule_cost,
+    statements_cost,
 )
 from policysched.lang.ir.expr import Aggregate, Expr
 from policysched.lang.ir.expr_analysis import children, walk
 from policysched.lang.ir.layers import Layer
+from policysched.lang.ir.program import GangSpec, OrderKey, PreemptionSpec
 from policysched.lang.ir.rules import FilterRule, Rule, RuleSet, ScoreRule
 from policysched.text import Span
 
@@ -23,25 +26,47 @@ _MOST = 0.99
 """A part with this share of the cost of the whole is underlined instead of it."""
 
 
-def check_cost(scope: Scope, rules: RuleSet, layers: tuple[Layer, ...], cost_max: int) -> None:
-    """Reports a policy whose rules, with those of all layers, cost more than `cost_max` operations."""
-    cost = policy_cost(rules, layers)
+def check_cost(
+    scope: Scope,
+    rules: RuleSet,
+    layers: tuple[Layer, ...],
+    singletons: tuple[tuple[OrderKey, ...], GangSpec | None, PreemptionSpec | None],
+    cost_max: int,
+) -> None:
+    """Reports a policy whose rules, with those of all layers, and other statements cost more than `cost_max` operations."""
+    check_state_values(scope)
+    statements = statements_cost(
+        *singletons,
+        scope.states().values(),
+        scope.valid_quotas().values(),
+        scope.valid_resources().values(),
+        scope.metrics().values(),
+    )
+    cost = sum((of_statement for of_statement, _ in statements), policy_cost(rules, layers))
     if cost.total <= cost_max:
         return
     all_rules = (*rules.filters, *rules.scores, *(rule for layer in layers for rule in layer_rules(layer)))
-    costs = [rule_cost(rule) for rule in all_rules]
-    highest, rule = max(
-        ((cost.total, rule) for cost, rule in zip(costs, all_rules, strict=True)), key=lambda pair: pair[0]
-    )
-    span, part = _most_expensive_part(rule)
+    costs = [(rule_cost(rule).total, rule.span) for rule in all_rules]
+    kind, part = "rules", None
+    if (
+        statements
+        and max(of_one.total for of_one, _ in statements) > max(costs, key=_number, default=(0,))[0]
+    ):
+        kind, costs = "expressions beside the rules", [(of_one.total, span) for of_one, span in statements]
+    highest, span = max(costs, key=_number)
+    if kind == "rules":
+        span, part = _most_expensive_part(max(all_rules, key=lambda rule: rule_cost(rule).total))
     scope.report(
         "PS501",
         f"the policy costs {_count(cost)}, the limit is {cost_max:,}",
         span,
-        label=f"{highest:,} operations"
-        + ("" if len(all_rules) == 1 else f", the most of {len(all_rules)} rules"),
-        help=_advice(part, highest, cost.total, len(all_rules)),
+        label=f"{highest:,} operations" + ("" if len(costs) == 1 else f", the most of {len(costs)} {kind}"),
+        help=_advice(part, highest, cost.total, f"{len(costs)} {kind}"),
     )
+
+
+def _number(cost: tuple[int, Span]) -> int:
+    return cost[0]
 
 
 def _count(cost: RuleCost) -> str:
@@ -70,7 +95,7 @@ def _total(expr: Expr) -> int:
     return expr_cost(expr).total
 
 
-def _advice(part: Expr | None, highest: int, total: int, rule_count: int) -> str:
+def _advice(part: Expr | None, highest: int, total: int, counted: str) -> str:
     """What dominates the cost, and what to do about it."""
     repeated = sum(repeated_cost(node) for node in walk(part) if isinstance(node, Aggregate)) if part else 0
     if repeated * 2 > highest:
@@ -81,4 +106,4 @@ def _advice(part: Expr | None, highest: int, total: int, rule_count: int) -> str
         return advice if highest * 2 > total else f"{advice}, and in fewer rules"
     if highest * 2 > total:
         return "split off or simplify this expression"
-    return f"the number of rules dominates: replace the {rule_count} rules by fewer"
+    return f"their number dominates: replace the {counted} by fewer"

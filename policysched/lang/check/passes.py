@@ -399,7 +399,8 @@ def check_policy_cost(work: CheckState) -> None:
     """The limit on the cost of a policy. Rules of a library count in the policies that include it."""
     if work.scope.error_count() == 0 and not work.is_library:
         evaluated = with_shadows(work.rules, work.shadows)
-        check_cost(work.scope, evaluated, tuple(work.layers), work.cost_max)
+        singletons = work.queue or (), work.gang, work.preemption
+        check_cost(work.scope, evaluated, tuple(work.layers), singletons, work.cost_max)
 
 
 def run_lints(work: CheckState) -> None:

@@ -18,6 +18,7 @@ from policysched.lang.types.kinds import BOOL, DURATION, INT, RATIO, STRING, Typ
 _PARAMS = ("key", "per", "on", "when", "value", "keep", "start", "half_life", "most")
 _VALUES_DEFAULT = 10_000
 _VALUES_MAX = 100_000
+"""Of one state, and of all states of a policy: 40 MB."""
 _HALF_LIFE_MIN_NS = 60 * 10**9
 """A shorter one would evaluate waiting pods more than once a second."""
 _HALF_LIFE_MAX_NS = 365 * 24 * 3600 * 10**9
@@ -29,6 +30,19 @@ def declare_state(scope: Scope, node: s.StateDecl) -> None:
     declared = declare_name(scope, "state", node.name)
     if declared is not None:
         declared.definition = value
+
+
+def check_state_values(scope: Scope) -> None:
+    """The values of all states of a policy are kept in memory."""
+    states = list(scope.states().values())
+    values = sum(state.entries_max for state in states)
+    if values > _VALUES_MAX:
+        scope.report(
+            "PS208",
+            f"the {len(states)} states of the policy keep up to {values:,} values, the limit is {_VALUES_MAX:,}",
+            states[-1].span,
+            help="lower their `most`, which is 10,000 for a state without one",
+        )
 
 
 def _check_state(scope: Scope, node: s.StateDecl, type_: Type | None) -> StateSpec | None:

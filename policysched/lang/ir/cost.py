@@ -4,11 +4,12 @@ The cost bounds the time of one evaluation before it runs. `policysched show` pr
 above a limit (`lang.check.cost`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from policysched.builtins.registry import BUILTINS
 from policysched.lang.ir.aggregates import STEP_BITS, nested_aggregates
+from policysched.lang.ir.declarations import Metric, ResourceSpec, StateSpec
 from policysched.lang.ir.expr import (
     Aggregate,
     And,
@@ -37,10 +38,24 @@ from policysched.lang.ir.expr import (
     SumPodsOnNode,
     WeeklyWindow,
 )
-from policysched.lang.ir.expr_analysis import children, stage_of, walk
+from policysched.lang.ir.expr_analysis import children, stage_of
 from policysched.lang.ir.layers import AmendRule, Layer, SetRule
+from policysched.lang.ir.program import GangSpec, OrderKey, PreemptionSpec
+from policysched.lang.ir.quotas import QuotaSpec
 from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore, FilterRule, Rule, RuleSet, ScoreRule
+from policysched.text import Span
 
+LIST_OF_POD_READ = 100
+"""Reading the text of a list of the pod, an annotation of 64 KiB, or splitting one of 256 KiB, takes 4 to 8 ms."""
+ELEMENT_OF_POD = 25
+"""An operation on the elements of a list of the pod, of which there are 1,000, takes a millisecond."""
+ELEMENT_OF_POD_BY_NODE = 250
+"""The same where the elements are compared with the nodes."""
+POD_OF_NODE = 75
+"""An operation on the pods of all nodes, 30 on each, takes up to 10 ms: tenants make them all different."""
+VICTIM = 10
+"""Times that an expression about a victim, or the request of a resource, counts: it is evaluated for pods of several
+nodes."""
 REPETITIONS_MAX = 1 << STEP_BITS
 """How often an aggregate `after placing` evaluates the part of its body that depends on a nested aggregate."""
 
@@ -62,20 +77,67 @@ class RuleCost:
 
 
 def expr_cost(expr: Expr | None) -> RuleCost:
-    """The number of operations: those that depend only on the pod count per pod, constants do not count, and a `let`
-    counts once however often it is used."""
+    """The number of operations: those that depend only on the pod count per pod, constants do not count. Of what depends on
+    the node, a `let` counts once however often it is used. Functions of the pod alone compute it for each use."""
     total = RuleCost()
     stages: dict[int, Stage] = {}
-    for part in () if expr is None else walk(expr):
+    uses: dict[int, int] = {}
+    pending, visited = [] if expr is None else [expr], set[int]()
+    while pending:
+        part = pending.pop()
+        if id(part) in visited:
+            continue
+        visited.add(id(part))
         stage = stage_of(part, stages)
-        weight = _operation_count(part)
-        if isinstance(part, Aggregate):
-            weight += repeated_cost(part)
         if stage & Stage.NODE:
-            total += RuleCost(per_node=weight)
+            total += RuleCost(per_node=_weight(part, stages, uses))
+            pending += () if isinstance(part, _SCALAR_INSIDE) else children(part)
         elif stage is not Stage.CONSTANT:
-            total += RuleCost(per_pod=weight)
+            total += RuleCost(per_pod=_operations(part, stages, uses))
     return total
+
+
+def scalar_cost(expr: Expr | None, times: int = 1) -> RuleCost:
+    """The same for an expression that is a function of a pod, a victim or a container, and is not evaluated for all nodes
+    at once."""
+    return RuleCost() if expr is None else RuleCost(per_pod=times * _operations(expr, {}, {}))
+
+
+_SCALAR_INSIDE = CountPodsOnNode | PodTotal
+"""Their conditions are functions of two pods, and part of their weight."""
+
+
+def _operations(expr: Expr, stages: dict[int, Stage], known: dict[int, int]) -> int:
+    """With those of all sub-expressions, shared ones as often as they are used."""
+    count = known.get(id(expr))
+    if count is None:
+        inside = () if isinstance(expr, _SCALAR_INSIDE) else children(expr)
+        count = _weight(expr, stages, known) + sum(_operations(part, stages, known) for part in inside)
+        known[id(expr)] = count
+    return count
+
+
+def _weight(expr: Expr, stages: dict[int, Stage], known: dict[int, int]) -> int:
+    """Of the expression without its sub-expressions."""
+
+    def inside(*parts: Expr | None) -> int:
+        return sum(_operations(part, stages, known) for part in parts if part is not None)
+
+    weight = _operation_count(expr)
+    match expr:
+        case Aggregate():
+            weight += repeated_cost(expr)
+        case CountPodsOnNode(where=where) if where is not None:
+            weight += POD_OF_NODE * (1 + inside(where))
+        case PodTotal(where=where, value=value):
+            weight += inside(where, value)
+        case ListFold(items=items, where=where, value=value) if not stage_of(items, stages) & Stage.NODE:
+            by_node = stage_of(expr, stages) & Stage.NODE
+            of_element = ELEMENT_OF_POD_BY_NODE if by_node else ELEMENT_OF_POD
+            weight += LIST_OF_POD_READ + of_element * (1 + inside(where, value))
+        case Split() if not stage_of(expr, stages) & Stage.NODE:
+            weight += LIST_OF_POD_READ
+    return weight
 
 
 def repeated_cost(aggregate: Aggregate) -> int:
@@ -122,7 +184,9 @@ def _operation_count(expr: Expr) -> int:
         case Call(function="beta_cdf"):
             return 60  # about forty steps of a continued fraction, and logarithms
         case CountPodsOnNode(where=where):
-            return 1 if where is None else 8  # each pod of the node is read
+            return (
+                1 if where is None else 100
+            )  # each pod of the node is read, and tenants make them all different
         case GangTraffic():
             return 8  # each member of the gang is read
         case StateRef():
@@ -163,6 +227,32 @@ def layer_cost(layer: Layer) -> RuleCost:
             for _, value in change.changes:
                 total += expr_cost(value) if isinstance(value, Expr) else RuleCost()
     return total
+
+
+def statements_cost(
+    queue: Iterable[OrderKey],
+    gang: GangSpec | None,
+    preemption: PreemptionSpec | None,
+    states: Iterable[StateSpec],
+    quotas: Iterable[QuotaSpec],
+    resources: Iterable[ResourceSpec],
+    metrics: Iterable[Metric],
+) -> list[tuple[RuleCost, Span]]:
+    """What is evaluated for a pod beside the rules: when it arrives, is placed, or ends."""
+    costs = [(scalar_cost(key.value), key.value.span) for key in queue]
+    if gang is not None:
+        terms = (gang.key, gang.minimum, gang.maximum, gang.timeout, gang.topology, gang.disruption)
+        costs += [(scalar_cost(term), term.span) for term in terms if term is not None]
+    if preemption is not None:
+        of_victims = (preemption.victims, *(key.value for key in preemption.order))
+        costs += [(scalar_cost(expr, VICTIM), expr.span) for expr in of_victims if expr is not None]
+    for state in states:
+        update = (scalar_cost(expr) for expr in (state.key, state.value, state.when))
+        costs.append((sum(update, RuleCost(per_pod=3)), state.span))
+    costs += [(scalar_cost(quota.key), quota.span) for quota in quotas]
+    costs += [(scalar_cost(resource.request, VICTIM), resource.span) for resource in resources]
+    costs += [(scalar_cost(metric.assumed_load), metric.span) for metric in metrics]
+    return costs
 
 
 def policy_cost(rules: RuleSet, layers: tuple[Layer, ...]) -> RuleCost:

@@ -347,11 +347,10 @@ class PolicyStates:
         The text of a policy that is not active is returned as it was read.
         """
         bytes_left = TEXTS_BYTES_MAX - sum(len(text.encode()) for text in self._unclaimed_texts.values())
-        bytes_max = bytes_left // max(
-            1, sum(len(policy_tables.tables) for policy_tables in self._policies.values())
-        )
+        # The same for each policy, so that one with many states takes nothing from the others.
+        bytes_of_policy = bytes_left // max(1, len(self._policies))
         return self._unclaimed_texts | {
-            policy: _serialize(policy_tables, bytes_max)
+            policy: _serialize(policy_tables, bytes_of_policy // len(policy_tables.tables))
             for policy, policy_tables in sorted(self._policies.items())
         }
 
