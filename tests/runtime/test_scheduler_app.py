@@ -11,6 +11,7 @@ import pytest
 from policysched.cluster.cache_differences import find_cache_differences
 from policysched.config.settings import Settings, read_settings
 from policysched.daemon.app import Runtime
+from policysched.daemon.policy_checker import CheckTexts
 from policysched.daemon.process import ExitReason
 from policysched.daemon.status_documents import policy_document
 from policysched.kube.client.api import ApiClient
@@ -63,12 +64,13 @@ def app_on(
     leadership: Leadership | None = None,
     name: str = "one",
     settings: Settings | None = None,
+    check_texts: CheckTexts = check_inline,
 ) -> SchedulerApp:
     return SchedulerApp(
         settings or read_settings(None, {}, {"policies": "kube-system/policies"}),
         Runtime(
             transport=transport,
-            check_texts=check_inline,
+            check_texts=check_texts,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=lambda stream: Random(f"{name}/{stream}"),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from policysched.evaluate.columns.columns import Array
-from policysched.evaluate.vector.elements import repeat_per_element
+from policysched.evaluate.vector.elements import once_per_node
 from policysched.evaluate.vector.functions import as_float, finite
 from policysched.evaluate.vector.machine import EvalFrame, ValueVector, VectorMachine, VectorStep
 from policysched.lang.ir import expr as e
@@ -62,17 +62,16 @@ def aggregate(machine: VectorMachine, expr: Aggregate) -> VectorStep:
     evaluate = _plain_aggregate(machine, expr)
     inner = {nested: machine.operand(nested) for nested in nested_aggregates(expr)}
     bodies = [body for body in (expr.body, expr.body_after_placement) if body is not None]
-    shared_steps = [machine.add(part) for part in _aggregate_free_parts(*bodies)] if inner else []
+    parts = list(_aggregate_free_parts(*bodies)) if inner else []
+    shared_operands = {machine.add(part): machine.operand(part) for part in parts}
 
     def run(frame: EvalFrame) -> ValueVector:
-        if frame.outer is not None:
-            return repeat_per_element(run(frame.outer), frame)
         fixed = frame.fixed_aggregates.get(expr) if frame.fixed_aggregates else None
         if fixed is not None:
             return fixed
         if not inner:
             return evaluate(frame)
-        shared_results = {step: machine.run(frame, step) for step in shared_steps}
+        shared_results = {step: operand(frame) for step, operand in shared_operands.items()}
         inner_values = {nested: operand(frame) for nested, operand in inner.items()}
         merged: ValueVector | None = None
         for rows, fixed_values in _candidate_groups(inner_values, frame):
@@ -80,7 +79,7 @@ def aggregate(machine: VectorMachine, expr: Aggregate) -> VectorStep:
             merged = _merge_rows(merged, evaluate(group_frame), rows)
         return evaluate(frame) if merged is None else merged
 
-    return run
+    return once_per_node(run)
 
 
 def _plain_aggregate(machine: VectorMachine, expr: Aggregate) -> VectorStep:

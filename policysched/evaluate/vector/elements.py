@@ -92,6 +92,16 @@ def repeat_per_element(vector: ValueVector, frame: EvalFrame) -> ValueVector:
     return ValueVector(values, known[owners] if isinstance(known, np.ndarray) and known.ndim else known)
 
 
+def once_per_node(step: VectorStep) -> VectorStep:
+    """The step, and over elements the value of each node repeated. Made here, since a function that calls itself by its local
+    name is in a cycle."""
+    return lambda frame: step(frame) if frame.outer is None else _of_nodes(step, frame)
+
+
+def _of_nodes(step: VectorStep, frame: EvalFrame) -> ValueVector:
+    return step(frame) if frame.outer is None else repeat_per_element(_of_nodes(step, frame.outer), frame)
+
+
 def element_field(machine: VectorMachine, expr: e.ElementField) -> VectorStep:
     def run(frame: EvalFrame) -> ValueVector:
         assert isinstance(frame.view, ElementsView), f"{expr.name} is read outside a list"

@@ -103,7 +103,8 @@ class VectorMachine:
         self._dependencies: list[Dependency] = []
         self.exprs: list[e.Expr] = []
         self._step_by_expr: dict[e.Expr, int] = {}
-        self._leaf_by_expr: dict[e.Expr, int] = {}
+        self.leaf_by_expr: dict[e.Expr, int] = {}
+        """Leaves cannot be added once values are computed."""
         self.leaves: list[ScalarLeaf] = []
         # By identity; the expression is stored so that its id is not reused.
         self._dependency_cache: dict[int, tuple[e.Expr, Dependency]] = {}
@@ -144,12 +145,21 @@ class VectorMachine:
         return vector
 
     def operand(self, expr: e.Expr) -> VectorOperand:
-        step = self.add(expr)
-        return lambda frame: self.run(frame, step)
+        """As `run` of its step. No step refers to the machine: the cycle would outlive the policy until all garbage is collected."""
+        number = self.add(expr)
+        step = self._steps[number]
+
+        def run(frame: EvalFrame) -> ValueVector:
+            vector = frame.results.get(number)
+            if vector is None:
+                vector = frame.results[number] = step(frame)
+            return vector
+
+        return run
 
     def leaf_index(self, expr: e.Expr) -> int:
-        if self._share and expr in self._leaf_by_expr:
-            return self._leaf_by_expr[expr]
+        if self._share and expr in self.leaf_by_expr:
+            return self.leaf_by_expr[expr]
         stage = stage_of(expr)
         condition = type_of(expr).kind is TypeKind.BOOL
         leaf = ScalarLeaf(
@@ -159,16 +169,8 @@ class VectorMachine:
             time_dependent=reads_clock_beside_totals(expr) and not condition,
         )
         self.leaves.append(leaf)
-        self._leaf_by_expr[expr] = len(self.leaves) - 1
+        self.leaf_by_expr[expr] = len(self.leaves) - 1
         return len(self.leaves) - 1
-
-    def leaf_of(self, expr: e.Expr) -> int | None:
-        """The index of the leaf that was added for the expression, if any."""
-        return self._leaf_by_expr.get(expr)
-
-    def existing_leaf_index(self, expr: e.Expr) -> int:
-        """The index of a leaf that a step added; leaves cannot be added once values are computed."""
-        return self._leaf_by_expr[expr]
 
     def add_state_row_leaf(self, expr: e.StateRef) -> int:
         """A leaf with the state's values under the pod's key. It is part of the evaluation's cache key."""

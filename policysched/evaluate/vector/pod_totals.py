@@ -27,7 +27,7 @@ from policysched.evaluate.scalar.eval_context import (
     PodCounter,
     ScalarFunction,
 )
-from policysched.evaluate.vector.elements import repeat_per_element
+from policysched.evaluate.vector.elements import once_per_node
 from policysched.evaluate.vector.machine import (
     EvalFrame,
     Fingerprint,
@@ -82,13 +82,11 @@ def _gathered(step: VectorStep, key: str, kept: "_DomainValues | None" = None) -
     def run(frame: EvalFrame) -> ValueVector:
         if frame.topology_key is not None:
             return step(frame)
-        if frame.outer is not None:
-            return repeat_per_element(run(frame.outer), frame)
         vector = step(_over_domains(frame, key)) if kept is None else kept.vector(frame)
         codes = frame.view.column(column)
         return ValueVector(_by_row(vector.values, codes), _by_row(vector.known, codes))
 
-    return run
+    return once_per_node(run)
 
 
 @lru_cache(maxsize=64)
@@ -216,7 +214,8 @@ class _DomainValues:
     whose totals changed, unless one of these differs."""
 
     def __init__(self, machine: VectorMachine, expr: e.Expr, step: VectorStep, key: str) -> None:
-        self._machine, self._expr, self._step, self._key = machine, expr, step, key
+        self._expr, self._step, self._key = expr, step, key
+        self._program, self._leaf_by_expr = machine.program, machine.leaf_by_expr
         self._column = DomainColumn(key)
         self._known: dict[Hashable, _KnownValues] = {}
         self._latest: tuple[View, EvalContext, _KnownValues] | None = None
@@ -240,19 +239,19 @@ class _DomainValues:
     @cached_property
     def _totals_read(self) -> list[tuple[e.PodTotal, PodTotalSpec]]:
         return [
-            (part, PodTotalSpec.of(part, self._machine.program))
+            (part, PodTotalSpec.of(part, self._program))
             for part in walk(self._expr)
             if isinstance(part, e.PodTotal) and part.topology_key is not None
         ]
 
     @cached_property
     def _leaves(self) -> list[int]:
-        machine = self._machine
-        return [index for part in walk(self._expr) if (index := machine.leaf_of(part)) is not None]
+        leaves = self._leaf_by_expr
+        return [index for part in walk(self._expr) if (index := leaves.get(part)) is not None]
 
     @cached_property
     def _value_of(self) -> ScalarFunction:
-        return compile_scalar(self._expr, self._machine.program)
+        return compile_scalar(self._expr, self._program)
 
     def _up_to_date(self, frame: EvalFrame) -> _KnownValues:
         """A new evaluation asks twice on one view: for the rows, and for the fingerprint."""

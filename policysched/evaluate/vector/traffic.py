@@ -66,7 +66,7 @@ def traffic_to(machine: VectorMachine, expr: e.GangTraffic) -> VectorStep:
 def members_fingerprint(machine: VectorMachine, expr: e.GangTraffic) -> Fingerprint:
     """Changes with the members of the pod's gang and with the domains of nodes."""
     assert expr.gang_key is not None, f"`{expr.span.text}` of a policy without gangs"
-    spec, gang_leaf = _member_spec(expr, machine.program), machine.existing_leaf_index(expr.gang_key)
+    spec, gang_leaf = _member_spec(expr, machine.program), machine.leaf_by_expr[expr.gang_key]
 
     def read(frame: EvalFrame) -> Hashable:
         gang = frame.leaf_values[gang_leaf]

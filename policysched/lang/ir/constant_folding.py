@@ -6,6 +6,7 @@ Nested `and` and `or` are flattened.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from policysched.lang.ir.arithmetic import Number, arithmetic, call, compare, negate
@@ -51,15 +52,14 @@ from policysched.text import Span
 def fold_constants(expr: Expr) -> Expr:
     """The expression with every constant sub-expression evaluated. Unchanged parts stay the same objects, and a shared
     object is folded once."""
-    folded_by_id: dict[int, Expr] = {}
+    return _fold({}, expr)
 
-    def fold(part: Expr) -> Expr:
-        folded = folded_by_id.get(id(part))
-        if folded is None:
-            folded = folded_by_id[id(part)] = _fold_children(part, fold)
-        return folded
 
-    return fold(expr)
+def _fold(folded_by_id: dict[int, Expr], expr: Expr) -> Expr:
+    folded = folded_by_id.get(id(expr))
+    if folded is None:
+        folded = folded_by_id[id(expr)] = _fold_children(expr, partial(_fold, folded_by_id))
+    return folded
 
 
 ExprFolder = Callable[[Expr], Expr]

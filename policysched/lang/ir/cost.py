@@ -146,27 +146,22 @@ def repeated_cost(aggregate: Aggregate) -> int:
     if not repeating:
         return 0
     bodies = (aggregate.body, aggregate.body_after_placement or aggregate.body)
-    repeated = sum(_dependent_operations(body, repeating) for body in bodies)
+    repeated = sum(_dependent_operations(body, repeating, {}) for body in bodies)
     return (repeated + _operation_count(aggregate)) * REPETITIONS_MAX
 
 
-def _dependent_operations(body: Expr, repeating: set[Aggregate]) -> int:
-    """The operations of the body that depend on one of the aggregates, each shared part once."""
-    depends: dict[int, bool] = {}
-    operations = 0
-
-    def visit(part: Expr) -> bool:
-        nonlocal operations
-        if isinstance(part, Aggregate):
-            return part in repeating
-        if id(part) not in depends:
-            of_children = [visit(child) for child in children(part)]
-            depends[id(part)] = any(of_children)
-            operations += _operation_count(part) if depends[id(part)] else 0
-        return depends[id(part)]
-
-    visit(body)
-    return operations
+def _dependent_operations(part: Expr, repeating: set[Aggregate], depends: dict[int, bool]) -> int:
+    """The operations of the part that depend on one of the aggregates. `depends` has the parts that are counted already, by
+    identity."""
+    if id(part) in depends:
+        return 0
+    if isinstance(part, Aggregate):
+        depends[id(part)] = part in repeating
+        return 0
+    parts = children(part)
+    operations = sum([_dependent_operations(child, repeating, depends) for child in parts])
+    depends[id(part)] = any(depends[id(child)] for child in parts)
+    return operations + (_operation_count(part) if depends[id(part)] else 0)
 
 
 def _operation_count(expr: Expr) -> int:
