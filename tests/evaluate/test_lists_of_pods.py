@@ -7,8 +7,10 @@ import pytest
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
+from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.evaluate.vector import elements
-from policysched.model.pods import QueuedPodInfo
+from policysched.model.nodes import Node
+from policysched.model.pods import Pod, QueuedPodInfo
 from tests import reference
 from tests.builders import node, placed, pod, world
 from tests.evaluate.test_hostile import calls_of
@@ -90,10 +92,20 @@ def test_texts_of_a_list_of_the_pod_equal_those_of_nodes_and_of_the_pod(
     assert "no node has it" not in evaluator._columns.codes.strings.values, "texts of pods are not kept"
 
 
-def test_the_pods_of_nodes_are_compared_without_a_context_for_each() -> None:
+def test_the_pods_of_nodes_are_compared_without_a_context_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = 'filter alone require count(pods on node where other.labels["app"] == pod.labels["app"]) < 1'
-    cache = cluster()
+    cache, made = cluster(), list[Pod]()
     for number in range(300):
         cache.put_pod(placed(pod(f"o{number}", labels={"app": f"a{number}"}), f"n{number % 4}"))
+    plan, evaluator = compile_program(program(*CARDS, rule)), Evaluator(cache)
+    evaluator.build_columns(plan)
+    with_other_pod = EvalContext.with_other_pod
 
-    assert decision_calls(cache, rule, {}) < 15.4 * 300
+    def recorded(context: EvalContext, other: Pod, node: Node | None = None) -> EvalContext:
+        made.append(other)
+        return with_other_pod(context, other, node)
+
+    monkeypatch.setattr(EvalContext, "with_other_pod", recorded)
+    evaluator.evaluate(plan, pod(labels={"app": "a1"}), now_ns=0, facts=FACTS, samples={})
+
+    assert len(made) == 1
