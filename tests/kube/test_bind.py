@@ -14,6 +14,7 @@ from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import ApiRequest, ApiResponse, RequestNotSent, Transport
 from policysched.kube.write import bind as bind_module
+from policysched.kube.write import bind_queue
 from policysched.kube.write.bind import (
     Binder,
     BindOutcome,
@@ -478,7 +479,7 @@ def test_a_worker_that_repeats_its_bind_until_answered_is_caught() -> None:
 
 
 def test_retries_without_a_share_are_caught() -> None:
-    """The planted bug: a failing namespace may use all workers."""
+    """The planted bug: a failing namespace may use all workers, and never rests."""
     make = BindQueue.__init__
 
     def without_share(self: BindQueue, workers: int) -> None:
@@ -489,8 +490,62 @@ def test_retries_without_a_share_are_caught() -> None:
         with pytest.raises(AssertionError):
             await a_failing_namespace_beside_a_good_one(5.0)
 
-    with patch.object(BindQueue, "__init__", without_share):
+    with patch.object(BindQueue, "__init__", without_share), patch.object(bind_queue, "REST_MAX_S", 0.0):
         on_virtual_time(scenario)
+
+
+async def requests_in_a_minute(bad: int) -> int:
+    """Of a namespace with so many binds, after it has failed for half a minute."""
+    server = Server(lambda _: WEBHOOK_DOWN)
+    binding = Binding(server)
+    async with running(binding.binder.run()):
+        for command in commands("bad", bad):
+            binding.binder.put(command)
+        await asyncio.sleep(30.0)
+        before = len(server.paths)
+        await asyncio.sleep(60.0)
+        return len(server.paths) - before
+
+
+@pytest.mark.parametrize("bad", [60, 5_000])
+def test_a_failing_namespace_sends_a_request_a_second_however_many_its_binds(bad: int) -> None:
+    async def scenario() -> None:
+        assert 50 <= await requests_in_a_minute(bad) <= 61
+
+    on_virtual_time(scenario)
+
+
+def test_a_failing_namespace_that_never_rests_is_caught() -> None:
+    """The planted bug: each bind has only its own backoff."""
+
+    async def scenario() -> None:
+        assert await requests_in_a_minute(60) > 300
+
+    with patch.object(bind_queue, "REST_MAX_S", 0.0):
+        on_virtual_time(scenario)
+
+
+def test_all_binds_of_a_failing_namespace_are_reported_and_go_on_after_one_answer() -> None:
+    async def scenario() -> None:
+        is_down = True
+        server = Server(lambda _: WEBHOOK_DOWN if is_down else None)
+        binding = Binding(server)
+        binds = commands("bad", 500)
+        async with running(binding.binder.run()):
+            for command in binds[:400]:
+                binding.binder.put(command)
+            await asyncio.sleep(5.0)
+            for command in binds[400:]:
+                binding.binder.put(command)
+            await asyncio.sleep(1.0)
+            reasons = {delay.uid: delay.reason for delay in binding.delays if delay.reason is not None}
+            assert reasons == {command.uid: "failed calling webhook" for command in binds}
+
+            is_down = False
+            await until(lambda: len(binding.outcomes) > 400, "those not yet tried", within_s=3.0)
+            await until(lambda: len(binding.outcomes) == 500, "all", within_s=10.0)
+
+    on_virtual_time(scenario)
 
 
 def test_many_failing_namespaces_leave_workers_to_a_good_one() -> None:

@@ -156,7 +156,7 @@ class Binder:
         """Append a bind to the queue."""
         pending = PendingBind(bind, is_current=self._fence())
         if not self._queue.put(pending):
-            self._deliver_delayed(pending, None)
+            self._deliver_delayed(pending, self._queue.reported_reason(bind.namespace))
         if self._idle:
             self._wake(1)
 
@@ -178,19 +178,22 @@ class Binder:
     async def _run_worker(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            pending = self._queue.take()
+            now_s = loop.time()
+            pending = self._queue.take(now_s)
             if pending is None:
                 idle = loop.create_future()
                 self._idle.append(idle)
                 await idle
                 continue
+            if pending.throttled:
+                self._set_retry_timer()  # for the rest of its namespace
             if pending.began_s is None:
-                pending.began_s = loop.time()
+                pending.began_s = now_s
             result = await self._attempt(pending)
             if isinstance(result, RetryLater):
                 self._schedule_retry(pending, result)
                 continue
-            if self._queue.finish(pending, answered=True):
+            if self._queue.finish(pending, loop.time(), answered=True):
                 self._wake(len(self._idle))
             self._queue.remove(pending)
             if self._observe_duration_s is not None:
@@ -199,10 +202,10 @@ class Binder:
             self._deliver(result)
 
     def _schedule_retry(self, pending: PendingBind, retry: RetryLater) -> None:
-        loop = asyncio.get_running_loop()
+        now_s = asyncio.get_running_loop().time()
         namespace = pending.bind.namespace
-        self._queue.schedule_retry(pending, loop.time() + retry.delay_s)
-        if self._queue.finish(pending, answered=not retry.failed):
+        self._queue.schedule_retry(pending, now_s + retry.delay_s)
+        if self._queue.finish(pending, now_s, answered=not retry.failed):
             if self._queue.is_failing(namespace):
                 self._log_failing(namespace, retry.error)
                 for queued in self._queue.first_attempts(namespace):
@@ -213,13 +216,18 @@ class Binder:
         if not retry.failed:
             return
         pending.failures += 1
-        if pending.failures >= DELAYED_AFTER_FAILURES:
+        reason = _describe(retry.error)
+        for waiting in self._queue.to_report(namespace, reason, now_s):
+            self._deliver_delayed(waiting, reason)
+        if pending.failures >= DELAYED_AFTER_FAILURES or self._queue.is_failing(namespace):
             is_due = pending.failures >= REPORT_AFTER_FAILURES and pending.failures.bit_count() == 1
-            self._deliver_delayed(pending, _describe(retry.error) if is_due else None)
+            is_first = not pending.is_reported and self._queue.reported_reason(namespace) is not None
+            self._deliver_delayed(pending, reason if is_due or is_first else None)
 
     def _deliver_delayed(self, pending: PendingBind, reason: str | None) -> None:
         if reason is not None or not pending.is_delayed:
             pending.is_delayed = True
+            pending.is_reported |= reason is not None
             self._deliver(BindDelayed(pending.bind.uid, reason))
 
     def _set_retry_timer(self) -> None:

@@ -9,6 +9,9 @@ throttled: a quarter of the workers for one namespace, half of them for all. Bey
 with less than a quarter of the workers active get another one, from `spare` more workers. Every RETRY_TURN-th choice
 prefers throttled binds, so that a stream of first attempts does not starve them.
 
+A failing namespace rests after each request, so that thousands of its pods cost the API server one request a second. One
+answer ends that.
+
 Each operation is constant in the number of binds, except for the heap of waiting retries. A choice skips only namespaces
 that use their whole share, of which there are few.
 """
@@ -27,6 +30,12 @@ FAILING_AFTER = 3
 
 RETRY_TURN = 8
 
+REST_STEP_S, REST_MAX_S = 0.1, 1.0
+"""A failing namespace sends its next request after a rest, which grows by a step with each failure in a row."""
+
+REPORT_AFTER_S = 2.0
+"""When a namespace has failed for so long, all its binds are reported: with rests, most would fail themselves much later."""
+
 
 @dataclass(slots=True, eq=False)
 class PendingBind:
@@ -43,6 +52,7 @@ class PendingBind:
     queue: "_NamespaceQueue | None" = None
     throttled: bool = False
     is_delayed: bool = False
+    is_reported: bool = False
     is_cancelled: bool = False
     """It is not sent, unless a request was sent already."""
     is_current: Callable[[], bool] | None = None
@@ -61,10 +71,18 @@ class _NamespaceQueue:
     in_first_ring: bool = False
     in_throttled_ring: bool = False
     is_retry_turn: bool = False
+    rests_until_s: float | None = None
+    failing_since_s: float = 0.0
+    reason: str | None = None
+    """Why it fails, once that is reported."""
 
     @property
     def failing(self) -> bool:
         return self.failures >= FAILING_AFTER
+
+    @property
+    def rest_s(self) -> float:
+        return min(REST_MAX_S, REST_STEP_S * (self.failures - FAILING_AFTER + 1))
 
     def take_throttled(self) -> PendingBind | None:
         """A first attempt of a failing namespace and a retry in turn."""
@@ -87,6 +105,7 @@ class BindQueue:
         self._first_ring: deque[_NamespaceQueue] = deque()
         self._throttled_ring: deque[_NamespaceQueue] = deque()
         self._waiting: list[tuple[float, int, PendingBind]] = []
+        self._resting: list[tuple[float, int, _NamespaceQueue]] = []
         self._sequence = 0
         self._choices = 0
         self._active = 0
@@ -114,7 +133,7 @@ class BindQueue:
 
     @property
     def next_due_s(self) -> float | None:
-        return self._waiting[0][0] if self._waiting else None
+        return min((heap[0][0] for heap in (self._waiting, self._resting) if heap), default=None)
 
     def put(self, pending: PendingBind) -> bool:
         """Append a first attempt. False: its namespace is failing."""
@@ -132,14 +151,14 @@ class BindQueue:
         self._join_first(namespace)
         return True
 
-    def take(self) -> PendingBind | None:
+    def take(self, now_s: float) -> PendingBind | None:
         """The next bind to send, or None if nothing may be sent now."""
         self._choices += 1
         if self._choices % RETRY_TURN == 0:
-            return self._take_throttled() or self._take_first()
-        return self._take_first() or self._take_throttled()
+            return self._take_throttled(now_s) or self._take_first()
+        return self._take_first() or self._take_throttled(now_s)
 
-    def finish(self, pending: PendingBind, *, answered: bool) -> bool:
+    def finish(self, pending: PendingBind, now_s: float, *, answered: bool) -> bool:
         """The request ended. True: its namespace began or ceased to fail."""
         namespace = pending.queue
         assert namespace is not None, f"{pending.bind} was never put"
@@ -154,6 +173,11 @@ class BindQueue:
         namespace.failures = 0 if answered else namespace.failures + 1
         if namespace.failing == was_failing:
             return False
+        if was_failing:
+            namespace.reason = None
+            self._end_rest(namespace)
+        else:
+            namespace.failing_since_s = now_s
         if namespace.first:
             self._queued += len(namespace.first) if was_failing else -len(namespace.first)
             if was_failing:
@@ -176,8 +200,13 @@ class BindQueue:
         heapq.heappush(self._waiting, (due_s, self._sequence, pending))
 
     def release_due(self, now_s: float) -> int:
-        """Make the retries that are due available to `take`. Returns how many."""
+        """Make the retries that are due, and namespaces that have rested, available to `take`. Returns how many."""
         released = 0
+        while self._resting and self._resting[0][0] <= now_s:
+            until_s, _, namespace = heapq.heappop(self._resting)
+            if namespace.rests_until_s == until_s:
+                self._end_rest(namespace)
+                released += 1
         while self._waiting and self._waiting[0][0] <= now_s:
             pending = heapq.heappop(self._waiting)[2]
             namespace = self._namespaces[pending.bind.namespace]
@@ -191,6 +220,19 @@ class BindQueue:
         """First attempts of the namespace that wait for a worker."""
         return tuple(self._namespaces[namespace].first) if namespace in self._namespaces else ()
 
+    def to_report(self, namespace: str, reason: str, now_s: float) -> list[PendingBind]:
+        """The binds that wait in a namespace that has failed for `REPORT_AFTER_S`, the first time, and none later."""
+        queue = self._namespaces[namespace]
+        if queue.reason is not None or not queue.failing or now_s - queue.failing_since_s < REPORT_AFTER_S:
+            return []
+        queue.reason = reason
+        waiting = (pending for _, _, pending in self._waiting if pending.queue is queue)
+        return [*queue.first, *queue.due, *waiting]
+
+    def reported_reason(self, namespace: str) -> str | None:
+        """Why the namespace fails, after `to_report`."""
+        return self._namespaces[namespace].reason
+
     def is_failing(self, namespace: str) -> bool:
         return namespace in self._namespaces and self._namespaces[namespace].failing
 
@@ -200,9 +242,20 @@ class BindQueue:
             self._first_ring.append(namespace)
 
     def _join_throttled(self, namespace: _NamespaceQueue) -> None:
-        if not namespace.in_throttled_ring:
+        if not namespace.in_throttled_ring and namespace.rests_until_s is None:
             namespace.in_throttled_ring = True
             self._throttled_ring.append(namespace)
+
+    def _rest(self, namespace: _NamespaceQueue, now_s: float) -> None:
+        self._sequence += 1
+        namespace.in_throttled_ring = False
+        namespace.rests_until_s = now_s + namespace.rest_s
+        heapq.heappush(self._resting, (namespace.rests_until_s, self._sequence, namespace))
+
+    def _end_rest(self, namespace: _NamespaceQueue) -> None:
+        namespace.rests_until_s = None
+        if namespace.first or namespace.due:
+            self._join_throttled(namespace)
 
     def _take_first(self) -> PendingBind | None:
         ring = self._first_ring
@@ -227,7 +280,7 @@ class BindQueue:
             return pending
         return None
 
-    def _take_throttled(self) -> PendingBind | None:
+    def _take_throttled(self, now_s: float) -> PendingBind | None:
         if self._throttled_active >= self._throttled_max or self._active >= self.workers:
             return None
         ring = self._throttled_ring
@@ -240,7 +293,10 @@ class BindQueue:
             if pending is None:
                 namespace.in_throttled_ring = False
                 continue
-            ring.append(namespace)
+            if namespace.failing:
+                self._rest(namespace, now_s)
+            else:
+                ring.append(namespace)
             pending.throttled = True
             namespace.active += 1
             namespace.throttled_active += 1
