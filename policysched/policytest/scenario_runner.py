@@ -76,7 +76,6 @@ class ScenarioRunner:
         self._extender_answers: dict[PodUid, tuple[tuple[NodeName, ...], ExtenderResults]] = {}
         self._pending: dict[PodUid, ObservedPod] = {}
         self._names: dict[PodUid, str] = {}
-        self._messages: dict[PodUid, str] = {}
         self._decisions_read = 0
         self._wake_at_ns: int | None = None
         self._now_ns = scenario.start_ns
@@ -208,8 +207,6 @@ class ScenarioRunner:
                         self.result.node.pop(self._names[victim_uid], None)
                         queue += self._scheduler.handle(e.PodDeleted(victim_uid), self._now_ns)
                     queue += self._scheduler.handle(e.Evicted(uid, victim_uids), self._now_ns)
-                case c.ReportPending(uid=uid, message=message):
-                    self._messages[uid] = message
                 case c.SetTimer(at_ns=at_ns):
                     self._wake_at_ns = at_ns
                 case _:
@@ -228,8 +225,10 @@ class ScenarioRunner:
 
     def _collect_result(self) -> None:
         for observed in self._pending.values():
-            name = observed.pod.full_name
-            self.result.pending[name] = pending_message(self._scheduler, observed, self._messages)
+            name, uid = observed.pod.full_name, observed.pod.uid
+            reported = self._scheduler.core.reports.latest_report(uid)
+            messages = {} if reported is None else {uid: reported[1]}
+            self.result.pending[name] = pending_message(self._scheduler, observed, messages)
             if name in self._pods_to_explain and name not in self.result.explanations:
                 explanation = self._explain(observed.pod.uid)
                 if explanation is not None:

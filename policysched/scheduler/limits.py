@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from policysched.evaluate import DECISION_BUDGET_DEFAULT
 
 SECOND_NS = 10**9
+_RECOUNT_DELAY_MAX_NS = 300 * SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLimits:
     """backoff_*: kube-scheduler's backoff, 1 s doubled with each attempt up to 10 s. It also limits how often the
-        reported message of a pod changes.
+        reported message of a pod changes (see `recount_delay_ns`).
     binds_in_flight_max: no attempt while more binds than this are without an answer.
     gang_backtracks_max: how often one attempt of a gang with unequal members takes back the node of a member.
     gang_report_delay_s: a gang with too few members is reported after this long.
@@ -63,3 +64,8 @@ class SchedulerLimits:
         """The backoff after the n-th failed attempt, from 1: initial * 2^(n-1), at most the maximum."""
         doublings = min(max(attempts, 1) - 1, 32)
         return round(min(self.backoff_initial_s * float(2**doublings), self.backoff_max_s) * SECOND_NS)
+
+    def recount_delay_ns(self, reports: int) -> int:
+        """How long a report waits that has only other numbers than the one before, after so many reports of that kind: 10 s,
+        20 s and so on, at most five minutes, as client-go limits the events about one object."""
+        return min(round(self.backoff_max_s * SECOND_NS) << min(reports, 10), _RECOUNT_DELAY_MAX_NS)

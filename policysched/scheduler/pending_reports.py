@@ -1,8 +1,10 @@
 """The last report of each pending pod, so that no report is repeated.
 
 An event and a status patch for each pod and attempt would cost more than the attempts. A report is sent when its
-message changes, and for one pod at most as often as its backoff steps: after 1 s, 2 s, 4 s, then every 10 s. An earlier
-one is deferred and sent when its time comes, if it still holds; the last report is therefore always the current one.
+message changes, and for one pod at most as often as its backoff steps: after 1 s, 2 s, 4 s, then every 10 s. If only
+numbers change, it is sent after 10 s, 20 s and so on, at most every five minutes: each new member of a gang, and each
+node that fills, changes the messages of many pods. An earlier report is deferred and sent when its time comes, if it
+still holds; the last report is therefore always the current one.
 """
 
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ class _LastReport:
     reported: tuple[PendingReason, str]
     at_ns: int
     report_count: int = 1
+    recount_count: int = 0  # the latest reports that differed from the one before in numbers alone
     deferred: tuple[PendingReason, str] | None = None
 
 
@@ -42,7 +45,7 @@ class PendingReports:
             last.deferred = None
             self._deferred.discard(pod.uid)
             return []
-        free_ns = last.at_ns + self._limits.backoff_ns(last.report_count)
+        free_ns = last.at_ns + self._delay_ns(last, (reason, message))
         if now_ns < free_ns:
             last.deferred = (reason, message)
             self._deferred.put(pod.uid, free_ns)
@@ -79,11 +82,32 @@ class PendingReports:
         last = self._last_reports.get(uid)
         return None if last is None else last.reported
 
+    def latest_report(self, uid: PodUid) -> tuple[PendingReason, str] | None:
+        """The reason and message that were sent last, or are deferred."""
+        last = self._last_reports.get(uid)
+        return None if last is None else last.deferred or last.reported
+
+    def _delay_ns(self, last: _LastReport, report: tuple[PendingReason, str]) -> int:
+        if _is_recount(last.reported, report):
+            return self._limits.recount_delay_ns(last.recount_count)
+        return self._limits.backoff_ns(last.report_count)
+
     def _send(self, last: _LastReport, reason: PendingReason, message: str, now_ns: int) -> ReportPending:
+        last.recount_count = last.recount_count + 1 if _is_recount(last.reported, (reason, message)) else 0
         last.reported, last.at_ns, last.deferred = (reason, message), now_ns, None
         last.report_count += 1
         self._deferred.discard(last.pod.uid)
         return _report(last.pod, reason, message)
+
+
+def _is_recount(before: tuple[PendingReason, str], after: tuple[PendingReason, str]) -> bool:
+    """Whether the two reports differ in numbers alone, or in the order of reasons, which depends on their numbers."""
+    return before[0] == after[0] and _words(before[1]) == _words(after[1])
+
+
+def _words(message: str) -> list[str]:
+    """Those that do not begin with a digit, sorted. Numbers in names (`default/web-1`, `"data-1"`) are part of a word."""
+    return sorted(word for text in message.split() if not (word := text.strip(".,;:()"))[:1].isdigit())
 
 
 def _report(pod: Pod, reason: PendingReason, message: str) -> ReportPending:

@@ -50,7 +50,7 @@ class SampleWaitReports:
         message = pod_rejected_message(len(core.cache.nodes), reason)
         for entry in core.queue.active_entries(policy):
             for pod in _pods_of(entry):
-                if remaining and core.reports.last_report(pod.uid) != ("PolicyPending", message):
+                if remaining and core.reports.latest_report(pod.uid) != ("PolicyPending", message):
                     core.report_pending(pod, "PolicyPending", message, now_ns)
                     remaining -= 1
             if not remaining:

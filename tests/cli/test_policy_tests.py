@@ -429,6 +429,18 @@ def test_time_advances_for_waiting_gangs(folder: Path) -> None:
     assert (waits.code, placed.code, joined.code) == (0, 0, 0), (waits.out, placed.out, joined.out)
 
 
+def test_the_message_of_a_pending_pod_is_current_although_it_changes_often(folder: Path) -> None:
+    (folder / "test.policy").write_text(
+        'policy test version 1\ninput group: string = pod.labels["group"] optional\ngang by group { min = 9 }\n'
+    )
+    world = "policy: test.policy\nnodes: [{name: a}]\ntests:\n"
+    pods = ", ".join(f"{{name: p{i}, labels: {{group: g}}, arrives: {i * 12}s}}" for i in range(6))
+
+    result = play_tests(folder, one_test(pods, 'pending: {p0: "only 6 of the 9"}', ", for: 65s"), world=world)
+
+    assert result.code == 0, result.out
+
+
 def test_a_pod_that_is_evicted_for_another_is_named(folder: Path) -> None:
     (folder / "test.policy").write_text(
         "policy test version 1\nfilter fits require node.free.cpu >= pod.requests.cpu\npreemption { victims = any }\n"

@@ -80,6 +80,36 @@ def test_a_gathering_gang_reports_its_size_and_does_not_trigger_scale_up() -> No
     assert rig.counts() == {"gated": 2}
 
 
+def test_each_new_member_of_a_large_gang_is_not_a_report_of_every_other_one() -> None:
+    rig = Rig(WHOLE)
+    count = 200
+
+    for number in range(count):
+        rig.observe(member(f"w{number}", least=5000))
+        rig.pass_time(1)
+    reports = rig.of(c.ReportPending)
+    rig.pass_time(300)
+
+    assert {report.name for report in reports} >= {f"w{number}" for number in range(count - 1)}
+    assert len(reports) <= 5 * count
+    assert {rig.pending_message(f"w{number}") for number in range(count)} == {
+        "gang default/train: only 200 of the 5000 needed members exist"
+    }
+
+
+def test_what_a_user_is_shown_of_a_gang_is_current_before_it_is_reported() -> None:
+    rig = Rig(WHOLE, *members(2, least=5))
+    rig.pass_time(2)
+
+    rig.observe(member("w2", least=5))
+    rig.pass_time(2)
+
+    assert rig.pending_message("w0") == "gang default/train: only 2 of the 5 needed members exist"
+    shown = rig.scheduler.pending_status(member("w0").uid)
+    assert shown is not None
+    assert shown.message == "gang default/train: only 3 of the 5 needed members exist"
+
+
 def test_the_last_member_to_arrive_requeues_the_gang() -> None:
     rig = Rig(WHOLE, node("a", cpu="9"), *members(2))
     rig.pass_time(30)

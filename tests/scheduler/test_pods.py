@@ -567,12 +567,12 @@ def test_an_equivalence_class_gets_the_message_of_its_representative_in_time() -
     rig = Rig(FIT, node("a", cpu="1"), pod("first", cpu="2"), pod("second", cpu="2"))
     rig.settle()
 
-    rig.observe(node("b", cpu="1"))
+    rig.observe(node("b", cpu="9", pods="0"))
     rig.pass_time(9)
     early = {rig.pending_message("first"), rig.pending_message("second")}
     rig.pass_time(12)
 
-    two_nodes = "0/2 nodes are available: 2 Insufficient cpu."
+    two_nodes = "0/2 nodes are available: 1 Insufficient cpu, 1 Too many pods."
     assert early == {"0/1 nodes are available: 1 Insufficient cpu.", two_nodes}
     assert {rig.pending_message("first"), rig.pending_message("second")} == {two_nodes}
 

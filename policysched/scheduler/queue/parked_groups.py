@@ -8,7 +8,7 @@ from policysched.evaluate.verdict import RejectionCause
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import AnyClaim
 from policysched.scheduler.commands import PendingReason
-from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
+from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.entries import QueueEntry, QueueState
 from policysched.scheduler.queue.movable_heap import MovableHeap, earlier_ns
 from policysched.scheduler.queue.ordered_queue import OrderedQueue
@@ -17,7 +17,6 @@ EquivalenceKey = Hashable
 
 _EVENT_ORDER = {event: index for index, event in enumerate(ClusterEvent)}
 _RETRYING_STATES = (QueueState.ACTIVE, QueueState.BACKING_OFF, QueueState.ATTEMPTING)
-_REPORT_DELAY_MAX_NS = 300 * SECOND_NS
 _RECHECK_DELAY_MIN_NS = 100_000_000  # a verdict that expires at once is still kept this long
 
 
@@ -113,7 +112,9 @@ class ParkedGroups:
         if not group.members:
             group.reported_message = message
         elif group.reported_message != message and equivalence_key not in self._message_report_times:
-            self._message_report_times.put(equivalence_key, now_ns + self._report_delay_ns(group))
+            self._message_report_times.put(
+                equivalence_key, now_ns + self._limits.recount_delay_ns(group.report_count)
+            )
         return group
 
     def waiting_for(self, events: Iterable[ClusterEvent]) -> Iterator[tuple[ClusterEvent, ParkedGroup]]:
@@ -218,8 +219,3 @@ class ParkedGroups:
                     f"parked group {group.equivalence_key!r} waits for {group.requeue_events}, is listed under {listed}"
                 )
         return problems
-
-    def _report_delay_ns(self, group: ParkedGroup) -> int:
-        return min(
-            round(self._limits.backoff_max_s * SECOND_NS) << min(group.report_count, 10), _REPORT_DELAY_MAX_NS
-        )
