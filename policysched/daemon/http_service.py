@@ -13,7 +13,8 @@ from policysched.kube.client.session import ConnectionSettings
 from policysched.serve.connections import ConnectionLimits
 from policysched.serve.health import Health
 from policysched.serve.prometheus_text import MetricRegistry
-from policysched.serve.server import HttpServerOptions, HttpThread, StatusEndpoints
+from policysched.serve.server import HttpServerOptions, HttpThread
+from policysched.serve.status_routes import StatusEndpoints
 from policysched.serve.tls import ServerTls
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from policysched.extender.settings import ExtenderSettings
 from policysched.extender.telemetry import ExtenderTelemetry
 from policysched.serve.extender_routes import extender_routes
 from policysched.serve.health import Health
-from policysched.serve.server import StatusEndpoints
+from policysched.serve.status_routes import StatusEndpoints
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from policysched.model.identifiers import NodeName
 from policysched.runtime.live_gang_proposals import LiveGangProposals
 from policysched.scheduler.pending_status import pending_status
 from policysched.scheduler.scheduler import Scheduler
-from policysched.serve.server import LiveEndpoint, LiveStep, NoSuchEndpoint
+from policysched.serve.main_loop_reader import LiveEndpoint, LiveStep, NoSuchEndpoint
 
 Json = dict[str, Any]
 Steps = Iterator[LiveStep]

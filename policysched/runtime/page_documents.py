@@ -26,7 +26,7 @@ from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.pending_status import pending_status
 from policysched.scheduler.queue.entries import PendingPod, QueueState
-from policysched.serve.server import LiveEndpoint, LiveStep, NoSuchEndpoint
+from policysched.serve.main_loop_reader import LiveEndpoint, LiveStep, NoSuchEndpoint
 
 Json = dict[str, Any]
 Steps = Iterator[LiveStep]

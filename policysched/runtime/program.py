@@ -49,7 +49,7 @@ from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.runtime.self_check import compare_with_server
 from policysched.runtime.telemetry import Telemetry
 from policysched.serve.health import Health, HealthCheck
-from policysched.serve.server import StatusEndpoints
+from policysched.serve.status_routes import StatusEndpoints
 
 if TYPE_CHECKING:
     from policysched.daemon.otlp_export import DecisionExport

@@ -1,14 +1,11 @@
-"""The data of the page: documents that all viewers share, made again only as often as their cost allows.
+"""The data of the page: documents that all viewers share (`shared_documents`).
 
-A document that takes `t` seconds to make is made again after `t / share` seconds at the earliest, whoever asks and how
-often. So is what is left of it for viewers with fewer permissions. So the page costs the server a bounded share of a core, for
-one viewer as for fifty. A user who may not list the pods of all namespaces gets the rows of the namespaces whose pods he may
-list.
+What is left of a document for viewers with fewer permissions is shared, too, and its cost counts. So the page costs the server
+a bounded share of a core, for one viewer as for fifty, whichever pods they ask for. A user who may not list the pods of all
+namespaces gets the rows of the namespaces whose pods he may list.
 """
 
-import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,10 +14,10 @@ import orjson
 from aiohttp import web
 
 from policysched.serve.page_files import Document
+from policysched.serve.shared_documents import Rest, SharedDocuments
 
 INTERVAL_MIN_S = 0.9
 """Viewers ask once a second."""
-_DOCUMENTS_MAX = 16
 _NAMESPACES_REVIEWED_MAX = 64
 
 Json = Mapping[str, Any]
@@ -35,7 +32,6 @@ class _Version:
     """`documents` by what their viewers may list: namespaces, or all pods (None)."""
 
     value: Json
-    made_s: float
     documents: dict[frozenset[str] | None, Document] = field(default_factory=dict)
     namespaces: list[str] | None = None
 
@@ -44,20 +40,24 @@ class PageFeed:
     """One path of the page's data. `share`: of one core, at most."""
 
     def __init__(self, render: Render, share: float) -> None:
-        self._render, self._share = render, share
-        self._versions: OrderedDict[tuple[tuple[str, str], ...], _Version] = OrderedDict()
-        self._rests_until_s = 0.0
-        self._turn = asyncio.Lock()
+        self._render, self._rest = render, Rest(share)
+        self._versions = SharedDocuments[_Version](share, rest=self._rest, interval_min_s=INTERVAL_MIN_S)
 
     async def response(self, request: web.Request, may_list_pods: MayListPods) -> web.Response:
-        version = await self._current(dict(request.query))
+        query = dict(request.query)
+
+        async def make() -> tuple[_Version, float, int]:
+            value, took_s = await self._render(query)
+            return _Version(value), took_s, 0  # the programs that fill the page bound it
+
+        version = await self._versions.current(request, tuple(sorted(query.items())), make)
         allowed = await self._allowed(version, may_list_pods)
         document = version.documents.get(allowed)
         if document is None:
             began_s = time.thread_time()
             shown = version.value if allowed is None else visible_in(version.value, allowed)
             document = version.documents[allowed] = _document(shown)
-            self._rest(time.thread_time() - began_s)
+            self._rest.after(time.thread_time() - began_s)
         response = document.response(request)
         response.headers["Policysched-Time-Ms"] = str(time.time_ns() // 1_000_000)
         return response
@@ -69,28 +69,8 @@ class PageFeed:
         if version.namespaces is None:
             began_s = time.thread_time()
             version.namespaces = namespaces_of(version.value)
-            self._rest(time.thread_time() - began_s)
+            self._rest.after(time.thread_time() - began_s)
         return await allowed_of(version.namespaces, may_list_pods)
-
-    async def _current(self, query: dict[str, str]) -> _Version:
-        key = tuple(sorted(query.items()))
-        async with self._turn:
-            version = self._versions.get(key)
-            now_s = time.monotonic()
-            if version is not None and now_s < max(version.made_s + INTERVAL_MIN_S, self._rests_until_s):
-                return version
-            await asyncio.sleep(max(0.0, self._rests_until_s - now_s))
-            value, took_s = await self._render(query)
-            self._versions.pop(key, None)
-            version = self._versions[key] = _Version(value, time.monotonic())
-            if len(self._versions) > _DOCUMENTS_MAX:
-                self._versions.popitem(last=False)
-            self._rests_until_s = time.monotonic()
-            self._rest(took_s)
-            return version
-
-    def _rest(self, took_s: float) -> None:
-        self._rests_until_s += took_s / self._share
 
 
 def _document(value: Json) -> Document:

@@ -38,7 +38,7 @@ class PolicyTryHandler:
     def __init__(
         self,
         tries: PolicyTries,
-        on_main_loop: Callable[[Callable[[], Any]], Awaitable[Any]],
+        on_main_loop: Callable[[Callable[[], Any]], Awaitable[tuple[Any, float]]],
         may_list_pods_of: Callable[[web.Request], MayListPods],
     ) -> None:
         self._tries, self._on_main_loop, self._may_list_pods_of = tries, on_main_loop, may_list_pods_of
@@ -69,7 +69,7 @@ class PolicyTryHandler:
             if request.transport is None:  # a process of 15 s for each request of a client that has left
                 raise web.HTTPServiceUnavailable(text="the client has left\n")
             try:
-                visible = await self._on_main_loop(
+                visible, _ = await self._on_main_loop(
                     lambda: self._tries.look(body["policy"], simulates=simulates)
                 )
                 return await self._tries.run(visible, body["text"], placed=body["placed"])

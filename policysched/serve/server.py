@@ -5,21 +5,19 @@
                                                         ├─ /decisions: a snapshot of the main loop, rendered in this thread
                                                         └─ other data: rendered on the main loop, between two decisions
 
-`/livez` and `/readyz` are open to everybody, as kube-scheduler's. Readers get at most a fifth of the main loop's time, one
-after another; if it does not respond in time, the status is 503. `daemon.http_service` starts it; `serve.prometheus_text`
-renders `/metrics`.
+`/livez` and `/readyz` are open to everybody, as kube-scheduler's. Readers get at most a tenth of the main loop's time, one
+after another (`main_loop_reader`), and equal requests share an answer (`shared_documents`); if the loop does not respond in
+time, the status is 503. `daemon.http_service` starts it; `serve.prometheus_text` renders `/metrics`.
 """
 
 import asyncio
 import threading
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-import orjson
 from aiohttp import web
 
 from policysched import __version__
@@ -36,56 +34,21 @@ from policysched.serve.access import (
 from policysched.serve.connections import Connection, ConnectionAcceptor, ConnectionLimits
 from policysched.serve.health import Health, render_health
 from policysched.serve.http_counters import HttpCounters
+from policysched.serve.main_loop_reader import LiveEndpoint, MainLoopReader
 from policysched.serve.page_feed import MayListPods, PageFeed
 from policysched.serve.page_files import FILES_PATH, HEADERS, PageFiles, is_loopback_host
 from policysched.serve.policy_try import PATH as TRY_PATH
-from policysched.serve.policy_try import PolicyTries, PolicyTryHandler
-from policysched.serve.prometheus_text import CONTENT_TYPE
+from policysched.serve.policy_try import PolicyTryHandler
 from policysched.serve.request_rate import RETRY_AFTER_S, RateExceeded, RateLimits, RequestRate
+from policysched.serve.status_routes import StatusEndpoints, status_routes
 from policysched.serve.tls import RELOAD_INTERVAL_S, ServerTls
 
-MAIN_LOOP_TIMEOUT_S = 5.0
-MAIN_LOOP_REST_FACTOR = 4.0
-"""After reading data of the main loop, wait for this many times as long as that took."""
-DECISIONS_LIMIT_DEFAULT = 100
-LIMIT_DIGITS_MAX = 9
 ALWAYS_ALLOWED_PATHS = frozenset({"/livez", "/readyz", "/healthz"})
 CLIENT_CA_REFRESH_INTERVAL_S = 60.0
-
-Json = Mapping[str, object]
-Answer = TypeVar("Answer")
-RenderDecisions = Callable[[], bytes]
-
-
-LiveStep = Json | Callable[[], Awaitable[None]] | None
-LiveEndpoint = Callable[[Mapping[str, str]], Iterator[LiveStep]]
-"""From the parameters of the query to the page, in steps of the main loop of a few milliseconds: None until the page is
-there, or what is to be awaited on the HTTP thread before the next step. Raises NoSuchEndpoint."""
-
-
-class NoSuchEndpoint(Exception):
-    """There is nothing to show for these parameters. The message is for the user."""
 
 
 class ListenFailed(Exception):
     """The address is in use, or not an address of this machine."""
-
-
-@dataclass(frozen=True, slots=True)
-class StatusEndpoints:
-    """Functions that run in the main loop. `decisions` takes a limit and a `namespace/name` or '', and returns a function
-    that renders its snapshot as JSON in another thread. It and `quotas` are None if the program does not decide.
-    `live_endpoints` by path. `page_feeds`: the data of the page at `/`, by path, with the share of a core that each may cost;
-    empty: there is no page. `policy_tries`: its playground."""
-
-    metrics: Callable[[], str]
-    policy: Callable[[], Json]
-    decisions: Callable[[int, str], RenderDecisions] | None
-    configz: Callable[[], Json]
-    quotas: Callable[[], Json] | None = None
-    live_endpoints: Mapping[str, LiveEndpoint] = field(default_factory=dict)
-    page_feeds: Mapping[str, tuple[LiveEndpoint, float]] = field(default_factory=dict)
-    policy_tries: PolicyTries | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +99,13 @@ class HttpThread:
         self._address = address
         self._health = health
         self._endpoints = endpoints
-        self._main_loop = main_loop
+        self._main_loop = MainLoopReader(main_loop)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
         self._listening_port: Future[int] = Future()
         self._stop = asyncio.Event()
         self._rate = RequestRate(options.rates)
         self._access: AccessControl | None = None
-        self._main_loop_turn = asyncio.Lock()
-        self._main_loop_rests_until_s = 0.0
 
     def start(self) -> int:
         """Returns the port. Raises ListenFailed."""
@@ -203,20 +164,10 @@ class HttpThread:
                 web.get("/livez", self._health_handler("livez")),
                 web.get("/healthz", self._health_handler("livez")),
                 web.get("/readyz", self._health_handler("readyz")),
-                web.get("/metrics", self._metrics_handler),
-                web.get("/policy", self._json_handler(self._endpoints.policy)),
-                web.get("/configz", self._json_handler(self._endpoints.configz)),
                 web.get("/version", self._version_handler),
+                *status_routes(self._endpoints, self._main_loop),
             ]
         )
-        if self._endpoints.decisions is not None:
-            application.add_routes(
-                [web.get("/decisions", self._decisions_handler(self._endpoints.decisions))]
-            )
-        if self._endpoints.quotas is not None:
-            application.add_routes([web.get("/quotas", self._json_handler(self._endpoints.quotas))])
-        for path, page in self._endpoints.live_endpoints.items():
-            application.add_routes([web.get(path, self._live_handler(page))])
         if self._endpoints.page_feeds:
             files = PageFiles()
             application.add_routes(
@@ -228,7 +179,7 @@ class HttpThread:
             )
         if self._endpoints.policy_tries is not None:
             tries = PolicyTryHandler(
-                self._endpoints.policy_tries, self._run_on_main_loop, self._may_list_pods_of
+                self._endpoints.policy_tries, self._main_loop.run, self._may_list_pods_of
             )
             application.add_routes([web.post(TRY_PATH, tries.answer)])
         for route in self._options.routes:
@@ -301,46 +252,13 @@ class HttpThread:
 
         return answer
 
-    async def _metrics_handler(self, _request: web.Request) -> web.Response:
-        text = await self._run_on_main_loop(self._endpoints.metrics)
-        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
-
     async def _version_handler(self, _request: web.Request) -> web.Response:
         return web.Response(text=f"policysched {__version__}\n")
-
-    def _decisions_handler(
-        self, look: Callable[[int, str], RenderDecisions]
-    ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def answer(request: web.Request) -> web.Response:
-            limit = request.query.get("limit", str(DECISIONS_LIMIT_DEFAULT))
-            if not (limit.isascii() and limit.isdigit() and len(limit) <= LIMIT_DIGITS_MAX):
-                raise web.HTTPBadRequest(text=f"limit is not a number: {limit}\n")
-            render = await self._run_on_main_loop(lambda: look(int(limit), request.query.get("pod", "")))
-            return web.Response(body=render(), content_type="application/json")
-
-        return answer
-
-    def _json_handler(self, look: Callable[[], Json]) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def answer(_request: web.Request) -> web.Response:
-            value = await self._run_on_main_loop(look)
-            return web.Response(body=orjson.dumps(value) + b"\n", content_type="application/json")
-
-        return answer
-
-    def _live_handler(self, page: LiveEndpoint) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def answer(request: web.Request) -> web.Response:
-            value, _ = await self._render_live(page, request.query)
-            return web.Response(
-                body=orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS) + b"\n",
-                content_type="application/json",
-            )
-
-        return answer
 
     def _feed_handler(
         self, page: LiveEndpoint, share: float
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        feed = PageFeed(lambda query: self._render_live(page, query), share)
+        feed = PageFeed(lambda query: self._main_loop.run_steps(page, query), share)
 
         async def answer(request: web.Request) -> web.Response:
             try:
@@ -356,45 +274,6 @@ class HttpThread:
             return self._access is None or await self._access.may_list_pods(request[USER], namespace)
 
         return may_list_pods
-
-    async def _render_live(self, page: LiveEndpoint, query: Mapping[str, str]) -> tuple[Json, float]:
-        """The page and the time of the main loop that it took."""
-        steps = page(dict(query))
-        took_s = 0.0
-
-        def step() -> LiveStep:
-            nonlocal took_s
-            began_s = time.monotonic()
-            try:
-                return next(steps)
-            finally:
-                took_s += time.monotonic() - began_s
-
-        try:
-            while not isinstance(value := await self._run_on_main_loop(step), Mapping):
-                if value is not None:
-                    await value()
-        except NoSuchEndpoint as error:
-            raise web.HTTPNotFound(text=f"{error}\n") from None
-        return value, took_s
-
-    async def _run_on_main_loop(self, look: Callable[[], Answer]) -> Answer:
-        """Run `look` in the main loop's thread, where its data does not change meanwhile."""
-
-        async def run() -> tuple[Answer, float]:
-            began_s = time.monotonic()
-            return look(), time.monotonic() - began_s
-
-        try:
-            async with asyncio.timeout(MAIN_LOOP_TIMEOUT_S), self._main_loop_turn:
-                await asyncio.sleep(max(0.0, self._main_loop_rests_until_s - time.monotonic()))
-                answer, took_s = await asyncio.wrap_future(
-                    asyncio.run_coroutine_threadsafe(run(), self._main_loop)
-                )
-                self._main_loop_rests_until_s = time.monotonic() + MAIN_LOOP_REST_FACTOR * took_s
-                return answer
-        except TimeoutError:
-            raise web.HTTPServiceUnavailable(text="the main loop is busy; retry later\n") from None
 
 
 def _run_until_exit(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:

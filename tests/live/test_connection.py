@@ -13,7 +13,9 @@ from aiohttp import WSMsgType, web
 
 from policysched.live.connection import LiveFailed, LiveTarget, get_page
 from policysched.serve.access import AccessDecision, User
-from policysched.serve.server import HttpServerOptions, NoSuchEndpoint, StatusEndpoints
+from policysched.serve.main_loop_reader import NoSuchEndpoint
+from policysched.serve.server import HttpServerOptions
+from policysched.serve.status_routes import StatusEndpoints
 from policysched.serve.tls import ServerTls, ServerTlsFiles
 from tests.serve.served import PAGES, PATIENCE_S, serving
 

@@ -15,7 +15,7 @@ from policysched.runtime.live_endpoints import LiveEndpoints
 from policysched.scheduler.pending_summary import PendingCause
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.schemas import schema
-from policysched.serve.server import NoSuchEndpoint
+from policysched.serve.main_loop_reader import NoSuchEndpoint
 from tests.builders import node, pod
 from tests.hostile import hostile_pod
 from tests.live.rendered import rendered

@@ -11,8 +11,9 @@ from typing import Any
 from policysched.runtime.live_endpoints import LiveEndpoints
 from policysched.runtime.page_documents import PageDocuments
 from policysched.runtime.policy_history import PolicyHistory
+from policysched.serve.main_loop_reader import LiveEndpoint
 from policysched.serve.policy_try import PolicyTries
-from policysched.serve.server import HttpServerOptions, HttpThread, ListenAddress, LiveEndpoint
+from policysched.serve.server import HttpServerOptions, HttpThread, ListenAddress
 from tests.scheduler.rig import Rig
 from tests.serve.served import PAGES, WELL
 

@@ -2,13 +2,15 @@
 
 import asyncio
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from policysched.serve.health import Health
-from policysched.serve.server import HttpServerOptions, HttpThread, ListenAddress, StatusEndpoints
+from policysched.serve.server import HttpServerOptions, HttpThread, ListenAddress
+from policysched.serve.status_routes import StatusEndpoints
 
 PATIENCE_S = 120.0
 DEFAULT_OPTIONS = HttpServerOptions()
@@ -19,6 +21,13 @@ PAGES = StatusEndpoints(
     decisions=lambda limit, pod: lambda: f'{{"decisions":[{limit},"{pod}"]}}\n'.encode(),
     configz=dict,
 )
+
+
+def burn(seconds: float) -> None:
+    """Takes that much processor time of this thread."""
+    until_s = time.thread_time() + seconds
+    while time.thread_time() < until_s:
+        pass
 
 
 def get(port: int, path: str, token: str | None = None, headers: Mapping[str, str] = {}) -> tuple[int, str]:

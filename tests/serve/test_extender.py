@@ -26,7 +26,8 @@ from policysched.serve.extender_routes import (
     extender_routes,
 )
 from policysched.serve.health import Health
-from policysched.serve.server import HttpServerOptions, HttpThread, ListenAddress, StatusEndpoints
+from policysched.serve.server import HttpServerOptions, HttpThread, ListenAddress
+from policysched.serve.status_routes import StatusEndpoints
 from policysched.serve.tls import BadCertificate, ServerTls, ServerTlsFiles, make_self_signed_pem
 from tests.controlplane.certificates import Authority, KeyPair, openssl_missing
 from tests.missing_programs import leave_out

@@ -15,8 +15,9 @@ import pytest
 from policysched.serve import page_feed
 from policysched.serve.access import AccessDecision, User
 from policysched.serve.page_files import is_loopback_host
-from policysched.serve.server import HttpServerOptions, StatusEndpoints
-from tests.serve.served import PAGES, get, served, serving
+from policysched.serve.server import HttpServerOptions
+from policysched.serve.status_routes import StatusEndpoints
+from tests.serve.served import PAGES, burn, get, served, serving
 
 PODS = {
     "pods": [{"namespace": "shop", "pod": "shop/web"}, {"namespace": "bank", "pod": "bank/db"}],
@@ -66,7 +67,7 @@ def feeding(
 
     def page(_query: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
         made[0] += 1
-        time.sleep(took_s)
+        burn(took_s)
         yield value
 
     return replace(PAGES, page_feeds={"/page/pods": (page, share)}), made

@@ -21,7 +21,8 @@ from policysched.scheduler.commands import CallExtenders
 from policysched.scheduler.events import ExtendersAnswered
 from policysched.scheduler.policies.extender_capabilities import unusable_extenders
 from policysched.serve.health import Health
-from policysched.serve.server import HttpThread, ListenAddress, StatusEndpoints
+from policysched.serve.server import HttpThread, ListenAddress
+from policysched.serve.status_routes import StatusEndpoints
 from tests.conformance.seed_systems.scheduler_run import SchedulerRun
 from tests.conformance.seed_systems.worlds import POLICIES, Policy, node_with, pod_with, policy_of_text
 from tests.extender.test_extender_app import extender

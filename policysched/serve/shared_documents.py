@@ -1,0 +1,83 @@
+"""Documents that all readers share, made again only as often as their cost allows.
+
+A document that takes `t` seconds to make is made again after `t / share` seconds at the earliest, whoever asks and how often.
+Whoever asks after that gets one that is made after the request, and requests that arrive while it is made wait for it.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from aiohttp import web
+
+DOCUMENTS_MAX = 16
+BYTES_MAX = 4 * 2**20
+
+Value = TypeVar("Value")
+Key = tuple[tuple[str, str], ...]
+
+
+class Rest:
+    """Time without work after work: `t / share` seconds for `t` seconds."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self.until_s = 0.0
+
+    def after(self, took_s: float) -> None:
+        self.until_s = max(self.until_s, time.monotonic()) + took_s / self._share
+
+    async def wait(self) -> None:
+        await asyncio.sleep(max(0.0, self.until_s - time.monotonic()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Document(Generic[Value]):
+    value: Value
+    bytes: int
+    made_s: float
+    rest: Rest
+
+
+class SharedDocuments(Generic[Value]):
+    """Those of one path, by query, made one after another. `rest`: one for all of them, for which requests with other queries
+    wait; None: each has its own. The newest is kept, and others as long as they are few and small."""
+
+    def __init__(self, share: float, *, rest: Rest | None = None, interval_min_s: float = 0.0) -> None:
+        self._share, self._rest, self._interval_min_s = share, rest, interval_min_s
+        self._by_key: OrderedDict[Key, _Document[Value]] = OrderedDict()
+        self._turn = asyncio.Lock()
+
+    async def current(
+        self, request: web.Request, key: Key, make: Callable[[], Awaitable[tuple[Value, float, int]]]
+    ) -> Value:
+        """`make`: the value, the seconds that it took, and its bytes in memory. What it raises is not kept."""
+        asked_s = time.monotonic()
+        async with self._turn:
+            known = self._by_key.get(key)
+            if known is not None:
+                is_new = asked_s <= known.made_s or time.monotonic() < known.made_s + self._interval_min_s
+                if is_new or time.monotonic() < known.rest.until_s:
+                    self._by_key.move_to_end(key)
+                    return known.value
+                del self._by_key[key]
+            # Those who wait for their turn need not wait for those who have left.
+            if request.transport is None:
+                raise web.HTTPServiceUnavailable(text="the client has left\n")
+            rest = self._rest or Rest(self._share)
+            await rest.wait()
+            value, took_s, size = await make()
+            rest.after(took_s)
+            self._by_key[key] = _Document(value, size, time.monotonic(), rest)
+            self._drop_oldest()
+            return value
+
+    def _drop_oldest(self) -> None:
+        documents = self._by_key
+        while len(documents) > 1 and (
+            len(documents) > DOCUMENTS_MAX or sum(each.bytes for each in documents.values()) > BYTES_MAX
+        ):
+            documents.popitem(last=False)
