@@ -58,12 +58,13 @@ def keep_collections_short() -> None:
     _forget_survivor_count()
 
 
-def collect_all() -> None:
+def collect_all() -> int:
     """Visits every object once: 80 ms for the 150,000 of a process with a small cluster, and 1 ms more for each thousand that it
-    frees."""
+    frees. Returns how many these are."""
     gc.unfreeze()
-    gc.collect()
+    freed = gc.collect()
     _forget_survivor_count()
+    return freed
 
 
 def _forget_survivor_count() -> None:
