@@ -3,13 +3,14 @@
 In `other.namespace == pod.namespace and other.labels["group"] == group and other.priority > 3` the
 equalities are an index lookup: pods are grouped by the counted pod's side of them (the group key),
 and the pod being scheduled looks up one key. The rest is evaluated once per class: what it and the
-value read of the counted pod.
+value read of the counted pod. Long texts are compared by their digest in keys, which outlive pods.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from policysched.evaluate.columns.pod_parts import PodParts
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import (
     EvalContext,
@@ -25,15 +26,34 @@ from policysched.lang.ir import expr as e
 from policysched.lang.ir.arithmetic import ExactNumber, exact_number
 from policysched.lang.ir.declarations import Input
 from policysched.lang.ir.expr_analysis import is_floating, stage_of, walk
-from policysched.lang.ir.reads import expr_reads
+from policysched.lang.ir.reads import Path, expr_reads
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
+from policysched.text.short_key import KEY_CHARACTERS_MAX, short_value, value_characters
 
 _NO_NAMESPACE = Namespace("", {}, {})
+_SHORT = frozenset(
+    [
+        "name",
+        "namespace",
+        "uid",
+        "labels",
+        "node",
+        "priority",
+        "qos",
+        "created",
+        "deadline",
+        "ready",
+        "requests",
+        "limits",
+    ]
+)
+"""Attributes whose values the API server keeps short: nothing has to look at their length."""
 
 GroupKey = tuple[Hashable, ...]
 ClassKey = tuple[Hashable, ...]
+KeyFunction = Callable[[EvalContext], Hashable]
 
 
 @dataclass(frozen=True)
@@ -78,18 +98,21 @@ class PodQuery:
         # A conjunction is true where every item is; a missing item makes it not true.
         residual = None if not rest else rest[0] if len(rest) == 1 else e.And(tuple(rest), rest[0].span)
         reads = expr_reads(residual, declarations.inputs) | expr_reads(spec.value, declarations.inputs)
-        self._other_key = [compile_scalar(other_side, declarations) for other_side, _ in equalities]
-        self._pod_key = [compile_scalar(pod_side, declarations) for _, pod_side in equalities]
+        self._other_key = [_key_part(other_side, declarations) for other_side, _ in equalities]
+        self._pod_key = [_key_part(pod_side, declarations) for _, pod_side in equalities]
         self._residual = None if residual is None else compile_scalar(residual, declarations)
         self.next_change: NextChange | None = None
         """When a counted pod comes of age, so that it counts or ceases to; None: the condition does not read the clock."""
         if residual is not None and e.Stage.TIME in stage_of(residual):
             self.next_change = compile_next_change(residual, declarations)
         self._value = None if spec.value is None else compile_scalar(spec.value, declarations)
-        self._other_reads = [attribute("other", path) for path in sorted(reads.counted_pods)]
+        self._other_reads = [_reader("other", path) for path in sorted(reads.counted_pods)]
+        self.long_reads = [attribute("other", path) for path in reads.counted_pods if path[0] not in _SHORT]
+        self.part_of = PodParts(reads.counted_pods).of
+        """What the total reads of a counted pod with the group key."""
         self._pod_reads = [
-            *(attribute("pod", path) for path in sorted(reads.pod)),
-            *(attribute("namespace", path) for path in sorted(reads.namespace)),
+            *(_reader("pod", path) for path in sorted(reads.pod)),
+            *(_reader("namespace", path) for path in sorted(reads.namespace)),
         ]
         self.floating = spec.floating
         self.reads_node = spec.topology_key is not None or any(
@@ -104,6 +127,11 @@ class PodQuery:
 
     def class_key(self, other: EvalContext) -> ClassKey:
         return tuple([read(other) for read in self._other_reads])
+
+    def long_characters(self, other: EvalContext) -> int:
+        """Of the texts and lists that the class key has by their digest."""
+        lengths = [value_characters(read(other)) for read in self.long_reads]
+        return sum(length for length in lengths if length > KEY_CHARACTERS_MAX)
 
     def wanted_key(self, context: EvalContext) -> GroupKey | None:
         """The key of the pods that count for the pod being scheduled; None: none does."""
@@ -131,9 +159,23 @@ class PodQuery:
         return self.amount(context, other, None) or 0
 
 
-def _values(functions: Sequence[ScalarFunction], context: EvalContext) -> GroupKey | None:
+def _values(functions: Sequence[KeyFunction], context: EvalContext) -> GroupKey | None:
     values = tuple([function(context) for function in functions])
     return None if None in values else values
+
+
+def _reader(owner: e.Owner, path: Path) -> KeyFunction:
+    read = attribute(owner, path)
+    return read if path[0] in _SHORT else _shortened(read)
+
+
+def _key_part(expr: e.Expr, declarations: InputDeclarations) -> KeyFunction:
+    value = compile_scalar(expr, declarations)
+    return value if isinstance(expr, e.Attr) and expr.path[0] in _SHORT else _shortened(value)
+
+
+def _shortened(function: ScalarFunction) -> KeyFunction:
+    return lambda context: short_value(function(context))
 
 
 def other_pod_context(pod: Pod, node: Node | None) -> EvalContext:

@@ -30,6 +30,8 @@ _RESULTS_MAX = 1_000
 _CHANGES_MAX = 1_000
 _CHANGES_PER_PART = 32
 _AMOUNTS_MAX = 10_000
+_LONG_CHARACTERS_MAX = 2**20
+"""Of long texts, in the changes of all groups. One change of each group is kept, whatever its length."""
 _AGEING_MIN = 64
 _REVISIONS = count(1)
 
@@ -105,10 +107,11 @@ _NO_TOTALS = DomainTotals()
 
 @dataclass(slots=True)
 class _PodClass:
-    """Pods that count alike, by domain. `pod` and `node` represent all of them."""
+    """Pods that count alike, by domain. `pod`, of which only what is read has to be there, and `node` represent all of them."""
 
     pod: Pod
     node: Node | None
+    long_characters: int = 0
     counts: dict[Domain, int] = field(default_factory=dict)
 
 
@@ -140,6 +143,7 @@ class _Group:
     classes: dict[ClassKey, _PodClass] = field(default_factory=dict)
     changes: list[_Change] = field(default_factory=list)
     dropped: int = 0
+    long_characters: int = 0
     results: dict[PodValues, _Result] = field(default_factory=dict)
 
     @property
@@ -148,12 +152,18 @@ class _Group:
 
     def append(self, change: _Change) -> None:
         self.changes.append(change)
+        self.long_characters += change.pod_class.long_characters
         if len(self.changes) > _CHANGES_MAX:
-            self.dropped += _CHANGES_MAX // 2
-            del self.changes[: _CHANGES_MAX // 2]
-            self.results = {
-                values: result for values, result in self.results.items() if result.position >= self.dropped
-            }
+            self.drop(_CHANGES_MAX // 2)
+
+    def drop(self, number: int) -> None:
+        """Forget the oldest changes, and the results that did not apply them yet."""
+        self.dropped += number
+        self.long_characters -= sum(change.pod_class.long_characters for change in self.changes[:number])
+        del self.changes[:number]
+        self.results = {
+            values: result for values, result in self.results.items() if result.position >= self.dropped
+        }
 
 
 class PodTotals:
@@ -164,6 +174,7 @@ class PodTotals:
         self.query = PodQuery(spec)
         self._groups: dict[GroupKey, _Group] = {}
         self.class_count = 0
+        self._long_characters = 0  # of the groups
         self._amounts: dict[tuple[ClassKey, PodValues], ExactNumber] = {}
 
     def keys(self, other: EvalContext) -> CountedKeys | None:
@@ -197,12 +208,15 @@ class PodTotals:
             group = self._groups[key] = _Group()
         pod_class = group.classes.get(class_key)
         if pod_class is None:
-            pod_class = group.classes[class_key] = _PodClass(pod, node)
+            pod_class = group.classes[class_key] = self._new_class(pod, node)
             self.class_count += 1
         domain = self.domain(node)
         total = pod_class.counts.get(domain, 0) + delta
-        assert total >= 0, f"{total} pods like {pod.full_name} in {domain}"
+        assert total >= 0, f"{total} pods of a class in {domain}"
+        long_before = group.long_characters
         group.append(_Change(class_key, pod_class, domain, delta))
+        if group.long_characters != long_before:
+            self._limit_long_texts(group, long_before)
         if total:
             pod_class.counts[domain] = total
             return
@@ -211,7 +225,20 @@ class PodTotals:
             del group.classes[class_key]
             self.class_count -= 1
             if not group.classes:
+                self._long_characters -= group.long_characters
                 del self._groups[key]
+
+    def _new_class(self, pod: Pod, node: Node | None) -> _PodClass:
+        query = self.query
+        length = query.long_characters(other_pod_context(pod, node)) if query.long_reads else 0
+        return _PodClass(query.part_of(pod), node, length)
+
+    def _limit_long_texts(self, group: _Group, before: int) -> None:
+        self._long_characters += group.long_characters - before
+        if self._long_characters > _LONG_CHARACTERS_MAX:
+            self._long_characters -= group.long_characters
+            group.drop(len(group.changes) - 1)
+            self._long_characters += group.long_characters
 
     def totals(self, context: EvalContext) -> DomainTotals:
         """For the pod being scheduled."""
