@@ -5,7 +5,7 @@ rows.
 """
 
 import pickle
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass, replace
 
@@ -32,6 +32,7 @@ EvaluationKey = tuple[Plan, Hashable]
 """The plan, and everything that it reads of the pod."""
 
 _CACHE_BYTES_MAX = 64 * 2**20
+_OVERLAY_VARIANT_BYTES_MAX = 16 * 2**20
 _EVALUATIONS_MIN = 4
 _BYTES_PER_EVALUATION = 12 * 1024  # whatever the number of nodes: specialized rules, and the pod
 _BYTES_PER_ROW = 120  # of an evaluation: masks, totals and a few scores
@@ -85,6 +86,9 @@ class EvaluationCache:
         self._evaluations: OrderedDict[EvaluationKey, Evaluation] = OrderedDict()
         self._sizes: dict[EvaluationKey, _Size] = {}
         self._row_bytes_total = 0
+        self._variants = Counter[Variant]()
+        """With the number of evaluations that keep each: the plan may have dropped it."""
+        self._variant_bytes_total = 0
         self._pod_bytes_total = 0
         self._last_read: tuple[EvaluationKey, Evaluation] | None = None  # whose last pod is not weighed yet
         self._overlay_evaluations: OverlayEvaluations | None = None
@@ -137,12 +141,19 @@ class EvaluationCache:
         if evaluation is None:
             base, _ = self._get_of_cluster(key, plan, variant, context, leaves, cluster_context)
             evaluation = OverlayEvaluation.copy_of(base)
+            self._make_room(self._overlay_evaluations[1])
         else:  # the one of the cluster is not needed any more: members of a gang that are alike come here
             evaluation.rules.activation.context, evaluation.rules.activation.leaves = context, leaves
         self._overlay_evaluations[1][key] = evaluation
         snapshot = self._snapshots.build(plan, variant, context, overlay)
         evaluation.catch_up(snapshot)
         return evaluation, snapshot
+
+    def _make_room(self, evaluations: dict[EvaluationKey, OverlayEvaluation]) -> None:
+        """A gang may have members with hundreds of sets of layers. An evaluation that is missing is copied again."""
+        variants = {evaluation.rules.variant for evaluation in evaluations.values()}
+        if sum(variant.size_bytes for variant in variants) > _OVERLAY_VARIANT_BYTES_MAX:
+            evaluations.clear()
 
     def _from_overlay_left(self, key: EvaluationKey) -> OverlayEvaluation | None:
         """The evaluation of the last overlay: small gangs that are alike need no copy each."""
@@ -254,7 +265,7 @@ class EvaluationCache:
         # A shared claim for devices may be reserved for one of its pods.
         reserved_for = context.pod.uid if context.pod.device_claims else None
         return plan, (
-            variant.active,
+            variant,
             reads.key_without_claims(context),
             reserved_for,
             labels,
@@ -277,6 +288,10 @@ class EvaluationCache:
         self._sizes[key] = size = _Size(row_bytes, pod, _pod_bytes(pod))
         self._row_bytes_total += row_bytes
         self._pod_bytes_total += size.first_pod_bytes
+        variant = evaluation.rules.variant
+        if variant not in self._variants:
+            self._variant_bytes_total += variant.size_bytes
+        self._variants[variant] += 1
         self._evict()
 
     def _read(self, key: EvaluationKey, evaluation: Evaluation) -> None:
@@ -298,10 +313,15 @@ class EvaluationCache:
     @property
     def _bytes(self) -> int:
         row_bytes = self._row_bytes_total * self._snapshots.columns.capacity
-        return row_bytes + self._pod_bytes_total + _BYTES_PER_EVALUATION * len(self._evaluations)
+        kept_bytes = self._pod_bytes_total + self._variant_bytes_total
+        return row_bytes + kept_bytes + _BYTES_PER_EVALUATION * len(self._evaluations)
 
     def _drop(self, key: EvaluationKey) -> None:
-        del self._evaluations[key]
+        variant = self._evaluations.pop(key).rules.variant
+        self._variants[variant] -= 1
+        if not self._variants[variant]:
+            del self._variants[variant]
+            self._variant_bytes_total -= variant.size_bytes
         size = self._sizes.pop(key)
         self._row_bytes_total -= size.row_bytes
         self._pod_bytes_total -= size.first_pod_bytes + size.last_pod_bytes

@@ -5,6 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
+from policysched.evaluate.plan import plan as plans
+from policysched.evaluate.plan.lowering import Variant
+from policysched.evaluate.plan.plan import Plan
 from policysched.model.identifiers import PodUid
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
@@ -312,6 +315,50 @@ def check_node_stops_fitting(change: str) -> None:
 )
 def test_a_member_is_not_placed_on_a_node_that_stops_fitting_in_a_pause(change: str) -> None:
     check_node_stops_fitting(change)
+
+
+def check_rules_that_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node of a member changes in a pause, and the rules with the layers of that member were dropped."""
+    monkeypatch.setattr(plans, "VARIANT_BYTES_MAX", 0)
+    layers = "".join(
+        f'layer l{index} when (pod.labels["member"] else "") == "{index}" {{\n  filter f{index} require node.pods < 9{index}\n}}\n'
+        for index in range(12)
+    )
+    members = [
+        pod(f"g{index}", cpu="1", labels={"group": "g", "least": "12", "member": str(index)})
+        for index in range(12)
+    ]
+    nodes = [node(f"n{index}", cpu="4") for index in range(4)]
+    scheduler = rig(*nodes, *members, policies={"gangs.policy": ALONE + layers})
+    decide_until_pause(scheduler, 8)
+    lowered = []
+    in_one_piece = Plan.variant
+
+    def variant(plan: Plan, active: tuple[int, ...]) -> Variant:
+        lowered.extend([] if plan.is_lowered(active) else [active])
+        return in_one_piece(plan, active)
+
+    monkeypatch.setattr(Plan, "variant", variant)
+    for changed in nodes:
+        scheduler.handle(e.NodeUpdated(node(changed.name, cpu="4", labels={"changed": "yes"})))
+    scheduler.settle()
+    scheduler.pass_time(5)
+
+    assert len(scheduler.placements()) == 12
+    assert lowered == [], "lowered at once"
+
+
+def test_the_rules_of_many_members_are_not_lowered_at_once_after_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check_rules_that_are_not_kept(monkeypatch)
+
+
+def test_members_whose_rules_are_lowered_at_once_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pause, "_is_lowered", lambda *_: True)
+
+    with pytest.raises(AssertionError, match="lowered at once"):
+        check_rules_that_are_not_kept(monkeypatch)
 
 
 def test_room_that_appears_in_a_pause_is_used() -> None:

@@ -29,6 +29,9 @@ from policysched.model.cluster_events import ClusterEvent
 
 AnyRule = FilterRule | BuiltinFilter | ScoreRule | BuiltinScore
 
+_BYTES_PER_EXPR = 3 * 1024
+_BYTES_PER_RULE = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class LoweringOptions:
@@ -93,9 +96,10 @@ class ClockReads:
     counts_in_messages: tuple[ScalarFunction, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Variant:
-    """The rules for pods to which the layers `active` apply. `metrics`: all that a rule reads."""
+    """The rules for pods to which the layers `active` apply. `metrics`: all that a rule reads. Compared by identity:
+    what is kept of a variant that the plan dropped is not of the one that it lowers anew."""
 
     active: tuple[int, ...]
     machine: VectorMachine
@@ -104,6 +108,12 @@ class Variant:
     scores: tuple[LoweredScore, ...]
     clock_reads: ClockReads
     metrics: tuple[str, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory, about."""
+        rules = len(self.filters) + len(self.scores)
+        return _BYTES_PER_EXPR * len(self.machine.exprs) + _BYTES_PER_RULE * rules
 
 
 def lower_in_steps(

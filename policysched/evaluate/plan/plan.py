@@ -2,8 +2,9 @@
 Evaluator its rules.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 
 from policysched.cluster.metric_samples import PairEndpoint
 from policysched.cluster.namespace_shares import ShareLookup
@@ -49,11 +50,15 @@ from policysched.text.sanitize import sanitize_line
 
 LONG_POLICY = 2_000
 """The evaluation of a policy that costs more operations (`lang.ir.cost`) runs in steps. It is twice the largest shipped one."""
+VARIANT_BYTES_MAX = 16 * 2**20
+_VARIANTS_MIN = 4
+_READ_SETS_MAX = 512
+"""Layers by labels have as many sets as tenants make pods with other labels."""
 
 
 class Plan:
     """Made by `compile_program`. Its results depend only on their arguments. Variants for sets of
-    layers are lowered on first use, or before it in steps, and cached.
+    layers are lowered on first use, or before it in steps, and the ones used last are kept.
     """
 
     def __init__(self, program: Program, lowering: LoweringOptions) -> None:
@@ -80,9 +85,8 @@ class Plan:
             if isinstance(metric.join, PairJoinSpec)
         }
         self._layer_conditions = tuple(compile_scalar(layer.condition, program) for layer in program.layers)
-        self._variants: dict[tuple[int, ...], Variant] = {}
-        self._read_sets: dict[tuple[int, ...], ReadSet] = {}
-        self._totals_read: dict[tuple[int, ...], tuple[ScopedSpec, ...]] = {}
+        self._variants: OrderedDict[tuple[int, ...], Variant] = OrderedDict()
+        self._variant_bytes = 0
         self._dynamic_layers = tuple(
             index
             for index, layer in enumerate(program.layers)
@@ -91,7 +95,10 @@ class Plan:
         self._static_layers = tuple(
             index for index in range(len(program.layers)) if index not in self._dynamic_layers
         )
-        self._equivalence_read_sets: dict[tuple[int, ...], ReadSet] = {}
+        kept = lru_cache(_READ_SETS_MAX)  # of functions that do not refer to the plan, which would be a cycle
+        self._read_sets = kept(partial(_read_set, program))
+        self._equivalence_read_sets = kept(partial(_equivalence_read_set, program, self._dynamic_layers))
+        self._totals_read = kept(partial(totals_of_variant, program))
         self.layer_requeue_events = _layer_requeue_events(program)
         rules = with_shadows(program.rules, program.shadows)
         self.is_long = policy_cost(rules, program.layers).total > LONG_POLICY
@@ -196,9 +203,7 @@ class Plan:
 
     def totals_read(self, active: tuple[int, ...]) -> tuple[ScopedSpec, ...]:
         """Those that the rules with these layers read."""
-        if active not in self._totals_read:
-            self._totals_read[active] = totals_of_variant(self.program, active)
-        return self._totals_read[active]
+        return self._totals_read(active)
 
     @property
     def allows_preemption(self) -> bool:
@@ -285,6 +290,7 @@ class Plan:
         if active not in self._variants:
             for _ in self.lower_in_steps(active):
                 pass
+        self._variants.move_to_end(active)
         return self._variants[active]
 
     def is_lowered(self, active: tuple[int, ...]) -> bool:
@@ -292,32 +298,46 @@ class Plan:
 
     def lower_in_steps(self, active: tuple[int, ...]) -> Iterator[None]:
         """Prepare the variant for these layers, one rule after the other."""
-        if active not in self._variants:
-            self._variants[active] = yield from lower_in_steps(self.program, active, self._lowering)
+        if active in self._variants:
+            self._variants.move_to_end(active)
+            return
+        lowered = yield from lower_in_steps(self.program, active, self._lowering)
+        if active not in self._variants:  # which another caller lowered between the steps
+            self._variants[active] = lowered
+            self._variant_bytes += lowered.size_bytes
+            self._drop_variants()
+
+    def _drop_variants(self) -> None:
+        """All but those used last. The one without layers stays: the plan is in preparation as long as there is none."""
+        while self._variant_bytes > VARIANT_BYTES_MAX and len(self._variants) > _VARIANTS_MIN:
+            oldest = next(active for active in self._variants if active)
+            self._variant_bytes -= self._variants.pop(oldest).size_bytes
 
     def _equivalence_read_set(self, active: tuple[int, ...]) -> ReadSet:
-        """Everything the plan may read of pods with these layers, whichever dynamic layers
-        (conditions on the clock, on shares or on other pods) apply as well. A rule that several
-        layers change reads no more than each change brings.
-        """
-        if not self._dynamic_layers:
-            return self.read_set(active)
-        equivalence_read_set = self._equivalence_read_sets.get(active)
-        if equivalence_read_set is None:
-            rules: dict[AnyRule, None] = {}
-            for dynamic_layers in ((), *((index,) for index in self._dynamic_layers), self._dynamic_layers):
-                variant = rules_for(self.program, tuple(sorted({*active, *dynamic_layers})))
-                rules |= dict.fromkeys((*variant.filters, *variant.scores))
-            equivalence_read_set = self._equivalence_read_sets[active] = read_set(self.program, rules)
-        return equivalence_read_set
+        return self._equivalence_read_sets(active) if self._dynamic_layers else self.read_set(active)
 
     def read_set(self, active: tuple[int, ...]) -> ReadSet:
-        rules_read_set = self._read_sets.get(active)
-        if rules_read_set is None:
-            rules = rules_for(self.program, active)
-            everything: tuple[AnyRule, ...] = (*rules.filters, *rules.scores)
-            rules_read_set = self._read_sets[active] = read_set(self.program, everything)
-        return rules_read_set
+        return self._read_sets(active)
+
+
+def _read_set(program: Program, active: tuple[int, ...]) -> ReadSet:
+    rules = rules_for(program, active)
+    everything: tuple[AnyRule, ...] = (*rules.filters, *rules.scores)
+    return read_set(program, everything)
+
+
+def _equivalence_read_set(
+    program: Program, dynamic_layers: tuple[int, ...], active: tuple[int, ...]
+) -> ReadSet:
+    """Everything the plan may read of pods with these layers, whichever dynamic layers
+    (conditions on the clock, on shares or on other pods) apply as well. A rule that several
+    layers change reads no more than each change brings.
+    """
+    rules: dict[AnyRule, None] = {}
+    for more in ((), *((index,) for index in dynamic_layers), dynamic_layers):
+        variant = rules_for(program, tuple(sorted({*active, *more})))
+        rules |= dict.fromkeys((*variant.filters, *variant.scores))
+    return read_set(program, rules)
 
 
 def _layer_requeue_events(program: Program) -> frozenset[ClusterEvent]:

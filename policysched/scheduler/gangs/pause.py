@@ -86,12 +86,21 @@ class Pause:
         overlay = gang_overlay(self.core, self.gang)
         for pod, success in self.search.fits:
             if success.node in changed:
+                if not self._is_lowered(pod, now_ns):
+                    return False  # to lower the rules of many members at once takes seconds: a new search has steps
                 result = self.pod_attempts.evaluate(pod, overlay, now_ns, OneNode(success.node))
                 if not isinstance(result, AttemptSuccess):
                     return False
             overlay.add_pod(pod.pod, success.node)
         self._seen |= {name: self._look_at(name) for name in changed}
         return True
+
+    def _is_lowered(self, pod: PendingPod, now_ns: int) -> bool:
+        """Whether the rules with the pod's layers are at hand, as after `warm_up` unless others displaced them."""
+        plan, evaluator = self.core.plan(pod.policy), self.core.evaluator
+        return not plan.program.layers or plan.is_lowered(
+            evaluator.active_layers(plan, pod.pod, now_ns=now_ns, facts=pod.facts)
+        )
 
     def _look_at(self, name: NodeName) -> tuple[Node, dict[PodUid, Pod]]:
         cache = self.core.cache
