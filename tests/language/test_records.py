@@ -1,6 +1,7 @@
 """JSON read as typed values: whole, or not at all."""
 
 import json
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,7 @@ from policysched.lang.types.records import (
     NoValueReason,
     parse_typed_value,
 )
+from policysched.text.short_text_cache import SHORT_TEXT_MAX
 
 CARD = RecordType(
     "card",
@@ -128,3 +130,16 @@ def test_no_json_and_no_text_raises_anything(value: object) -> None:
 )
 def test_half_of_a_surrogate_pair_is_invalid_text(text: str, value: object) -> None:
     assert parse_typed_value(text, STRING, None, "team") == value
+
+
+def test_a_long_text_is_parsed_once_for_all_that_is_read_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    parse = Mock(wraps=json.loads)
+    monkeypatch.setattr(json, "loads", parse)
+    text = json.dumps({"cards": [card()] * 500, "name": "a"})
+
+    for _ in range(3):
+        assert len(read(text, "cards")) == 500  # type: ignore[arg-type]
+        assert parse_typed_value(text, STRING, None, "name") == "a"
+
+    assert len(text) > SHORT_TEXT_MAX and parse.call_count == 1
+    assert read(text, "cards") is read(text, "cards")

@@ -7,6 +7,7 @@ deeply nested or not of the type is invalid as a whole, since a partial list wou
 
 import json
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 from policysched.lang.types.kinds import RecordType, Type, TypeKind
@@ -15,6 +16,8 @@ from policysched.text.short_text_cache import cache_short_texts
 
 JSON_TEXT_BYTES_MAX = 64 * 1024
 LIST_ELEMENTS_MAX = 1000
+_LONG_TEXTS_KEPT, _VALUES_KEPT = 4, 8
+"""Of a pod that is decided about: several expressions read several parts of one annotation."""
 
 RecordValue = tuple[bool | int | float | str | None, ...]
 TypedValue = ScalarValue | tuple[RecordValue, ...]
@@ -40,14 +43,10 @@ def parse_typed_value(text: str, type_: Type, unit: str | None, at: str | None) 
 
 
 @cache_short_texts(maxsize=1024)
+@lru_cache(_VALUES_KEPT)
 def _parse_json(text: str, type_: Type, unit: str | None, at: str | None) -> TypedValue | NoValueReason:
-    if len(text.encode("utf-8", "surrogatepass")) > JSON_TEXT_BYTES_MAX:
-        return NoValueReason.INVALID
-    try:
-        node = json.loads(
-            text, parse_int=_JsonNumber, parse_float=_JsonNumber, parse_constant=_reject_json_constant
-        )
-    except (ValueError, RecursionError):
+    node = _json_tree(text)
+    if node is NoValueReason.INVALID:
         return NoValueReason.INVALID
     for name in [] if at is None else at.split("."):
         if not isinstance(node, dict):
@@ -64,6 +63,19 @@ def _parse_json(text: str, type_: Type, unit: str | None, at: str | None) -> Typ
     elements = [_parse_record(element, type_.element.record) for element in node]
     records = tuple(element for element in elements if element is not None)
     return records if len(records) == len(elements) else NoValueReason.INVALID
+
+
+@lru_cache(_LONG_TEXTS_KEPT)
+def _json_tree(text: str) -> Any:
+    """Read-only, as callers share it."""
+    if len(text.encode("utf-8", "surrogatepass")) > JSON_TEXT_BYTES_MAX:
+        return NoValueReason.INVALID
+    try:
+        return json.loads(
+            text, parse_int=_JsonNumber, parse_float=_JsonNumber, parse_constant=_reject_json_constant
+        )
+    except (ValueError, RecursionError):
+        return NoValueReason.INVALID
 
 
 def _reject_json_constant(constant: str) -> None:
