@@ -5,7 +5,7 @@
                                                         ├─ /decisions: a snapshot of the main loop, rendered in this thread
                                                         └─ other data: rendered on the main loop, between two decisions
 
-`/livez` and `/readyz` are open to everybody, as kube-scheduler's. Readers get at most a tenth of the main loop's time, one
+`/livez` and `/readyz` are open to everybody, as kube-scheduler's. Readers get at most a twentieth of the main loop's time, one
 after another (`main_loop_reader`), and equal requests share an answer (`shared_documents`); if the loop does not respond in
 time, the status is 503. `daemon.http_service` starts it; `serve.prometheus_text` renders `/metrics`.
 """

@@ -21,14 +21,16 @@ Key = tuple[tuple[str, str], ...]
 
 
 class Rest:
-    """Time without work after work: `t / share` seconds for `t` seconds."""
+    """Time without work after work: `t / share` seconds for `t` seconds. Of them `burst_s` need no rest, once it has rested as
+    long as they would take."""
 
-    def __init__(self, share: float) -> None:
-        self._share = share
+    def __init__(self, share: float, burst_s: float = 0.0) -> None:
+        self._share, self._burst_s = share, burst_s
         self.until_s = 0.0
 
     def after(self, took_s: float) -> None:
-        self.until_s = max(self.until_s, time.monotonic()) + took_s / self._share
+        rested_s = time.monotonic() - self._burst_s / self._share
+        self.until_s = max(self.until_s, rested_s) + took_s / self._share
 
     async def wait(self) -> None:
         await asyncio.sleep(max(0.0, self.until_s - time.monotonic()))

@@ -17,13 +17,31 @@ from policysched.serve.connections import ConnectionLimits
 from policysched.serve.main_loop_reader import LiveStep, NoSuchEndpoint
 from policysched.serve.request_rate import RateLimits
 from policysched.serve.server import HttpServerOptions
-from policysched.serve.shared_documents import SharedDocuments
+from policysched.serve.shared_documents import Rest, SharedDocuments
 from policysched.serve.status_routes import DOCUMENT_SHARE, StatusEndpoints
 from tests.serve.served import PAGES, burn, get, served
 from tests.serve.test_page_feed import SECURED
 
 READERS = 50
 TOOK_S = 0.003
+
+
+def test_a_burst_needs_no_rest_and_then_each_piece_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    rest = Rest(0.05, burst_s=0.1)
+
+    def wait_after_work() -> float:
+        rest.after(0.02)
+        return max(0.0, rest.until_s - now_s)
+
+    assert [round(wait_after_work(), 6) for _ in range(7)] == [0.0, 0.0, 0.0, 0.0, 0.0, 0.4, 0.8]
+    now_s += 0.8 + 0.4  # rested for one piece
+    assert [round(wait_after_work(), 6) for _ in range(2)] == [0.0, 0.4]
+    now_s += 1e6
+    assert [round(wait_after_work(), 6) for _ in range(6)] == [0.0, 0.0, 0.0, 0.0, 0.0, 0.4]
+
+
 MANY = HttpServerOptions(connections=ConnectionLimits(per_address_per_s=1e6), rates=RateLimits(1e6, 1e6))
 
 
