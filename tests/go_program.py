@@ -9,6 +9,7 @@ build that is killed leaves no incomplete binary.
 
 import fcntl
 import hashlib
+import json
 import re
 import shutil
 import subprocess
@@ -90,7 +91,7 @@ class GoProgram:
                 try:
                     self._run_go_build(go, unfinished / self.name, environ)
                     for name, (module, folder) in self.folders.items():
-                        root = self._go(go, environ, "list", "-m", "-f", "{{.Dir}}", module)
+                        root = self._module_folder(go, environ, module)
                         source, copy = Path(root) / folder, unfinished / name
                         subprocess.run(
                             ["cp", "-r", "--no-preserve=mode", source, copy], check=True
@@ -131,6 +132,10 @@ class GoProgram:
         if result.returncode != 0:
             raise BuildFailed(f"no {self.name}: {result.stderr.strip()}")
         return result.stdout.strip()
+
+    def _module_folder(self, go: str, environ: Mapping[str, str], module: str) -> str:
+        """Where the module is, which is downloaded if need be."""
+        return str(json.loads(self._go(go, environ, "mod", "download", "-json", module))["Dir"])
 
     def _run_go_build(self, go: str, output: Path, environ: Mapping[str, str]) -> None:
         """Run `go build -v`, which prints each finished package, and report progress now and then."""

@@ -64,7 +64,7 @@ BOUNDS: tuple[tuple[Any, str, int], ...] = (
     (placed_pods, "_TALLIES_MAX", 8),
     (placed_pods, "_EMPTY_SIZE_MAX", 8),
     (placed_pods, "_CACHE_ENTRIES_MAX", 16),
-    (existing_terms, "_CACHE_ENTRIES_MAX", 16),
+    (existing_terms, "_CACHE_ITEMS_MAX", 16),
     (pod_index, "_CHANGES_KEPT_MIN", 4),
     (placed_pod_totals, "_OTHER_SPECS_MAX", 2),
     (pod_counter, "_OTHER_INDEXES_MAX", 2),

@@ -43,7 +43,7 @@ class Controllers(GoProgram):
             with (folder / "go.mod").open("a") as go_mod:
                 for number, (module, *paths) in enumerate(self._left_out()):
                     copy = folder / str(number)
-                    root = self._go(go, environ, "list", "-m", "-f", "{{.Dir}}", module)
+                    root = self._module_folder(go, environ, module)
                     subprocess.run(["cp", "-r", "--no-preserve=mode", root, copy], check=True)
                     for path in paths:
                         (copy / path).unlink()
