@@ -5,9 +5,10 @@ Preemption prefers victims whose eviction violates no budget. Source of the coun
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from policysched.cluster.change_log import ChangeLog
 from policysched.model.pods import Pod
 from policysched.model.selectors import SelectorByKey
 from policysched.model.workloads import DisruptionBudget
@@ -18,71 +19,104 @@ _CHARACTERS_PER_LABEL = 128
 _Labels = tuple[tuple[str, str], ...]
 
 
+@dataclass(slots=True)
+class _Remembered:
+    """The names of the budgets that select pods with certain labels, as of a version of the namespace's changes.
+    `matches`: its size."""
+
+    version: int
+    selecting: dict[str, None]
+    matches: int
+
+
+@dataclass(slots=True)
+class _NamespaceBudgets:
+    """The budgets of a namespace by name. `selectors` lacks those that select nothing; `changes` are of selectors alone."""
+
+    budgets: dict[str, DisruptionBudget] = field(default_factory=dict)
+    selectors: dict[str, SelectorByKey] = field(default_factory=dict)
+    changes: ChangeLog[str] = field(default_factory=ChangeLog)
+    remembered: dict[_Labels, _Remembered] = field(default_factory=dict)
+    matches: int = 0
+
+
 class DisruptionBudgets(Collection[DisruptionBudget]):
     """All budgets, and which of them select pods with certain labels.
 
     The second is remembered: a tenant with thousands of budgets would otherwise make each preemption compare each of its
-    pods with each of them. A changed budget is compared with the remembered labels of its namespace. How long a comparison
-    takes does not depend on the number of requirements.
+    pods with each of them. What is remembered catches up with changed budgets where it is read, as most of it can be of
+    pods that are gone. How long a comparison takes does not depend on the number of requirements.
     """
 
     def __init__(self) -> None:
-        self._budgets: dict[str, dict[str, DisruptionBudget]] = {}
-        self._selectors: dict[tuple[str, str], SelectorByKey | None] = {}
-        self._selecting: dict[str, dict[_Labels, dict[str, DisruptionBudget]]] = {}
-        self._match_count = 0
+        self._namespaces: dict[str, _NamespaceBudgets] = {}
+        self._matches = 0
 
     def __iter__(self) -> Iterator[DisruptionBudget]:
-        return (budget for by_name in self._budgets.values() for budget in by_name.values())
+        return (budget for of in self._namespaces.values() for budget in of.budgets.values())
 
     def __len__(self) -> int:
-        return sum(map(len, self._budgets.values()))
+        return sum(len(of.budgets) for of in self._namespaces.values())
 
     def __contains__(self, budget: object) -> bool:
         return any(budget == other for other in self)
 
     def put(self, budget: DisruptionBudget) -> None:
         """Adds a budget, or replaces the one of its name."""
-        self._budgets.setdefault(budget.namespace, {})[budget.name] = budget
-        selector = budget.selector if budget.selector and budget.selector.requirements else None
-        by_key = None if selector is None else SelectorByKey(selector)
-        self._selectors[budget.namespace, budget.name] = by_key
-        for labels, selecting in self._selecting.get(budget.namespace, {}).items():
-            if by_key is not None and by_key.selects(dict(labels)):
-                selecting[budget.name] = budget
-            else:
-                selecting.pop(budget.name, None)
+        of = self._namespaces.setdefault(budget.namespace, _NamespaceBudgets())
+        before, of.budgets[budget.name] = of.budgets.get(budget.name), budget
+        if before is not None and before.selector == budget.selector:
+            return
+        of.selectors.pop(budget.name, None)
+        if budget.selector is not None and budget.selector.requirements:
+            of.selectors[budget.name] = SelectorByKey(budget.selector)
+        of.changes.record(budget.name)
 
     def remove(self, namespace: str, name: str) -> None:
         """A budget that does not exist is ignored."""
-        self._budgets.get(namespace, {}).pop(name, None)
-        self._selectors.pop((namespace, name), None)
-        for selecting in self._selecting.get(namespace, {}).values():
-            selecting.pop(name, None)
+        of = self._namespaces.get(namespace)
+        if of is None or of.budgets.pop(name, None) is None:
+            return
+        of.selectors.pop(name, None)
+        of.changes.record(name)
+        if not of.budgets:
+            del self._namespaces[namespace]
+            self._matches -= of.matches
 
     def selecting(self, pod: Pod) -> list[DisruptionBudget]:
         """The budgets that an eviction of the pod uses."""
-        by_name = self._budgets.get(pod.namespace)
-        if not by_name or not pod.labels:
+        of = self._namespaces.get(pod.namespace)
+        if of is None or not pod.labels:
             return []
-        by_labels = self._selecting.setdefault(pod.namespace, {})
         labels = tuple(sorted(pod.labels.items()))
-        selecting = by_labels.get(labels)
-        if selecting is None:
-            selecting = {
-                name: budget
-                for name, budget in by_name.items()
-                if (selector := self._selectors[pod.namespace, name]) is not None
-                and selector.selects(pod.labels)
-            }
-            characters = sum(map(len, chain(*labels))) + _CHARACTERS_PER_LABEL * len(labels)
-            matches = 1 + len(selecting) + characters // _CHARACTERS_PER_MATCH
-            self._match_count += matches
-            if self._match_count > _MATCHES_MAX:
-                self._selecting.clear()
-                by_labels, self._match_count = self._selecting.setdefault(pod.namespace, {}), matches
-            by_labels[labels] = selecting
-        return [budget for budget in selecting.values() if pod.name not in budget.disrupted_pods]
+        remembered = of.remembered.get(labels)
+        if remembered is None or remembered.version != of.changes.version:
+            remembered = self._remember(of, labels, pod, remembered)
+        budgets = (of.budgets[name] for name in remembered.selecting)
+        return [budget for budget in budgets if pod.name not in budget.disrupted_pods]
+
+    def _remember(
+        self, of: _NamespaceBudgets, labels: _Labels, pod: Pod, before: _Remembered | None
+    ) -> _Remembered:
+        """What is remembered, after the changes since it was."""
+        changed = None if before is None else of.changes.since(before.version)
+        selecting = {} if before is None or changed is None else before.selecting
+        for name in of.selectors if changed is None else changed:
+            if (selector := of.selectors.get(name)) is not None and selector.selects(pod.labels):
+                selecting[name] = None
+            else:
+                selecting.pop(name, None)
+        characters = sum(map(len, chain(*labels))) + _CHARACTERS_PER_LABEL * len(labels)
+        matches = 1 + len(selecting) + characters // _CHARACTERS_PER_MATCH
+        more = matches - (0 if before is None else before.matches)
+        if self._matches + more > _MATCHES_MAX:
+            for other in self._namespaces.values():
+                other.remembered.clear()
+                other.matches = 0
+            self._matches, more = 0, matches
+        self._matches, of.matches = self._matches + more, of.matches + more
+        remembered = of.remembered[labels] = _Remembered(of.changes.version, selecting, matches)
+        return remembered
 
 
 class BudgetsAfterEvictions(Collection[DisruptionBudget]):

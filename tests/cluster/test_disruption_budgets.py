@@ -126,6 +126,41 @@ def test_thousands_of_budgets_are_compared_with_equal_pods_once() -> None:
     assert selector_calls([db("late")], index) == 0, "a changed budget is compared when it changes"
 
 
+def test_a_changed_budget_is_not_compared_with_pods_that_are_gone() -> None:
+    """Whoever relabels pods and writes a budget all the time would otherwise stop everybody at each write."""
+    index = DisruptionBudgets()
+    index.put(replace(budget(), name="first"))
+    for number in range(1_000):
+        index.selecting(db(f"gone-{number}", labels={"app": "db", "number": str(number)}))
+    last = db("gone-999", labels={"app": "db", "number": "999"})
+
+    with patch.object(SelectorByKey, "selects", autospec=True, return_value=True) as selects:
+        index.put(replace(budget(allowed=2), name="first"))
+        for number in range(20):
+            index.put(replace(budget(), name=f"new-{number}"))
+        written = selects.call_count
+        selecting = index.selecting(last)
+
+    assert (written, selects.call_count) == (0, 20), "only the pod that is asked for, with what changed"
+    assert len(selecting) == 21
+
+
+def test_remembered_matches_of_later_budgets_count() -> None:
+    """A thousand budgets that come after thousands of pods would otherwise be remembered a million times, without a limit."""
+    index = DisruptionBudgets()
+    pods = [db(f"p{number}", labels={"app": "db", "number": str(number)}) for number in range(20)]
+    with patch.object(budgets_module, "_MATCHES_MAX", 400):
+        for number in range(50):
+            index.put(replace(budget(), name=f"db-{number}"))
+            for each in pods:
+                assert len(index.selecting(each)) == number + 1
+        remembered = sum(
+            len(kept.selecting) for of in index._namespaces.values() for kept in of.remembered.values()
+        )
+
+    assert remembered <= 400
+
+
 def test_budgets_after_evictions_are_compared_with_equal_pods_once() -> None:
     """Each member of a gang that preempts asks, and evicts some."""
     index = DisruptionBudgets()
