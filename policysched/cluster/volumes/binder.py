@@ -28,6 +28,8 @@ NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
 NO_SPACE = "node(s) did not have enough free storage"
 VOLUME_NOT_FOUND = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
+DELAYED_CLAIMS_MAX = 64
+"""Of a pod, also if they are uses of one claim: each is compared with what the others would take."""
 
 
 FindFreeVolume = Callable[[PersistentVolumeClaim, Node, Sequence[str]], PersistentVolume | None]
@@ -57,6 +59,8 @@ def pod_volume_claims(pod: Pod, available: AvailableVolumes) -> PodVolumeClaims 
             delayed.append(claim)
         else:
             return UNBOUND_IMMEDIATE
+    if len(delayed) > DELAYED_CLAIMS_MAX:
+        return f"pod uses more than {DELAYED_CLAIMS_MAX} unbound PersistentVolumeClaims"
     return PodVolumeClaims(tuple(bound), tuple(delayed))
 
 

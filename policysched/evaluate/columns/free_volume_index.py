@@ -139,10 +139,10 @@ class FreeVolumeIndex:
         """The position of the best volume that each node can reach, or NO_FREE_VOLUME. Leaves out
         `taken`, positions by node, and `absent`, positions reserved on this overlay."""
         best = np.full(rows.count, _NO_CANDIDATE)
+        taken_positions = np.array(taken).reshape(len(taken), rows.count)
         for candidates in self._candidates(rows, len(taken) + 1 + len(absent)):
-            remaining = candidates
-            for positions in taken:
-                remaining = np.where(remaining == positions, _NO_CANDIDATE, remaining)
+            is_taken = (taken_positions == candidates).any(axis=0)
+            remaining = np.where(is_taken, _NO_CANDIDATE, candidates)
             for position in absent:
                 remaining = np.where(remaining == position, _NO_CANDIDATE, remaining)
             np.minimum(best, remaining, out=best)
