@@ -48,6 +48,7 @@ _TOLERATIONS = _Kind("tolerations", _ITEM, 0)
 _HOST_PORTS = _Kind("host ports", _ITEM, 0)
 _RESOURCES = _Kind("resources", _ITEM, _COLUMN_READ)
 _VOLUMES = _Kind("volumes", _ITEM, 1)
+_DEVICE_CLAIMS = _Kind("resource claims", _ITEM, 0)
 _IMAGES = _Kind("images", _ITEM, 1)
 
 
@@ -97,6 +98,7 @@ def _plain_items(pod: Pod) -> int:
         + len(pod.host_ports)
         + len(pod.requests)
         + len(pod.claims)
+        + len(pod.device_claims)
         + len(pod.disks)
         + len(pod.mounts)
         + len(pod.images)
@@ -111,6 +113,7 @@ def _item_counts(pod: Pod) -> dict[_Kind, int]:
         _HOST_PORTS: len(pod.host_ports),
         _RESOURCES: len(pod.requests),
         _VOLUMES: len(pod.claims) + len(pod.disks) + len(pod.mounts),
+        _DEVICE_CLAIMS: len(pod.device_claims),
         _IMAGES: len(pod.images) + len(pod.image_volumes),
         _NODE_REQUIREMENTS: len(pod.node_selector),
         _SPREAD: len(pod.spread),

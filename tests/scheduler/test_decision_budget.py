@@ -55,6 +55,15 @@ def test_the_message_names_what_is_too_expensive() -> None:
     )
 
 
+def test_a_pod_with_very_many_uses_of_resource_claims_is_over_the_budget() -> None:
+    uses = [{"name": f"r{number}", "resourceClaimName": "c"} for number in range(1_500)]
+    scheduler = rig(pod("hostile", spec={"resourceClaims": uses}))
+
+    scheduler.settle()
+
+    assert "1500 resource claims" in str(scheduler.pending_message("hostile"))
+
+
 def test_a_pod_over_the_budget_is_not_tried_again_when_pods_or_nodes_come() -> None:
     scheduler = rig(hostile_pod(OWN_KEYS, count=1_500))
     scheduler.settle()

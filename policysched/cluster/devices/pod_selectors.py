@@ -36,8 +36,10 @@ def _selectors(pods: Iterable[Pod], devices: DeviceCache) -> dict[str, None]:
 
 
 def _selectors_of(pod: Pod, available: AvailableDevices) -> dict[str, None]:
-    """The CEL selectors that a search of devices for the pod can evaluate, in their order."""
-    claims = [claim for use in pod.device_claims if use.claim and (claim := available.claim(use.claim))]
+    """The CEL selectors that a search of devices for the pod can evaluate, in their order. A claim has up to 8,192, and a
+    pod can use one claim thousands of times."""
+    keys = dict.fromkeys(use.claim for use in pod.device_claims)
+    claims = [claim for key in keys if key and (claim := available.claim(key))]
     requests = [
         exact_request
         for claim in claims
