@@ -288,6 +288,22 @@ def alike(upstream: Any, own: Any) -> bool:
     return bool(upstream == own)
 
 
+def test_a_claim_with_half_of_a_surrogate_pair_keeps_nobody_waiting(
+    whole_control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """The API server stores opaque parameters as they are written. One such claim ended each list of claims, and so the start."""
+    put_world(whole_control_plane)
+    config = [{"opaque": {"driver": DRIVER, "parameters": {"text": "\ud800"}}}]
+    whole_control_plane.api.post(CLAIMS, {"metadata": {"name": "hostile"}, "spec": claim_spec(config=config)})
+    deployed = Deployed(whole_control_plane, tmp_path)
+    deployed.put_policies(main=deployed.plain_of_release())
+
+    with deployed.running():
+        decision, *_ = outcome(whole_control_plane, "test", "one-a", SPECS["one"], "a")
+
+    assert decision == "a"
+
+
 # ── extended resources of device classes ───────────────────────────────────────────────────────────────────────────
 
 CARD, OTHER = "example.com/card", "example.com/other"

@@ -22,6 +22,7 @@ from typing import Any
 
 import orjson
 
+from policysched.kube.client.json_values import parse_json
 from policysched.kube.client.transport import (
     JSON,
     ApiRequest,
@@ -261,7 +262,7 @@ class ApiClient:
         if not 200 <= answer.status < 300:
             raise status_error_from_response(answer)
         try:
-            body = orjson.loads(answer.body)
+            body = parse_json(answer.body)
         except orjson.JSONDecodeError as error:
             raise InvalidResponse(
                 f"{request.method} {request.path}: the answer is not JSON: {error}"

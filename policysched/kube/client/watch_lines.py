@@ -9,6 +9,7 @@ from typing import Any, Literal
 import orjson
 
 from policysched.gc_tuning import collections_paused
+from policysched.kube.client.json_values import parse_json
 from policysched.kube.client.transport import TransportError
 
 _TEXT = rb'"([^"\\]*)"'
@@ -94,7 +95,7 @@ def _large_event(line: bytes) -> WatchEvent:
 
 def _decode_event(line: bytes) -> WatchEvent:
     try:
-        decoded = orjson.loads(line)
+        decoded = parse_json(line)
     except orjson.JSONDecodeError as error:
         raise TransportError(f"a watch line is not JSON: {error}") from error
     match decoded:
