@@ -49,6 +49,8 @@ _HOST_PORTS = _Kind("host ports", _ITEM, 0)
 _RESOURCES = _Kind("resources", _ITEM, _COLUMN_READ)
 _VOLUMES = _Kind("volumes", _ITEM, 1)
 _DEVICE_CLAIMS = _Kind("resource claims", _ITEM, 0)
+_EXTENDED = _Kind("container requests for extended resources beyond 32", 10 * _ITEM, 0)  # each is compared with each
+_EXTENDED_FREE = 32
 _IMAGES = _Kind("images", _ITEM, 1)
 
 
@@ -99,6 +101,7 @@ def _plain_items(pod: Pod) -> int:
         + len(pod.requests)
         + len(pod.claims)
         + len(pod.device_claims)
+        + 10 * max(0, len(pod.extended) - _EXTENDED_FREE)
         + len(pod.disks)
         + len(pod.mounts)
         + len(pod.images)
@@ -114,6 +117,7 @@ def _item_counts(pod: Pod) -> dict[_Kind, int]:
         _RESOURCES: len(pod.requests),
         _VOLUMES: len(pod.claims) + len(pod.disks) + len(pod.mounts),
         _DEVICE_CLAIMS: len(pod.device_claims),
+        _EXTENDED: max(0, len(pod.extended) - _EXTENDED_FREE),
         _IMAGES: len(pod.images) + len(pod.image_volumes),
         _NODE_REQUIREMENTS: len(pod.node_selector),
         _SPREAD: len(pod.spread),

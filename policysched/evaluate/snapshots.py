@@ -68,7 +68,7 @@ class SnapshotBuilder:
         if not pod.spread and plan.read_set(variant.active).reads_selector_group:
             selector_group = self._cache.selector_owners.default_selector(pod)
         if pod.extended and plan.covers_extended_resources:
-            left_over = AvailableDevices(self._cache.devices).has_extended_claim(pod.uid)
+            left_over = AvailableDevices(self._cache.devices).has_extended_claim(pod)
             return ClusterContext(selector_group, allocates_devices=True, has_stale_claim=left_over)
         return EMPTY_CLUSTER_CONTEXT if selector_group is None else ClusterContext(selector_group)
 

@@ -290,7 +290,7 @@ RESERVED_FOR_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class ResourceClaim:
-    """`spec_text` is the spec as text; claims with equal text have equal requests. `for_extended_resources`: created by a
+    """`spec_text` is the spec as text, or a digest of it; claims with equal text have equal requests. `for_extended_resources`: created by a
     scheduler for the extended resources of the pod that owns it; its `uid` is "" while it is only reserved."""
 
     key: ResourceClaimKey

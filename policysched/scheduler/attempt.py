@@ -195,7 +195,7 @@ class PodAttempts:
         nominated = self._core.cache.nominated
         if pod.uid in nominated:
             return "nominated", pod.policy, pod.uid
-        if self._core.cache.devices.extended_claims_of(pod.uid):
+        if self._core.cache.devices.extended_claims_of(pod.uid, pod.pod.namespace):
             return "stale claim", pod.policy, pod.uid
         key = pod.pod.namespace, pod.equivalence_key, self._core.cluster_read_key(pod)
         return (*key, pod.priority) if nominated else key
@@ -244,7 +244,7 @@ class PodAttempts:
             core.records.counters.count_over_budget(pod.policy)
             return reject_over_budget(verdict.pod_rejection)
         if STALE_EXTENDED_CLAIM in verdict.reason_counts():
-            claims = sorted(core.cache.devices.extended_claims_of(pod.uid))
+            claims = sorted(core.cache.devices.extended_claims_of(pod.uid, pod.pod.namespace))
             core.commands += [DeleteExtendedClaim(claim, pod.uid) for claim in claims]
         if verdict.rejected_by is not None:
             return self._rejected_by_filter(pod, verdict)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from policysched.cluster.devices.allocation_cache import AllocationCache
+from policysched.cluster.devices.allocator import ATTEMPT_STEPS_MAX, SearchAllowance
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.devices.pod_claims import (
@@ -446,6 +447,42 @@ def test_a_search_beyond_the_step_limit_fails() -> None:
     assert got(devices, "c") == "the device search exceeded its limit of 10000 steps"
 
 
+def test_the_options_of_claims_count_as_steps() -> None:
+    """They are read for each node: 3 ms for five claims, also if the claims are then refused."""
+    options = [{"name": f"s{n}", **ask(*["true"] * 32)} for n in range(8)]
+    requests = [{"name": f"r{n}", "firstAvailable": options} for n in range(32)]
+    names_of_claims = [f"c{n}" for n in range(5)]
+    devices = world(device_slice("a", gpu("g")), *(claim(name, *requests) for name in names_of_claims))
+    allowance = SearchAllowance()
+
+    with devices.allocation_cache.limited(allowance):
+        reason = got(devices, *names_of_claims)
+
+    assert "request 160 devices, more than the limit of 128" in reason
+    assert ATTEMPT_STEPS_MAX - allowance.steps_left >= 900
+
+
+@pytest.mark.parametrize("step", ["-100u", "0"])
+def test_a_step_of_a_capacity_that_is_next_to_nothing_divides_by_nothing(step: str) -> None:
+    """The API server takes a step of -0.0001, which it rounds to -1."""
+    policy = {"default": "1", "validRange": {"min": "1", "step": step}}
+    shared = gpu("g", allowMultipleAllocations=True, capacity={"n": {"value": "8", "requestPolicy": policy}})
+    devices = world(device_slice("a", shared), claim("c", asking(capacity={"requests": {"n": "2"}})))
+
+    assert got(devices, "c") == ["r:g"]
+
+
+def test_the_text_of_a_large_spec_is_not_kept() -> None:
+    """Caches keep it, and compare it for each node."""
+    first, second, other = (
+        claim(name, config=[{"opaque": {"driver": DRIVER, "parameters": {"text": text * 9_000}}}])
+        for name, text in (("a", "x"), ("b", "x"), ("c", "y"))
+    )
+
+    assert first.spec_text == second.spec_text != other.spec_text
+    assert len(first.spec_text) < 253
+
+
 # ── reservations ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -649,3 +686,14 @@ def test_an_api_server_without_taint_rules_keeps_no_pod_waiting() -> None:
     devices.mark_kind_unserved("DeviceTaintRule")
 
     assert got(devices, "c") == ["r:g0"]
+
+
+def test_a_claim_of_another_namespace_is_not_made_for_the_pod_that_it_names() -> None:
+    """Whoever knows the UID of a pod could otherwise keep it pending, by a claim that a finalizer keeps from being deleted."""
+    forged = claim("forged", namespace="other", owner="uid-p", extended=True)
+    devices = world(forged)
+    own = user("p")
+    assert not AvailableDevices(devices).has_extended_claim(own)
+
+    devices.put_claim(claim("made", owner="uid-p", extended=True))
+    assert AvailableDevices(devices).has_extended_claim(own)

@@ -232,7 +232,7 @@ def change(cache: ClusterCache, rng: ClusterRandom, step: int) -> None:
 def reserve_some(cache: ClusterCache, rng: ClusterRandom, step: int) -> None:
     """Reserve devices for a pod on the first node that has them; some are written, some unreserved."""
     pod, available = random_user(rng, f"promised-{step}"), AvailableDevices(cache.devices)
-    claims = pod_resource_claims(pod, available, has_stale_claim=available.has_extended_claim(pod.uid))
+    claims = pod_resource_claims(pod, available, has_stale_claim=available.has_extended_claim(pod))
     for node in [cache.nodes[name] for name in sorted(cache.nodes)]:
         choice = claims if isinstance(claims, str) else choose_devices(pod, claims, node, available)
         if not isinstance(choice, str):

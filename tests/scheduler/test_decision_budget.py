@@ -64,6 +64,17 @@ def test_a_pod_with_very_many_uses_of_resource_claims_is_over_the_budget() -> No
     assert "1500 resource claims" in str(scheduler.pending_message("hostile"))
 
 
+def test_a_pod_with_very_many_requests_for_extended_resources_is_over_the_budget() -> None:
+    """Those of init containers are compared with those of the others: gigabytes for 6,000 and 6,000."""
+    resources = {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}
+    containers = [{"name": f"c{number}", "image": "app:1", "resources": resources} for number in range(200)]
+    scheduler = rig(pod("hostile", spec={"containers": containers}))
+
+    scheduler.settle()
+
+    assert "168 container requests for extended resources" in str(scheduler.pending_message("hostile"))
+
+
 def test_a_pod_over_the_budget_is_not_tried_again_when_pods_or_nodes_come() -> None:
     scheduler = rig(hostile_pod(OWN_KEYS, count=1_500))
     scheduler.settle()

@@ -188,7 +188,8 @@ def test_a_pod_with_too_many_selectors_stays_pending_with_a_message(
     assert rig.bind_order() == ["plain"]
 
 
-def test_a_claim_that_a_pod_uses_many_times_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("pods", [1, 50])
+def test_a_claim_that_is_used_many_times_is_read_once(pods: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim has up to 8,192 selectors: 1.6 seconds for 1,000 uses, several times in each attempt."""
     rig, reads = rig_with(claim("c", asking("r", "true"))), list[ResourceClaimKey]()
     allocation = AvailableDevices.allocation
@@ -199,8 +200,8 @@ def test_a_claim_that_a_pod_uses_many_times_is_read_once(monkeypatch: pytest.Mon
         return allocation(self, key)
 
     monkeypatch.setattr(AvailableDevices, "allocation", counting)
-    hostile = pod("hostile", spec={"resourceClaims": uses})
-    selectors = pod_selectors._selectors([hostile], rig.scheduler.cache.devices)
+    hostile = [pod(f"hostile-{number}", spec={"resourceClaims": uses}) for number in range(pods)]
+    selectors = pod_selectors._selectors(hostile, rig.scheduler.cache.devices)
 
     assert (len(selectors), len(reads)) == (1, 1)
 

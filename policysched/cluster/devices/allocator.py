@@ -241,7 +241,7 @@ class _DeviceSearch:
                 resource_slice = pool.slices[slice_index]
                 is_first_slice = (pool_index, slice_index) == (first_pool, first_slice)
                 for index in range(first_device if is_first_slice else 0, len(resource_slice.devices)):
-                    self._count_step()
+                    self._count_step(1 + len(option.request.selectors) // 8)
                     after = (pool_index, slice_index, index + 1)
                     if self._is_candidate(
                         claim, request, alternative, option, pool, resource_slice, index

@@ -9,6 +9,7 @@ from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.model.devices import DeviceAllocation, DeviceClass, DeviceKind, PoolId, ResourceClaim
 from policysched.model.identifiers import PodUid, ResourceClaimKey
 from policysched.model.nodes import Node
+from policysched.model.pods import Pod
 
 
 class AvailableDevices:
@@ -42,9 +43,9 @@ class AvailableDevices:
         """The class whose devices provide the resource on nodes that do not offer it."""
         return self._devices.class_of_resource(resource)
 
-    def has_extended_claim(self, pod: PodUid) -> bool:
+    def has_extended_claim(self, pod: Pod) -> bool:
         """Whether a claim for the pod's extended resources exists, or may exist."""
-        return bool(self._devices.extended_claims_of(pod))
+        return bool(self._devices.extended_claims_of(pod.uid, pod.namespace))
 
     def is_reserved_for(self, claim: ResourceClaim, pod: PodUid) -> bool:
         """Whether the claim is reserved for the pod and stays so."""

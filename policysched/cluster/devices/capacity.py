@@ -45,7 +45,7 @@ def consumed_amount(capacity: DeviceCapacity, requested: Fraction | None) -> Fra
 def _rounded_up_to_step(requested: Fraction, least: Fraction, step: Fraction | None) -> Fraction:
     if requested < least:
         return least
-    if step is None:
+    if not step:
         return requested
     unit = _unit(least, step)
     whole, base, width = _ceil(requested / unit), _ceil(least / unit), _ceil(step / unit)
@@ -58,7 +58,7 @@ def _violates_policy(amount: Fraction, policy: CapacityRequestPolicy | None) -> 
     if policy.has_range:
         if policy.range_max is not None and amount > policy.range_max:
             return True
-        if policy.range_step is None:
+        if not policy.range_step:
             return False
         least = policy.range_min or Fraction(0)
         unit = _unit(least, policy.range_step)
@@ -73,8 +73,9 @@ def _unit(*bounds: Fraction) -> Fraction:
 
 
 def _ceil(amount: Fraction) -> int:
-    """Round up to an integer, as `Quantity.Value` does."""
-    return -(-amount.numerator // amount.denominator)
+    """Round to an integer away from zero, as `Quantity.Value` does."""
+    whole = -(-abs(amount.numerator) // amount.denominator)
+    return whole if amount >= 0 else -whole
 
 
 def add_amounts(

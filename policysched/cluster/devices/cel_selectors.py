@@ -127,7 +127,10 @@ class DeviceSelectors:
         domains = frozenset(
             double_quoted or single_quoted for double_quoted, single_quoted in _DOMAIN.findall(expression)
         )
-        operations = selector_operations(compiled.serialize()) * (1 + len(domains))
+        try:
+            operations = selector_operations(compiled.serialize()) * (1 + len(domains))
+        except RecursionError:
+            return CelSelectorError("the expression is nested too deeply", compiling=True)
         if operations > OPERATIONS_MAX:
             message = (
                 f"may take {operations} operations for one device, more than the limit of {OPERATIONS_MAX}: "
@@ -179,7 +182,9 @@ class _Selector:
             result = self._compiled.eval(data={"device": variables})
         except RuntimeError as error:
             return "ERROR", str(error)
-        return result.type().name(), result.value()
+        kind: str = result.type().name()
+        # Other values are refused, and not all of them can be converted: a timestamp may be beyond Python's years.
+        return kind, result.value() if kind in ("BOOL", "ERROR") else None
 
 
 def _attribute(name: str, attribute: DeviceAttribute) -> object:

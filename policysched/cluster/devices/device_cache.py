@@ -148,9 +148,11 @@ class DeviceCache:
         if not claim_keys:
             self._extended_claims.pop(pod, None)
 
-    def extended_claims_of(self, pod: PodUid) -> frozenset[ResourceClaimKey]:
-        """The claims for the pod's extended resources that exist, or may exist."""
-        return frozenset(self._extended_claims.get(pod, ()))
+    def extended_claims_of(self, pod: PodUid, namespace: str | None = None) -> frozenset[ResourceClaimKey]:
+        """The claims for the pod's extended resources that exist, or may exist; with its `namespace`, those in it: in others
+        anybody can write claims that name the pod as their owner."""
+        keys = self._extended_claims.get(pod, ())
+        return frozenset(key for key in keys if namespace in (None, key.namespace))
 
     # ── slices and classes ─────────────────────────────────────────────────────────────────────────────────────────
 

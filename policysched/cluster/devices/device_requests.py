@@ -29,6 +29,8 @@ RESULTS_MAX = 32
 CLAIM_PLACEHOLDER = "\0"
 """Stands for the claim's name in the message of a `DeviceSearchFailed`."""
 
+_PARTS_PER_STEP, _PARTS_PER_OPTION = 64, 16
+
 SelectorMatches = Callable[[str, ResourceSlice, int], bool]
 """Whether a CEL expression selects the device at an index of a slice. May raise CelSelectorError."""
 
@@ -122,8 +124,8 @@ class DeviceMatcher:
 
 
 class RequestLoader:
-    """Reads claims into options and constraint checkers. `count_step` is called for each device
-    that is looked at."""
+    """Reads claims into options and constraint checkers. `count_steps` is called for each device
+    that is looked at, and for options: a claim has up to 256, with 32 selectors each, and is read for each node."""
 
     def __init__(
         self,
@@ -131,13 +133,14 @@ class RequestLoader:
         allocated: AllocatedDevices,
         classes: Mapping[str, DeviceClass],
         matcher: DeviceMatcher,
-        count_step: Callable[[], None],
+        count_steps: Callable[[int], None],
     ) -> None:
         self._pools = pools
         self._allocated = allocated
         self._classes = classes
         self._matcher = matcher
-        self._count_step = count_step
+        self._count_steps = count_steps
+        self._parts = 0
 
     def load_claim(
         self, index: int, claim: ResourceClaim
@@ -180,6 +183,9 @@ class RequestLoader:
     def _option(
         self, claim: int, request_index: int, alternative: int, request: ExactDeviceRequest, parent: str
     ) -> RequestOption:
+        self._parts += _PARTS_PER_OPTION + len(request.selectors)
+        self._count_steps(self._parts // _PARTS_PER_STEP)
+        self._parts %= _PARTS_PER_STEP
         subject = f"claim {CLAIM_PLACEHOLDER}, request {request.name}"
         for number, selector in enumerate(request.selectors):
             if selector is None:
@@ -207,7 +213,7 @@ class RequestLoader:
                 raise DeviceSearchFailed(message, claim)
             for resource_slice in pool.slices:
                 for index, device in enumerate(resource_slice.devices):
-                    self._count_step()
+                    self._count_steps(1)
                     # What is consumed does not count here: a full device stays, and all cannot be had.
                     if self._matcher.is_selected(
                         claim, request_index, alternative, option, resource_slice, index

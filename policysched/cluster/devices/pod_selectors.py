@@ -31,14 +31,10 @@ def evaluate_selectors(pods: Iterable[Pod], devices: DeviceCache, operations_max
 
 
 def _selectors(pods: Iterable[Pod], devices: DeviceCache) -> dict[str, None]:
-    available = AvailableDevices(devices)
-    return {selector: None for pod in pods if uses_devices(pod) for selector in _selectors_of(pod, available)}
-
-
-def _selectors_of(pod: Pod, available: AvailableDevices) -> dict[str, None]:
-    """The CEL selectors that a search of devices for the pod can evaluate, in their order. A claim has up to 8,192, and a
-    pod can use one claim thousands of times."""
-    keys = dict.fromkeys(use.claim for use in pod.device_claims)
+    """The CEL selectors that a search of devices for the pods can evaluate, in their order. A claim has up to 8,192, and a gang
+    or a pod can use one claim thousands of times."""
+    available, users = AvailableDevices(devices), [pod for pod in pods if uses_devices(pod)]
+    keys = dict.fromkeys(use.claim for pod in users for use in pod.device_claims)
     claims = [claim for key in keys if key and (claim := available.claim(key))]
     requests = [
         exact_request
@@ -47,8 +43,9 @@ def _selectors_of(pod: Pod, available: AvailableDevices) -> dict[str, None]:
         for request in claim.requests
         for exact_request in (*([request.exactly] if request.exactly else ()), *request.first_available)
     ]
-    classes = [available.device_class(request.class_name) for request in requests]
-    classes += [available.class_of_resource(request.resource) for request in pod.extended]
+    resources = dict.fromkeys(request.resource for pod in users for request in pod.extended)
+    classes = [available.device_class(name) for name in dict.fromkeys(each.class_name for each in requests)]
+    classes += [available.class_of_resource(resource) for resource in resources]
     of_classes = [selector for of_class in classes if of_class for selector in of_class.selectors]
     of_requests = [selector for request in requests for selector in request.selectors]
     return dict.fromkeys(selector for selector in (*of_classes, *of_requests) if selector is not None)

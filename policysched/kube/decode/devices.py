@@ -18,6 +18,7 @@ from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey
 from policysched.model.pods import ExtendedResourceRequest, PodResourceClaim
 from policysched.model.quantity import parse_quantity
 from policysched.model.selectors import NodeSelectorTerm, SelectorRequirement
+from policysched.text.short_key import short_key
 
 Json = Mapping[str, Any]
 
@@ -121,7 +122,7 @@ def _claim(obj: Json) -> d.ResourceClaim:
         version=resource_version(meta),
         deleting=meta.get("deletionTimestamp") is not None,
         controller_uid=PodUid(text(owners[0]["uid"])) if owners else None,
-        spec_text=_json(devices),
+        spec_text=short_key(_json(devices)),
         requests=tuple(_request(request) for request in devices.get("requests") or ()),
         constraints=tuple(_constraint(constraint) for constraint in devices.get("constraints") or ()),
         configs=tuple(

@@ -98,4 +98,4 @@ def score(
 
 def _devices(pod: Pod, facts: ClusterFacts) -> PodResourceClaims | str:
     pod = pod if facts.allocates_devices else replace(pod, extended=())
-    return pod_resource_claims(pod, facts.devices, has_stale_claim=facts.devices.has_extended_claim(pod.uid))
+    return pod_resource_claims(pod, facts.devices, has_stale_claim=facts.devices.has_extended_claim(pod))
