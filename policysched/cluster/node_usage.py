@@ -17,7 +17,7 @@ REQUESTED_MAX = 2**62 - 1
 class NodeUsage:
     """Totals over the pods assumed, prebound or bound on a node.
 
-    `requested` sums `Pod.requests` by resource (entries may be zero); `scoring_cpu_milli` and
+    `requested` sums `Pod.requests` by resource, without zeros; `scoring_cpu_milli` and
     `scoring_memory_bytes` sum `Pod.scoring_requests_placed`. `ports` counts the pods on each host
     port. `used_ports` and `disks` are derived, and only computed again after a change.
     """
@@ -72,7 +72,10 @@ class NodeUsage:
 
     def _adjust(self, pod: Pod, sign: int) -> None:
         for resource, amount in pod.requests.items():
-            self.requested[resource] = self.requested.get(resource, 0) + sign * amount
+            if total := self.requested.get(resource, 0) + sign * amount:
+                self.requested[resource] = total
+            else:
+                self.requested.pop(resource, None)
         self.scoring_cpu_milli += sign * pod.scoring_requests_placed[0]
         self.scoring_memory_bytes += sign * pod.scoring_requests_placed[1]
         if pod.disks:

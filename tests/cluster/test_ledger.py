@@ -198,3 +198,15 @@ def test_the_recount_finds_a_total_that_was_not_subtracted(monkeypatch: pytest.M
     ledger.remove(pod("goes").uid)
 
     assert any("node a" in sentence for sentence in ledger.check())
+
+
+def test_resources_of_pods_that_are_gone_are_forgotten() -> None:
+    """Whoever names a node in its pods could otherwise leave thousands of resources there with each."""
+    usage = NodeUsage()
+    usage.add(pod("stays", cpu="1"))
+    for number in range(3):
+        gone = pod(f"p{number}", resources={f"tenant.example/r{number}": "1"})
+        usage.add(gone)
+        usage.subtract(gone)
+
+    assert usage.requested == {"cpu": 1000}
