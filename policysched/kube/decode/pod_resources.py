@@ -263,10 +263,12 @@ def _sum(
         if init.sidecar:
             _add_to(total, own_amounts)
             _add_to(sidecars, own_amounts)
-            own_amounts = dict(sidecars)
+            own_amounts = {resource: sidecars[resource] for resource in own_amounts}
         else:
-            _add_to(own_amounts, sidecars)
-        _max_with(peak, own_amounts)
+            own_amounts = {
+                resource: amount + sidecars.get(resource, 0) for resource, amount in own_amounts.items()
+            }
+        _max_with(peak, own_amounts)  # of other resources it has what the sidecars so far use
     _max_with(total, peak)
     return total
 
