@@ -37,9 +37,9 @@ _FIRST_CAPACITY = 64
 _POD_COLUMNS_MAX = 256  # columns that only pods need: images, keys of selectors, rare resources
 _ROWS_PER_STEP = 1024
 _NO_PODS: Mapping[PodUid, Pod] = {}
-_UPDATES_PER_CODE_CHECK = 64
+_UPDATES_PER_CODE_CHECK = 16
 _GANG_MEMBERS_MAX = 64  # distinct gang declarations: mostly one per policy
-_CODES_PER_ROW_MAX = 16  # with more distinct values per row, most belong to deleted nodes
+_WEIGHT_PER_ROW_MAX = 16  # with more distinct values per row, most are of the past
 
 
 def text_hash(text: str) -> int:
@@ -63,6 +63,7 @@ class Columns:
         self.nodes: list[Node | None] = []
         self.codes = Interners()
         self.codes_version = 0  # counts the times that codes were reassigned
+        self._recode_above = 0  # weight of codes, so that those in use are no reason
         self.nodes_with_image: Counter[str] = Counter()
         self.nodes_with_label: Counter[str] = Counter()
         self.nodes_with_resource: Counter[str] = Counter()
@@ -288,7 +289,7 @@ class Columns:
         self._updates += 1
         if (
             self._updates % _UPDATES_PER_CODE_CHECK == 0
-            and self.codes.code_count() > _CODES_PER_ROW_MAX * self.capacity
+            and self.codes.weight() > max(_WEIGHT_PER_ROW_MAX * self.capacity, self._recode_above)
         ):
             self._recode()
 
@@ -404,7 +405,7 @@ class Columns:
         yield from self._pod_columns.items()
 
     def _recode(self) -> None:
-        """Reassign all codes, which drops the values of deleted nodes. Only columns hold codes."""
+        """Reassign all codes, which drops the values of the past. Only columns hold codes."""
         self.codes = Interners()
         self.codes_version += 1
         self.topology_version += 1
@@ -412,6 +413,7 @@ class Columns:
         self._usage_columns = None
         for kind in self._plan_columns:
             self._plan_columns[kind] = self._build_column(kind)
+        self._recode_above = 2 * self.codes.weight()
 
     def _count_keys(self, old: Node | None, new: Node | None) -> None:
         """Count the labels and resources of a node that changed."""

@@ -1,7 +1,7 @@
 """`Interner`: codes for values, so that columns hold small integers and a predicate is evaluated once per distinct value."""
 
-from collections.abc import Hashable, Sequence
-from typing import Generic, TypeVar, overload
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Generic, TypeVar, overload
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -14,14 +14,16 @@ _SCRATCH = 2**30
 
 
 class Interner(Generic[Value]):
-    """Codes from 0, in the order of first use; `values[code]` is the value."""
+    """Codes from 0, in the order of first use; `values[code]` is the value. `weight`: one for each value, or what `weigh` says."""
 
-    __slots__ = ("_codes", "_values", "values")
+    __slots__ = ("_codes", "_values", "_weigh", "values", "weight")
 
-    def __init__(self) -> None:
+    def __init__(self, weigh: Callable[[Any], int] | None = None) -> None:
         self._codes: dict[Value, int] = {}
         self._values: list[Value] = []
         self.values: Sequence[Value] = self._values
+        self._weigh = weigh
+        self.weight = 0
 
     def code(self, value: Value) -> int:
         """The value's code; a new value gets the next one."""
@@ -29,6 +31,7 @@ class Interner(Generic[Value]):
         if code is None:
             code = self._codes[value] = len(self._values)
             self._values.append(value)
+            self.weight += 1 if self._weigh is None else self._weigh(value)
         return code
 
     def find(self, value: Value) -> int:
