@@ -1,7 +1,7 @@
 """Decision records, and the counters behind the metrics."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -120,6 +120,18 @@ class ShadowCounters:
                 self.rejected_nodes[rule] = self.rejected_nodes.get(rule, 0) + effect.rejected_count
                 self.rejected_pods[rule] = self.rejected_pods.get(rule, 0) + (effect.rejected_count > 0)
         return messages
+
+    def retain_rules(self, policy: str, rules: Container[str]) -> None:
+        """Forget what was counted of other rules of the policy."""
+        all_counts: tuple[dict[Any, Any], ...] = (
+            self.decisions,
+            self.rejected_nodes,
+            self.rejected_pods,
+            self.errors,
+        )
+        for counts in all_counts:
+            for key in [key for key in counts if key[0] == policy and key[1] not in rules]:
+                del counts[key]
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from policysched.cluster.ledger import PlacementState
 from policysched.evaluate import GangTerms, Plan
+from policysched.lang.ir.cost import layer_rules
 from policysched.lang.ir.program import OnBindFailure, Program
 from policysched.model.identifiers import PodUid
 from policysched.model.pod_status import ObservedPod
@@ -51,7 +52,9 @@ class PolicyMembership:
         Parked pods are tried again at once. `precomputed` are results of the new text.
         """
         core = self._core
-        core.queue.drop_policy(policy)
+        rules = _rule_names(core.policies.running[policy].program)
+        core.queue.drop_policy(policy, rules)
+        core.records.counters.shadows.retain_rules(policy, rules)
         with self._enqueuer.using(precomputed), core.gangs.replacing_policy(policy) as replaced:
             self._enqueuer.forget_gangs(replaced)
             policy_pods = [core.cache.pods[uid] for uid in self._pods_by_scheduler.get(policy, ())]
@@ -188,3 +191,10 @@ class PolicyMembership:
         gang = self._core.gangs.remove(pod.uid)
         if gang is not None:
             self._enqueuer.refresh_gang(gang, now_ns, "PodDelete")
+
+
+def _rule_names(program: Program) -> frozenset[str]:
+    """Of the rules that are counted. Each edit of a team's text could have others."""
+    of_layers = [rule for layer in program.layers for rule in layer_rules(layer)]
+    of_text = [rule for rules in (program.rules, program.shadows) for rule in (*rules.filters, *rules.scores)]
+    return frozenset(rule.name for rule in (*of_layers, *of_text))

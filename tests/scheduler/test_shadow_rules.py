@@ -103,3 +103,26 @@ def test_pods_that_wait_have_no_shadow_rule_as_their_cause() -> None:
 
     message = rig.pending_message("one")
     assert message is not None and "few" in message and "small" not in message and "too large" not in message
+
+
+def test_rules_that_a_text_does_not_have_any_more_are_forgotten() -> None:
+    """A team that renames its rules with each edit would fill the memory and the metrics, 500 rules at a time."""
+    rig = Rig(USED + SHADOWS, *CLUSTER)
+    for number in range(3):
+        renamed = SHADOWS.replace("small", f"small_{number}").replace("narrow", f"narrow_{number}")
+        rig.apply_policies(USED + renamed)
+        rig.settle()
+        rig.observe(pod(f"placed-{number}", cpu="1"))
+        rig.settle()
+    shadows = rig.scheduler.counters.shadows
+    assert {rule for _, rule, *_ in shadows.decisions} == {"small_2", "nothing", "narrow_2"}
+    assert shadows.decisions["test", "nothing", "filter", "pending"] == 3
+    assert set(shadows.rejected_pods) == {("test", "small_2"), ("test", "nothing")}
+
+    for number in range(3):
+        rig.apply_policies(USED + f"filter full_{number} reject node.ready or not node.ready\n")
+        rig.settle()
+        rig.observe(pod(f"pending-{number}", cpu="1"))
+        rig.settle()
+    assert set(rig.scheduler.core.queue.rule_counts) == {("test", "full_2")}
+    assert not shadows.decisions

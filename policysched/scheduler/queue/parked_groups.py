@@ -1,7 +1,7 @@
 """Parked entries of one equivalence class and the verdict that they share."""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from policysched.evaluate.verdict import RejectionCause
@@ -70,7 +70,7 @@ class ParkedGroups:
         self._expiries: MovableHeap[EquivalenceKey] = MovableHeap()
         self._message_report_times: MovableHeap[EquivalenceKey] = MovableHeap()
         self.rule_counts: dict[tuple[str, str], RuleCounts] = {}
-        """By policy and rule, since the process started."""
+        """By policy and rule of its text, since the process started."""
 
     def __iter__(self) -> Iterator[ParkedGroup]:
         return iter(self._groups.values())
@@ -135,8 +135,10 @@ class ParkedGroups:
     def next_time_ns(self) -> int | None:
         return earlier_ns(self._expiries.first_key(), self._message_report_times.first_key())
 
-    def drop_policy(self, policy: str) -> list[ParkedGroup]:
-        """Drop the groups of the policy, and return them."""
+    def drop_policy(self, policy: str, rules: Container[str]) -> list[ParkedGroup]:
+        """Drop the groups of the policy, and return them; and the counts of rules that are not among these."""
+        for key in [key for key in self.rule_counts if key[0] == policy and key[1] not in rules]:
+            del self.rule_counts[key]
         dropped = [group for group in self if group.policy == policy]
         for group in dropped:
             self._drop(group)

@@ -13,7 +13,7 @@ Backoff limits how often an entry is tried without success, and never changes it
 policy that back off ahead of it are attempted on the same state of the cluster (`yield_to_earlier`).
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 from policysched.evaluate.verdict import RejectionCause
 from policysched.model.cluster_events import ClusterEvent
@@ -325,8 +325,8 @@ class SchedulingQueue:
         if group is not None and event in group.requeue_events:
             self._unblock(group, now_ns, event.value)
 
-    def drop_policy(self, policy: str) -> None:
-        """Detach all entries of the policy."""
+    def drop_policy(self, policy: str, rules: Container[str] = ()) -> None:
+        """Detach all entries of the policy, and forget what was counted of rules that are not among its `rules` now."""
         for entry in list(self._entries_of(policy)):
             entry.state, entry.represented_key = QueueState.DETACHED, None
         if self.yielded is not None and self.yielded.policy == policy:
@@ -336,7 +336,7 @@ class SchedulingQueue:
         self._backoff.drop_policy(policy)
         for entry in [entry for entry in self._gated if entry.policy == policy]:
             del self._gated[entry]
-        for group in self._groups.drop_policy(policy):
+        for group in self._groups.drop_policy(policy, rules):
             for entry in group.members:
                 del self._group_by_entry[entry]
 
