@@ -831,3 +831,22 @@ def test_a_group_with_very_many_minimum_resources_is_malformed(count: int) -> No
         return
     with pytest.raises(MalformedObject, match="minResources: has 65 resources, more than 64"):
         decode_pod_group(obj, "scheduling.x-k8s.io", "v1alpha1")
+
+
+def test_the_conditions_of_a_group_are_not_compared_with_each_other() -> None:
+    """A tenant that may write the status could have thousands of both kinds: seconds for each version."""
+
+    class Condition(dict[str, str]):
+        def __eq__(self, _other: object) -> bool:
+            raise AssertionError("compared")
+
+    conditions = [Condition(type="Scheduled"), Condition(type="Other"), Condition(type="Unschedulable")]
+    obj = {
+        "metadata": {"name": "train", "namespace": "default"},
+        "spec": {"minMember": 1},
+        "status": {"conditions": conditions},
+    }
+
+    group = decode_pod_group(obj, "scheduling.volcano.sh", "v1beta1")
+
+    assert [condition["type"] for condition in group.status.other_conditions] == ["Other"]

@@ -6,7 +6,8 @@ from typing import Any
 
 import orjson
 
-from policysched.kube.decode.affinity import decode_label_selector
+from policysched.kube.decode.affinity import SELECTOR_PARTS_MAX, decode_short_selector
+from policysched.kube.decode.errors import InvalidField
 from policysched.kube.decode.pod_resources import decode_resource_list
 from policysched.kube.decode.primitives import decode_object, string_map, text, time_ns
 from policysched.model.identifiers import NodeName
@@ -98,7 +99,7 @@ def _disruption_budget(obj: Json) -> DisruptionBudget:
     return DisruptionBudget(
         namespace=text(meta.get("namespace") or "default"),
         name=text(meta["name"]),
-        selector=decode_label_selector(spec.get("selector")),
+        selector=decode_short_selector(spec.get("selector")),
         disruptions_allowed=int(status.get("disruptionsAllowed") or 0),
         disrupted_pods=frozenset(text(name) for name in status.get("disruptedPods") or ()),
     )
@@ -108,10 +109,12 @@ def _selector_owner(obj: Json, kind: SelectorOwnerKind) -> SelectorOwner:
     meta, selector = obj["metadata"], (obj.get("spec") or {}).get("selector")
     if kind in ("Service", "ReplicationController"):
         labels = string_map(selector, "spec.selector")
+        if len(labels) > SELECTOR_PARTS_MAX:
+            raise InvalidField("spec.selector", f"has more than {SELECTOR_PARTS_MAX} labels")
         requirements = tuple(SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels))
         read = LabelSelector(requirements) if requirements else None  # an empty selector is not stored
     else:
-        read = decode_label_selector(selector)
+        read = decode_short_selector(selector)
     return SelectorOwner(kind, text(meta.get("namespace") or "default"), text(meta["name"]), read)
 
 

@@ -121,7 +121,7 @@ def _third_party_group(obj: Json, api: PodGroupApi, api_version: str) -> PodGrou
             succeeded=int(status.get("succeeded") or 0),
             failed=int(status.get("failed") or 0),
             other_conditions=tuple(
-                condition for condition in conditions if condition not in volcano_conditions
+                condition for condition in conditions if condition.get("type") not in VOLCANO_CONDITIONS
             ),
         ),
     )

@@ -3,8 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from policysched.kube.decode.affinity import decode_label_selector, decode_node_selector
-from policysched.kube.decode.errors import InvalidField
+from policysched.kube.decode.affinity import (
+    decode_label_selector,
+    decode_node_selector,
+    decode_short_selector,
+)
 from policysched.kube.decode.primitives import (
     decode_object,
     resource_version,
@@ -24,8 +27,6 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 _STORAGE_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
-_SELECTOR_MAX = 1_000
-"""Of a claim. The selector is hashed several times in each attempt of a pod, for each of its volumes."""
 _MIGRATED_PLUGINS_ANNOTATION = "storage.alpha.kubernetes.io/migrated-plugins"
 
 
@@ -114,9 +115,6 @@ def _claim(obj: Json) -> s.PersistentVolumeClaim:
     annotations = string_map(meta.get("annotations"), "metadata.annotations")
     key = VolumeClaimKey(text(meta.get("namespace") or "default"), text(meta["name"]))
     size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
-    selector = decode_label_selector(spec.get("selector"))
-    if selector is not None and sum(1 + len(each.values) for each in selector.requirements) > _SELECTOR_MAX:
-        raise InvalidField("spec.selector", f"has more than {_SELECTOR_MAX} requirements and values")
     selected = annotations.get(SELECTED_NODE)
     owners: list[Json] = [
         reference for reference in meta.get("ownerReferences") or () if reference.get("controller")
@@ -130,7 +128,7 @@ def _claim(obj: Json) -> s.PersistentVolumeClaim:
         access_modes=_modes(spec),
         is_block=_is_block(spec),
         attributes_class=text(spec.get("volumeAttributesClassName") or ""),
-        selector=selector,
+        selector=decode_short_selector(spec.get("selector")),
         volume_name=text(spec.get("volumeName") or ""),
         bind_completed=BIND_COMPLETED in annotations,
         selected_node=None if selected is None else NodeName(selected),
