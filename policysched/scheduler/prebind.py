@@ -66,6 +66,7 @@ class Prebinder:
         self._core = core
         self._bind_tracker = bind_tracker
         self._deadlines: MovableHeap[PodUid] = MovableHeap()
+        self._by_object: dict[VolumeClaimKey | str, dict[PodUid, None]] = {}  # by claim, and by name of a volume
 
     def begin(self, bind: InFlightBind, requirements: PrebindRequirements, now_ns: int) -> None:
         """The pod was just assumed."""
@@ -76,6 +77,8 @@ class Prebinder:
         deadline_ns = now_ns + _timeout_s(requirements) * SECOND_NS
         core.binds.prebinding[pod.uid] = PrebindState(bind, requirements, deadline_ns)
         self._deadlines.put(pod.uid, deadline_ns)
+        for key in _objects_of(core.binds.prebinding[pod.uid]):
+            self._by_object.setdefault(key, {})[pod.uid] = None
         nominated = core.cache.nominated.get(pod.uid)
         nominate = nominated is None or nominated.nominated_node != bind.node
         if nominate:
@@ -145,12 +148,24 @@ class Prebinder:
             self._release_unconfirmed(uid, versions, now_ns)
 
     def recheck(
-        self, now_ns: int, *, claim: VolumeClaimKey | None = None, node: NodeName | None = None
+        self,
+        now_ns: int,
+        *,
+        claim: VolumeClaimKey | None = None,
+        volume: PersistentVolume | None = None,
+        node: NodeName | None = None,
     ) -> None:
-        """Check the pods that a change can affect: those that use the claim, or those that go to the node."""
-        for state in list(self._core.binds.prebinding.values()):
-            uses = claim is None or any(use.claim == claim for use in state.in_flight_bind.pod.pod.claims)
-            if uses and node in (None, state.in_flight_bind.node):
+        """Check the pods that a change can affect: those that use the claim or the volume, or those that go to the node."""
+        prebinding, uids = self._core.binds.prebinding, dict[PodUid, None]()
+        if claim is not None:
+            uids = self._by_object.get(claim, {})
+        elif volume is not None:
+            of_claim = None if volume.claim_ref is None else self._by_object.get(volume.claim_ref.claim)
+            uids = {**self._by_object.get(volume.name, {}), **(of_claim or {})}
+        else:
+            uids = {uid: None for uid, state in prebinding.items() if node in (None, state.in_flight_bind.node)}
+        for uid in list(uids):
+            if (state := prebinding.get(uid)) is not None:
                 self._recheck_pod(state, now_ns)
 
     def device_claim_changed(self, claim: ResourceClaimKey, now_ns: int) -> None:
@@ -314,6 +329,11 @@ class Prebinder:
     def _finish(self, state: PrebindState, now_ns: int) -> None:
         uid = state.in_flight_bind.pod.uid
         del self._core.binds.prebinding[uid]
+        for key in _objects_of(state):
+            uids = self._by_object.get(key, {})
+            uids.pop(uid, None)
+            if not uids:
+                self._by_object.pop(key, None)
         self._deadlines.discard(uid)
         cache = self._core.cache
         self._core.queue.requeue(cache.volumes.unreserve(uid, _volume_choice(state.prebind_work)), now_ns)
@@ -388,3 +408,9 @@ def _check_affinity(volume: PersistentVolume, node: Node) -> None:
 
 def _claim_not_found(key: VolumeClaimKey) -> str:
     return not_found_message("persistentvolumeclaims", f"{key.namespace}/{key.name}")
+
+
+def _objects_of(state: PrebindState) -> list[VolumeClaimKey | str]:
+    """The claims that the pod uses, and the volumes that are bound for it."""
+    claims = [use.claim for use in state.in_flight_bind.pod.pod.claims]
+    return [*claims, *(volume.name for _, volume in _volume_choice(state.prebind_work).static_bindings)]

@@ -26,7 +26,7 @@ class StorageEvents:
         match storage_object:
             case PersistentVolume():
                 self._core.queue.requeue(events, now_ns)
-                self._prebinder.recheck(now_ns)
+                self._prebinder.recheck(now_ns, volume=storage_object)
             case PersistentVolumeClaim():
                 self._core.queue.requeue(events, now_ns, claim=storage_object.key)
                 self._prebinder.recheck(now_ns, claim=storage_object.key)

@@ -11,6 +11,7 @@ from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
 from policysched.model.storage import ClaimRef
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler.prebind import Prebinder
 from tests.builders import node, pending, placed, pod
 from tests.scheduler.rig import Rig
 from tests.volumes import claim, csi_node, storage_class, using, volume
@@ -70,7 +71,7 @@ def test_a_pod_with_very_many_unbound_claims_is_not_attempted_on_any_node() -> N
 
 def test_a_claim_with_a_very_large_selector_is_malformed() -> None:
     """The selector is hashed for each use of the claim: 40 ms for 20,000 requirements, and a pod can use a claim 1,000 times."""
-    labels = {f"key-{number}": "v" for number in range(501)}
+    labels = {f"key-{number}": "v" for number in range(1_001)}
 
     with pytest.raises(MalformedObject, match="more than 1000 requirements and values"):
         claim(spec={"selector": {"matchLabels": labels}})
@@ -407,3 +408,21 @@ def test_a_reservation_equals_the_written_volume() -> None:
 
     assert promised == ClaimRef(DATA, "uid-data")
     assert rig.scheduler.cache.volumes.reservations.by_key == {}
+
+
+def test_a_volume_of_others_is_no_reason_to_check_the_pods_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of pods can wait for their volumes, and each volume has several versions."""
+    rig = rig_with(storage_class("made", "csi.example.com"), claim(of_class="made"), nodes=("a",))
+    rig.observe(pod("web", spec=using("data")))
+    rig.settle()
+    written(rig, data=2)
+    checked: list[PodUid] = []
+    monkeypatch.setattr(
+        Prebinder, "_recheck_pod", lambda _self, state, _now_ns: checked.append(state.in_flight_bind.pod.uid)
+    )
+
+    for name in ("other", "data"):
+        made = volume(f"made-{name}", claim=name, claim_uid=f"uid-{name}", of_class="made")
+        rig.handle(e.StorageObjectUpdated(made))
+
+    assert checked == [UID]
