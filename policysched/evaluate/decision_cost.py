@@ -49,7 +49,9 @@ _HOST_PORTS = _Kind("host ports", _ITEM, 0)
 _RESOURCES = _Kind("resources", _ITEM, _COLUMN_READ)
 _VOLUMES = _Kind("volumes", _ITEM, 1)
 _DEVICE_CLAIMS = _Kind("resource claims", _ITEM, 0)
-_EXTENDED = _Kind("container requests for extended resources beyond 32", 10 * _ITEM, 0)  # each is compared with each
+_EXTENDED = _Kind(
+    "container requests for extended resources beyond 32", 10 * _ITEM, 0
+)  # each is compared with each
 _EXTENDED_FREE = 32
 _IMAGES = _Kind("images", _ITEM, 1)
 

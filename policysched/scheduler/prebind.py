@@ -66,7 +66,9 @@ class Prebinder:
         self._core = core
         self._bind_tracker = bind_tracker
         self._deadlines: MovableHeap[PodUid] = MovableHeap()
-        self._by_object: dict[VolumeClaimKey | str, dict[PodUid, None]] = {}  # by claim, and by name of a volume
+        self._by_object: dict[
+            VolumeClaimKey | str, dict[PodUid, None]
+        ] = {}  # by claim, and by name of a volume
 
     def begin(self, bind: InFlightBind, requirements: PrebindRequirements, now_ns: int) -> None:
         """The pod was just assumed."""
@@ -163,7 +165,9 @@ class Prebinder:
             of_claim = None if volume.claim_ref is None else self._by_object.get(volume.claim_ref.claim)
             uids = {**self._by_object.get(volume.name, {}), **(of_claim or {})}
         else:
-            uids = {uid: None for uid, state in prebinding.items() if node in (None, state.in_flight_bind.node)}
+            uids = {
+                uid: None for uid, state in prebinding.items() if node in (None, state.in_flight_bind.node)
+            }
         for uid in list(uids):
             if (state := prebinding.get(uid)) is not None:
                 self._recheck_pod(state, now_ns)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from policysched.cluster.devices import cel_values as values
-from policysched.cluster.devices.cel_environment import environment
+from policysched.cluster.devices.cel_environment import FUNCTIONS, Signature, environment
 from policysched.cluster.devices.cel_macros import MacroExpander
 from policysched.cluster.devices.selector_cost import EVALUATION, OPERATIONS_MAX, selector_operations
 from policysched.model.devices import Device, DeviceAttribute
@@ -37,6 +37,14 @@ _TYPE_OF_UINT = tuple(
     )
 )
 """An expression with all of them may ask for the type of a uint that a function on a list returned as an int."""
+_OPTIONAL = re.compile(r"\boptional\b|\bopt(?:Flat)?Map\b|\.\s*\?|\[\s*\?|[{,]\s*\?")
+_SIGNATURES = [Signature.of(text) for text in FUNCTIONS]
+_LIST_CALLS = [
+    b"\x12%c%b" % (len(signature.name), signature.name.encode())  # as a call in the serialized tree
+    for signature in _SIGNATURES
+    if not signature.name.startswith("@format_") and not {"items", "map"}.isdisjoint(signature.kinds)
+]
+_DYN_CALL = b"\x12\x03dyn"
 _TOO_DEEP = "macros with two variables and sortBy are nested too deeply"
 _NO_KEY_ADVICE = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
 """As in kube-scheduler since 1.37."""
@@ -124,13 +132,13 @@ class DeviceSelectors:
         if returned not in ("BOOL", "DYN"):
             message = f"must evaluate to bool or the unknown type, not {returned.lower()}"
             return CelSelectorError(message, compiling=True)
+        if _may_pass_optionals(expression, compiled.serialize()):
+            message = "policysched does not pass optional values to functions on lists"
+            return CelSelectorError(message, compiling=True)
         domains = frozenset(
             double_quoted or single_quoted for double_quoted, single_quoted in _DOMAIN.findall(expression)
         )
-        try:
-            operations = selector_operations(compiled.serialize()) * (1 + len(domains))
-        except RecursionError:
-            return CelSelectorError("the expression is nested too deeply", compiling=True)
+        operations = selector_operations(compiled.serialize()) * (1 + len(domains))
         if operations > OPERATIONS_MAX:
             message = (
                 f"may take {operations} operations for one device, more than the limit of {OPERATIONS_MAX}: "
@@ -180,11 +188,22 @@ class _Selector:
     def _evaluate(self, variables: Mapping[str, object]) -> tuple[str, object]:
         try:
             result = self._compiled.eval(data={"device": variables})
+            kind: str = result.type().name()
+            # Other values are refused, and not all of them can be converted.
+            return kind, result.value() if kind in ("BOOL", "ERROR") else None
         except RuntimeError as error:
             return "ERROR", str(error)
-        kind: str = result.type().name()
-        # Other values are refused, and not all of them can be converted: a timestamp may be beyond Python's years.
-        return kind, result.value() if kind in ("BOOL", "ERROR") else None
+        except TypeError:  # an optional value has no type in Python
+            return "OPTIONAL", None
+
+
+def _may_pass_optionals(expression: str, tree: bytes) -> bool:
+    """Whether a list with an optional value may reach a function in Python: converting it ends the process."""
+    formats = tree.count(b"@format_")  # their results are optional values, and they take lists
+    has_optionals = _OPTIONAL.search(expression) is not None
+    if _DYN_CALL in tree and formats + has_optionals > 1:
+        return True
+    return (has_optionals or formats > 0) and any(call in tree for call in _LIST_CALLS)
 
 
 def _attribute(name: str, attribute: DeviceAttribute) -> object:

@@ -287,9 +287,8 @@ class Columns:
             del self._log[:half]
             self._log_start += half
         self._updates += 1
-        if (
-            self._updates % _UPDATES_PER_CODE_CHECK == 0
-            and self.codes.weight() > max(_WEIGHT_PER_ROW_MAX * self.capacity, self._recode_above)
+        if self._updates % _UPDATES_PER_CODE_CHECK == 0 and self.codes.weight() > max(
+            _WEIGHT_PER_ROW_MAX * self.capacity, self._recode_above
         ):
             self._recode()
 
