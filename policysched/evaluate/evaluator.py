@@ -279,11 +279,11 @@ class Evaluator:
         samples: Samples,
         overlay: Overlay | None = None,
         nodes: Collection[NodeName] | None = None,
+        rejections_max: int | None = None,
     ) -> PlacementExplanation:
-        """Every verdict, every score and the selection, node by node; written for people, not for
-        speed. With `nodes` the other nodes are neither feasible nor scored, as in
-        `evaluate_nodes`.
-        """
+        """Every verdict, every score and the selection, node by node; written for people, not for speed. With `nodes` the
+        other nodes are neither feasible nor scored, as in `evaluate_nodes`. Raises ExplanationTooLong if rules reject nodes
+        more often than `rejections_max`."""
         self._columns.refresh()
         rejection = self.over_budget_message(pod) or self._admission_rejection(plan, pod)
         if rejection is not None:
@@ -298,7 +298,7 @@ class Evaluator:
         decision = MadeDecision(evaluation, snapshot, row)
         shadows = shadow_effects(plan, self._evaluations, context, overlay, decision)
         selected = None if row is None else self._columns.names[row]
-        return replace(explanation(evaluation, snapshot, context, selected), shadows=shadows)
+        return replace(explanation(evaluation, snapshot, context, selected, rejections_max), shadows=shadows)
 
     def evaluate_nodes(
         self,

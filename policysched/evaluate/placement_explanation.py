@@ -2,7 +2,7 @@
 the reference implementation's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.snapshot import Snapshot
@@ -24,14 +24,26 @@ from policysched.model.identifiers import NodeName
 ReasonMasks = Sequence[tuple[str, Array]]
 
 
+class ExplanationTooLong(Exception):
+    """Rules reject nodes more often than may be explained."""
+
+
 def explanation(
-    evaluation: Evaluation, snapshot: Snapshot, context: EvalContext, selected: NodeName | None
+    evaluation: Evaluation,
+    snapshot: Snapshot,
+    context: EvalContext,
+    selected: NodeName | None,
+    rejections_max: int | None = None,
 ) -> PlacementExplanation:
+    """Raises ExplanationTooLong if rules reject nodes more often than `rejections_max`."""
     view, columns = snapshot.view(), snapshot.columns
     rows = sorted(
         (row for row in range(columns.size) if columns.valid[row]), key=lambda row: columns.names[row]
     )
     feasible = [row for row in rows if evaluation.feasible[row]]
+    found = list(rejections_in_order(evaluation, view))
+    if rejections_max is not None and sum(int(rejected.sum()) for _, rejected, _ in found) > rejections_max:
+        raise ExplanationTooLong
     names = columns.names
     scores = _scores(evaluation, feasible, view, names)
     rules: tuple[SpecializedFilter | SpecializedScore, ...] = (
@@ -41,7 +53,7 @@ def explanation(
     return PlacementExplanation(
         pod_rejection=None,
         feasible=tuple(names[row] for row in feasible),
-        rejections=_rejected(evaluation, view, context, rows),
+        rejections=_rejected(found, view, context, rows),
         scores=scores,
         totals={names[row]: int(evaluation.total[row]) for row in feasible},
         selected=selected,
@@ -53,10 +65,13 @@ def explanation(
 
 
 def _rejected(
-    evaluation: Evaluation, view: View, context: EvalContext, rows: list[int]
+    found: Iterable[tuple[SpecializedFilter, Array, Array | None]],
+    view: View,
+    context: EvalContext,
+    rows: list[int],
 ) -> Mapping[str, tuple[NodeRejection, ...]]:
     rejections: dict[int, dict[str, NodeRejection]] = {}
-    for rule, rejected, _ in rejections_in_order(evaluation, view):
+    for rule, rejected, _ in found:
         unresolvable, reasons = rule.kernel.unresolvable(view), rule.kernel.reasons(view)
         shortfalls = rule.kernel.shortfall(view)
         for row in rows:

@@ -1,12 +1,14 @@
 """Explains a pod of a running scheduler on the state that decides about it: assumed pods, samples, states, queue."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
 from policysched.cluster.devices.allocator import SearchAllowance
 from policysched.cluster.devices.pod_selectors import evaluate_selectors
 from policysched.evaluate import Overlay
+from policysched.evaluate.placement_explanation import ExplanationTooLong
 from policysched.explanations.proposals import Proposal, Situation, proposals
 from policysched.explanations.record import (
     ExplainedGang,
@@ -25,6 +27,8 @@ from policysched.scheduler.steps import OPERATIONS_PER_COST_UNIT
 
 _SELECTOR_SLICES_MAX = 200
 """About a second of the main loop."""
+_REJECTIONS_MAX = 20_000
+"""Of nodes by rules, each with its message: less than a second of the main loop. Each of 5,000 nodes by four rules."""
 
 
 class NotExplainable(Exception):
@@ -57,7 +61,7 @@ def explain_running(core: SchedulerCore, full_name: str, now_ns: int) -> Iterato
         return overlay
 
     base = without_the_pod if placed_on is not None else None
-    with devices.limited(allowance):
+    with devices.limited(allowance), _limited(full_name):
         explanation = core.evaluator.explain(
             plan,
             pod,
@@ -65,6 +69,7 @@ def explain_running(core: SchedulerCore, full_name: str, now_ns: int) -> Iterato
             facts=facts,
             samples=samples,
             overlay=None if base is None else base(),
+            rejections_max=_REJECTIONS_MAX,
         )
     active = core.evaluator.active_layers(plan, pod, now_ns=now_ns, facts=facts)
     notes = [outage_note(explanation)] if explanation.metrics_in_outage else []
@@ -125,6 +130,16 @@ def explain_running(core: SchedulerCore, full_name: str, now_ns: int) -> Iterato
                 usable_proposals.append(step)
             yield None
     yield result.with_proposals(tuple(usable_proposals))
+
+
+@contextmanager
+def _limited(full_name: str) -> Iterator[None]:
+    try:
+        yield
+    except ExplanationTooLong:
+        raise NotExplainable(
+            f"the explanation of pod {full_name} takes too long: rules reject nodes more than {_REJECTIONS_MAX:,} times"
+        ) from None
 
 
 def _find(core: SchedulerCore, full_name: str) -> ObservedPod:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import orjson
 
 from policysched.kube.watch.resources import ConfigMapUpdated
+from policysched.policy_files.source_set import POLICY_SUFFIX
 from policysched.scheduler.policies.saved_texts import is_of_team
 
 STATE_SUFFIX = ".state.json"
@@ -48,9 +49,7 @@ async def pack_texts(texts: Mapping[str, str], plain_bytes_max: int = PLAIN_BYTE
     large ones before small ones."""
     if sum(len(text.encode()) for text in texts.values()) <= plain_bytes_max:
         return PackedTexts(dict(texts), {})
-    sizes = {
-        key: len(orjson.dumps(texts[key])) for key in sorted(texts, key=lambda key: _rank(key, texts[key]))
-    }
+    sizes = {key: len(orjson.dumps(texts[key])) for key in sorted(texts, key=lambda key: _rank(key, texts))}
     kept = _first(sizes, UNPACKED_BYTES_MAX - 2**20)  # the keys need room too
     while len(archive := await _compress({key: texts[key] for key in sorted(kept)})) > ARCHIVE_BYTES_MAX:
         kept_bytes = sum(kept.values())
@@ -59,9 +58,11 @@ async def pack_texts(texts: Mapping[str, str], plain_bytes_max: int = PLAIN_BYTE
     return PackedTexts({}, {ARCHIVE_KEY: base64.b64encode(archive).decode()}, omitted)
 
 
-def _rank(key: str, text: str) -> tuple[bool, bool, int, str]:
-    """The most important text first."""
-    return key.endswith(STATE_SUFFIX), is_of_team(text), len(text), key
+def _rank(key: str, texts: Mapping[str, str]) -> tuple[bool, bool, int, str]:
+    """The most important text first. A state is of a team if the policy is, or if that has no text."""
+    is_state = key.endswith(STATE_SUFFIX)
+    policy = texts.get(f"{key.removesuffix(STATE_SUFFIX)}{POLICY_SUFFIX}") if is_state else texts[key]
+    return is_state, policy is None or is_of_team(policy), len(texts[key]), key
 
 
 def _first(sizes: Mapping[str, int], bytes_max: int) -> dict[str, int]:

@@ -61,6 +61,8 @@ class CommandDispatcher:
                 self._binder.put(command)
             case c.CancelBind(uid, namespace):
                 self._binder.cancel(uid, namespace)
+            case c.AbandonBind(uid):
+                self._binder.abandon(uid)
             case c.Prebind() | c.Unreserve() | c.Deallocate() | c.DeleteExtendedClaim():
                 self._prebind_writer.put(command)
             case c.Evict() | c.ClearNomination():

@@ -8,12 +8,13 @@ ms since 1970, so that a document changes only with what it shows. Rows about po
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from operator import itemgetter
 from typing import Any
 
 from policysched import __version__
 from policysched.daemon.quota_documents import quotas_document
-from policysched.explanations.pending_causes import CausesOfPods
+from policysched.explanations.pending_causes import REQUESTS_MAX, CausesOfPods
 from policysched.lang.ir.attributes import resource_type
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import included_by
@@ -71,6 +72,7 @@ class PageDocuments:
         for (result, _), count in counters.attempts.items():
             attempts[result] += count
         binds = app.binder.counts
+        self._history.keep_only(scheduler.programs())
         for name, program in scheduler.programs().items():
             self._history.observe(name, program, self._live.now_ns())
         yield {
@@ -251,6 +253,8 @@ class PageDocuments:
         scheduler = self._app.scheduler
         counts = scheduler.core.queue.rule_counts
         records = []
+        self._history.keep_only(scheduler.programs())
+        self._rule_times.keep_only(scheduler.programs())
         for name, program in sorted(scheduler.programs().items()):
             self._history.observe(name, program, self._live.now_ns())
             self._rule_times.measure(scheduler.core, name, self._live.now_ns())
@@ -314,8 +318,9 @@ class _CauseRow:
     def add(self, pod: PendingPod) -> None:
         self.pods += 1
         amounts = self._amounts
-        for name, amount in pod.pod.requests.items():
-            amounts[name] = amounts.get(name, 0) + amount
+        for name, amount in islice(pod.pod.requests.items(), REQUESTS_MAX):
+            if name in amounts or len(amounts) < REQUESTS_MAX:
+                amounts[name] = amounts.get(name, 0) + amount
         self._namespaces[pod.pod.namespace] = None
         if self._oldest_ns is None or pod.queued_ns < self._oldest_ns:
             self._oldest_ns = pod.queued_ns

@@ -5,7 +5,7 @@ pod that is unlike any other, on all nodes: that is comparable between rules and
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from statistics import median
 from time import perf_counter_ns
 
@@ -41,6 +41,10 @@ class RuleTimes:
             times[rule] = times.get(rule, 0) + ended_ns - began_ns
             began_ns = ended_ns
         taken.append(times)
+
+    def keep_only(self, policies: Collection[str]) -> None:
+        """Forget policies that are gone: a team can rename its own at each edit."""
+        self._taken = {name: taken for name, taken in self._taken.items() if name in policies}
 
     def of(self, policy: str) -> Mapping[str, float]:
         _, taken = self._taken.get(policy, ("", deque[dict[str, int]]()))

@@ -97,7 +97,8 @@ class Canaries:
         if canary is not None and canary.layer is not None:
             active = self.active[program.name] = ActiveCanary(canary, canary.layer, plan, now_ns)
             active.members = {pod.uid: None for pod in pods if active.has(pod, self._namespace_of(pod))}
-        if program.removed or not self.can_measure:
+        is_suspended = program.removed and program.text
+        if is_suspended or not self.can_measure:
             return False
         if canary is None:
             return self.records.pop(program.name, None) is not None

@@ -96,6 +96,13 @@ class CancelBind:
 
 
 @dataclass(frozen=True, slots=True)
+class AbandonBind:
+    """The pod was deleted: do not repeat its `Bind`, which is then answered by `BindLost`, or as usual."""
+
+    uid: PodUid
+
+
+@dataclass(frozen=True, slots=True)
 class Prebind:
     """Write what the PV controller and the provisioners need to bind the pod's claims for this node.
 
@@ -303,6 +310,7 @@ Command = (
     | DeleteExtendedClaim
     | Evict
     | CancelBind
+    | AbandonBind
     | ClearNomination
     | CallExtenders
     | ReportPreempted

@@ -5,6 +5,7 @@ from policysched.model.identifiers import PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Placement
 from policysched.scheduler.bind_tracker import BindTracker
+from policysched.scheduler.commands import AbandonBind
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.extenders.calls import ExtenderCalls
 from policysched.scheduler.kubelet_rejections import KubeletRejections, overcommits_node
@@ -76,6 +77,8 @@ class PodEvents:
         """Returns the members of its groups that are to be applied again, as `updated` does."""
         core = self._core
         core.samples.policy_states.pod_deleted(uid)
+        if uid in core.binds.in_flight and uid not in core.binds.prebinding:
+            core.commands.append(AbandonBind(uid))
         core.group_changed(uid, now_ns)
         group_pods = core.cache.pod_groups.drop_pod(uid)
         cached, was_nominated = core.cache.pods.get(uid), uid in core.cache.nominated

@@ -143,6 +143,17 @@ def test_texts_of_teams_are_left_out_before_those_of_the_operator() -> None:
     assert packed.omitted and all(key.startswith("ml-") for key in packed.omitted)
 
 
+def test_states_of_teams_are_left_out_before_those_of_the_operator() -> None:
+    """A team can have a state for each policy, each smaller than the operator's."""
+    texts = {"main.policy": noise("operator", 1), "main.state.json": noise("learnt", 500)}
+    for number in range(8):
+        texts |= {f"ml-{number}.policy": "# team {}\n", f"ml-{number}.state.json": noise(f"{number}", 150)}
+
+    packed = asyncio.run(pack_texts(texts))
+
+    assert packed.omitted and all(key.startswith("ml-") for key in packed.omitted)
+
+
 def test_sixty_policies_with_a_library_are_kept() -> None:
     sixty_policies_with_a_library_are_kept()
 

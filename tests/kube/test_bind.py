@@ -373,6 +373,37 @@ def test_a_cancelled_bind_is_not_sent_unless_it_was_sent_before() -> None:
     on_virtual_time(scenario)
 
 
+def test_binds_of_pods_that_are_gone_do_not_wait_for_a_failing_namespace() -> None:
+    """A tenant with a failing webhook creates pods and deletes them: each stayed in memory, as long as the webhook failed."""
+
+    async def scenario() -> None:
+        server = Server(lambda _: WEBHOOK_DOWN, hangs_s=0.5)
+        binding = Binding(server)
+        binds = commands("bad", 300)
+        async with running(binding.binder.run()):
+            for command in binds[:100]:
+                binding.binder.put(command)
+            await asyncio.sleep(0.1)
+            assert server.active, "some are being sent"
+            for command in binds[:20]:
+                binding.binder.abandon(command.uid)
+            await asyncio.sleep(10.0)
+            for command in binds[100:]:
+                binding.binder.put(command)
+            await asyncio.sleep(1.0)
+            for command in binds[20:]:
+                binding.binder.abandon(command.uid)
+            await asyncio.sleep(1.0)
+            assert binding.binder.in_flight == binding.binder.failing_namespaces == 0
+            sent = len(server.paths)
+            await asyncio.sleep(20.0)
+            assert len(server.paths) == sent and binding.binder.retrying == 0
+
+        assert set(binding.outcomes.values()) == {BindLost(each.uid, "the pod was deleted") for each in binds}
+
+    on_virtual_time(scenario)
+
+
 class Server:
     """Binds pods after `latency_s`, except where `fails` names an answer. Asserts one request for a pod at a time."""
 

@@ -152,6 +152,18 @@ def test_a_text_without_the_canary_forgets_it() -> None:
     assert "canary" not in saved_states(rig).get("test", "")
 
 
+def test_the_record_of_a_policy_that_is_removed_is_forgotten() -> None:
+    """A team that renames its policy at each edit left one for each name, saved for ever."""
+    other = BASE.replace("policy test", "policy other")
+    rig = Rig({"main.policy": ALL, "other.policy": other}, *NODES)
+    assert "canary" in saved_states(rig)["test"]
+
+    rig.apply_policies({"test.removed": "", "other.policy": other})
+    rig.settle()
+
+    assert "test" not in saved_states(rig)
+
+
 def test_the_states_of_a_policy_are_kept_beside_its_canary() -> None:
     state = "state reward: float { key = pod.name  value = 0.5  keep = 90%  start = 1.0 }\n"
     rig = Rig(BASE + state + CANARY.format(share="100%"), *NODES, owned("a"))

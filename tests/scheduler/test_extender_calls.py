@@ -14,6 +14,7 @@ from policysched.scheduler import events as e
 from policysched.scheduler.extenders.calls import ExtenderCalls
 from policysched.scheduler.policies.extender_capabilities import ExtenderCapabilities
 from tests.builders import node, placed, pod
+from tests.evaluate.test_hostile import calls_of
 from tests.scheduler.rig import Rig
 
 ASKING = """\
@@ -98,6 +99,19 @@ def test_a_new_policy_with_an_unknown_extender_is_rejected_and_the_others_stay_a
         "plain": "active",
         "test": "rejected",
     }
+
+
+def test_an_answer_does_not_visit_all_pods_that_wait_for_a_slot() -> None:
+    """10 ms for 5,000 pods, with each answer."""
+
+    def calls(count: int) -> int:
+        rig = Asking(ASKING, *nodes("a", "b"), *[pod(f"p{number}", cpu="1m") for number in range(count)])
+        rig.settle()
+        (consult,) = rig.unanswered_calls()
+        answer = e.ExtendersAnswered(consult.call_id, {"gpu": ExtenderResult({}, {})})
+        return calls_of(lambda: rig.scheduler.handle(answer, rig.now_ns))
+
+    assert calls(200) < 1.5 * calls(20)
 
 
 def test_other_pods_are_decided_while_an_answer_is_awaited() -> None:

@@ -6,6 +6,7 @@
                  │                     ├── gone, other UID, other node ─► BindLost
                  │                     └── not bound ───────────────────► BindRefused, unless an earlier request is open
                  └── any other status, or it never left ────────────────► BindRefused
+      ├──abandon: the pod is gone ────────────────────────────────────────► BindLost
       └──cancel──────────────────────────────────────────────────────────► BindRefused
 
 A bind without a response may still be carried out. Withdrawing it would give its resources to a second pod, and reading
@@ -165,6 +166,13 @@ class Binder:
         for pending in self._queue.first_attempts(namespace):
             pending.is_cancelled |= pending.bind.uid == uid
 
+    def abandon(self, uid: PodUid) -> None:
+        """The pod is gone, and no request can bind it any more: its bind is lost, or will be once its request has ended."""
+        if self._queue.abandon(uid) is not None:
+            lost = BindLost(uid, "the pod was deleted")
+            self._count(lost)
+            self._deliver(lost)
+
     async def run(self) -> None:
         """Until cancelled. Raises LostLeadership (in a group) once `may_send` says no with binds to send."""
         try:
@@ -192,6 +200,8 @@ class Binder:
             result = await self._attempt(pending)
             if isinstance(result, RetryLater):
                 self._schedule_retry(pending, result)
+                if pending.is_gone:
+                    self.abandon(pending.bind.uid)
                 continue
             if self._queue.finish(pending, loop.time(), answered=True):
                 self._wake(len(self._idle))

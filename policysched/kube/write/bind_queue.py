@@ -17,12 +17,13 @@ that use their whole share, of which there are few.
 """
 
 import heapq
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from policysched.kube.client.api import ApiStatusError
 from policysched.kube.client.backoff import Backoff
+from policysched.model.identifiers import PodUid
 from policysched.scheduler.commands import Bind
 
 FAILING_AFTER = 3
@@ -53,17 +54,24 @@ class PendingBind:
     throttled: bool = False
     is_delayed: bool = False
     is_reported: bool = False
+    is_waiting: bool = False
+    """For its next request to be due."""
+    is_gone: bool = False
+    """Its pod is: no further request is sent."""
     is_cancelled: bool = False
     """It is not sent, unless a request was sent already."""
     is_current: Callable[[], bool] | None = None
     """Asked before the first request leaves: whether the decision still holds. None: it always does."""
 
 
+_Line = OrderedDict[PendingBind, None]
+
+
 @dataclass(slots=True, eq=False)
 class _NamespaceQueue:
     name: str
-    first: deque[PendingBind] = field(default_factory=deque)
-    due: deque[PendingBind] = field(default_factory=deque)
+    first: _Line = field(default_factory=OrderedDict)
+    due: _Line = field(default_factory=OrderedDict)
     waiting: int = 0
     active: int = 0
     throttled_active: int = 0
@@ -89,8 +97,8 @@ class _NamespaceQueue:
         first = self.first if self.failing else None
         self.is_retry_turn = not self.is_retry_turn
         if first and (self.is_retry_turn or not self.due):
-            return first.popleft()
-        return self.due.popleft() if self.due else None
+            return first.popitem(last=False)[0]
+        return self.due.popitem(last=False)[0] if self.due else None
 
 
 class BindQueue:
@@ -102,6 +110,7 @@ class BindQueue:
         self.spare = self.share
         self._throttled_max = max(1, workers // 2)
         self._namespaces: dict[str, _NamespaceQueue] = {}
+        self._by_uid: dict[PodUid, PendingBind] = {}
         self._first_ring: deque[_NamespaceQueue] = deque()
         self._throttled_ring: deque[_NamespaceQueue] = deque()
         self._waiting: list[tuple[float, int, PendingBind]] = []
@@ -143,7 +152,8 @@ class BindQueue:
             namespace = self._namespaces[name] = _NamespaceQueue(name)
         self._size += 1
         pending.queue = namespace
-        namespace.first.append(pending)
+        self._by_uid[pending.bind.uid] = pending
+        namespace.first[pending] = None
         if namespace.failing:
             self._join_throttled(namespace)
             return False
@@ -189,13 +199,35 @@ class BindQueue:
     def remove(self, pending: PendingBind) -> None:
         """The bind has its outcome."""
         self._size -= 1
+        del self._by_uid[pending.bind.uid]
         namespace = pending.queue
         assert namespace is not None, f"{pending.bind} was never put"
         if not (namespace.active or namespace.first or namespace.waiting or namespace.due):
             del self._namespaces[namespace.name]
 
+    def abandon(self, uid: PodUid) -> PendingBind | None:
+        """The pod is gone, so its bind has its outcome. None: it is being sent, or there is none."""
+        pending = self._by_uid.get(uid)
+        if pending is None:
+            return None
+        pending.is_gone = True
+        namespace = pending.queue
+        assert namespace is not None, f"{pending.bind} was never put"
+        if pending.is_waiting:
+            namespace.waiting -= 1  # `release_due` passes over it
+        elif pending in namespace.first:
+            del namespace.first[pending]
+            self._queued -= not namespace.failing
+        elif pending in namespace.due:
+            del namespace.due[pending]
+        else:
+            return None
+        self.remove(pending)
+        return pending
+
     def schedule_retry(self, pending: PendingBind, due_s: float) -> None:
         self._sequence += 1
+        pending.is_waiting = True
         self._namespaces[pending.bind.namespace].waiting += 1
         heapq.heappush(self._waiting, (due_s, self._sequence, pending))
 
@@ -209,9 +241,12 @@ class BindQueue:
                 released += 1
         while self._waiting and self._waiting[0][0] <= now_s:
             pending = heapq.heappop(self._waiting)[2]
+            if pending.is_gone:
+                continue
+            pending.is_waiting = False
             namespace = self._namespaces[pending.bind.namespace]
             namespace.waiting -= 1
-            namespace.due.append(pending)
+            namespace.due[pending] = None
             self._join_throttled(namespace)
             released += 1
         return released
@@ -226,7 +261,7 @@ class BindQueue:
         if queue.reason is not None or not queue.failing or now_s - queue.failing_since_s < REPORT_AFTER_S:
             return []
         queue.reason = reason
-        waiting = (pending for _, _, pending in self._waiting if pending.queue is queue)
+        waiting = (each for _, _, each in self._waiting if each.queue is queue and not each.is_gone)
         return [*queue.first, *queue.due, *waiting]
 
     def reported_reason(self, namespace: str) -> str | None:
@@ -268,7 +303,7 @@ class BindQueue:
             if only_spare and namespace.active >= self.share:
                 ring.append(namespace)
                 continue
-            pending = namespace.first.popleft()
+            pending = namespace.first.popitem(last=False)[0]
             if namespace.first:
                 ring.append(namespace)
             else:

@@ -41,6 +41,7 @@ def check_cost(
         scope.valid_quotas().values(),
         scope.valid_resources().values(),
         scope.metrics().values(),
+        scope.inputs().values(),
     )
     cost = sum((of_statement for of_statement, _ in statements), policy_cost(rules, layers))
     if cost.total <= cost_max:

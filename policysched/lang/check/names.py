@@ -76,7 +76,8 @@ def _declared_value(checker: ExpressionChecker, node: s.NameExpr, declared: Decl
                     node.span, f"`{node.name}`, an input of the {definition.owner}", declared
                 )
             type_ = definition.type if definition.default is None else definition.type.as_required()
-            return e.InputRef(definition.name, type_, definition.stage, node.span)
+            stage, is_long_json = definition.stage, definition.is_long_json
+            return e.InputRef(definition.name, type_, stage, node.span, is_long_json=is_long_json)
         case RecordType():
             checker.scope.report(
                 "PS202",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from policysched.builtins.registry import BUILTINS
 from policysched.lang.ir.aggregates import STEP_BITS, nested_aggregates
-from policysched.lang.ir.declarations import Metric, ResourceSpec, StateSpec
+from policysched.lang.ir.declarations import Input, Metric, ResourceSpec, StateSpec
 from policysched.lang.ir.expr import (
     Aggregate,
     And,
@@ -42,17 +42,31 @@ from policysched.lang.ir.expr_analysis import children, stage_of
 from policysched.lang.ir.layers import AmendRule, Layer, SetRule
 from policysched.lang.ir.program import GangSpec, OrderKey, PreemptionSpec
 from policysched.lang.ir.quotas import QuotaSpec
-from policysched.lang.ir.rules import BuiltinFilter, BuiltinScore, FilterRule, Rule, RuleSet, ScoreRule
+from policysched.lang.ir.rules import (
+    BuiltinFilter,
+    BuiltinScore,
+    FilterRule,
+    MessageTemplate,
+    Rule,
+    RuleSet,
+    ScoreRule,
+)
 from policysched.text import Span
 
-LIST_OF_POD_READ = 100
-"""Reading the text of a list of the pod, an annotation of 64 KiB, or splitting one of 256 KiB, takes 4 to 8 ms."""
+LONG_TEXT_READ = 100
+"""Reading the JSON in an annotation of 64 KiB, or splitting one of 256 KiB, takes 4 to 8 ms."""
 ELEMENT_OF_POD = 25
 """An operation on the elements of a list of the pod, of which there are 1,000, takes a millisecond."""
 ELEMENT_OF_POD_BY_NODE = 250
 """The same where the elements are compared with the nodes."""
+TEXT_OF_NODE = 40
+"""A hash of a text of each node, or a search in one, takes 1 to 2 ms: all are different."""
+CONSTANTS = 10
+"""Comparing the nodes with a constant of a list, of which there may be 490, takes 3 microseconds: one in ten counts."""
 POD_OF_NODE = 75
 """An operation on the pods of all nodes, 30 on each, takes up to 10 ms: tenants make them all different."""
+SHOWN = 4
+"""What a message reads of a node is computed in explanations alone: one of so many operations counts."""
 VICTIM = 10
 """Times that an expression about a victim, or the request of a resource, counts: it is evaluated for pods of several
 nodes."""
@@ -134,9 +148,19 @@ def _weight(expr: Expr, stages: dict[int, Stage], known: dict[int, int]) -> int:
         case ListFold(items=items, where=where, value=value) if not stage_of(items, stages) & Stage.NODE:
             by_node = stage_of(expr, stages) & Stage.NODE
             of_element = ELEMENT_OF_POD_BY_NODE if by_node else ELEMENT_OF_POD
-            weight += LIST_OF_POD_READ + of_element * (1 + inside(where, value))
+            weight += of_element * (1 + inside(where, value))
+        case InputRef(is_long_json=True):
+            weight += LONG_TEXT_READ
+        case In(options=Const(value=tuple() as options)):
+            weight += len(options) // CONSTANTS
+        case Rank(order=order):
+            weight += len(order) // CONSTANTS
+        case In(options=options) if stage_of(options, stages) & Stage.NODE:
+            weight += TEXT_OF_NODE
+        case Bucket() if stage_of(expr, stages) & Stage.NODE:
+            weight += TEXT_OF_NODE
         case Split() if not stage_of(expr, stages) & Stage.NODE:
-            weight += LIST_OF_POD_READ
+            weight += LONG_TEXT_READ
     return weight
 
 
@@ -161,7 +185,7 @@ def _dependent_operations(part: Expr, repeating: set[Aggregate], depends: dict[i
     parts = children(part)
     operations = sum([_dependent_operations(child, repeating, depends) for child in parts])
     depends[id(part)] = any(depends[id(child)] for child in parts)
-    return operations + (_operation_count(part) if depends[id(part)] else 0)
+    return operations + (_weight(part, {}, {}) if depends[id(part)] else 0)
 
 
 def _operation_count(expr: Expr) -> int:
@@ -201,10 +225,21 @@ def rule_cost(rule: Rule) -> RuleCost:
     match rule:
         case BuiltinFilter(builtin=name) | BuiltinScore(builtin=name):
             return total + RuleCost(per_node=BUILTINS[name].cost_per_node)
-        case FilterRule(condition=condition):
-            return total + expr_cost(condition)
+        case FilterRule(condition=condition, template=template):
+            return total + expr_cost(condition) + _message_cost(template)
         case ScoreRule(value=value):
             return total + expr_cost(value) + RuleCost(per_node=3)  # normalise, weight, add
+
+
+def _message_cost(template: object) -> RuleCost:
+    """What a message reads of the pod is computed for each pod, whether or not a node is rejected."""
+    total = RuleCost()
+    for part in template.parts if isinstance(template, MessageTemplate) else ():
+        if not isinstance(part, str):
+            is_of_node = stage_of(part) & Stage.NODE
+            operations = _operations(part, {}, {})
+            total += RuleCost(per_pod=operations // SHOWN if is_of_node else operations)
+    return total
 
 
 def layer_rules(layer: Layer) -> Iterator[Rule]:
@@ -220,7 +255,7 @@ def layer_cost(layer: Layer) -> RuleCost:
     for change in layer.changes:
         if isinstance(change, AmendRule):
             for _, value in change.changes:
-                total += expr_cost(value) if isinstance(value, Expr) else RuleCost()
+                total += expr_cost(value) if isinstance(value, Expr) else _message_cost(value)
     return total
 
 
@@ -232,6 +267,7 @@ def statements_cost(
     quotas: Iterable[QuotaSpec],
     resources: Iterable[ResourceSpec],
     metrics: Iterable[Metric],
+    inputs: Iterable[Input],
 ) -> list[tuple[RuleCost, Span]]:
     """What is evaluated for a pod beside the rules: when it arrives, is placed, or ends."""
     costs = [(scalar_cost(key.value), key.value.span) for key in queue]
@@ -247,7 +283,15 @@ def statements_cost(
     costs += [(scalar_cost(quota.key), quota.span) for quota in quotas]
     costs += [(scalar_cost(resource.request, VICTIM), resource.span) for resource in resources]
     costs += [(scalar_cost(metric.assumed_load), metric.span) for metric in metrics]
+    costs += [(_input_cost(declared), declared.span) for declared in inputs]
     return costs
+
+
+def _input_cost(declared: Input) -> RuleCost:
+    """Of reading it to see whether it is valid, for each pod or node, also where no rule uses it."""
+    if declared.owner == "node":
+        return RuleCost(per_node=1)
+    return RuleCost(per_pod=1 + (LONG_TEXT_READ if declared.is_long_json else 0))
 
 
 def policy_cost(rules: RuleSet, layers: tuple[Layer, ...]) -> RuleCost:

@@ -5,7 +5,16 @@ from typing import Literal
 
 from policysched.lang.ir.decay import Decay
 from policysched.lang.ir.expr import Const, Expr, Stage
-from policysched.lang.types.kinds import BOOL, DURATION, INT, STRING, RecordType, RecordTypeField, Type
+from policysched.lang.types.kinds import (
+    BOOL,
+    DURATION,
+    INT,
+    STRING,
+    RecordType,
+    RecordTypeField,
+    Type,
+    TypeKind,
+)
 from policysched.text import Span
 
 
@@ -61,6 +70,12 @@ class Input:
     @property
     def stage(self) -> Stage:
         return Stage.NODE if self.owner == "node" else Stage.POD
+
+    @property
+    def is_long_json(self) -> bool:
+        """Whether each read parses JSON of up to 64 KiB that a tenant writes. Labels are short, and values of nodes are kept."""
+        is_json = self.json_path is not None or self.type.kind is TypeKind.LIST
+        return is_json and self.owner != "node" and self.source_map == "annotations"
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,13 +64,14 @@ class Attr:
 
 @dataclass(frozen=True, slots=True)
 class InputRef:
-    """`owner` is `other` or `victim` where the input of the pod is read from another pod."""
+    """`owner` is `other` or `victim` where the input of the pod is read from another pod. `is_long_json`: as of the input."""
 
     name: str
     type: Type
     stage: Stage  # POD, or NODE for an input of the node; CONSTANT for one of another pod
     span: Span = field(compare=False)
     owner: Owner = "pod"
+    is_long_json: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

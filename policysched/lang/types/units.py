@@ -161,7 +161,7 @@ def _to_scalar(value: Fraction, type_: Type, *, round_up: bool) -> int | float |
 _NUMBER_WITH_SUFFIX = re.compile(
     r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)(%|[A-Za-z]*)\Z"
 )
-_LONG_NUMBER = re.compile(r"[+-]?[0-9]{65,}(\.[0-9]*)?[A-Za-z%]*\Z")
+_LONG_NUMBER = re.compile(r"[+-]?[0-9]{65}")
 
 
 @cache_short_texts(maxsize=16384)

@@ -10,6 +10,7 @@ limited by its settings (1 as in kube-scheduler); further pods wait for a free s
 """
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from policysched.evaluate import text_hash
@@ -64,7 +65,7 @@ class ExtenderCalls:
         self._in_flight: dict[int, _ExtenderCall] = {}
         self._call_by_pod: dict[PodUid, int] = {}
         self._in_flight_count: Counter[str] = Counter()
-        self._waiting: dict[PodUid, None] = {}
+        self._waiting: dict[PodUid, tuple[str, ...]] = {}  # the extenders of which one had no free slot
         self._answered: dict[PodUid, AnsweredExtenderCall] = {}
 
     def applicable_extenders(self, pod: PendingPod) -> tuple[Extender, ...]:
@@ -161,12 +162,12 @@ class ExtenderCalls:
 
     def _request(self, pod: PendingPod, extenders: tuple[Extender, ...], now_ns: int) -> None:
         """Send a call, or wait for a slot or the call in flight; the pod is parked in any case."""
-        names = [extender.name for extender in extenders]
+        names = tuple([extender.name for extender in extenders])
         if pod.uid not in self._call_by_pod:
             if self._have_free_slot(names):
                 self._send(pod, _ExtenderCall(pod.pod, extenders, self._feasible_nodes(pod, now_ns)))
             else:
-                self._waiting[pod.uid] = None
+                self._waiting[pod.uid] = names
         self._core.queue.park(
             pod,
             _parking_key(pod),
@@ -181,7 +182,7 @@ class ExtenderCalls:
         verdict = self._judge(pod, list(self._core.cache.nodes), now_ns)
         return tuple([NodeName(node) for node in verdict.totals])
 
-    def _have_free_slot(self, names: list[str]) -> bool:
+    def _have_free_slot(self, names: Collection[str]) -> bool:
         return all(
             self._in_flight_count[name] < self._core.policies.extenders[name].concurrent_calls_max
             for name in names
@@ -246,7 +247,15 @@ class ExtenderCalls:
         Pods without a feasible node are requeued, so that an attempt reports the reasons.
         """
         core = self._core
-        for uid in list(self._waiting):
+        busy: set[tuple[str, ...]] = (
+            set()
+        )  # so that an answer costs next to nothing for thousands of pods that wait on
+        for uid, names in list(self._waiting.items()):
+            if names in busy:
+                continue
+            if not self._have_free_slot(names):
+                busy.add(names)
+                continue
             pod = core.pods.get(uid)
             if pod is None or not self._is_parked(pod):
                 del self._waiting[uid]
