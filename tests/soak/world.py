@@ -58,7 +58,7 @@ EPOCH_S = 1_767_225_600
 CHURN_S, REST_S = 100.0, 20.0
 """How long the cluster changes, and how long it is empty before memory is measured."""
 BOUNDS: tuple[tuple[Any, str, int], ...] = (
-    (columns, "_CODES_PER_ROW_MAX", 1),
+    (columns, "_WEIGHT_PER_ROW_MAX", 1),
     (columns, "_POD_COLUMNS_MAX", 8),
     (evaluation_cache, "_CACHE_BYTES_MAX", 64 * 1024),
     (placed_pods, "_TALLIES_MAX", 8),
