@@ -35,17 +35,17 @@ def test_an_annotation_longer_than_any_group_s_name_is_in_no_message() -> None:
     assert all(len(text) < MESSAGE_MAX for text in (*logs, str(rig.pending_message("lost"))))
 
 
-def test_a_pod_that_lacks_thousands_of_resources_has_the_most_frequent_reasons() -> None:
+def test_a_pod_that_lacks_many_resources_has_the_most_frequent_reasons() -> None:
     rig = Rig(None, node("n0", cpu="1"), node("n1", cpu="1"))
     rig.apply_policies("policy test version 1\nfilter node_resources_fit\npreemption never\n")
-    resources = {f"example.com/r{number}": "1" for number in range(1_000)}
+    resources = {f"example.com/r{number}": "1" for number in range(100)}
 
     rig.observe(pod("wants-all", resources=resources))
     rig.settle()
 
     message, decision = str(rig.pending_message("wants-all")), rig.scheduler.decisions[-1]
     assert message.startswith("0/2 nodes are available: 2 Insufficient example.com/r0, ")
-    assert f"{1_000 - REASONS_MAX} more reasons" in message
+    assert f"{100 - REASONS_MAX} more reasons" in message
     assert len(message) < REASONS_MAX * 50 and len(decision.counts) == REASONS_MAX + 1
 
 
