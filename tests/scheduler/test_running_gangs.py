@@ -299,7 +299,7 @@ def test_victims_are_whole_gangs_or_leave_the_minimum(by: Program) -> None:
         nonlocal checked
         checked += check_gang_victims(by, scene, gangs)
 
-    for _ in range(10):
+    for _ in range(40):
         search()
         if checked > 0:
             return
