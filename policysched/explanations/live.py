@@ -138,7 +138,8 @@ def _limited(full_name: str) -> Iterator[None]:
         yield
     except ExplanationTooLong:
         raise NotExplainable(
-            f"the explanation of pod {full_name} takes too long: rules reject nodes more than {_REJECTIONS_MAX:,} times"
+            f"the explanation of pod {full_name} takes too long: rules reject nodes more than {_REJECTIONS_MAX:,} times; "
+            "the pod's condition PodScheduled has the reasons and their counts"
         ) from None
 
 

@@ -66,9 +66,8 @@ class Prebinder:
         self._core = core
         self._bind_tracker = bind_tracker
         self._deadlines: MovableHeap[PodUid] = MovableHeap()
-        self._by_object: dict[
-            VolumeClaimKey | str, dict[PodUid, None]
-        ] = {}  # by claim, and by name of a volume
+        # By claim, and by name of a volume.
+        self._by_object: dict[VolumeClaimKey | str, dict[PodUid, None]] = {}
 
     def begin(self, bind: InFlightBind, requirements: PrebindRequirements, now_ns: int) -> None:
         """The pod was just assumed."""

@@ -21,8 +21,8 @@ Key = tuple[tuple[str, str], ...]
 
 
 class Rest:
-    """Time without work after work: `t / share` seconds for `t` seconds. Of them `burst_s` need no rest, once it has rested as
-    long as they would take."""
+    """Time without work after work: `t / share` seconds for `t` seconds. The first `burst_s` seconds of work need no rest; time
+    without work restores them."""
 
     def __init__(self, share: float, burst_s: float = 0.0) -> None:
         self._share, self._burst_s = share, burst_s

@@ -30,9 +30,8 @@ from policysched.model.pods import Pod
 from policysched.model.selectors import SelectorByKey
 
 _TALLIES_MAX = 512
-_TALLIED_SELECTORS_MAX = (
-    16_384  # of all tallies (`PodMatcher.size`): a pod with hundreds of terms has as many in one
-)
+_TALLIED_SELECTORS_MAX = 16_384
+"""Of all tallies (`PodMatcher.size`): a pod with hundreds of terms has as many in one."""
 _EMPTY_SIZE_MAX = 256  # of classes without pods (`PodClass.size`)
 _CACHE_ENTRIES_MAX = 4096
 _VALUES_PER_ENTRY, _NAMES_PER_ENTRY = 16, 64  # more of them count as further entries
@@ -83,9 +82,9 @@ class PlacedPods:
         scope = self._resolved_scopes.get(selector)
         if scope is None:
             values = sum(len(requirement.values) + 1 for requirement in namespace_selector.requirements)
-            selects = (
-                SelectorByKey(namespace_selector) if values > _FEW_VALUES else namespace_selector
-            ).selects
+            is_long = values > _FEW_VALUES
+            selector_in_use = SelectorByKey(namespace_selector) if is_long else namespace_selector
+            selects = selector_in_use.selects
             matching = (name for name, namespace in self._namespaces.items() if selects(namespace.labels))
             scope = frozenset((*selector.namespaces, *matching))
             self._resolved_size += 1 + values // _VALUES_PER_ENTRY + len(scope) // _NAMES_PER_ENTRY

@@ -124,9 +124,8 @@ def pod_count(machine: VectorMachine, expr: e.CountPodsOnNode) -> VectorStep:
     def run(frame: EvalFrame) -> ValueVector:
         codes, representatives = frame.view.column(class_counts), frame.view.codes.class_representatives
         class_matches: dict[int, bool] = {}
-        pair = frame.context.with_other_pod(
-            frame.context.pod
-        )  # one for all: making them takes as long as the condition
+        # One for all pods: to make one takes as long as the condition.
+        pair = frame.context.with_other_pod(frame.context.pod)
 
         def matching(counts: ClassCounts) -> int:
             total = 0

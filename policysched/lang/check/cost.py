@@ -47,14 +47,15 @@ def check_cost(
     if cost.total <= cost_max:
         return
     all_rules = (*rules.filters, *rules.scores, *(rule for layer in layers for rule in layer_rules(layer)))
-    costs = [(rule_cost(rule).total, rule.span) for rule in all_rules]
-    kind, part = "rules", None
-    if (
-        statements
-        and max(of_one.total for of_one, _ in statements) > max(costs, key=_number, default=(0,))[0]
-    ):
-        kind, costs = "expressions beside the rules", [(of_one.total, span) for of_one, span in statements]
+    of_rules = [(rule_cost(rule).total, rule.span) for rule in all_rules]
+    of_others = [(of_one.total, span) for of_one, span in statements]
+    kind, costs = max(
+        ("rules", of_rules),
+        ("expressions beside the rules", of_others),
+        key=lambda named: max((number for number, _ in named[1]), default=0),
+    )
     highest, span = max(costs, key=_number)
+    part = None
     if kind == "rules":
         span, part = _most_expensive_part(max(all_rules, key=lambda rule: rule_cost(rule).total))
     scope.report(

@@ -203,9 +203,8 @@ def _operation_count(expr: Expr) -> int:
         case Call(function="beta_cdf"):
             return 60  # about forty steps of a continued fraction, and logarithms
         case CountPodsOnNode(where=where):
-            return (
-                1 if where is None else 100
-            )  # each pod of the node is read, and tenants make them all different
+            # Each pod of the node is read, and tenants make them all different.
+            return 1 if where is None else 100
         case GangTraffic():
             return 8  # each member of the gang is read
         case StateRef():

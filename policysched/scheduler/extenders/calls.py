@@ -247,9 +247,8 @@ class ExtenderCalls:
         Pods without a feasible node are requeued, so that an attempt reports the reasons.
         """
         core = self._core
-        busy: set[tuple[str, ...]] = (
-            set()
-        )  # so that an answer costs next to nothing for thousands of pods that wait on
+        # So that an answer costs next to nothing for thousands of pods that go on waiting.
+        busy = set[tuple[str, ...]]()
         for uid, names in list(self._waiting.items()):
             if names in busy:
                 continue
