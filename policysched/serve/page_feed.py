@@ -45,6 +45,7 @@ class PageFeed:
 
     async def response(self, request: web.Request, may_list_pods: MayListPods) -> web.Response:
         query = dict(request.query)
+        await _require_namespace(query.get("pod", ""), may_list_pods)
 
         async def make() -> tuple[_Version, float, int]:
             value, took_s = await self._render(query)
@@ -71,6 +72,14 @@ class PageFeed:
             version.namespaces = namespaces_of(version.value)
             self._rest.after(time.thread_time() - began_s)
         return await allowed_of(version.namespaces, may_list_pods)
+
+
+async def _require_namespace(pod: str, may_list_pods: MayListPods) -> None:
+    """Of a pod that is asked for by `namespace/name`. Otherwise the answers about pods that exist and those that do not would
+    differ, and an answer that there is nothing to explain names the pod's node."""
+    namespace, slash, _ = pod.strip().partition("/")
+    if slash and not await may_list_pods(None) and not await may_list_pods(namespace):
+        raise web.HTTPForbidden(text=f"you may not list the pods of namespace {namespace}\n")
 
 
 def _document(value: Json) -> Document:

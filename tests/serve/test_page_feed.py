@@ -14,6 +14,7 @@ import pytest
 
 from policysched.serve import page_feed
 from policysched.serve.access import AccessDecision, User
+from policysched.serve.main_loop_reader import NoSuchEndpoint
 from policysched.serve.page_files import is_loopback_host
 from policysched.serve.server import HttpServerOptions
 from policysched.serve.status_routes import StatusEndpoints
@@ -98,6 +99,34 @@ def test_a_tenant_sees_the_rows_of_the_namespaces_whose_pods_he_may_list() -> No
         "story": [{"namespace": "shop", "would_fit": [{"text": "wait"}]}],
         "hidden_rows": 4,
     }
+
+
+def test_a_tenant_does_not_learn_whether_a_pod_of_another_namespace_exists() -> None:
+    """The pod is there, it is decided by another scheduler, or there is none: one answer."""
+
+    def story(query: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+        asked.append(query["pod"])
+        if query["pod"] == "bank/db":
+            yield {"explained": [{"namespace": "bank", "message": "fits"}]}
+        raise NoSuchEndpoint(f"{query['pod']} is on node-7")
+
+    asked: list[str] = []
+    answers: dict[tuple[str, str], tuple[int, str]] = {}
+
+    async def scenario(port: int) -> None:
+        for user in ("tom", "ada"):
+            for name in ("bank%2Fdb", "bank%2Fplaced", "+bank%2Fnone", "shop%2Fnone"):
+                path = f"/page/pod?pod={name}"
+                answers[user, name] = await asyncio.to_thread(get, port, path, user)
+        assert answers["tom", "shop%2Fnone"][0] == 404 == answers["ada", "bank%2Fplaced"][0]
+        assert answers["ada", "bank%2Fdb"][0] == 200
+        refusal = 403, "you may not list the pods of namespace bank\n"
+        assert [answers["tom", name] for name in ("bank%2Fdb", "bank%2Fplaced", "+bank%2Fnone")] == [
+            refusal
+        ] * 3
+        assert asked[0] == "shop/none", "the main loop does nothing for it"
+
+    served(scenario, SECURED, pages=replace(PAGES, page_feeds={"/page/pod": (story, 0.5)}))
 
 
 def test_planted_bug_a_filter_that_keeps_everything_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
