@@ -21,6 +21,7 @@ from policysched import __version__
 from policysched.cli import closed_output
 from policysched.data_files import enable_file_cache
 from policysched.gc_tuning import raise_gc_thresholds
+from policysched.text.sanitize import escape_unprintable
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("policysched.cli.run", "Schedule pods by the policies in a ConfigMap."),
@@ -85,6 +86,12 @@ def write_file(path: str, text: str) -> None:
         raise CommandError(f"{path}: {error.strerror or error}") from None
 
 
+def echo_error(text: str) -> None:
+    """Write a line to standard error. It can have texts of tenants or of a file, such as a pod's schedulerName, which must
+    not move the cursor or fill the clipboard of whoever reads it."""
+    click.echo(escape_unprintable(text), err=True)
+
+
 def _not_installed(command: str, error: ModuleNotFoundError) -> Exception:
     """What to install for a command; the error itself if a module of this package is missing."""
     package = (error.name or "policysched").partition(".")[0]
@@ -141,7 +148,7 @@ class _Commands(click.Group):
             hint = f" (see {where} --help)" if isinstance(error, click.UsageError) else ""
             lines = error.lines if isinstance(error, CommandError) else (error.format_message(),)
             for line in lines:
-                click.echo(f"{where}: {' '.join(line.split())}{hint}", err=True)
+                echo_error(f"{where}: {' '.join(line.split())}{hint}")
             return error_code
         except click.Abort:
             return 130

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from policysched.cli import CommandError
+from policysched.cli import CommandError, echo_error
 from policysched.cli.colour import wants_colour
 from policysched.files import UnreadableFile, read_text
 from policysched.lang.format.formatter import format_source
@@ -69,7 +69,7 @@ def fmt(paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str) ->
         elif not (check or diff):
             _write_result(job, standard=name == stdin_filename and "-" in paths)
     for unusable in unusable_files:
-        click.echo(f"policysched: {unusable}", err=True)
+        echo_error(f"policysched: {unusable}")
     return 2 if unusable_files else int(failed or (changed and (check or diff)))
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policysched.cli import CommandError, write_file
+from policysched.cli import CommandError, echo_error, write_file
 from policysched.files import UnreadableFile, path_exists, read_text
 from policysched.migrate import ImportResult
 from policysched.migrate import import_config as import_text
@@ -137,7 +137,7 @@ def _write_files(files: dict[Path, str], *, force: bool) -> None:
 def _print_report(imported: ImportResult, *, with_settings: bool) -> None:
     def print_items(items: "list[ImportNote]", label: str) -> None:
         for item in items:
-            click.echo(f"{item.place}: {label}: {item.finding}", err=True)
+            echo_error(f"{item.place}: {label}: {item.finding}")
 
     print_items(imported.not_imported, "not imported")
     print_items(imported.notes, "note")

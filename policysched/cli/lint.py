@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from policysched import __version__
-from policysched.cli import CommandError, write_file
+from policysched.cli import CommandError, echo_error, write_file
 from policysched.cli.colour import wants_colour
 from policysched.cli.policy_options import param_option
 from policysched.files import read_text
@@ -139,7 +139,7 @@ def lint(
             paths, stdin=partial(read_text, "-"), stdin_name=stdin_filename, unusable=unusable_files
         )
         for unusable in unusable_files:
-            click.echo(f"policysched: {unusable}", err=True)
+            echo_error(f"policysched: {unusable}")
         if unusable_files and not sets:
             return 2
         settings = _read_settings(config_path, live=live)

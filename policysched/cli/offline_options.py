@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from policysched.cli import CommandError
+from policysched.cli import CommandError, echo_error
 from policysched.cli.policy_options import at_option, name_option, output_format_option, param_option
 from policysched.cli.progress import progress_bar
 from policysched.files import STANDARD_INPUT
@@ -159,7 +159,7 @@ def load_policy(path: str, name: str | None, params: tuple[str, ...], rules: "Se
 def report_malformed(files: ClusterFiles) -> None:
     """Print the objects that are skipped to standard error."""
     for malformed in files.malformed:
-        click.echo(f"policysched: skipped: {malformed}", err=True)
+        echo_error(f"policysched: skipped: {malformed}")
 
 
 def load_values(

@@ -197,3 +197,17 @@ def test_a_folder_that_cannot_be_recorded_to_is_said_before_the_cluster_is_read(
 
     assert (done.code, done.out) == (2, "")
     assert done.err == f"policysched: cannot record to {tmp_path / 'file/seen'}: Not a directory\n"
+
+
+@pytest.mark.parametrize("command", ["simulate", "diff"])
+def test_a_value_of_a_skipped_object_cannot_write_to_the_terminal(tmp_path: Path, command: str) -> None:
+    (tmp_path / "good.policy").write_text(GOOD)
+    hostile = pod_manifest("hostile", cpu="\x1b[2J")
+    (tmp_path / "cluster.json").write_text(json.dumps({"kind": "List", "items": [hostile]}))
+    policy = str(tmp_path / "good.policy")
+    policies = ["--policy", policy] if command == "simulate" else [policy, policy]
+
+    result = run(command, *policies, "--cluster", str(tmp_path / "cluster.json"))
+
+    assert "`\\x1b[2J` is not a quantity" in result.err
+    assert "\x1b" not in result.err

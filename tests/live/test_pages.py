@@ -1,5 +1,6 @@
 """The pages of a running scheduler agree with its state, and the commands print them."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,9 +18,11 @@ from policysched.scheduler.queue.entries import PendingPod
 from policysched.schemas import schema
 from policysched.serve.main_loop_reader import NoSuchEndpoint
 from tests.builders import node, pod
+from tests.cli.builders import run
 from tests.hostile import hostile_pod
 from tests.live.rendered import rendered
 from tests.scheduler.rig import FIT, Rig
+from tests.serve.served import PAGES, served
 
 
 def pages(rig: Rig) -> LiveEndpoints:
@@ -193,3 +196,17 @@ def test_a_long_step_is_found(monkeypatch: pytest.MonkeyPatch, owner: Any, name:
     monkeypatch.setattr(owner, name, 10_000)
 
     assert work_of_steps(many_causes(), monkeypatch) > 500
+
+
+@pytest.mark.parametrize("named", ["default/hidden", "hidden"])
+def test_a_scheduler_name_of_a_tenant_cannot_write_to_the_terminal(named: str) -> None:
+    """The API server takes any text; a terminal would take it as the title, or as the content of the clipboard."""
+    hidden = pod("hidden", scheduler="\x1b]52;c;b3duZWQ=\x07\u202e")
+    endpoints = replace(PAGES, live_endpoints=pages(Rig(FIT, node("a"), hidden)).by_path())
+
+    async def scenario(port: int) -> None:
+        result = await asyncio.to_thread(run, "explain", named, "--url", f"http://127.0.0.1:{port}")
+        assert "its schedulerName is `\\x1b]52;c;b3duZWQ=\\x07\\u202e`" in result.err
+        assert [char for char in result.err if not char.isprintable()] == ["\n"]
+
+    served(scenario, pages=endpoints)
