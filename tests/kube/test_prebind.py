@@ -7,13 +7,15 @@ import pytest
 
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
+from policysched.kube.client.transport import ApiRequest, ApiResponse
 from policysched.kube.decode.devices import decode_allocation
 from policysched.kube.write.claim_writes import PrebindOutcome, PrebindWriter
 from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey
+from policysched.sandbox.transport import MemoryTransport
 from policysched.scheduler.commands import ClaimToReserve, Prebind, Unreserve
 from policysched.scheduler.events import PrebindRefused, PrebindWritten
 from tests.devices import asking, claim_spec, given
-from tests.kube.world import World, on_virtual_time, running
+from tests.kube.world import World, on_virtual_time, running, until
 
 CUT_S = 100.0
 
@@ -136,3 +138,50 @@ def test_a_release_that_is_repeated_keeps_what_a_later_prebind_reserves() -> Non
     assert first.reason == "the claims of an earlier attempt are being released"
     assert isinstance(second, PrebindWritten)
     assert reserved == [[{"resource": "pods", "name": "web", "uid": "uid-web"}]]
+
+
+class RefusingNamespace(MemoryTransport):
+    """A webhook makes each write in the namespace `refusing` fail."""
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        if "/namespaces/refusing/" in request.path and request.method != "GET":
+            return ApiResponse(
+                500, b'{"kind": "Status", "reason": "InternalError", "message": "webhook"}', {}
+            )
+        return await super().request(request)
+
+
+def test_allocations_that_a_webhook_makes_fail_for_ever_delay_no_other_namespace() -> None:
+    outcomes: list[PrebindOutcome] = []
+    connectivity = Connectivity(lambda: 0.0)
+
+    async def scenario() -> None:
+        world = World()
+        writer = PrebindWriter(
+            ApiClient(RefusingNamespace(world.server)),
+            outcomes.append,
+            random=Random(1),
+            connectivity=connectivity,
+        )
+
+        def put(namespace: str, name: str) -> None:
+            body = {"metadata": {"name": name}, "spec": claim_spec(asking())}
+            meta = world.local.create("resourceclaims", namespace, body)["metadata"]
+            devices = decode_allocation(given("g0")["allocation"])
+            key, version = ResourceClaimKey(namespace, name), int(meta["resourceVersion"])
+            wanted = ClaimToReserve(key, meta["uid"], version, devices, (), (), 0, None)
+            uid = PodUid(f"uid-{name}")
+            writer.put(Prebind(uid, namespace, name, NodeName("a"), (), (), claims_to_reserve=(wanted,)))
+
+        for namespace in ("refusing", "other"):
+            world.local.create("namespaces", "", {"metadata": {"name": namespace}})
+        async with running(writer.run()):
+            for index in range(20):
+                put("refusing", f"refused-{index}")
+            await asyncio.sleep(60)
+            put("other", "web")
+            await until(lambda: outcomes, "the claim of the other namespace", within_s=1)
+
+    on_virtual_time(scenario)
+    assert [(type(outcome), outcome.uid) for outcome in outcomes] == [(PrebindWritten, "uid-web")]  # type: ignore[union-attr]
+    assert not connectivity.unreachable

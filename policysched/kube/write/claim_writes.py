@@ -8,7 +8,7 @@ A patch without a response is repeated. If the first one was carried out, the re
 next attempt of the pod finds what was written. Volumes are written before claims, as in kube-scheduler. Resource claims
 have other writers too (`kube.write.resource_claims`), as does the claim for a pod's extended resources
 (`kube.write.extended_claims`). A write that allocates devices is repeated without limit: while it may be carried out, its
-devices must not be allocated elsewhere.
+devices must not be allocated elsewhere. Meanwhile those of other namespaces go on (`kube.write.namespace_turns`).
 
 A write that was decided before this process stalled never leaves after it, unless an earlier request for it may have left
 (`fence`), as for binds: the volume or the devices may be somebody else's by now, and the node full.
@@ -17,7 +17,6 @@ A write that was decided before this process stalled never leaves after it, unle
 import asyncio
 import logging
 import math
-from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -29,6 +28,7 @@ from policysched.kube.client.transport import RequestNotSent
 from policysched.kube.decode.storage import BOUND_BY_CONTROLLER, SELECTED_NODE
 from policysched.kube.write.extended_claims import create_claim, delete_claim
 from policysched.kube.write.idempotent_retry import RequestAbandoned, RequestRetrier
+from policysched.kube.write.namespace_turns import NamespaceTurns
 from policysched.kube.write.resource_claims import (
     ClaimNotReserved,
     deallocate_claim,
@@ -88,7 +88,7 @@ class _Unreserving:
 
 
 class PrebindWriter:
-    """Carries out `Prebind`, several at a time. `deliver` receives exactly one outcome for each, and
+    """Carries out `Prebind`, several at a time and namespaces in turn. `deliver` receives exactly one outcome for each, and
     `ExtendedClaimDeleted` for deleted claims. Nothing is sent while `may_send` is false, nor writes of a `Prebind` while what
     `fence` returned when it was put is false."""
 
@@ -115,9 +115,7 @@ class PrebindWriter:
         )
         self._may_send = may_send
         self._fence = fence
-        self._queue: deque[tuple[_Command, IsCurrent]] = deque()
-        self._wake = asyncio.Semaphore(0)
-        self._active = 0
+        self._turns: NamespaceTurns[tuple[_Command, IsCurrent]] = NamespaceTurns(settings.workers)
         self._prebinding: dict[PodUid, asyncio.Event] = {}
         self._unreserving: dict[PodUid, list[_Unreserving]] = {}
         self.counts = PrebindCounts()
@@ -125,7 +123,7 @@ class PrebindWriter:
     @property
     def in_flight(self) -> int:
         """Commands without an outcome."""
-        return len(self._queue) + self._active
+        return len(self._turns)
 
     def put(self, command: _Command) -> None:
         if isinstance(command, Unreserve):
@@ -133,39 +131,32 @@ class PrebindWriter:
         elif isinstance(command, Prebind):  # the pod needs its claims again
             for unreserving in self._unreserving.get(command.uid, ()):
                 unreserving.is_superseded = True
-        self._queue.append((command, self._fence() if isinstance(command, Prebind) else None))
-        self._wake.release()
+        self._turns.put(
+            _namespace(command), (command, self._fence() if isinstance(command, Prebind) else None)
+        )
 
     async def run(self) -> None:
         """Until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self._settings.workers):
-                group.create_task(self._run_worker())
+        await self._turns.run(self._carry_out)
 
-    async def _run_worker(self) -> None:
-        while True:
-            await self._wake.acquire()
-            command, is_current = self._queue.popleft()
-            self._active += 1
-            try:
-                if isinstance(command, DeleteExtendedClaim):
-                    await self._delete_claim(command)
-                    continue
-                if not isinstance(command, Prebind):
-                    await self._unreserve(command)
-                    continue
-                self._prebinding[command.uid] = asyncio.Event()
-                try:
-                    outcome = await self._prebind(command, is_current)
-                finally:
-                    self._prebinding.pop(command.uid).set()
-            finally:
-                self._active -= 1
-            if isinstance(outcome, PrebindWritten):
-                self.counts.written += 1
-            else:
-                self.counts.refused += 1
-            self._deliver(outcome)
+    async def _carry_out(self, fenced: tuple[_Command, IsCurrent]) -> None:
+        command, is_current = fenced
+        if isinstance(command, DeleteExtendedClaim):
+            await self._delete_claim(command)
+            return
+        if not isinstance(command, Prebind):
+            await self._unreserve(command)
+            return
+        self._prebinding[command.uid] = asyncio.Event()
+        try:
+            outcome = await self._prebind(command, is_current)
+        finally:
+            self._prebinding.pop(command.uid).set()
+        if isinstance(outcome, PrebindWritten):
+            self.counts.written += 1
+        else:
+            self.counts.refused += 1
+        self._deliver(outcome)
 
     async def _unreserve(self, command: Unreserve | Deallocate) -> None:
         """Best effort: if it fails, the next attempt reads the claim as it is."""
@@ -299,6 +290,16 @@ class PrebindWriter:
 
     async def get_once(self, path: str) -> Json:
         return await self._api.get(path, timeout_s=self._settings.response_timeout_s)
+
+
+def _namespace(command: _Command) -> str:
+    match command:
+        case Prebind(namespace=namespace):
+            return namespace
+        case Unreserve(claims=claims):
+            return claims[0][0].namespace if claims else ""
+        case Deallocate(claim=claim) | DeleteExtendedClaim(claim=claim):
+            return claim.namespace
 
 
 @dataclass(frozen=True, slots=True)

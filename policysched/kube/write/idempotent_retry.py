@@ -77,7 +77,10 @@ class RequestRetrier:
                 ):
                     self._connectivity.record_success(self._activity)
                     raise
-                self._connectivity.record_failure(self._activity, error)
+                if isinstance(error, ServerError | TooManyRequests):  # often of a webhook for one namespace
+                    self._connectivity.record_error_response(self._activity, error)
+                else:
+                    self._connectivity.record_failure(self._activity, error)
                 wait_s = backoff.next_delay_s(error)
                 if loop.time() + wait_s > deadline_s:
                     raise RequestAbandoned(f"no response within {timeout_s:g} s: {error}") from error
