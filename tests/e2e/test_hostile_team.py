@@ -1,7 +1,7 @@
 """A team that writes anything into its ConfigMap on a real control plane, beside another team and the operator."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -79,6 +79,14 @@ def test_whatever_a_team_writes_the_others_edit_and_bind(control_plane: ControlP
             f"the edit of the other team to be active: {when}",
         )
 
+    def wait_for_events(keys: Collection[str]) -> None:
+        def named() -> bool:
+            notes = [event["note"] for event in deployed.events("policysched-policies", "PolicyRejected")]
+            return all(any(key in note for note in notes) for key in keys)
+
+        wait_for(named, f"events about {', '.join(keys)}")
+
+    broken = {f"t{at}.policy": text.format(name=f"t{at}") for at, text in enumerate(REJECTED)}
     with deployed.running(settings=SETTINGS) as running:
         good = HEAD.format(name="batch")
         ml.put({"batch.policy": good})
@@ -88,11 +96,11 @@ def test_whatever_a_team_writes_the_others_edit_and_bind(control_plane: ControlP
         for name, texts in LARGE.items():
             ml.put(texts)
             edit_and_bind(name)
-        broken = {f"t{at}.policy": text.format(name=f"t{at}") for at, text in enumerate(REJECTED)}
         for part in (list(broken)[:6], list(broken)[6:]):  # a team may have eight texts
             texts = {key: broken[key] for key in part}
             ml.put({"batch.policy": good, "base.policy": "library base version 1\n", **texts})
             edit_and_bind("all that is rejected")
+            wait_for_events(part)
         for number in range(50):  # as fast as the API server takes it
             ml.put(
                 {"batch.policy": f"{good}# {number}\n" + "filter broken require nonsense\n" * (number % 2)}
@@ -106,11 +114,9 @@ def test_whatever_a_team_writes_the_others_edit_and_bind(control_plane: ControlP
         assert peak_mib(running.process.pid) - before_mib < MEMORY_MIB_MAX
         assert len(running.log()) - before_bytes < LOG_BYTES_MAX
         assert printable(running.log())
-    rejected = deployed.events("policysched-policies", "PolicyRejected")
-    notes = [event["note"] for event in rejected]
-    assert {key for key in broken if any(key in note for note in notes)} == set(broken)
-    assert all(event["regarding"]["namespace"] == "ml" for event in rejected)
-    assert all(printable(note) and len(note) <= NOTE_CHARACTERS_MAX for note in notes)
+    events = deployed.events("policysched-policies", "PolicyRejected")
+    assert all(event["regarding"]["namespace"] == "ml" for event in events)
+    assert all(printable(event["note"]) and len(event["note"]) <= NOTE_CHARACTERS_MAX for event in events)
 
 
 def check_policies(deployed: Deployed, running: Running) -> None:
