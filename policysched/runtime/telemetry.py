@@ -103,13 +103,12 @@ class Telemetry:
     def observe_decision_s(self, seconds: float) -> None:
         """Records a decision. For pods without a feasible node it is also the whole attempt."""
         self._decision.observe(seconds)
-        for (result, policy), count in (
-            () if self._app is None else self._app.scheduler.counters.attempts.items()
-        ):
-            if result == "unschedulable":
-                for _ in range(count - self._unschedulable.get(policy, 0)):
-                    self._attempt.observe(seconds, result, policy)
-                self._unschedulable[policy] = count
+        attempts = {} if self._app is None else self._app.scheduler.counters.attempts
+        counts = {policy: count for (result, policy), count in attempts.items() if result == "unschedulable"}
+        for policy, count in counts.items():
+            for _ in range(count - self._unschedulable.get(policy, 0)):
+                self._attempt.observe(seconds, "unschedulable", policy)
+        self._unschedulable = counts
 
     def observe_bind_s(self, seconds: float) -> None:
         self._bind.observe(seconds)
@@ -138,6 +137,7 @@ class Telemetry:
             self._attempt.observe(failed.duration_ns / 1e9, "error", failed.policy)
         for victims in app.scheduler.counters.drain_victim_counts():
             self._victims.observe(victims)
+        self._attempt.keep_only("profile", app.scheduler.core.policies.running)
         yield from _scheduling_families(app.scheduler)
         yield from _external_pod_families(app.scheduler)
         yield from _shadow_families(app.scheduler)

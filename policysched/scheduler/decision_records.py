@@ -168,6 +168,15 @@ class SchedulerCounters:
     def count_over_budget(self, policy: str) -> None:
         self.over_budget[policy] = self.over_budget.get(policy, 0) + 1
 
+    def forget(self, policy: str) -> None:
+        """Forget what was counted of a policy that is gone."""
+        all_counts: tuple[dict[Any, int], ...] = (self.attempts, self.kubelet_rejections)
+        for counts in all_counts:
+            for key in [key for key in counts if key[1] == policy]:
+                del counts[key]
+        self.over_budget.pop(policy, None)
+        self.shadows.retain_rules(policy, ())
+
     def drain_confirmed_binds(self) -> list[ConfirmedBind]:
         """The confirmed binds since the last call, oldest first."""
         drained = list(self.confirmed_binds)

@@ -44,6 +44,11 @@ class PolicyMembership:
         """All known pods that name the policy, on a node or not."""
         return (self._core.cache.pods[uid].pod for uid in self._pods_by_scheduler.get(policy, ()))
 
+    def forget(self, policy: str) -> None:
+        """A removed policy without pods."""
+        self._started.discard(policy)
+        self._core.queue.drop_policy(policy)
+
     def enqueue_pods_again(
         self, policy: str, now_ns: int, precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS
     ) -> None:

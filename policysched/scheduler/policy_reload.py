@@ -7,6 +7,7 @@ waits for their first samples before it is prepared. Before the first attempt of
 becomes active at once, and its pods wait while the totals over pods are built in slices.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -30,10 +31,14 @@ class PolicyPods(Protocol):
         self, program: Program, plan: Plan, now_ns: int
     ) -> Iterator[dict[PodUid, PreEnqueueResult]]: ...
     def pods_of(self, policy: str) -> Iterator[Pod]: ...
+    def forget(self, policy: str) -> None: ...
     def enqueue_pods_again(
         self, policy: str, now_ns: int, precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS
     ) -> None: ...
 
+
+REMOVED_KEPT_MAX = 8
+"""Removed policies without a key of each owner that are kept for pods to come, which are told so."""
 
 _DONE = object()
 
@@ -113,6 +118,7 @@ class PolicyReload:
             if waiting is None or waiting.sha256 != program.sha256:
                 self._start(program, now_ns, synced=synced, decided=has_attempted)
 
+        self._forget_removed()
         if core.policies.running:
             core.samples.policy_states.stop_buffering()
         if not core.policies.running and not self._in_preparation and core.policies.startup_error is None:
@@ -249,6 +255,22 @@ class PolicyReload:
             core.save_all_states()
         if synced:
             self._membership.enqueue_pods_again(program.name, now_ns, precomputed)
+
+    def _forget_removed(self) -> None:
+        """Forget removed policies without a key that no pod names, except the latest of each owner. A team can rename its
+        policies with each edit."""
+        core, newer = self._core, Counter[str | None]()
+        needed = {bind.pod.policy for bind in core.binds.in_flight.values()} | self._in_preparation.keys()
+        for name in reversed(core.policies.removed_without_key()):
+            owner = core.permissions.owner(name)
+            newer[owner] += 1
+            if newer[owner] <= REMOVED_KEPT_MAX or name in needed or any(self._membership.pods_of(name)):
+                continue
+            core.policies.forget(name)
+            core.samples.forget(name)
+            core.records.counters.forget(name)
+            self._membership.forget(name)
+            self._retain_prepared()
 
     def _retain_prepared(self) -> None:
         """Drop what is cached for plans that neither are active nor will be."""

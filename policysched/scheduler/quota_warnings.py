@@ -23,7 +23,7 @@ class QuotaWarnings:
     def __init__(self, core: SchedulerCore) -> None:
         self._core = core
         self._checked_at_ns: dict[str, tuple[QuotaAccount, int]] = {}
-        self._reported: dict[tuple[str, str], str] = {}
+        self._reported: dict[str, dict[str, str]] = {}  # by policy and reason
 
     def next_time_ns(self) -> int | None:
         if not self._core.quotas.accounts:
@@ -40,23 +40,26 @@ class QuotaWarnings:
         return checked[1] + _PERIOD_NS
 
     def advance(self, now_ns: int) -> None:
+        for policy in self._checked_at_ns.keys() - self._core.quotas.accounts.keys():
+            del self._checked_at_ns[policy], self._reported[policy]
         for policy, account in self._core.quotas.accounts.items():
             if self._due_ns(policy, account) <= now_ns:
                 self._checked_at_ns[policy] = account, now_ns
                 self._check(policy, account)
 
     def _check(self, policy: str, account: QuotaAccount) -> None:
+        reported = self._reported.setdefault(policy, {})
         for reason, problem in (
             ("QuotaUnusable", _join(self._absent_resources(account))),
             ("QuotaUnused", _join(self._unused_rows(policy, account))),
             ("QuotaExceeded", _join(_exceeded(account))),
         ):
-            if problem and self._reported.get((policy, reason)) != problem:
+            if problem and reported.get(reason) != problem:
                 message = f"policy `{policy}`: {_MEANINGS[reason]}: {problem}"
                 self._core.commands.append(
                     ReportPolicyEvent("Normal" if reason == "QuotaUnused" else "Warning", reason, message)
                 )
-            self._reported[policy, reason] = problem
+            reported[reason] = problem
 
     def _absent_resources(self, account: QuotaAccount) -> Iterator[str]:
         nodes = self._core.cache.nodes.values()

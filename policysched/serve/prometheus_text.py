@@ -7,7 +7,7 @@ Metrics that kube-scheduler has too keep its names (`scheduler_*`), so that dash
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -79,6 +79,11 @@ class Histogram:
         buckets.counts[bisect_left(self._bounds, value)] += 1
         buckets.total += value
         buckets.count += 1
+
+    def keep_only(self, label: str, values: Container[str]) -> None:
+        """Drop the series with another value of the label."""
+        at = self._labels.index(label)
+        self._values = {labels: buckets for labels, buckets in self._values.items() if labels[at] in values}
 
     def family(self) -> MetricFamily:
         samples: list[tuple[str, Labels, float]] = []

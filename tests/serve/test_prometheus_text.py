@@ -50,6 +50,18 @@ def test_a_histogram_counts_a_value_in_every_bucket_at_or_above_it() -> None:
     ]
 
 
+def test_series_of_what_is_gone_are_dropped() -> None:
+    histogram = MetricRegistry().histogram("h", "", (1,), ("result", "profile"))
+    for profile in ("a", "b", "c"):
+        histogram.observe(0.5, "error", profile)
+
+    histogram.keep_only("profile", {"a", "c", "d"})
+
+    assert [
+        dict(labels)["profile"] for suffix, labels, _ in histogram.family().samples if suffix == "_sum"
+    ] == ["a", "c"]
+
+
 def test_a_counter_without_labels_starts_at_zero_and_never_decreases() -> None:
     registry = MetricRegistry()
     plain, labelled = registry.counter("a_total", ""), registry.counter("b_total", "", ("kind",))

@@ -18,6 +18,10 @@ class CheckedSource:
     diagnostics: tuple[Diagnostic, ...]
     policy_name: str | None = None
 
+    @property
+    def sha256(self) -> str | None:
+        return None if self.program is None else self.program.sha256
+
 
 @dataclass(frozen=True, slots=True)
 class PolicyBundle:

@@ -67,6 +67,9 @@ class _NoPendingPods:
         del policy
         return iter(())
 
+    def forget(self, policy: str) -> None:
+        del policy
+
     def enqueue_pods_again(self, policy: str, now_ns: int, precomputed: object = None) -> None:
         del policy, now_ns, precomputed
 

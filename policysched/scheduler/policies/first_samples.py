@@ -109,6 +109,10 @@ class FirstSamples:
         if policy not in self.held_policies:
             self._end(policy)
 
+    def forget(self, policy: str) -> None:
+        """A removed policy, which waits for nothing."""
+        self._polled.pop(policy, None)
+
     def _wait(
         self, policy: str, metrics: Mapping[str, Metric], now_ns: int, meanwhile: str
     ) -> tuple[bool, list[Command]]:

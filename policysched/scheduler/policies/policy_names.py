@@ -102,3 +102,9 @@ def reject_duplicate_names(
             diagnostics = (finding, *first.diagnostics)
             sources[first.key] = replace(first, program=None, diagnostics=diagnostics)
     return sources
+
+
+def team_of_key(key: str) -> str | None:
+    """The namespace in the key of a team's text."""
+    namespace, slash, _ = key.partition("/")
+    return namespace if slash else None

@@ -58,6 +58,11 @@ class PolicySamples:
         """The program runs from now on: its rules read the values of its states beside its samples."""
         self.by_policy.setdefault(program.name, {}).update(self.policy_states.activate(program, now_ns))
 
+    def forget(self, policy: str) -> None:
+        """Of a removed policy, which reads no samples."""
+        self.by_policy.pop(policy, None)
+        self.first_samples.forget(policy)
+
     def update_assumed_load(self, uid: PodUid, before: Placement | None, now_ns: int) -> None:
         """Follow the ledger after a change that may have placed the pod or removed it from its node."""
         after = self._cache.ledger.placement(uid)

@@ -12,7 +12,8 @@ typo in a header would strand every pod of `a` silently.
 
 **Removal** is a key of its own, `NAME.removed`: the compiler replaces the text of the policy by a
 program that refuses its pods (`removed_program`). It is activated as any other text and is not saved.
-After the key is deleted it stays, with a message that says so, until a text of that name is active.
+After the key is deleted it stays, with a message that says so, until a text of that name is active or
+`PolicyReload` forgets it.
 Binds in flight finish. The removal of a name that the settings do not allow only deletes its saved text.
 
     (none) ──checked──► active ──its key breaks──► last known good ──checked──► active
@@ -34,6 +35,7 @@ from policysched.scheduler.policies.extender_capabilities import ExtendersByName
 from policysched.scheduler.policies.policy_names import (
     reject_by_settings,
     reject_duplicate_names,
+    team_of_key,
     without_disallowed_removals,
 )
 from policysched.scheduler.policies.policy_status import (
@@ -108,6 +110,15 @@ class PolicyRegistry:
             name: running.program for name, running in self.running.items() if not running.program.removed
         }
 
+    def removed_without_key(self) -> list[str]:
+        """The removed policies that nothing removes any more, in the order in which they began to run."""
+        wanted = self._offered.keys() | self._fallbacks.keys()
+        return [name for name in self.running if self._is_removed(name) and name not in wanted]
+
+    def forget(self, name: str) -> None:
+        """A removed policy that nothing needs."""
+        del self.running[name], self._status[name]
+
     # ── updates ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def apply_update(self, event: PoliciesUpdated, now_ns: int) -> tuple[list[Command], list[Program]]:
@@ -133,7 +144,7 @@ class PolicyRegistry:
             wanted.setdefault(name, program)
         self._fallbacks = event.fallbacks
         without_text = {
-            name: removed_program(name, no_text_message(name, event.source_name))
+            name: removed_program(name, no_text_message(name, event, self._permissions.owner(name)))
             for name in self.running
             if self._is_removed(name) and not _is_text(self._offered.get(name))
         }
@@ -171,7 +182,7 @@ class PolicyRegistry:
             return self._fallbacks[program.name].sha256 == program.sha256
         if offered is None:  # its key is gone: a policy that is not active yet does not become active
             return program.name in self._status or bool(program.removed)
-        return _sha_of(offered) == program.sha256
+        return offered.sha256 == program.sha256
 
     def activate(self, program: Program, plan: Plan, now_ns: int) -> list[Command]:
         """Make the plan the active one of its policy."""
@@ -180,7 +191,7 @@ class PolicyRegistry:
         offered = self._offered.get(name)
         if self._is_removed(name):
             return self._activate_removal(program, now_ns)
-        if offered is None or _sha_of(offered) != program.sha256:
+        if offered is None or offered.sha256 != program.sha256:
             before = self._status[name]
             self._status[name] = replace(
                 before,
@@ -229,13 +240,13 @@ class PolicyRegistry:
         self, valid: Mapping[str, CheckedSource], checked: Mapping[str, CheckedSource], now_ns: int
     ) -> list[Command]:
         out: list[Command] = []
+        self._name_of_key = {  # without deleted keys, except the last one of a policy that has no other text
+            key: name
+            for key, name in self._name_of_key.items()
+            if key in checked or (name in self.running and name not in valid)
+        }
         for name, source in valid.items():
             assert source.program is not None
-            # Forget a deleted key that had the policy before.
-            for key in [
-                key for key, policy in self._name_of_key.items() if policy == name and key not in checked
-            ]:
-                del self._name_of_key[key]
             self._name_of_key[source.key] = name
             running, before = self.running.get(name), self._status.get(name)
             phase: PolicyPhase = "removed" if source.program.removed else "active"
@@ -325,7 +336,7 @@ class PolicyRegistry:
             outcome = "policies that include this file keep their active version"
         else:
             outcome = "no version of this policy is active"
-        return [ReportPolicyEvent("Warning", "PolicyRejected", f"{message}; {outcome}", _team_of_key(key))]
+        return [ReportPolicyEvent("Warning", "PolicyRejected", f"{message}; {outcome}", team_of_key(key))]
 
     def _report_missing(
         self, name: str, starting_from: Program | None, event: PoliciesUpdated
@@ -357,7 +368,7 @@ class PolicyRegistry:
         if rejected is None and missing is None:
             return []
         return [
-            ReportPolicyEvent("Normal", "PolicyRecovered", active_message(key, program), _team_of_key(key))
+            ReportPolicyEvent("Normal", "PolicyRecovered", active_message(key, program), team_of_key(key))
         ]
 
     # ── helpers ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -366,7 +377,7 @@ class PolicyRegistry:
         """Whether the key is the source of the active text, or no policy of that name is active or saved."""
         if name in self.running:
             return self._is_removed(name) or self._status[name].key == first.key
-        return name not in last_good or last_good[name].sha256 == _sha_of(first)
+        return name not in last_good or last_good[name].sha256 == first.sha256
 
     def _policy_of(self, source: CheckedSource) -> str | None:
         """The policy of a broken key: the name in its header if readable, else the last one it had."""
@@ -435,15 +446,5 @@ class PolicyRegistry:
 _MISSING_KEY_PREFIX = "missing policy "  # no key of a ConfigMap has spaces
 
 
-def _team_of_key(key: str) -> str | None:
-    """The namespace in the key of a team's text."""
-    namespace, slash, _ = key.partition("/")
-    return namespace if slash else None
-
-
 def _is_text(source: CheckedSource | None) -> bool:
     return source is not None and source.program is not None and not source.program.removed
-
-
-def _sha_of(source: CheckedSource) -> str | None:
-    return None if source.program is None else source.program.sha256

@@ -58,21 +58,27 @@ def active_message(key: str, program: Program) -> str:
 def missing_message(program: Program, event: PoliciesUpdated, owner: str | None) -> str:
     """About a policy whose text is gone; `owner` is the namespace of its team."""
     cause = "no longer exists" if event.bundle is None else "no longer contains this policy"
-    location = event.source_name if owner is None else f"the ConfigMap of namespace {owner}"
     removal = (
         f"add the key {program.name}.removed (`policysched policies remove {program.name}`)"
         if event.last_good_source_name
         else f"add the file {program.name}.removed"
     )
     return (
-        f"policy `{program.name}`: {location} {cause}; the last known good text of the policy, "
+        f"policy `{program.name}`: {_source_of(event, owner)} {cause}; the last known good text of the policy, "
         f"sha {short_sha(program.sha256)}, stays active. To remove the policy, {removal}"
     )
 
 
-def no_text_message(policy: str, location: str) -> str:
+def no_text_message(policy: str, event: PoliciesUpdated, owner: str | None) -> str:
     """The message of pods of a removed policy once the key of its removal is deleted."""
-    return f"policy {policy} is removed, and {location} has no text of it; add one, or give the pod another schedulerName"
+    return (
+        f"policy {policy} is removed, and {_source_of(event, owner)} has no text of it; "
+        f"add one, or give the pod another schedulerName"
+    )
+
+
+def _source_of(event: PoliciesUpdated, owner: str | None) -> str:
+    return event.source_name if owner is None else f"the ConfigMap of namespace {owner}"
 
 
 def short_sha(sha256: str) -> str:
