@@ -297,7 +297,7 @@ class Evicted:
 class EvictionRefused:
     """An `Evict` failed for the server's `reason`. `victims` were deleted before, those in `gone` no longer existed.
 
-    `forbidden` means that RBAC forbids it, so that a retry would fail in the same way.
+    `forbidden` means that an authorizer denies it (RBAC), so that a retry would fail in the same way, for whichever victims.
     """
 
     preemptor: PodUid

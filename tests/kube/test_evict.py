@@ -10,7 +10,7 @@ import orjson
 
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
-from policysched.kube.client.transport import TransportError
+from policysched.kube.client.transport import ApiRequest, ApiResponse, TransportError
 from policysched.kube.write.evict import EvictionOutcome, Evictor
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.sandbox.faults import FaultRates
@@ -21,7 +21,8 @@ from tests.kube.world import Script, World, on_virtual_time, running, until
 OK = (200, {"kind": "Pod", "metadata": {}})
 GONE = (404, {"kind": "Status", "reason": "NotFound", "message": "pods not found"})
 OTHER = (409, {"kind": "Status", "reason": "Conflict", "message": "the UID in the precondition"})
-FORBIDDEN = (403, {"kind": "Status", "reason": "Forbidden", "message": "cannot delete pods"})
+DENIED = 'pods "one" is forbidden: User "system:serviceaccount:policysched:policysched" cannot delete resource "pods"'
+FORBIDDEN = (403, {"kind": "Status", "reason": "Forbidden", "message": DENIED})
 BROKEN = (500, {"kind": "Status", "reason": "InternalError", "message": "etcd"})
 
 ONE = Victim(PodUid("u1"), "default", "one")
@@ -141,22 +142,57 @@ def test_nothing_is_evicted_for_a_deleted_pod() -> None:
 def test_a_forbidden_request_ends_the_eviction_and_reports_the_victims_evicted_so_far() -> None:
     outcome, script = answered(OK, OK, OK, OK, OK, FORBIDDEN)
 
-    assert outcome == EvictionRefused(PodUid("u0"), "cannot delete pods", forbidden=True, victims=(ONE.uid,))
+    assert outcome == EvictionRefused(PodUid("u0"), DENIED, forbidden=True, victims=(ONE.uid,))
     assert sent_requests(script)[-1] == ("DELETE", "two")
 
 
 def test_a_refused_eviction_also_reports_the_victims_that_were_gone() -> None:
     outcome, _ = answered(OK, OK, GONE, OK, FORBIDDEN)
 
-    assert outcome == EvictionRefused(PodUid("u0"), "cannot delete pods", forbidden=True, gone=(ONE.uid,))
+    assert outcome == EvictionRefused(PodUid("u0"), DENIED, forbidden=True, gone=(ONE.uid,))
 
 
 def test_without_permission_to_delete_pods_nothing_is_written() -> None:
     outcome, script = answered(FORBIDDEN)
 
-    assert outcome == EvictionRefused(PodUid("u0"), "cannot delete pods", forbidden=True)
+    assert outcome == EvictionRefused(PodUid("u0"), DENIED, forbidden=True)
     assert sent_requests(script) == [("DELETE", "one")]
     assert orjson.loads(script.requests[0].body or b"")["dryRun"] == ["All"]
+
+
+def test_a_403_of_a_webhook_is_no_lack_of_permissions() -> None:
+    """It would stop the evictions of everybody for a while."""
+    message = f'admission webhook "pods.example.com" denied the request: {DENIED}'
+    outcome, _ = answered((403, {"kind": "Status", "reason": "Forbidden", "message": message}))
+
+    assert outcome == EvictionRefused(PodUid("u0"), message, forbidden=False)
+
+
+class HangingNamespace(Script):
+    """A webhook answers no write in the namespace `hanging`."""
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        if "/namespaces/hanging/" in request.path:
+            await asyncio.sleep(7)
+            raise TransportError("no answer")
+        return await super().request(request)
+
+
+def test_victims_whose_webhook_hangs_delay_no_eviction_of_other_namespaces() -> None:
+    async def scenario() -> None:
+        bench = Bench(ApiClient(HangingNamespace([OK])))
+        async with running(bench.evictor.run()):
+            for index in range(20):
+                hanging = Victim(PodUid(f"v{index}"), "hanging", f"v{index}")
+                bench.evictor.put(replace(evict(hanging), uid=PodUid(f"h{index}")))
+                bench.evictor.put(ClearNomination(PodUid(f"c{index}"), "hanging", f"c{index}"))
+            await asyncio.sleep(10)
+            assert not bench.outcomes
+            bench.evictor.put(evict(ONE))
+            await until(lambda: bench.outcomes, "the eviction in another namespace", within_s=1)
+        assert bench.outcomes == [Evicted(PodUid("u0"), (ONE.uid,))]
+
+    on_virtual_time(scenario)
 
 
 def test_delete_is_dry_run_once_for_each_namespace_until_it_is_forbidden() -> None:

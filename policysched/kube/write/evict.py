@@ -7,11 +7,12 @@
 RBAC may allow status writes but not deletes (without `deploy/preemption.yaml`), and a DisruptionTarget condition stays
 on a pod that is not deleted. So the first delete in a namespace is a dry run, before anything is written. The nomination
 is next: a pod that is gone by then evicts no other. Every request can be repeated: a patch is idempotent, and a delete
-names the UID. Unlike a bind, an eviction is abandoned after a while, since its reason may no longer hold. Messages and
+names the UID. Unlike a bind, an eviction is abandoned after a while, since its reason may no longer hold. Only a 403 of an
+authorizer is one about our permissions; webhooks and admission policies refuse for one namespace. Messages and
 order: kube-scheduler 1.36, `pkg/scheduler/framework/preemption`.
 """
 
-import asyncio
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from policysched.kube.client.api import (
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.leader_election import micro_time
 from policysched.kube.write.idempotent_retry import RequestAbandoned, RequestRetrier
+from policysched.kube.write.namespace_turns import NamespaceTurns
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.commands import ClearNomination, Evict, Victim
 from policysched.scheduler.events import Evicted, EvictionRefused
@@ -37,6 +39,8 @@ Json = dict[str, Any]
 EvictionOutcome = Evicted | EvictionRefused
 
 _SERVER_TIMEOUT_PARAMS = {"timeout": "5s"}
+_DENIED_BY_AUTHORIZER = re.compile(r'[a-z./]+ "[^"]*" is forbidden: User "')
+"""How the API server begins the message, whichever authorizer denies. Those of webhooks and policies begin otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,8 @@ IsCurrent = Callable[[], bool] | None
 
 
 class Evictor:
-    """Carries out `Evict` and `ClearNomination` in order, several at a time but one per pod. `deliver` receives exactly
+    """Carries out `Evict` and `ClearNomination`, several at a time but those of a pod in order, and namespaces in turn: both that
+    of the pod and those of its victims can make it slow (`kube.write.namespace_turns`). `deliver` receives exactly
     one outcome per `Evict`. Nothing is sent while `may_send` is false, and nothing is deleted once what `fence` returned
     when the `Evict` was put is false: this process has stalled since the victims were chosen."""
 
@@ -87,49 +92,36 @@ class Evictor:
         self._retrier = RequestRetrier(
             "evicting pods", settings, random=random, connectivity=connectivity, may_send=may_send
         )
-        self._queue: deque[tuple[Evict | ClearNomination, IsCurrent]] = deque()
-        self._busy: set[PodUid] = set()
-        self._wake = asyncio.Event()
+        self._turns: NamespaceTurns[PodUid] = NamespaceTurns(settings.workers)
+        self._of_pod: dict[PodUid, deque[tuple[Evict | ClearNomination, IsCurrent]]] = {}
         self._deletable_namespaces: set[str] = set()
         self.counts = EvictCounts()
 
     @property
     def in_flight(self) -> int:
         """Commands without an outcome."""
-        return len(self._queue) + len(self._busy)
+        return sum(map(len, self._of_pod.values()))
 
     def put(self, command: Evict | ClearNomination) -> None:
-        self._queue.append((command, self._fence()))
-        self._wake.set()
+        of_pod = self._of_pod.setdefault(command.uid, deque())
+        of_pod.append((command, self._fence()))
+        if len(of_pod) == 1:  # two concurrent writes for a pod could arrive out of order
+            self._turns.put(_namespaces(command), command.uid)
 
     async def run(self) -> None:
         """Until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self._settings.workers):
-                group.create_task(self._run_worker())
+        await self._turns.run(self._carry_out)
 
-    async def _run_worker(self) -> None:
-        while True:
-            ready = self._pop_ready()
-            if ready is None:
-                self._wake.clear()
-                await self._wake.wait()
-                continue
-            command, is_current = ready
-            self._busy.add(command.uid)
-            try:
-                await self._execute(command, is_current)
-            finally:
-                self._busy.discard(command.uid)
-                self._wake.set()
-
-    def _pop_ready(self) -> tuple[Evict | ClearNomination, IsCurrent] | None:
-        """The oldest command of a pod without one in flight: two concurrent writes could arrive out of order."""
-        for index, ready in enumerate(self._queue):
-            if ready[0].uid not in self._busy:
-                del self._queue[index]
-                return ready
-        return None
+    async def _carry_out(self, uid: PodUid) -> None:
+        of_pod = self._of_pod[uid]
+        try:
+            await self._execute(*of_pod[0])
+        finally:
+            of_pod.popleft()
+            if of_pod:
+                self._turns.put(_namespaces(of_pod[0][0]), uid)
+            else:
+                del self._of_pod[uid]
 
     async def _execute(self, command: Evict | ClearNomination, is_current: IsCurrent) -> None:
         match command:
@@ -160,14 +152,14 @@ class Evictor:
                 was_there = await self._delete_victim(victim, evict, is_current)
                 (deleted if was_there else gone).append(victim.uid)
         except (ApiStatusError, RequestAbandoned) as error:
-            forbidden = isinstance(error, Forbidden)
+            forbidden = isinstance(error, Forbidden) and bool(_DENIED_BY_AUTHORIZER.match(error.message))
             if forbidden:
                 self._deletable_namespaces.clear()
             return EvictionRefused(evict.uid, str(error), forbidden, tuple(deleted), tuple(gone))
         return Evicted(evict.uid, tuple(deleted))
 
     async def _dry_run_delete(self, victim: Victim) -> None:
-        """Raises Forbidden if RBAC denies deletes in the namespace. Other errors are left to the delete itself: the pod is
+        """Raises Forbidden if deletes in the namespace are denied. Other errors are left to the delete itself: the pod is
         gone, or an admission webhook does not support dry runs."""
         if victim.namespace in self._deletable_namespaces:
             return
@@ -235,6 +227,11 @@ class Evictor:
             timeout_s=self._settings.response_timeout_s,
             is_current=is_current,
         )
+
+
+def _namespaces(command: Evict | ClearNomination) -> tuple[str, ...]:
+    victims = command.victims if isinstance(command, Evict) else ()
+    return (command.namespace, *sorted({victim.namespace for victim in victims}))
 
 
 def _is_gone(error: ApiStatusError) -> bool:
