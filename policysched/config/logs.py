@@ -1,9 +1,13 @@
 """Logging: one line per record on standard error, as text or JSON.
 
+Fields have texts of tenants, such as the name of a PodGroup in an annotation. Whoever reads the log on a terminal sees their
+control and bidirectional characters as escapes.
+
 Modules use stdlib logging with their fields in `extra`; the formatters add every field that is not logging's own. The
 scheduler core has no logger: its `Log` commands are written here.
 """
 
+import json
 import logging
 import sys
 from collections.abc import Mapping
@@ -13,6 +17,7 @@ from typing import Any, Literal
 import orjson
 
 from policysched.scheduler.commands import Log
+from policysched.text.sanitize import escape_unprintable
 
 LogFormat = Literal["text", "json"]
 
@@ -59,7 +64,11 @@ class JsonLogFormatter(logging.Formatter):
             line[f"fact_{name}" if name in line else name] = value
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        try:
+            text = orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        except TypeError:  # half of a surrogate pair, or an integer of more than 64 bits
+            return json.dumps(line, default=str)
+        return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
 class TextLogFormatter(logging.Formatter):
@@ -69,7 +78,9 @@ class TextLogFormatter(logging.Formatter):
         fields = " ".join(f"{name}={_quoted(value)}" for name, value in log_fields(record).items())
         line = f"{_time(record)[11:23]} {record.levelname.lower():7} {record.getMessage()}"
         line = f"{line}  {fields}" if fields else line
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return escape_unprintable(
+            f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        )
 
 
 def _time(record: logging.LogRecord) -> str:
@@ -79,4 +90,4 @@ def _time(record: logging.LogRecord) -> str:
 def _quoted(value: object) -> str:
     text = str(value)
     plain = text and all(char.isprintable() and char not in ' "=' for char in text)
-    return text if plain else orjson.dumps(text).decode()
+    return text if plain else json.dumps(text, ensure_ascii=False)

@@ -60,6 +60,26 @@ def test_text_quotes_values_with_separators(logger: logging.Logger) -> None:
     assert lines.lines[0][13:] == 'info    it is so  pods=3 error="two words" line="a\\nb" none=""'
 
 
+HOSTILE = "\x1b]0;\x07\x9b31m\u202e\ud800\n\U000e0041"
+
+
+@pytest.mark.parametrize("formatter", [JsonLogFormatter(), TextLogFormatter()])
+def test_a_text_of_a_tenant_cannot_write_to_the_terminal(
+    logger: logging.Logger, formatter: logging.Formatter
+) -> None:
+    lines = Lines(formatter)
+    logger.addHandler(lines)
+
+    for text in (HOSTILE, HOSTILE.replace("\ud800", "")):
+        logger.warning("a group is missing", extra={"group": text, "more": 2**70})
+        logger.warning("a group is missing", extra={"group": text})
+
+        for line in lines.lines[-2:]:
+            assert line.isprintable(), ascii(line)
+            if isinstance(formatter, JsonLogFormatter):
+                assert json.loads(line)["group"] == text
+
+
 def test_an_exception_is_logged_with_its_position(logger: logging.Logger) -> None:
     lines = Lines(JsonLogFormatter())
     logger.addHandler(lines)
