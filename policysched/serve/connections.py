@@ -77,6 +77,7 @@ class Connection(web.RequestHandler):
             max_field_size=limits.header_bytes_max,
             max_headers=limits.header_fields_max,
             lingering_time=1.0,
+            auto_decompress=False,  # a megabyte can be a gigabyte, also of a request that is refused
         )
         self.address = address
         self.handshake: asyncio.Task[None] | None = None

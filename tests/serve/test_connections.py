@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import gzip
 import socket
 import ssl
 import subprocess
@@ -172,6 +173,25 @@ def test_a_header_beyond_its_limits_is_rejected_and_not_logged(
         assert caplog.records == []
 
     served(scenario, HttpServerOptions(connections=SHORT))
+
+
+def test_a_compressed_body_is_not_expanded() -> None:
+    """Eight clients without credentials kept probes from being answered for three seconds, with a megabyte each."""
+    body = gzip.compress(bytes(10_000_000))
+    header = (
+        f"POST /size HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+
+    async def size(request: web.Request) -> web.Response:
+        return web.Response(text=str(len(await request.content.read())))
+
+    async def scenario(port: int) -> None:
+        client = connected(port)
+        client.sendall(header.encode() + body)
+        answer = await asyncio.to_thread(client.recv, 4096)
+        assert answer.endswith(f"\r\n\r\n{len(body)}".encode())
+
+    served(scenario, HttpServerOptions(routes=[web.post("/size", size)]))
 
 
 @pytest.mark.parametrize(
