@@ -152,7 +152,7 @@ def _extender_name(extender: Mapping[str, Any], taken: Mapping[str, object]) -> 
             .rstrip("/")
             .rpartition("/")[2]
         )
-    base = re.sub(r"\W", "_", first, flags=re.ASCII) or "extender"
+    base = re.sub(r"\W", "_", first[:40], flags=re.ASCII) or "extender"  # names have a limit
     if not re.match("[A-Za-z_]", base) or base in RESERVED_NAMES:
         base = f"extender_{base}"
     name, number = base, 1

@@ -18,6 +18,7 @@ from policysched.lang.check.scope import (
 from policysched.lang.ir.attributes import resource_type
 from policysched.lang.ir.constant_folding import fold_constants
 from policysched.lang.ir.quotas import EntityPath, QuotaLimit, QuotaRow, QuotaSpec
+from policysched.lang.parse.name_length import name_too_long
 from policysched.lang.syntax import tree as s
 from policysched.lang.types.kinds import STRING, Type
 from policysched.lang.types.units import format_value
@@ -25,6 +26,9 @@ from policysched.text import Span
 
 _AMOUNT_MAX = 2**60
 """More than any cluster has; sums of amounts stay within 64 bits."""
+
+_NAME_CHARACTERS_MAX = 317
+"""As for the key of a label: a prefix of 253 characters, a slash and 63."""
 
 _KUBERNETES_NAMES = ("cpu", "memory", "pods")
 
@@ -126,6 +130,8 @@ def _check_rows(scope: Scope, node: s.QuotaDecl, parent: QuotaSpec | None) -> li
     for written in node.rows:
         if not written.path or written.amounts is None:
             continue
+        for part in written.path:
+            _check_length(scope, part, "name of a row")
         path = tuple(part.value for part in reversed(written.path))
         span = _names_span(written)
         if (parent is not None or node.parent is None) and len(path) != depth:
@@ -153,6 +159,12 @@ def _check_rows(scope: Scope, node: s.QuotaDecl, parent: QuotaSpec | None) -> li
             )
         rows[path] = _CheckedRow(QuotaRow(path, limits, span), written)
     return list(rows.values())
+
+
+def _check_length(scope: Scope, node: s.StringLit, what: str) -> None:
+    """Rows and resources are labels of metrics."""
+    if len(node.value) > _NAME_CHARACTERS_MAX:
+        scope.add_diagnostic(name_too_long(what, node.value, node.span, _NAME_CHARACTERS_MAX))
 
 
 def _depth(scope: Scope, parent: QuotaSpec | None) -> int:
@@ -242,6 +254,7 @@ def _check_limits(scope: Scope, amounts: Iterable[s.QuotaAmountDecl]) -> tuple[Q
 def _resource_name(scope: Scope, node: s.QuotaAmountDecl) -> str | None:
     resource = node.resource
     if isinstance(resource, s.StringLit):
+        _check_length(scope, resource, "name of a resource")
         if resource.value in scope.resources:
             scope.resources[resource.value].used = True
         else:

@@ -63,7 +63,8 @@ def find_diagnostic_doc(code_or_name: str) -> DiagnosticDoc | None:
     return DIAGNOSTIC_DOCS.get(_CODE_OF_NAME.get(code_or_name.lower(), code_or_name.upper()))
 
 
-MESSAGE_CHARS_MAX = 1_000
+TEXT_CHARACTERS_MAX = 1_000
+"""Of a message, a label, a help or a note."""
 
 
 def make_diagnostic(
@@ -76,19 +77,23 @@ def make_diagnostic(
     notes: tuple[str, ...] = (),
     related: tuple[Label, ...] = (),
 ) -> Diagnostic:
-    """A diagnostic with the name and severity of its code. Unprintable characters of quoted texts are escaped, and of a
-    long message (a number of 100,000 digits) the beginning is kept: it goes to the log at each edit."""
+    """A diagnostic with the name and severity of its code. Unprintable characters of quoted texts are escaped, and of long
+    texts (about a number of 100,000 digits) the beginning is kept: they go to the log at each edit."""
     doc = DIAGNOSTIC_DOCS[code]
     return Diagnostic(
         code,
         doc.name,
         doc.severity,
-        escape_unprintable(
-            message if len(message) <= MESSAGE_CHARS_MAX else f"{message[:MESSAGE_CHARS_MAX]}..."
-        ),
+        _shown(message),
         span,
-        escape_unprintable(label),
-        escape_unprintable(help),
-        tuple(map(escape_unprintable, notes)),
-        tuple(Label(other.span, escape_unprintable(other.text)) for other in related),
+        _shown(label),
+        _shown(help),
+        tuple(map(_shown, notes)),
+        tuple(Label(other.span, _shown(other.text)) for other in related),
+    )
+
+
+def _shown(text: str) -> str:
+    return escape_unprintable(
+        text if len(text) <= TEXT_CHARACTERS_MAX else f"{text[:TEXT_CHARACTERS_MAX]}..."
     )

@@ -347,4 +347,13 @@ SYNTAX_DOCS: tuple[DiagnosticDoc, ...] = (
         good='filter own when pod.namespace == "ml" require node.ready',
         severity=Severity.WARNING,
     ),
+    diagnostic_doc(
+        "PS134",
+        "name-too-long",
+        "a name has more than 63 characters",
+        "Names of rules, parameters and so on are in messages to pods, in labels of metrics and in the log, so they are as "
+        "short as a DNS label. The name of a row or of a resource of a quota has at most 317 characters, as the key of a label.",
+        bad=f"filter {'very_' * 13}roomy require node.free.memory > 1Gi",
+        good="filter very_roomy require node.free.memory > 1Gi",
+    ),
 )

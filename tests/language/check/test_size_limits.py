@@ -125,6 +125,68 @@ def test_a_message_with_thousands_of_values_is_rejected() -> None:
     assert check_text(text.replace("{node.pods} ", "", 1)).program is not None
 
 
+# ── names ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "filter {name} require node.pods < 3",
+        "score {name} weight 1 lower node.pods normalize range(0, 10)",
+        "shadow filter {name} require node.pods < 3",
+        "locked filter {name} require node.pods < 3",
+        "param {name}: int = 3",
+        "let {name}: int = 3",
+        'input {name}: int = pod.labels["a"] default 1 invalid default',
+        'metric {name}: ratio {{ query = "a" unit = "1" join = node every = 15s stale = 90s }}',
+        "layer {name} when pod.priority > 3 {{ drop node_ports }}",
+        "quota {name} by pod.namespace {{ others {{ cpu = 3 }} }}",
+        "filter f require {name}.pods < 3",
+    ],
+)
+def test_a_name_is_as_long_as_a_dns_label_at_most(text: str) -> None:
+    """It is in the message of each pod that a rule rejects, and in labels of metrics."""
+    longest, longer = (
+        check_text(HEADER + text.format(name="n" * count) + "\n").diagnostics for count in (63, 64)
+    )
+
+    assert "PS134" not in [error.code for error in longest]
+    (error,) = [error for error in longer if error.code == "PS134"]
+    assert error.severity is Severity.ERROR and error.span is not None and error.span.text == "n" * 64
+    assert error.message == f"the name `{'n' * 63}...` has 64 characters, the limit is 63"
+
+
+def test_long_words_in_comments_and_strings_are_no_names() -> None:
+    long = "n" * 64
+
+    checked = check_text(f'{HEADER}filter f require node.pods < 3 says "{long}"  # {long}\n')
+
+    assert "PS134" not in [error.code for error in checked.diagnostics]
+
+
+@pytest.mark.parametrize("row", ['"{name}" {{ cpu = 1 }}', 'others {{ "{name}" = 1 }}'])
+def test_names_in_quotas_are_as_long_as_the_key_of_a_label_at_most(row: str) -> None:
+    text = HEADER + "quota q by pod.namespace { " + row + " }\n"
+
+    longest, longer = (
+        check_text(text.replace("{name}", "n" * n).replace("{{", "{").replace("}}", "}")) for n in (317, 318)
+    )
+
+    assert "PS134" not in [error.code for error in longest.diagnostics]
+    (error,) = [error for error in longer.diagnostics if error.code == "PS134"]
+    assert error.span is not None and error.span.text == f'"{"n" * 318}"'
+
+
+def test_every_text_of_a_diagnostic_is_short() -> None:
+    """They go to the log, to events and to `/policy` at each edit."""
+    key = "k" * 3_000
+    text = f'{HEADER}filter f require node.free["{key}"] > 3\nfilter g require node.labels["{key}"] == "x"\n'
+
+    for item in check_text(text).diagnostics:
+        texts = (item.message, item.label, item.help, *item.notes, *(label.text for label in item.related))
+        assert max(map(len, texts)) <= 1_003, item
+
+
 # ── time and memory ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
