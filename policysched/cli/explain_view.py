@@ -26,7 +26,7 @@ def print_explanation(console: "Console", record: Record, *, in_full: bool = Fal
     _print_paragraph(console, record["message"], style="bold")
     if record["gang"] is not None:
         _print_gang(console, record["gang"], is_live="waiting" in record)
-    if record["nodes"] and (record["rejected"] or record["feasible"]):
+    if record["nodes"] and (record["rejected"] or record["rejected_omitted"] or record["feasible"]):
         _print_filters(console, record, in_full=in_full)
         _print_closest(console, record["closest"])
         _print_would_fit(console, record)
@@ -34,6 +34,7 @@ def print_explanation(console: "Console", record: Record, *, in_full: bool = Fal
             console.print()
             console.print(f"nodes below are shown without {suffix}", style="dim", markup=False)
         _print_rejected(console, record, suffix, in_full=in_full)
+        _print_omitted(console, record["rejected_omitted"], in_full=in_full)
         _print_scores(console, record, suffix, in_full=in_full)
         _print_shadows(console, record)
         _print_samples(console, record, suffix, in_full=in_full)
@@ -190,6 +191,20 @@ def _print_rejected(console: "Console", record: Record, suffix: str, *, in_full:
     if len(ordered) > len(shown):
         hidden_count = sum(len(nodes) for _, nodes in ordered[len(shown) :])
         console.print(f"and {hidden_count} nodes for other reasons; --all shows them", style="dim")
+
+
+def _print_omitted(console: "Console", omitted: Record | None, *, in_full: bool) -> None:
+    """What a running scheduler counts and does not list."""
+    if omitted is None:
+        return
+    causes = omitted["causes"] if in_full else omitted["causes"][:NODES_SHOWN]
+    rows = [(str(cause["nodes"]), ", ".join(cause["rules"])) for cause in causes]
+    other = omitted["nodes"] - sum(cause["nodes"] for cause in causes)
+    if other:
+        rows.append((str(other), "other rules"))
+    console.print()
+    console.print(f"and {omitted['nodes']} more nodes, which are counted and not listed", style="bold")
+    print_table(console, ("nodes", "rejected by"), rows, right=(0,))
 
 
 def _print_scores(console: "Console", record: Record, suffix: str, *, in_full: bool) -> None:

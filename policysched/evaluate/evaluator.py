@@ -3,8 +3,7 @@
 `snapshots` keeps the columns (one set for all policies), `evaluation_cache` the recent evaluations.
 """
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Generator, Hashable, Iterator, Sequence
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.devices.pod_claims import uses_devices
@@ -28,7 +27,7 @@ from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.evaluation_cache import EvaluationCache
 from policysched.evaluate.node_subset import node_subset_result, row_mask
 from policysched.evaluate.nominated_rows import NO_NOMINATED_ROWS, NominatedPods, nominated_rows
-from policysched.evaluate.placement_explanation import explanation
+from policysched.evaluate.placement_explanation import explanation_in_steps, whole
 from policysched.evaluate.plan.columns_needed import columns_needed
 from policysched.evaluate.plan.plan import Plan
 from policysched.evaluate.plan.specialize import specialize_claim_rules
@@ -269,7 +268,7 @@ class Evaluator:
                 requirements = required if requirements is None else requirements | required
         return requirements
 
-    def explain(
+    def explain_in_steps(
         self,
         plan: Plan,
         pod: Pod,
@@ -279,11 +278,10 @@ class Evaluator:
         samples: Samples,
         overlay: Overlay | None = None,
         nodes: Collection[NodeName] | None = None,
-        rejections_max: int | None = None,
-    ) -> PlacementExplanation:
-        """Every verdict, every score and the selection, node by node; written for people, not for speed. With `nodes` the
-        other nodes are neither feasible nor scored, as in `evaluate_nodes`. Raises ExplanationTooLong if rules reject nodes
-        more often than `rejections_max`."""
+        reasons_max: int | None = None,
+    ) -> Generator[None, None, PlacementExplanation]:
+        """Every verdict, every score and the selection; written for people, not for speed. With `nodes` the other nodes are
+        neither feasible nor scored, as in `evaluate_nodes`. See `explanation_in_steps`."""
         self._columns.refresh()
         rejection = self.over_budget_message(pod) or self._admission_rejection(plan, pod)
         if rejection is not None:
@@ -295,10 +293,11 @@ class Evaluator:
         if prefilter is not None:
             return prefilter.explanation()
         row = evaluation.best_row(text_hash(pod.uid), self._columns.name_hash)
-        decision = MadeDecision(evaluation, snapshot, row)
-        shadows = shadow_effects(plan, self._evaluations, context, overlay, decision)
-        selected = None if row is None else self._columns.names[row]
-        return replace(explanation(evaluation, snapshot, context, selected, rejections_max), shadows=shadows)
+        made = MadeDecision(evaluation, snapshot, row)
+        shadows = shadow_effects(plan, self._evaluations, context, overlay, made)
+        return (yield from explanation_in_steps(evaluation, snapshot, context, row, shadows, reasons_max))
+
+    explain = whole(explain_in_steps)
 
     def evaluate_nodes(
         self,

@@ -70,8 +70,10 @@ def _rejections(
             continue
         unresolvable, reasons = rule.kernel.unresolvable(view), rule.kernel.reasons(view)
         for row in rows:
+            at = view.node_at(row)
+            assert at is not None
             rejections[snapshot.columns.names[row]] = rejection_at(
-                row, rule, unresolvable, reasons, view, context
+                row, rule, unresolvable, reasons, context.with_node(*at)
             )
         undecided &= ~rejected
     return dict(sorted(rejections.items()))

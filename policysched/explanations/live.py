@@ -1,14 +1,12 @@
 """Explains a pod of a running scheduler on the state that decides about it: assumed pods, samples, states, queue."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
 from policysched.cluster.devices.allocator import SearchAllowance
 from policysched.cluster.devices.pod_selectors import evaluate_selectors
 from policysched.evaluate import Overlay
-from policysched.evaluate.placement_explanation import ExplanationTooLong
 from policysched.explanations.proposals import Proposal, Situation, proposals
 from policysched.explanations.record import (
     ExplainedGang,
@@ -18,6 +16,7 @@ from policysched.explanations.record import (
     outage_note,
 )
 from policysched.lang.ir.program import GangMode, rules_for
+from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.identifiers import NodeName
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
@@ -27,12 +26,13 @@ from policysched.scheduler.steps import OPERATIONS_PER_COST_UNIT
 
 _SELECTOR_SLICES_MAX = 200
 """About a second of the main loop."""
-_REJECTIONS_MAX = 20_000
-"""Of nodes by rules, each with its message: less than a second of the main loop. Each of 5,000 nodes by four rules."""
+_REASONS_MAX = 10_000
+"""Why rules reject nodes; of more, nodes are counted and not listed."""
 
 
 class NotExplainable(Exception):
-    """The pod does not exist, no policy here decides about it, or its explanation takes too long. The message is one line."""
+    """The pod does not exist, no policy here decides about it, or its device selectors are not evaluated yet. The message is
+    one line."""
 
 
 def explain_running(core: SchedulerCore, full_name: str, now_ns: int) -> Iterator[ExplainResult | None]:
@@ -61,16 +61,24 @@ def explain_running(core: SchedulerCore, full_name: str, now_ns: int) -> Iterato
         return overlay
 
     base = without_the_pod if placed_on is not None else None
-    with devices.limited(allowance), _limited(full_name):
-        explanation = core.evaluator.explain(
-            plan,
-            pod,
-            now_ns=now_ns,
-            facts=facts,
-            samples=samples,
-            overlay=None if base is None else base(),
-            rejections_max=_REJECTIONS_MAX,
-        )
+    node_count = len(core.cache.nodes)
+    explaining = core.evaluator.explain_in_steps(
+        plan,
+        pod,
+        now_ns=now_ns,
+        facts=facts,
+        samples=samples,
+        overlay=None if base is None else base(),
+        reasons_max=_REASONS_MAX,
+    )
+    while True:
+        try:
+            with devices.limited(allowance):
+                next(explaining)
+        except StopIteration as end:
+            explanation: PlacementExplanation = end.value
+            break
+        yield None
     active = core.evaluator.active_layers(plan, pod, now_ns=now_ns, facts=facts)
     notes = [outage_note(explanation)] if explanation.metrics_in_outage else []
     if (absent := absent_resources_note(pod, core.cache.nodes.values())) is not None:
@@ -82,7 +90,7 @@ def explain_running(core: SchedulerCore, full_name: str, now_ns: int) -> Iterato
     if refusal is not None:
         notes.append(refusal.message)
     gang = _gang(core, pod)
-    would_say = decision_message(pod, explanation, node_count=len(core.cache.nodes))
+    would_say = decision_message(pod, explanation, node_count=node_count)
     if gang is not None and gang.blocked and explanation.selected is not None:
         would_say = f"gang {gang.name} waits for its attempt"  # alone no member goes anywhere
     message = _message(core, observed, would_say, placed_on)
@@ -92,7 +100,7 @@ def explain_running(core: SchedulerCore, full_name: str, now_ns: int) -> Iterato
         program,
         pod,
         explanation,
-        len(core.cache.nodes),
+        node_count,
         rules_for(program, active).filters,
         samples,
         plan.peer_keys(pod, core.namespace_of(pod)),
@@ -130,17 +138,6 @@ def explain_running(core: SchedulerCore, full_name: str, now_ns: int) -> Iterato
                 usable_proposals.append(step)
             yield None
     yield result.with_proposals(tuple(usable_proposals))
-
-
-@contextmanager
-def _limited(full_name: str) -> Iterator[None]:
-    try:
-        yield
-    except ExplanationTooLong:
-        raise NotExplainable(
-            f"the explanation of pod {full_name} takes too long: rules reject nodes more than {_REJECTIONS_MAX:,} times; "
-            "the pod's condition PodScheduled has the reasons and their counts"
-        ) from None
 
 
 def _find(core: SchedulerCore, full_name: str) -> ObservedPod:

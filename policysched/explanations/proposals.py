@@ -122,7 +122,7 @@ def _rejected_only_by(
     return [
         (NodeName(node), rejections)
         for node, rejections in sorted(situation.explanation.rejections.items())
-        if all(behind.get(rejection.rule) in builtins for rejection in rejections)
+        if node in situation.cache.nodes and all(behind.get(each.rule) in builtins for each in rejections)
     ]
 
 
@@ -271,7 +271,7 @@ def move_a_pod(situation: Situation) -> Proposal | None:
     nodes = [
         (max((rejection.gap.ratio if rejection.gap else 1.0) for rejection in rejections), node)
         for node, rejections in situation.explanation.rejections.items()
-        if all(rejection.resolvable for rejection in rejections)
+        if node in situation.cache.nodes and all(rejection.resolvable for rejection in rejections)
     ]
     for _, name in sorted(nodes)[:_NODES_TRIED_MAX]:
         node = NodeName(name)

@@ -1,16 +1,17 @@
 """The record that `explain` returns. Its JSON schema is `schemas/explain.json`."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from policysched.cluster.metric_samples import PairEndpoint, Samples
+from policysched.evaluate.placement_explanation import whole
 from policysched.explanations.proposals import Proposal
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import BuiltinFilter, FilterRule, included_by, location_of
-from policysched.lang.ir.verdict import NodeRejection, PlacementExplanation
+from policysched.lang.ir.verdict import NodeRejection, OmittedNodes, PlacementExplanation
 from policysched.lang.types.units import format_value
 from policysched.model.identifiers import NodeName
 from policysched.model.nodes import Node
@@ -21,6 +22,7 @@ from policysched.scheduler.unschedulable_message import (
     unavailable_message,
 )
 
+_REASONS_PER_STEP = 500
 _UNKNOWN_RATIO = 1e9
 """Of a rule that compares no numbers: farther than any that does."""
 
@@ -80,21 +82,27 @@ class ExplainResult:
     def with_proposals(self, found_proposals: tuple[Proposal, ...]) -> "ExplainResult":
         return replace(self, proposals=found_proposals)
 
-    def record(self) -> dict[str, Any]:
+    def record_in_steps(self) -> Generator[None, None, dict[str, Any]]:
         """The JSON output; schema: `schemas/explain.json`."""
+        rejected, work = dict[str, list[dict[str, Any]]](), 0
+        for node, rejections in sorted(self.explanation.rejections.items()):
+            rejected[node] = _reasons(rejections)
+            work += len(rejected[node])
+            if work >= _REASONS_PER_STEP:
+                work = 0
+                yield
         record = explain_record(
             self.program,
             self.pod,
             self.explanation,
+            rejected,
             node_count=self.node_count,
             samples=self.samples,
             called=self.peers,
             now_ns=self.now_ns,
         )
         steps = filter_steps(
-            self.explanation.rejections,
-            node_count=self.node_count,
-            order=[rule.name for rule in self.filters],
+            self.explanation, node_count=self.node_count, order=[rule.name for rule in self.filters]
         )
         return record | {
             "nodes": self.node_count,
@@ -110,12 +118,15 @@ class ExplainResult:
                 }
                 for rule, step in zip(self.filters, steps, strict=True)
             ],
+            "rejected_omitted": _omitted_record(self.explanation.omitted),
             "closest": closest_miss(self.explanation),
             "would_fit": [proposal.record() for proposal in self.proposals],
             "metric_types": {name: str(metric.type) for name, metric in self.program.metrics.items()},
             "message": self.message,
             "notes": list(self.notes),
         }
+
+    record = whole(record_in_steps)
 
 
 def outage_note(explanation: PlacementExplanation) -> str:
@@ -138,8 +149,8 @@ def absent_resources_note(pod: Pod, nodes: Iterable[Node]) -> str | None:
 
 
 def closest_miss(explanation: PlacementExplanation) -> dict[str, Any] | None:
-    """The node that the fewest rules reject; among several the one that misses by the smallest share. None if a node is
-    feasible, or none was evaluated."""
+    """The listed node that the fewest rules reject; among several the one that misses by the smallest share. None if a node
+    is feasible, or none was evaluated."""
     if explanation.feasible or not explanation.rejections:
         return None
 
@@ -158,6 +169,7 @@ def explain_record(
     program: Program,
     pod: Pod,
     explanation: PlacementExplanation,
+    rejected: Mapping[str, list[dict[str, Any]]],
     *,
     node_count: int,
     samples: Samples,
@@ -174,9 +186,7 @@ def explain_record(
         },
         "pod": pod.full_name,
         "feasible": sorted(explanation.feasible),
-        "rejected": {
-            node: _reasons(rejections) for node, rejections in sorted(explanation.rejections.items())
-        },
+        "rejected": rejected,
         "scores": {
             rule: {
                 node: {"raw": cell.raw, "score": cell.score, "weight": cell.weight, "weighted": cell.weighted}
@@ -238,6 +248,8 @@ def decision_message(pod: Pod, explanation: PlacementExplanation, *, node_count:
     groups = Counter(
         group for rejections in explanation.rejections.values() for group in rejections[0].event_reasons
     )
+    if explanation.omitted is not None:
+        groups.update(explanation.omitted.event_reasons)
     return unavailable_message(node_count, groups)
 
 
@@ -268,16 +280,27 @@ def pair_ages(metric: Metric, samples: Samples, pod: PairEndpoint, now_ns: int) 
 
 
 def filter_steps(
-    rejected: Mapping[str, tuple[NodeRejection, ...]], *, node_count: int, order: list[str]
+    explanation: PlacementExplanation, *, node_count: int, order: list[str]
 ) -> list[ExplainedFilter]:
     """The rules in the order in which they decide, with the nodes that each leaves."""
-    alone = Counter(rejection.rule for rejections in rejected.values() for rejection in rejections)
-    deciding = Counter(rejections[0].rule for rejections in rejected.values())
+    listed, omitted = explanation.rejections.values(), explanation.omitted
+    rejected = Counter(rejection.rule for rejections in listed for rejection in rejections)
+    decided = Counter(rejections[0].rule for rejections in listed)
+    if omitted is not None:
+        rejected.update(omitted.rejected)
+        decided.update(omitted.decided)
     steps, left = [], node_count
     for rule in order:
-        left -= deciding[rule]
-        steps.append(ExplainedFilter(rule, alone=node_count - alone[rule], left=left))
+        left -= decided[rule]
+        steps.append(ExplainedFilter(rule, alone=node_count - rejected[rule], left=left))
     return steps
+
+
+def _omitted_record(omitted: OmittedNodes | None) -> dict[str, Any] | None:
+    if omitted is None:
+        return None
+    causes = [{"rules": list(rules), "nodes": count} for rules, count in omitted.causes]
+    return {"nodes": omitted.nodes, "causes": causes}
 
 
 def _reasons(rejections: tuple[NodeRejection, ...]) -> list[dict[str, Any]]:

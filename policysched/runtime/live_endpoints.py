@@ -59,7 +59,7 @@ class LiveEndpoints:
             for result in explain_running(self._scheduler.core, names[0], self.now_ns()):
                 if result is not None:
                     waiting = None if status is None else pending_pod_record(status)
-                    record = {**result.record(), "waiting": waiting}
+                    record = {**(yield from result.record_in_steps()), "waiting": waiting}
                     if result.gang is not None and result.gang.blocked and result.placed_on is None:
                         yield self._gang_proposals.prepare(self._scheduler.core, result, record)
                     yield record

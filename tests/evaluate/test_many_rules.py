@@ -5,12 +5,10 @@ import pytest
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
 from policysched.evaluate.plan.plan import Plan
-from policysched.explanations import live
 from tests.builders import node, pod, world
 from tests.evaluate.test_hostile import calls_of
 from tests.evaluate.test_lists_of_pods import FACTS
 from tests.reference.checked import program
-from tests.scheduler.rig import Rig
 
 READS = 300
 APP = 'filter app require (pod.labels["app"] else "") != "x"'
@@ -47,20 +45,3 @@ def test_what_a_policy_reads_of_nodes_is_built_before_it_decides(statements: lis
         return calls_of(lambda: decide(evaluator, plan, app="b"))
 
     assert calls(200) < 1.5 * calls(20)
-
-
-def test_an_explanation_of_very_many_rejections_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of 500 rules, each of 1,000 nodes, took the main loop seconds in one piece."""
-    rules = "".join(f'filter f{n} require node.pods > {n} says "has {{node.pods}}"\n' for n in range(20))
-    rig = Rig(
-        f"policy test version 1\n{rules}preemption never\n", pod("p"), *[node(f"n{n}") for n in range(10)]
-    )
-    rig.settle()
-
-    monkeypatch.setattr(live, "_REJECTIONS_MAX", 200)
-    assert any(
-        result is not None for result in live.explain_running(rig.scheduler.core, "default/p", rig.now_ns)
-    )
-    monkeypatch.setattr(live, "_REJECTIONS_MAX", 199)
-    with pytest.raises(live.NotExplainable, match="takes too long"):
-        list(live.explain_running(rig.scheduler.core, "default/p", rig.now_ns))

@@ -82,6 +82,19 @@ class ShadowEffect:
 
 
 @dataclass(frozen=True, slots=True)
+class OmittedNodes:
+    """Rejected nodes that an explanation counts and does not list. `causes`: how many nodes the same rules reject, the
+    deciding one first; of very many causes the most frequent ones. `rejected` and `decided`: the nodes that each rule
+    rejects, and those of which it decides, the latter also by `event_reasons`."""
+
+    nodes: int
+    causes: tuple[tuple[tuple[str, ...], int], ...]
+    rejected: Mapping[str, int]
+    decided: Mapping[str, int]
+    event_reasons: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class PlacementExplanation:
     """The verdict of every rule on every node for one pod.
 
@@ -89,13 +102,14 @@ class PlacementExplanation:
     that no built-in supports); everything else is empty then. `pod_rejected_by` is the filter that rejected the pod on
     every node in PreFilter (such as a claim that does not exist), if one did, or that failed on a node (`is_filter_error`).
 
-    `rejections` lists for each rejected node all rules that reject it, first the deciding one (the first in the policy).
+    `rejections` lists for each rejected node all rules that reject it, first the deciding one (the first in the policy);
+    nodes that it leaves out are in `omitted`.
     `scores` has the feasible nodes by rule; a rule that skipped the pod (a built-in with nothing to score, a `when` that
     is not True) is absent. `totals` has every feasible node. `selected` has the highest total, ties broken by the
     highest `node_hash XOR pod_hash`.
 
     `metrics_in_outage` are the metrics whose outage disables rules, and `disabled_rules` those rules. The reference
-    implementation leaves both empty, and `shadows`, which has the shadow rules that apply to the pod.
+    implementation leaves both empty, and `shadows`, which has the shadow rules that apply to the pod, and omits no node.
     """
 
     pod_rejection: str | None
@@ -109,6 +123,7 @@ class PlacementExplanation:
     metrics_in_outage: tuple[str, ...] = field(default=(), compare=False)
     disabled_rules: tuple[str, ...] = field(default=(), compare=False)
     shadows: tuple[ShadowEffect, ...] = field(default=(), compare=False)
+    omitted: OmittedNodes | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
