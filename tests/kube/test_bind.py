@@ -1,6 +1,7 @@
 """Exactly one outcome a bind, and the outcome is what the server has."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
@@ -362,13 +363,34 @@ def test_a_cancelled_bind_is_not_sent_unless_it_was_sent_before() -> None:
             await until(lambda: script.requests, "the first request")
             binding.binder.put(unsent)
             for command in (sent, unsent):
-                binding.binder.cancel(command.uid, command.namespace)
+                binding.binder.cancel(command.uid)
             await until(lambda: len(binding.outcomes) == 2, "both outcomes")
 
         assert binding.outcomes[sent.uid] == BindConfirmed(sent.uid, sent.node)
         assert binding.outcomes[unsent.uid] == BindRefused(unsent.uid, "not sent: cancelled")
         assert {request.path.split("/")[-2] for request in script.requests} == {"sent"}
-        binding.binder.cancel(sent.uid, "nowhere")
+        binding.binder.cancel(sent.uid)
+
+    on_virtual_time(scenario)
+
+
+def test_thousands_of_cancelled_binds_are_refused_at_once_and_in_linear_time() -> None:
+    """A tenant whose webhook fails thousands of binds of a gang and then denies one: each cancellation looked at all."""
+
+    async def scenario() -> None:
+        count = 2_000
+        binding = Binding(Server(lambda _: WEBHOOK_DOWN), settings=BindSettings(concurrent_binds_max=4))
+        binds = commands("bad", count)
+        async with running(binding.binder.run()):
+            for command in binds:
+                binding.binder.put(command)
+            await asyncio.sleep(5.0)
+            began_s = time.process_time()
+            for command in binds:
+                binding.binder.cancel(command.uid)
+            assert time.process_time() - began_s < 0.1, "a microsecond each; 0.3 s if each looks at all"
+            assert len(binding.outcomes) > count - 20
+            assert binding.binder.in_flight == count - len(binding.outcomes)
 
     on_virtual_time(scenario)
 
