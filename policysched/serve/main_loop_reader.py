@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from policysched.serve.shared_documents import Rest
+from policysched.serve.shared_documents import Outside, Rest
 
 TIMEOUT_S = 5.0
 MAIN_LOOP_SHARE, BURST_S = 0.05, 0.1
@@ -61,8 +61,10 @@ class MainLoopReader:
             raise web.HTTPServiceUnavailable(text="the main loop is busy; retry later\n") from None
         return answer, took_s
 
-    async def run_steps(self, page: LiveEndpoint, query: Mapping[str, str]) -> tuple[Json, float]:
-        """The page, and the seconds of the main loop that it took."""
+    async def run_steps(
+        self, page: LiveEndpoint, query: Mapping[str, str], outside: Outside
+    ) -> tuple[Json, float]:
+        """The page, and the seconds of the main loop that it took. What the page waits for is awaited `outside` its turn."""
         steps = page(query)
         took_s = 0.0
         try:
@@ -72,6 +74,6 @@ class MainLoopReader:
                 if isinstance(value, Mapping):
                     return value, took_s
                 if value is not None:
-                    await value()
+                    await outside(value())
         except NoSuchEndpoint as error:
             raise web.HTTPNotFound(text=f"{error}\n") from None

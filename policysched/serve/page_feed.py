@@ -14,7 +14,7 @@ import orjson
 from aiohttp import web
 
 from policysched.serve.page_files import Document
-from policysched.serve.shared_documents import Rest, SharedDocuments
+from policysched.serve.shared_documents import Outside, Rest, SharedDocuments
 
 INTERVAL_MIN_S = 0.9
 """Viewers ask once a second."""
@@ -23,7 +23,7 @@ _NAMESPACES_REVIEWED_MAX = 64
 Json = Mapping[str, Any]
 MayListPods = Callable[[str | None], Awaitable[bool]]
 """Of one namespace, or of all (None)."""
-Render = Callable[[Mapping[str, str]], Awaitable[tuple[Json, float]]]
+Render = Callable[[Mapping[str, str], Outside], Awaitable[tuple[Json, float]]]
 """The document of a query, and the seconds that it took. Raises NoSuchEndpoint, and HTTPServiceUnavailable."""
 
 
@@ -47,8 +47,8 @@ class PageFeed:
         query = dict(request.query)
         await _require_namespace(query.get("pod", ""), may_list_pods)
 
-        async def make() -> tuple[_Version, float, int]:
-            value, took_s = await self._render(query)
+        async def make(outside: Outside) -> tuple[_Version, float, int]:
+            value, took_s = await self._render(query, outside)
             return _Version(value), took_s, 0  # the programs that fill the page bound it
 
         version = await self._versions.current(request, tuple(sorted(query.items())), make)

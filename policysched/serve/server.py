@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -258,7 +259,7 @@ class HttpThread:
     def _feed_handler(
         self, page: LiveEndpoint, share: float
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        feed = PageFeed(lambda query: self._main_loop.run_steps(page, query), share)
+        feed = PageFeed(partial(self._main_loop.run_steps, page), share)
 
         async def answer(request: web.Request) -> web.Response:
             try:

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from aiohttp import web
 
@@ -17,6 +18,8 @@ DOCUMENTS_MAX = 16
 BYTES_MAX = 4 * 2**20
 
 Value = TypeVar("Value")
+Outside = Callable[[Awaitable[None]], Awaitable[None]]
+"""Waits for something, and meanwhile other documents of the path are made."""
 Key = tuple[tuple[str, str], ...]
 
 
@@ -44,6 +47,27 @@ class _Document(Generic[Value]):
     rest: Rest
 
 
+class _Turn:
+    """One of those that hold a lock one after another."""
+
+    def __init__(self, lock: asyncio.Lock) -> None:
+        self._lock, self._is_held = lock, False
+
+    async def __aenter__(self) -> None:
+        await self._lock.acquire()
+        self._is_held = True
+
+    async def __aexit__(self, *_error: object) -> None:
+        if self._is_held:  # not if it was cancelled outside
+            self._lock.release()
+
+    async def outside(self, wait: Awaitable[None]) -> None:
+        self._is_held = False
+        self._lock.release()
+        await wait
+        await self.__aenter__()
+
+
 class SharedDocuments(Generic[Value]):
     """Those of one path, by query, made one after another. `rest`: one for all of them, for which requests with other queries
     wait; None: each has its own. The newest is kept, and others as long as they are few and small."""
@@ -51,14 +75,16 @@ class SharedDocuments(Generic[Value]):
     def __init__(self, share: float, *, rest: Rest | None = None, interval_min_s: float = 0.0) -> None:
         self._share, self._rest, self._interval_min_s = share, rest, interval_min_s
         self._by_key: OrderedDict[Key, _Document[Value]] = OrderedDict()
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
+        self._lock_of = WeakValueDictionary[Key, asyncio.Lock]()
 
     async def current(
-        self, request: web.Request, key: Key, make: Callable[[], Awaitable[tuple[Value, float, int]]]
+        self, request: web.Request, key: Key, make: Callable[[Outside], Awaitable[tuple[Value, float, int]]]
     ) -> Value:
         """`make`: the value, the seconds that it took, and its bytes in memory. What it raises is not kept."""
         asked_s = time.monotonic()
-        async with self._turn:
+        lock, turn = self._lock_of.setdefault(key, asyncio.Lock()), _Turn(self._lock)
+        async with lock, turn:
             known = self._by_key.get(key)
             if known is not None:
                 is_new = asked_s <= known.made_s or time.monotonic() < known.made_s + self._interval_min_s
@@ -71,7 +97,7 @@ class SharedDocuments(Generic[Value]):
                 raise web.HTTPServiceUnavailable(text="the client has left\n")
             rest = self._rest or Rest(self._share)
             await rest.wait()
-            value, took_s, size = await make()
+            value, took_s, size = await make(turn.outside)
             rest.after(took_s)
             self._by_key[key] = _Document(value, size, time.monotonic(), rest)
             self._drop_oldest()

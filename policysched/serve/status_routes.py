@@ -10,7 +10,7 @@ from aiohttp import web
 from policysched.serve.main_loop_reader import Json, LiveEndpoint, MainLoopReader
 from policysched.serve.policy_try import PolicyTries
 from policysched.serve.prometheus_text import CONTENT_TYPE
-from policysched.serve.shared_documents import SharedDocuments
+from policysched.serve.shared_documents import Outside, SharedDocuments
 
 DECISIONS_LIMIT_DEFAULT = 100
 LIMIT_DIGITS_MAX = 9
@@ -41,20 +41,20 @@ class StatusEndpoints:
 
 def status_routes(endpoints: StatusEndpoints, main_loop: MainLoopReader) -> list[web.RouteDef]:
     def json(path: str, look: Callable[[], Json]) -> web.RouteDef:
-        async def looked(_query: Query) -> _Looked:
+        async def looked(_query: Query, _outside: Outside) -> _Looked:
             value, took_s = await main_loop.run(look)
             return lambda: orjson.dumps(value) + b"\n", took_s
 
         return _route(path, looked)
 
     def live(path: str, page: LiveEndpoint) -> web.RouteDef:
-        async def looked(query: Query) -> _Looked:
-            value, took_s = await main_loop.run_steps(page, query)
+        async def looked(query: Query, outside: Outside) -> _Looked:
+            value, took_s = await main_loop.run_steps(page, query, outside)
             return lambda: orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS) + b"\n", took_s
 
         return _route(path, looked, lambda request: dict(request.query))
 
-    async def metrics(_query: Query) -> _Looked:
+    async def metrics(_query: Query, _outside: Outside) -> _Looked:
         text, took_s = await main_loop.run(endpoints.metrics)
         return text.encode, took_s
 
@@ -66,7 +66,7 @@ def status_routes(endpoints: StatusEndpoints, main_loop: MainLoopReader) -> list
     if (decisions := endpoints.decisions) is not None:
         look = decisions
 
-        async def looked(query: Query) -> _Looked:
+        async def looked(query: Query, _outside: Outside) -> _Looked:
             return await main_loop.run(lambda: look(int(query["limit"]), query["pod"]))
 
         routes.append(_route("/decisions", looked, _decisions_query))
@@ -77,7 +77,7 @@ def status_routes(endpoints: StatusEndpoints, main_loop: MainLoopReader) -> list
 
 def _route(
     path: str,
-    look: Callable[[Query], Awaitable[_Looked]],
+    look: Callable[[Query, Outside], Awaitable[_Looked]],
     query_of: Callable[[web.Request], dict[str, str]] = lambda _request: {},
     content_type: str = "application/json",
 ) -> web.RouteDef:
@@ -86,8 +86,8 @@ def _route(
     async def answer(request: web.Request) -> web.Response:
         query = query_of(request)
 
-        async def make() -> tuple[bytes, float, int]:
-            render, took_s = await look(query)
+        async def make(outside: Outside) -> tuple[bytes, float, int]:
+            render, took_s = await look(query, outside)
             began_s = time.thread_time()
             body = render()
             return body, took_s + time.thread_time() - began_s, len(body)

@@ -1,6 +1,7 @@
 """Equal requests for the status endpoints share an answer, as old as its cost allows."""
 
 import asyncio
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,7 @@ from policysched.serve.connections import ConnectionLimits
 from policysched.serve.main_loop_reader import LiveStep, NoSuchEndpoint
 from policysched.serve.request_rate import RateLimits
 from policysched.serve.server import HttpServerOptions
-from policysched.serve.shared_documents import Rest, SharedDocuments
+from policysched.serve.shared_documents import Outside, Rest, SharedDocuments
 from policysched.serve.status_routes import DOCUMENT_SHARE, StatusEndpoints
 from tests.serve.served import PAGES, burn, get, served
 from tests.serve.test_page_feed import SECURED
@@ -156,7 +157,7 @@ GONE: Any = SimpleNamespace(transport=None)
 def test_documents_of_many_queries_fill_a_bounded_memory(size: int, kept: int) -> None:
     made: weakref.WeakSet[Body] = weakref.WeakSet()
 
-    async def make() -> tuple[Body, float, int]:
+    async def make(_outside: Outside) -> tuple[Body, float, int]:
         body = Body()
         made.add(body)
         return body, 1.0, size
@@ -171,8 +172,64 @@ def test_documents_of_many_queries_fill_a_bounded_memory(size: int, kept: int) -
 
 
 def test_nothing_is_made_for_a_client_that_has_left() -> None:
-    async def make() -> tuple[Body, float, int]:
+    async def make(_outside: Outside) -> tuple[Body, float, int]:
         raise AssertionError
 
     with pytest.raises(web.HTTPServiceUnavailable):
         asyncio.run(SharedDocuments[Body](0.05).current(GONE, (), make))
+
+
+@pytest.mark.parametrize("path", ["/explain", "/page/pod"])
+def test_a_document_that_waits_for_a_process_leaves_its_turn_to_others(path: str) -> None:
+    """The proposals for a gang take up to 8 s, in which nobody had the explanation of another pod."""
+    began, may_end = threading.Event(), threading.Event()
+    made = list[str]()
+
+    async def wait() -> None:
+        began.set()
+        await asyncio.to_thread(may_end.wait, 60)
+
+    def explain(query: Mapping[str, str]) -> Iterator[LiveStep]:
+        if query["pod"] == "gang":
+            yield wait
+        made.append(query["pod"])
+        yield {"of": query["pod"]}
+
+    async def scenario(port: int) -> None:
+        def asked(pod: str) -> asyncio.Future[tuple[int, str]]:
+            return asyncio.ensure_future(asyncio.to_thread(get, port, f"{path}?pod={pod}"))
+
+        slow = [asked("gang")]
+        await asyncio.to_thread(began.wait, 60)
+        slow.append(asked("gang"))
+        async with asyncio.timeout(5):
+            assert (await asked("single"))[1].strip() == '{"of":"single"}'
+        may_end.set()
+        assert {body.strip() for _, body in await asyncio.gather(*slow)} == {'{"of":"gang"}'}
+        assert made == ["single", "gang"]  # the second reader of the gang shares the first one's
+
+    pages = replace(PAGES, live_endpoints={"/explain": explain}, page_feeds={"/page/pod": (explain, 0.5)})
+    served(scenario, MANY, pages=pages)
+
+
+def test_a_reader_who_leaves_while_he_waits_outside_takes_no_turn_with_him() -> None:
+    async def waits(outside: Outside) -> tuple[Body, float, int]:
+        await outside(asyncio.sleep(60))
+        raise AssertionError
+
+    async def makes(_outside: Outside) -> tuple[Body, float, int]:
+        await asyncio.sleep(0.01)
+        return Body(), 0.0, 1
+
+    async def scenario() -> None:
+        documents = SharedDocuments[Body](1.0)
+        left = asyncio.ensure_future(documents.current(CLIENT, (("pod", "gang"),), waits))
+        await asyncio.sleep(0)
+        one = asyncio.ensure_future(documents.current(CLIENT, (("pod", "one"),), makes))
+        await asyncio.sleep(0)
+        left.cancel()
+        other = documents.current(CLIENT, (("pod", "gang"),), makes)
+        assert len({id(each) for each in await asyncio.wait_for(asyncio.gather(one, other), 5)}) == 2
+        assert not documents._lock.locked()
+
+    asyncio.run(scenario())
