@@ -43,6 +43,7 @@ from policysched.scheduler.queue.ordered_queue import (
 )
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from policysched.scheduler.quotas.quota_accounts import QuotaAccounts
+from policysched.scheduler.unschedulable_message import short_text
 
 GROUP_STATUS_DELAY_NS = SECOND_NS // 5
 """So that a gang of a thousand pods is one write."""
@@ -163,7 +164,8 @@ class SchedulerCore:
         return FairShareQueue(logs, owners_of, current_key)
 
     def report_pending(self, pod: PendingPod, reason: PendingReason, message: str, now_ns: int) -> None:
-        """Keep the message with the pod, and report it when it is new."""
+        """Keep the message with the pod, and report it when it is new. No message is long, since each pod has its own."""
+        message = short_text(message)
         pod.pending_message = message
         self.group_changed(pod.uid, now_ns)
         self.commands += self.reports.report(pod.pod, reason, message, now_ns)

@@ -20,6 +20,7 @@ from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.queue.movable_heap import MovableHeap, earlier_ns
 from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult, evaluate_pre_enqueue
+from policysched.scheduler.unschedulable_message import short_text
 
 _LOGGED_PROBLEMS_MAX = 10_000
 
@@ -178,7 +179,7 @@ class PodEnqueuer:
             requeue_events=frozenset(),
             valid_until_ns=None,
             reason="PolicyPending",
-            message=message,
+            message=short_text(message),
         )
         if message == pod.pod.group_problem:
             # A pod and its group are created together and observed in any order.

@@ -1,9 +1,17 @@
 """Names that the API server does not limit, and reasons in thousands: no message or record has them all."""
 
+import pytest
+
 from policysched.model.pod_groups import GROUP_ANNOTATION
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.unschedulable_message import REASONS_MAX, most_frequent_reasons
+from policysched.scheduler.unschedulable_message import (
+    MESSAGE_CHARACTERS_MAX,
+    REASONS_CHARACTERS_MAX,
+    REASONS_MAX,
+    most_frequent_reasons,
+    unavailable_message,
+)
 from tests.builders import node, pod
 from tests.scheduler.rig import Rig
 from tests.scheduler.test_pod_groups import gang_group, member, rig_with, served
@@ -57,3 +65,53 @@ def test_the_reasons_of_most_nodes_are_kept() -> None:
     assert kept.pop("more reasons") == 101 - REASONS_MAX
     assert next(iter(kept)) == "frequent" and len(kept) == REASONS_MAX
     assert most_frequent_reasons({"one": 2}) == {"one": 2}
+
+
+def reasons(lengths: list[int]) -> dict[str, int]:
+    """As many nodes as reasons have the first, and so on to one."""
+    return {
+        f"{number:02}" + "x" * (length - 2): len(lengths) - number for number, length in enumerate(lengths)
+    }
+
+
+def test_of_long_reasons_the_most_frequent_ones_are_kept_whole() -> None:
+    counts = reasons([900, 900, 900, 5])
+
+    kept = most_frequent_reasons(counts)
+
+    assert kept == {**dict(list(counts.items())[:2]), "more reasons": 2}
+    assert most_frequent_reasons(kept) == kept
+    assert "2 more reasons" in unavailable_message(10, counts)
+
+
+def test_a_reason_that_is_too_long_itself_is_cut() -> None:
+    (kept,) = most_frequent_reasons(reasons([REASONS_CHARACTERS_MAX + 1]))
+
+    assert len(kept) == REASONS_CHARACTERS_MAX and kept.endswith("x ...")
+
+
+LONG = {
+    "messages of rules": "".join(
+        f'filter f{n} when node.name == "n{n}" require node.pods < 0 says "{n:02}{"x" * 1_900}"\n'
+        for n in range(4)
+    ),
+    "messages of rules and of preemption": "".join(
+        f'filter f{n} require node.name != "n{n}" says "{n:02}{"x" * 1_900}"\n' for n in range(4)
+    )
+    + "preemption { victims = any }\n",
+}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_no_message_of_a_pod_is_long_whatever_its_policy_says(text: str) -> None:
+    rig = Rig(f"policy test version 1\n{text}", *(node(f"n{n}", cpu="2") for n in range(4)))
+    rig.observe(pod("first", cpu="1", priority=1), pod("second", cpu="1"))
+    rig.pass_time(400)
+
+    kept = [pending.pending_message for pending in rig.scheduler.core.pods.values()]
+    texts = [
+        *kept,
+        *(report.message for report in rig.of(c.ReportPending)),
+        *(d.message for d in rig.scheduler.decisions),
+    ]
+    assert texts and max(map(len, texts)) <= MESSAGE_CHARACTERS_MAX
