@@ -106,6 +106,9 @@ def test_a_namespace_writes_the_trusted_keys_of_its_labels(control_plane: Contro
         for way in ("", "/status"):
             assert "groupPriority" in (message(lambda way=way: api.patch(api_path + way, rank)) or ""), way  # type: ignore[misc]
         api.patch(api_path, {"metadata": {"labels": {"app": "other"}}})
+        applied = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", **rank["metadata"]}}
+        apply = {"content_type": "application/apply-patch+yaml", "fieldManager": "test"}
+        assert "groupPriority" in (message(lambda: api.patch(api_path, applied, **apply)) or "")
 
         trust = {"metadata": {"labels": {"trusted.policysched.dev/rank": "allowed"}}}
         api.patch("/api/v1/namespaces/team", trust)
@@ -143,6 +146,9 @@ def test_nodes_report_no_metrics_of_their_own(control_plane: ControlPlane) -> No
             "(needs the verb write on nodemetrics.policysched.dev)"
         ) in (message(write) or "")
         assert refused(lambda: write("/status")) is not None
+        born = {"metadata": {"name": "b", **lie["metadata"]}}
+        newcomer = control_plane.api_as(control_plane.client("system:node:b", "system:nodes"))
+        assert "congestion-factor" in (message(lambda: newcomer.post("/api/v1/nodes", born)) or "")
         kubelet.patch("/api/v1/nodes/a/status", {"metadata": {"annotations": {"example.com/other": "1"}}})
         assert refused(lambda: agent.patch("/api/v1/nodes/a", lie)) is not None
 
