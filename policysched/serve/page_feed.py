@@ -71,7 +71,8 @@ class PageFeed:
             began_s = time.thread_time()
             version.namespaces = namespaces_of(version.value)
             self._rest.after(time.thread_time() - began_s)
-        return await allowed_of(version.namespaces, may_list_pods)
+        reviewed = version.namespaces[:_NAMESPACES_REVIEWED_MAX]
+        return frozenset([name for name in reviewed if await may_list_pods(name)])
 
 
 async def _require_namespace(pod: str, may_list_pods: MayListPods) -> None:
@@ -86,22 +87,11 @@ def _document(value: Json) -> Document:
     return Document.of(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS), "application/json")
 
 
-async def visible_to(value: Json, may_list_pods: MayListPods) -> dict[str, Any]:
-    """The document as `visible_in` leaves it for this user."""
-    return visible_in(value, await allowed_of(namespaces_of(value), may_list_pods))
-
-
 def namespaces_of(value: Json) -> list[str]:
     """The namespaces that rows of the document name."""
     namespaces: dict[str, None] = {}
     _collect(value, namespaces)
     return list(namespaces)
-
-
-async def allowed_of(namespaces: list[str], may_list_pods: MayListPods) -> frozenset[str]:
-    """Those whose pods the user may list, of the first few."""
-    reviewed = namespaces[:_NAMESPACES_REVIEWED_MAX]
-    return frozenset([name for name in reviewed if await may_list_pods(name)])
 
 
 def visible_in(value: Json, allowed: frozenset[str]) -> dict[str, Any]:

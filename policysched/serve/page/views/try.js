@@ -102,7 +102,7 @@ export function tryView(argument) {
     if (!diagnostics.length) list.replaceChildren(el("p", { class: "ok" }, "✓ the text is valid"));
   }
 
-  function outcome({ comparison, failure, hidden_rows: hidden }) {
+  function outcome({ comparison, failure }) {
     rows.hidden = !comparison?.pods.length;
     if (!comparison) {
       setText(summary, failure ?? "The text has errors; the running policy is unchanged.");
@@ -111,7 +111,6 @@ export function tryView(argument) {
     const parts = [comparison.headline, comparison.kinds];
     if (comparison.placed_again) parts.push(`placed again: ${comparison.placed_again}`);
     if (comparison.omitted) parts.push(`${comparison.omitted} more are not listed`);
-    if (hidden) parts.push(`${hidden} rows of namespaces whose pods you may not list are not shown`);
     setText(summary, parts.filter(Boolean).join(" · "));
     rows.show(comparison.pods);
   }
