@@ -12,6 +12,7 @@ from policysched.cluster.metric_samples import Samples
 from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import text_hash
 from policysched.evaluate.columns.overlay import Overlay
+from policysched.evaluate.columns.pod_counter import ScopedSpec
 from policysched.evaluate.decision_cost import (
     DECISION_BUDGET_DEFAULT,
     LONG_DECISION,
@@ -388,9 +389,9 @@ class Evaluator:
         cost = decision_cost(pod, len(self._cache.nodes), LONG_DECISION)
         return cost if cost > LONG_DECISION else 0
 
-    def reads_few_pods(self, plan: Plan) -> bool:
-        """Whether the totals of the plan visit few pods in a decision."""
-        return self._snapshots.pod_counter.is_short(plan.pod_totals)
+    def reads_few_pods(self, totals: Sequence[ScopedSpec]) -> bool:
+        """Whether these totals of a plan visit few pods in a decision."""
+        return self._snapshots.pod_counter.is_short(totals)
 
     def warm_up(
         self, plan: Plan, pod: Pod, *, now_ns: int, facts: QueuedPodInfo, samples: Samples
@@ -399,7 +400,7 @@ class Evaluator:
         decision takes more than a few milliseconds, because of the pod or the policy. Nothing for other pods."""
         self._columns.refresh()
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, None)
-        if not self.reads_few_pods(plan):
+        if not self.reads_few_pods(plan.pod_totals):
             yield from self._snapshots.prepare_totals(plan, context)
         yield from plan.lower_in_steps(plan.active_layers(context))
         is_sliced = (

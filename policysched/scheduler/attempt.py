@@ -207,7 +207,7 @@ class PodAttempts:
         core = self._core
         plan = core.plan(pod.policy)
         evaluator, is_plain = core.evaluator, not (plan.program.layers or plan.is_long)
-        if is_plain and evaluator.is_short_decision(pod.pod) and evaluator.reads_few_pods(plan):
+        if is_plain and evaluator.is_short_decision(pod.pod) and evaluator.reads_few_pods(plan.pod_totals):
             return
         for _ in evaluator.warm_up(plan, pod.pod, **core.evaluation_inputs(pod, now_ns)):
             yield core.limits.attempt_step_cost_max

@@ -2,6 +2,7 @@
 
 popped ─► many pods changed that totals count? ──a slice of them──► back to the head of the queue
        ─► selectors of devices that are not evaluated? ──a slice of them──► back to the head of the queue
+       ─► a set of layers whose rules are not lowered? ──a few of them───────► back to the head of the queue
        ─► runs ──a slice is over──► in progress: no event is applied ──► runs
            │└──a piece of a gang's search is over──► paused: events, and other pods ──► runs, or is given up
            └─► ends
@@ -22,6 +23,7 @@ from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from policysched.scheduler.gangs.pause import Pause
+from policysched.scheduler.layer_rules import layers_to_lower
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
@@ -30,8 +32,8 @@ from policysched.scheduler.steps import OPERATIONS_PER_COST_UNIT, Steps
 
 @dataclass(slots=True)
 class _Attempt:
-    """`steps` are left; `prepares`: nothing was decided, a slice of the search of devices, of their selectors or of totals over
-    pods is over; `charges_policy_alone`: its time counts for the policy, but not for the namespace; `devices`: what the search of
+    """`steps` are left; `prepares`: nothing was decided, a slice of the search of devices, of their selectors, of rules or of
+    totals over pods is over; `charges_policy_alone`: its time counts for the policy, but not for the namespace; `devices`: what the search of
     devices may take. `cost`: of the steps before; `piece_cost`: of those since the last pause. `elapsed_ns`: see `account_time`;
     `attempts_before`: of the entry; `pod`: its representative, which may be placed at the end."""
 
@@ -90,7 +92,9 @@ class AttemptRunner:
             return
         if may_change and self._core.evaluator.catch_up_slice(self._core.plan(entry.policy)):
             self._put_back(entry, charges_policy_alone=True)  # pods of any namespace changed
-        elif self._has_evaluated_selectors(entry, cost_max):
+        elif self._has_evaluated_selectors(entry, cost_max) and (
+            cost_max is None or self._has_lowered_rules(entry, now_ns)
+        ):
             self.attempt(entry, cost_max, now_ns)
 
     def _has_evaluated_selectors(self, entry: QueueEntry, cost_max: int | None) -> bool:
@@ -105,6 +109,25 @@ class AttemptRunner:
             return True
         self._put_back(entry, charges_policy_alone=False)
         self._core.queue.yielded = None
+        return False
+
+    def _has_lowered_rules(self, entry: QueueEntry, now_ns: int) -> bool:
+        """The same for the rules with the layers of the pod. Of a gang, for one of its members, as mostly all are equal; the search
+        pauses while it lowers those of others."""
+        core = self._core
+        members = entry.pending_members.values() if isinstance(entry, QueuedGang) else ()
+        pod = next(iter(members), entry)
+        if not isinstance(pod, PendingPod):
+            return True  # all members are placed
+        active = layers_to_lower(core, pod, now_ns)
+        if (
+            active is None
+            or core.queue.blocked_group(self._pod_attempts.equivalence_key(pod)) is not None
+            or core.plan(entry.policy).lower_some(active, entry.namespace)
+        ):
+            return True
+        self._put_back(entry, charges_policy_alone=False)
+        core.queue.yielded = None
         return False
 
     def _put_back(self, entry: QueueEntry, *, charges_policy_alone: bool) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import evaluation_cache
+from policysched.evaluate.plan import kept_variants
 from policysched.evaluate.plan import plan as plans
 from policysched.evaluate.plan.lowering import Variant
 from policysched.evaluate.plan.plan import compile_lazily
@@ -51,7 +52,7 @@ def kept_bytes(use: Callable[[Pod], object]) -> int:
 
 
 def bytes_of_decisions(monkeypatch: pytest.MonkeyPatch, *, on_overlay: bool) -> int:
-    monkeypatch.setattr(plans, "VARIANT_BYTES_MAX", BYTES)
+    monkeypatch.setattr(kept_variants, "VARIANT_BYTES_MAX", BYTES)
     monkeypatch.setattr(evaluation_cache, "_CACHE_BYTES_MAX", BYTES)
     monkeypatch.setattr(evaluation_cache, "_OVERLAY_VARIANT_BYTES_MAX", BYTES)
     harness = Harness(cluster(), POLICY)
@@ -87,7 +88,7 @@ def test_what_sets_of_layers_read_is_kept_for_few(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_rules_without_layers_and_those_used_last_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "VARIANT_BYTES_MAX", 0)
+    monkeypatch.setattr(kept_variants, "VARIANT_BYTES_MAX", 0)
     plan = Harness(cluster(), POLICY).plan
     first = plan.variant((0,))
 
@@ -106,7 +107,7 @@ def test_the_rules_without_layers_and_those_used_last_stay(monkeypatch: pytest.M
 def test_a_set_of_layers_that_is_lowered_again_decides_as_the_cluster_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(plans, "VARIANT_BYTES_MAX", 0)
+    monkeypatch.setattr(kept_variants, "VARIANT_BYTES_MAX", 0)
     cache = cluster()
     harness = Harness(cache, POLICY)
     labels = [dict(pod_of_set(number).labels) for number in range(SETS)]

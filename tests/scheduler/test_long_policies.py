@@ -2,12 +2,14 @@
 
 import pytest
 
+from policysched.evaluate.plan import kept_variants
 from policysched.evaluate.plan import plan as plans
 from policysched.evaluate.plan.plan import Plan
 from policysched.scheduler import commands as c
 from policysched.scheduler.commands import Command
 from tests.builders import node, pod
-from tests.scheduler.rig import Rig
+from tests.scheduler.rig import FIT, GANG, Rig
+from tests.scheduler.test_decision_time import TimedRig, friend
 
 HEADER = "policy test version 1\ninclude kube_default\n"
 RULES = 40
@@ -54,8 +56,71 @@ def test_the_rules_of_a_layer_are_lowered_in_steps_for_the_first_pod_that_needs_
     scheduler.observe(pod("third", labels={"x": "1"}))
     next_ones = decide_calls(scheduler)
 
-    assert len(first) > RULES
+    assert len(first) > RULES // 4
     assert len(next_ones) <= 2
+
+
+def layers(count: int, base: str = FIT) -> str:
+    """Each has as many rules as take 40 steps."""
+    return base + "".join(
+        f'layer l{layer} when (pod.labels["x"] else "") == "{layer}" {{\n{scores(layer * RULES)}}}\n'
+        for layer in range(count)
+    )
+
+
+def test_a_pod_of_another_namespace_goes_first_once_the_rules_of_a_layer_take_long() -> None:
+    scheduler = TimedRig(layers(1), node("n1", cpu="8"))
+    scheduler.observe(pod("new", namespace="tenant", labels={"x": "0"}))
+    scheduler.now_ns += 1
+    scheduler.observe(friend())
+
+    assert scheduler.attempts_until_bound("friend", {"test": 20}) < RULES // 4
+    scheduler.attempts_until_bound("new", {"test": 20})
+
+
+def test_events_are_applied_while_the_rules_of_a_layer_are_lowered() -> None:
+    scheduler = rig(layers(1))
+    scheduler.observe(pod("new", labels={"x": "0"}, cpu="12"))
+    scheduler.scheduler.decide(scheduler.now_ns)
+
+    scheduler.observe(node("large", cpu="16"))
+    assert not scheduler.scheduler.decide(scheduler.now_ns)
+    scheduler.settle()
+
+    assert scheduler.placements()["new"] == "large"
+
+
+def test_rules_are_lowered_for_many_namespaces_that_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_variants, "BEGUN_MAX", 2)
+    monkeypatch.setattr(kept_variants, "_RULES_PER_SLICE", 1)
+    count = 5
+    scheduler = TimedRig(layers(count), node("n1", cpu="8"))
+    scheduler.observe(*[pod(f"p{n}", namespace=f"n{n}", labels={"x": f"{n}"}) for n in range(count)])
+
+    bound, begun = list[str](), set[int]()
+    while len(bound) < count:
+        bound += scheduler.decide_once({"test": 20})
+        begun.add(len(scheduler.scheduler.core.plan("test")._variants._begun))
+
+    assert max(begun) == 2
+    assert sum(scheduler.attempts.values()) < 3 * count * RULES
+
+
+def test_the_search_for_a_gang_pauses_while_the_rules_of_a_member_are_lowered() -> None:
+    gangs = layers(2, GANG.format(more="") + "preemption never\n")
+    texts = {"gangs.policy": gangs, "plain.policy": FIT.replace("policy test", "policy plain")}
+    scheduler = Rig(texts, node("n1", cpu="8"))
+    scheduler.observe(*[pod(f"g{n}", labels={"group": "g", "least": "2", "x": f"{n}"}) for n in range(2)])
+    pauses = 0
+    while not scheduler.placements():
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+        pauses += scheduler.scheduler.attempt_paused
+        if pauses == 2:
+            scheduler.observe(pod("other", scheduler="plain", priority=1))
+
+    assert list(scheduler.placements()) == ["other"]
+    scheduler.settle()
+    assert scheduler.placements().keys() == {"other", "g0", "g1"}
 
 
 def test_a_long_policy_is_evaluated_in_steps_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from policysched.evaluate.plan import plan as plans
+from policysched.evaluate.plan import kept_variants
 from policysched.evaluate.plan.lowering import Variant
 from policysched.evaluate.plan.plan import Plan
 from policysched.model.identifiers import PodUid
@@ -68,6 +68,12 @@ def decide_until_pause(scheduler: Rig, number: int = 1) -> None:
         if not number:
             return
     raise AssertionError("there was no such pause")
+
+
+def attempts_pause(scheduler: Rig) -> Pause:
+    pause = scheduler.scheduler._attempts._pause
+    assert pause is not None
+    return pause
 
 
 # ── what happens in a pause ────────────────────────────────────────────────────────────────────────────────────────
@@ -319,7 +325,7 @@ def test_a_member_is_not_placed_on_a_node_that_stops_fitting_in_a_pause(change: 
 
 def check_rules_that_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node of a member changes in a pause, and the rules with the layers of that member were dropped."""
-    monkeypatch.setattr(plans, "VARIANT_BYTES_MAX", 0)
+    monkeypatch.setattr(kept_variants, "VARIANT_BYTES_MAX", 0)
     layers = "".join(
         f'layer l{index} when (pod.labels["member"] else "") == "{index}" {{\n  filter f{index} require node.pods < 9{index}\n}}\n'
         for index in range(12)
@@ -330,7 +336,9 @@ def check_rules_that_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     nodes = [node(f"n{index}", cpu="4") for index in range(4)]
     scheduler = rig(*nodes, *members, policies={"gangs.policy": ALONE + layers})
-    decide_until_pause(scheduler, 8)
+    decide_until_pause(scheduler)
+    while len(attempts_pause(scheduler).search.fits) < 8:
+        decide_until_pause(scheduler)
     lowered = []
     in_one_piece = Plan.variant
 

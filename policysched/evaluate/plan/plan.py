@@ -2,7 +2,6 @@
 Evaluator its rules.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import cached_property, lru_cache, partial
 
@@ -11,7 +10,8 @@ from policysched.cluster.namespace_shares import ShareLookup
 from policysched.evaluate.columns.pod_counter import ScopedSpec
 from policysched.evaluate.plan.assume_clauses import CompiledAssume
 from policysched.evaluate.plan.gang_terms import CompiledGang, GangTerms
-from policysched.evaluate.plan.lowering import AnyRule, LoweringOptions, Variant, lower_in_steps
+from policysched.evaluate.plan.kept_variants import KeptVariants
+from policysched.evaluate.plan.lowering import AnyRule, LoweringOptions, Variant
 from policysched.evaluate.plan.queue_order import CompiledQueueOrder, QueueSortKey
 from policysched.evaluate.plan.quotas import CompiledQuotas, QuotaCharge
 from policysched.evaluate.plan.read_set import ReadSet, read_set, unknown_namespace
@@ -50,8 +50,6 @@ from policysched.text.sanitize import sanitize_line
 
 LONG_POLICY = 2_000
 """The evaluation of a policy that costs more operations (`lang.ir.cost`) runs in steps. It is twice the largest shipped one."""
-VARIANT_BYTES_MAX = 16 * 2**20
-_VARIANTS_MIN = 4
 _READ_SETS_MAX = 512
 """Layers by labels have as many sets as tenants make pods with other labels."""
 
@@ -63,7 +61,6 @@ class Plan:
 
     def __init__(self, program: Program, lowering: LoweringOptions) -> None:
         self.program = program
-        self._lowering = lowering
         self._order = CompiledQueueOrder(program)
         self._gangs = CompiledGang(program)
         self.covers_claims = handles_volume_claims(program)
@@ -85,8 +82,7 @@ class Plan:
             if isinstance(metric.join, PairJoinSpec)
         }
         self._layer_conditions = tuple(compile_scalar(layer.condition, program) for layer in program.layers)
-        self._variants: OrderedDict[tuple[int, ...], Variant] = OrderedDict()
-        self._variant_bytes = 0
+        self._variants = KeptVariants(program, lowering)
         self._dynamic_layers = tuple(
             index
             for index, layer in enumerate(program.layers)
@@ -287,10 +283,6 @@ class Plan:
         return self._layer_conditions[index](EvalContext(pod, namespace or unknown_namespace(pod))) is True
 
     def variant(self, active: tuple[int, ...]) -> Variant:
-        if active not in self._variants:
-            for _ in self.lower_in_steps(active):
-                pass
-        self._variants.move_to_end(active)
         return self._variants[active]
 
     def is_lowered(self, active: tuple[int, ...]) -> bool:
@@ -298,20 +290,11 @@ class Plan:
 
     def lower_in_steps(self, active: tuple[int, ...]) -> Iterator[None]:
         """Prepare the variant for these layers, one rule after the other."""
-        if active in self._variants:
-            self._variants.move_to_end(active)
-            return
-        lowered = yield from lower_in_steps(self.program, active, self._lowering)
-        if active not in self._variants:  # which another caller lowered between the steps
-            self._variants[active] = lowered
-            self._variant_bytes += lowered.size_bytes
-            self._drop_variants()
+        return self._variants.lower_in_steps(active)
 
-    def _drop_variants(self) -> None:
-        """All but those used last. The one without layers stays: the plan is in preparation as long as there is none."""
-        while self._variant_bytes > VARIANT_BYTES_MAX and len(self._variants) > _VARIANTS_MIN:
-            oldest = next(active for active in self._variants if active)
-            self._variant_bytes -= self._variants.pop(oldest).size_bytes
+    def lower_some(self, active: tuple[int, ...], namespace: str) -> bool:
+        """Prepare a few more rules of it between attempts. Returns whether a pod of the namespace can be attempted."""
+        return self._variants.lower_some(active, namespace)
 
     def _equivalence_read_set(self, active: tuple[int, ...]) -> ReadSet:
         return self._equivalence_read_sets(active) if self._dynamic_layers else self.read_set(active)

@@ -28,10 +28,7 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain, neighbour_domains
 from policysched.scheduler.gangs.gang_limits import exceeds_budget, over_budget_message, refused_by_quotas
-from policysched.scheduler.gangs.gang_preemption import (
-    find_gang_placement,
-    gang_overlay,
-)
+from policysched.scheduler.gangs.gang_preemption import find_gang_placement, gang_overlay
 from policysched.scheduler.gangs.gang_search_result import (
     GangSearchResult,
     domains_to_skip,
@@ -44,10 +41,9 @@ from policysched.scheduler.gangs.member_classes import member_equivalence_keys
 from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
 from policysched.scheduler.gangs.member_trial import MemberTrial
 from policysched.scheduler.gangs.neighbours import Neighbours
+from policysched.scheduler.layer_rules import lower_rules
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
-from policysched.scheduler.preemption.default_preemption import (
-    DefaultPreemption,
-)
+from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
 from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod
@@ -311,6 +307,7 @@ class GangAttempts:
             pausable = self._may_pause and usage is None and not search.has_reservations
             self.pausable_search = search if pausable else None
             yield evaluation_cost(len(core.cache.nodes), operations)
+            yield from lower_rules(core, pod, self._now_ns)
             self.pausable_search, now_ns = None, self._now_ns
             if self._cluster_changed:
                 self._cluster_changed = False
