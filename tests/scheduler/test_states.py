@@ -7,6 +7,7 @@ import pytest
 
 from policysched.cluster.metric_samples import ALL_NODES
 from policysched.evaluate.rules.specialized_rules import Activation
+from policysched.lang.ir.decay import Decay
 from policysched.model.identifiers import NodeName
 from policysched.model.pod_status import ContainerEvent, ObservedPod
 from policysched.scheduler import commands as c
@@ -475,6 +476,40 @@ def test_a_saved_value_decays_from_its_update_and_is_forgotten_at_its_start() ->
 
     assert restored == {("web", "a"): 0.5}
     assert values(after).keys() == {("web", "b")}
+
+
+def test_values_that_decayed_are_forgotten_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50,000 took 60 ms of the main loop in one piece, every 30 seconds."""
+    entries = [[f"k{number}", "a", 0.0, START_NS] for number in range(1_000)]
+    rig = Rig(None, synced=False)
+    text = json.dumps({"fed_ns": START_NS, "values": {"reward": entries}})
+    rig.handle(e.SavedPolicyStatesLoaded({"test": text}))
+    rig.apply_policies(DECAYING.replace("most = 3", "most = 2000"))
+    rig.observe(node("a"))
+    rig.handle(e.Synced())
+    rig.pass_time(20 * 30 * 60)
+    monkeypatch.setattr(policy_states, "_VALUES_PER_STEP", 100)
+    visited, value_at = [0], Decay.value_at
+
+    def counted(decay: Decay, value: float, updated_ns: int, now_ns: int) -> float:
+        visited[-1] += 1
+        return value_at(decay, value, updated_ns, now_ns)
+
+    monkeypatch.setattr(Decay, "value_at", counted)
+    rig.observe(shown("q", "a", ended("run-1", at_s=20 * 30 * 60)))
+    rig.now_ns += policy_states.WRITE_INTERVAL_NS
+    while not rig.of(c.SavePolicyStates):
+        visited.append(0)
+        assert rig.scheduler.ready(rig.now_ns)
+        rig.commands += rig.scheduler.decide(rig.now_ns)
+
+    assert max(visited) <= 101
+    assert values(rig).keys() == {("web", "a")} == {(key, name) for key, name, *_ in saved_values(rig)}
+
+
+def saved_values(rig: Rig) -> list[list[object]]:
+    (saved,) = rig.of(c.SavePolicyStates)
+    return list(json.loads(saved.texts["test"])["values"]["reward"])
 
 
 def test_restoring_a_value_as_if_it_were_new_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,8 @@ clock one year ahead nothing would be applied for a year."""
 KEY_CHARS_MAX = 1024
 """Characters of a key: an annotation may have 256 KiB, and the key is saved with every value."""
 
+_VALUES_PER_STEP = 2_000
+
 BUFFERED_PODS_MAX = 10_000
 """Pods buffered until the first policy is active."""
 
@@ -114,20 +116,26 @@ class _StateTable:
             rows.setdefault(key, {})[node] = timed
         self.rows = {key: self._row(row) for key, row in rows.items()}
 
-    def drop_decayed(self, now_ns: int) -> None:
-        """Forget values that decay has brought back to `start`."""
-        decay = self.state.decay
-        if decay is None:
-            return
-        decayed = [
-            key_and_node
-            for key_and_node, (value, updated_ns) in self.values.items()
-            if decay.value_at(value, updated_ns, now_ns) == decay.start
-        ]
-        for key_and_node in decayed:
-            del self.values[key_and_node]
-        for key in dict(decayed):
-            self._rebuild_row(key)
+    def drop_decayed_in_steps(self, now_ns: int) -> Iterator[None]:
+        """Forget values that decay has brought back to `start`, in steps of some thousand values."""
+        decay, visited = self.state.decay, 0
+        for key in () if decay is None else list(self.rows):
+            row = self.rows.get(key)  # which can change between the steps
+            if decay is None or not isinstance(row, DecayingStateRow):
+                continue
+            decayed = [
+                node
+                for node, (value, updated_ns) in row.timed_values.items()
+                if decay.value_at(value, updated_ns, now_ns) == decay.start
+            ]
+            for node in decayed:
+                del self.values[key, node]
+            if decayed:
+                self._rebuild_row(key)
+            visited += len(row.timed_values)
+            if visited >= _VALUES_PER_STEP:
+                visited = 0
+                yield
 
     def entries(self) -> Iterator[StateEntry]:
         """The values to save, the most recently updated first."""
@@ -193,6 +201,7 @@ class PolicyStates:
         self._restored: dict[str, Mapping[str, Any]] = {}
         self._unclaimed_texts: dict[str, str] = {}
         self._write_at_ns: int | None = None
+        self._cleaning: Iterator[None] | None = None  # before a save
         self._written_ns: int | None = None
 
     # ── policies ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -332,14 +341,20 @@ class PolicyStates:
         return self._write_at_ns
 
     def due_texts(self, now_ns: int) -> dict[str, str] | None:
-        """The texts to save now, by policy; None if no save is due."""
+        """The texts to save now, by policy; None if no save is due, or a step before it is done: then it is still due."""
         if self._write_at_ns is None or now_ns < self._write_at_ns:
             return None
-        self._write_at_ns, self._written_ns = None, now_ns
-        for policy_tables in self._policies.values():
-            for table in policy_tables.tables.values():
-                table.drop_decayed(now_ns)
+        if self._cleaning is None:
+            self._cleaning = self._drop_decayed_in_steps(now_ns)
+        for _ in self._cleaning:
+            return None
+        self._cleaning, self._write_at_ns, self._written_ns = None, None, now_ns
         return self.texts()
+
+    def _drop_decayed_in_steps(self, now_ns: int) -> Iterator[None]:
+        tables = [table for of_policy in self._policies.values() for table in of_policy.tables.values()]
+        for table in tables:
+            yield from table.drop_decayed_in_steps(now_ns)
 
     def texts(self) -> dict[str, str]:
         """Texts to save, by policy: the most recent values of each state within the size limit.
