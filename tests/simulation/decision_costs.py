@@ -14,6 +14,8 @@ from policysched.scheduler.scheduler import Scheduler
 CREDIT_S, DEBT_MAX_S = 0.1, 1.0
 _LONG_SHARE = 0.2
 _SHARE = SchedulerLimits().failed_attempts_share
+_NAMESPACES, _RECENT_S = 5, 60.0
+"""All namespaces together have as much as so many. Then those without debts for less than a minute are overdrawn, too."""
 
 
 def draw_decision_costs(random: Random) -> bool:
@@ -27,13 +29,17 @@ class TimeAccounts:
     def __init__(self, scheduler: Scheduler, random: Random | None, now_ns: Callable[[], int]) -> None:
         self._scheduler, self._random, self._now_ns = scheduler, random, now_ns
         self._debts: dict[str, tuple[float, float]] = {}
+        self._of_all = 0.0, 0.0
         self._charged: dict[QueueEntry, float] = {}
         self._account_time = scheduler.account_time
         scheduler.account_time = self._account  # type: ignore[method-assign]
         self.overdrawn_count = 0
 
     def is_overdrawn(self, namespace: str) -> bool:
-        return self._debt_s(namespace) > CREDIT_S + 1e-6
+        debt_s, since_s = self._debts.get(namespace, (0.0, float("-inf")))
+        are_all_overdrawn = self._debt_of_all_s() > _NAMESPACES * CREDIT_S + 1e-6
+        is_recent = self._now_s() - since_s - debt_s / _SHARE < _RECENT_S
+        return self._debt_s(namespace) > CREDIT_S + 1e-6 or (is_recent and are_all_overdrawn)
 
     def _account(self, elapsed_ns: int) -> int | None:
         if self._random is None:
@@ -58,11 +64,17 @@ class TimeAccounts:
     def _charge(self, namespace: str, spent_s: float) -> None:
         debt_s = min(self._debt_s(namespace) + spent_s, CREDIT_S + DEBT_MAX_S)
         self._debts[namespace] = debt_s, self._now_s()
+        of_all_s = min(self._debt_of_all_s() + spent_s, _NAMESPACES * CREDIT_S + DEBT_MAX_S)
+        self._of_all = of_all_s, self._now_s()
         self.overdrawn_count += self.is_overdrawn(namespace)
 
     def _debt_s(self, namespace: str) -> float:
         debt_s, since_s = self._debts.get(namespace, (0.0, 0.0))
         return max(0.0, debt_s - _SHARE * (self._now_s() - since_s))
+
+    def _debt_of_all_s(self) -> float:
+        debt_s, since_s = self._of_all
+        return max(0.0, debt_s - _NAMESPACES * _SHARE * (self._now_s() - since_s))
 
     def _now_s(self) -> float:
         return self._now_ns() / 1e9

@@ -3,6 +3,8 @@
     policies     policies of one priority take turns by the time that their decisions took
     namespaces   a namespace whose failed attempts took more than its share of the time comes after the others; one that
                  goes on so rests now and then, while there are others
+    all of them  while the failed attempts of all namespaces take more than half of the time, those with any not long ago
+                 come after those without: many namespaces of one tenant could take all of it with their shares
 
 The caller measures the time (`Scheduler.account_time`); if it does not, the order of the queue is unchanged. The time
 decides which pod is tried first, never whether a pod is tried.
@@ -21,6 +23,10 @@ FAILED_ATTEMPT_REST_NS = FAILED_ATTEMPT_DEBT_MAX_NS * 9 // 10
 the processor is then free, while a second of attempts in vain, such as after a change of a node, goes on without a rest."""
 OTHERS_RECENT_NS = 10 * SECOND_NS
 """No namespace rests if this long no other one had an attempt: in the cluster of one tenant nobody would gain by it."""
+SHARES_OF_ALL = 5
+"""What the failed attempts of all namespaces may take together: so many times the share and the credit of one."""
+FAILED_RECENTLY_NS = 60 * SECOND_NS
+"""How long a namespace counts as one with failed attempts, once they are paid for."""
 POLICY_SLACK_NS = SECOND_NS // 20
 """Policies whose decisions took as long as those of another, within this, are equal."""
 _ACCOUNTS_MAX = 1_000
@@ -38,7 +44,9 @@ class DecisionTime:
     def __init__(self, limits: SchedulerLimits) -> None:
         self.now_ns = 0
         self._share = limits.failed_attempts_share
+        self._share_of_all = min(1.0, SHARES_OF_ALL * self._share)
         self._paid_ns: dict[str, int] = {}
+        self._all_paid_ns = 0
         self._last_paid_ns = 0  # of all accounts
         self._latest_attempt = self._latest_of_others = ("", -OTHERS_RECENT_NS)
         self._used_ns: dict[str, int] = {}
@@ -51,10 +59,18 @@ class DecisionTime:
             return
         if len(self._paid_ns) >= _ACCOUNTS_MAX:
             self._paid_ns = {name: paid for name, paid in self._paid_ns.items() if paid > self.now_ns}
-        paid_ns = max(self.now_ns, self._paid_ns.get(namespace, 0)) + round(elapsed_ns / self._share)
-        most_ns = self.now_ns + round((FAILED_ATTEMPT_CREDIT_NS + FAILED_ATTEMPT_DEBT_MAX_NS) / self._share)
-        self._paid_ns[namespace] = min(paid_ns, most_ns)
+        credit_ns = FAILED_ATTEMPT_CREDIT_NS
+        self._paid_ns[namespace] = self._charged(
+            self._paid_ns.get(namespace, 0), elapsed_ns, self._share, credit_ns
+        )
         self._last_paid_ns = max(self._last_paid_ns, self._paid_ns[namespace])
+        self._all_paid_ns = self._charged(
+            self._all_paid_ns, elapsed_ns, self._share_of_all, SHARES_OF_ALL * credit_ns
+        )
+
+    def _charged(self, paid_ns: int, elapsed_ns: int, share: float, credit_ns: int) -> int:
+        most_ns = self.now_ns + round((credit_ns + FAILED_ATTEMPT_DEBT_MAX_NS) / share)
+        return min(max(self.now_ns, paid_ns) + round(elapsed_ns / share), most_ns)
 
     def record_attempt(self, namespace: str) -> None:
         """An attempt for a pod of the namespace is over."""
@@ -65,7 +81,11 @@ class DecisionTime:
     @property
     def is_anybody_overdrawn(self) -> bool:
         credit_ns = round(FAILED_ATTEMPT_CREDIT_NS / self._share)
-        return self._share < 1 and self._last_paid_ns - self.now_ns > credit_ns
+        return self._share < 1 and (self._last_paid_ns - self.now_ns > credit_ns or self._are_all_overdrawn)
+
+    @property
+    def _are_all_overdrawn(self) -> bool:
+        return self._all_paid_ns - self.now_ns > SHARES_OF_ALL * FAILED_ATTEMPT_CREDIT_NS / self._share_of_all
 
     def debt_ns(self, namespace: str) -> int:
         """The time until the debt beyond the credit is paid; 0: no debt."""
@@ -78,7 +98,10 @@ class DecisionTime:
 
     def is_overdrawn(self, namespace: str) -> bool:
         """Whether the entries of the namespace come after those of others. Never if the share is 1."""
-        return bool(self._paid_ns) and self._share < 1 and self.debt_ns(namespace) > 0
+        if self._share >= 1 or namespace not in self._paid_ns:
+            return False
+        failed_recently = self._paid_ns[namespace] > self.now_ns - FAILED_RECENTLY_NS
+        return self.debt_ns(namespace) > 0 or (failed_recently and self._are_all_overdrawn)
 
     @property
     def is_anybody_resting(self) -> bool:

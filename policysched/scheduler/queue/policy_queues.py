@@ -1,6 +1,6 @@
 """Entries by policy, those of each policy in its order.
 
-    put ──► of its policy ──its namespace is overdrawn, and one of its entries is first──► deferred, with all of them
+    put ──► of its policy ──its namespace is overdrawn, and one of such is first──► deferred, with all of the namespace
                ▲────────────────────────────── none of them is left ──────────────────────────┘
 
 The entries of a namespace are in one queue, so they keep their order whatever its account says (`DecisionTime`). A
@@ -74,7 +74,7 @@ class PolicyQueues:
         if policy_queue is None:
             return None
         while (head := policy_queue.first()) is not None and self._time.is_overdrawn(head.namespace):
-            self._defer(head)
+            self._defer(policy)
         for namespace, deferred in self._deferred.get(policy, {}).items():
             if not self._time.is_overdrawn(namespace) and (head is None or deferred.precedes(head)):
                 head = deferred.first()
@@ -104,7 +104,7 @@ class PolicyQueues:
             assert first is not None, f"{entry} is preceded by nothing"
             if not self._time.is_overdrawn(first.namespace):
                 break
-            self._defer(first)
+            self._defer(entry.policy)
             first = None
         for namespace, deferred in self._deferred.get(entry.policy, {}).items():
             if not deferred.precedes(entry) or (first is not None and not deferred.precedes(first)):
@@ -133,15 +133,20 @@ class PolicyQueues:
             if entry.namespace in by_namespace
         ]
 
-    def _defer(self, head: QueueEntry) -> None:
-        """Move all entries of the namespace: their keys can change places without `put`."""
-        policy_queue = self._queues[head.policy]
-        moved = [entry for entry in policy_queue if entry.namespace == head.namespace]
-        deferred = self._new_policy_queue(head.policy)
-        deferred.fill((entry, entry.sort_key) for entry in moved)
-        for entry in moved:
-            policy_queue.discard(entry)
-        self._deferred.setdefault(head.policy, {})[head.namespace] = deferred
+    def _defer(self, policy: str) -> None:
+        """Move all entries of overdrawn namespaces: their keys can change places without `put`. Of all such namespaces, so that
+        the queue is read once for hundreds of them."""
+        policy_queue = self._queues[policy]
+        by_namespace: dict[str, list[QueueEntry]] = {}
+        for entry in policy_queue:
+            by_namespace.setdefault(entry.namespace, []).append(entry)
+        for namespace, entries in by_namespace.items():
+            if self._time.is_overdrawn(namespace):
+                for entry in entries:
+                    policy_queue.discard(entry)
+                deferred = self._new_policy_queue(policy)
+                deferred.fill((entry, entry.sort_key) for entry in entries)
+                self._deferred.setdefault(policy, {})[namespace] = deferred
 
     def _drop_deferred(self, policy: str, namespace: str) -> None:
         by_namespace = self._deferred[policy]
