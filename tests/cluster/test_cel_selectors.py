@@ -138,21 +138,6 @@ def test_without_the_cel_package_the_error_names_it(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    "expression",
-    [
-        "[dyn(optional.of(1))].distinct().size() == 1",
-        "[optional.of(1)].all(i, v, true)",
-        "sets.contains([dyn({?'a': optional.of(1)})], [dyn(1)])",
-        'format.named(dyn(format.named("uri"))).hasValue()',
-        '[format.uri().validate("a")].distinct().size() == 1',
-    ],
-)
-def test_optional_values_do_not_reach_functions_on_lists(expression: str) -> None:
-    """The conversion of such a list to Python ends the process."""
-    assert "optional values" in str(evaluate(expression))
-
-
-@pytest.mark.parametrize(
     "value", ['timestamp("9999-12-31T23:59:59.999999999Z")', "type(1)", "optional.of(1)", "{1: 2}"]
 )
 def test_a_value_that_is_no_truth_value_is_an_error(value: str) -> None:

@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from policysched.cluster.devices import cel_values as values
-from policysched.cluster.devices.cel_environment import FUNCTIONS, Signature, environment
+from policysched.cluster.devices.cel_environment import environment
 from policysched.cluster.devices.cel_macros import MacroExpander
+from policysched.cluster.devices.optional_values import may_pass_optionals
 from policysched.cluster.devices.selector_cost import EVALUATION, OPERATIONS_MAX, selector_operations
 from policysched.model.devices import Device, DeviceAttribute
 
@@ -37,14 +38,6 @@ _TYPE_OF_UINT = tuple(
     )
 )
 """An expression with all of them may ask for the type of a uint that a function on a list returned as an int."""
-_OPTIONAL = re.compile(r"\boptional\b|\bopt(?:Flat)?Map\b|\.\s*\?|\[\s*\?|[{,]\s*\?")
-_SIGNATURES = [Signature.of(text) for text in FUNCTIONS]
-_LIST_CALLS = [
-    b"\x12%c%b" % (len(signature.name), signature.name.encode())  # as a call in the serialized tree
-    for signature in _SIGNATURES
-    if not signature.name.startswith("@format_") and not {"items", "map"}.isdisjoint(signature.kinds)
-]
-_DYN_CALL = b"\x12\x03dyn"
 _TOO_DEEP = "macros with two variables and sortBy are nested too deeply"
 _NO_KEY_ADVICE = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
 """As in kube-scheduler since 1.37."""
@@ -132,7 +125,7 @@ class DeviceSelectors:
         if returned not in ("BOOL", "DYN"):
             message = f"must evaluate to bool or the unknown type, not {returned.lower()}"
             return CelSelectorError(message, compiling=True)
-        if _may_pass_optionals(expression, compiled.serialize()):
+        if may_pass_optionals(compiled.serialize()):
             message = "policysched does not pass optional values to functions on lists"
             return CelSelectorError(message, compiling=True)
         domains = frozenset(
@@ -195,15 +188,6 @@ class _Selector:
             return "ERROR", str(error)
         except TypeError:  # an optional value has no type in Python
             return "OPTIONAL", None
-
-
-def _may_pass_optionals(expression: str, tree: bytes) -> bool:
-    """Whether a list with an optional value may reach a function in Python: converting it ends the process."""
-    formats = tree.count(b"@format_")  # their results are optional values, and they take lists
-    has_optionals = _OPTIONAL.search(expression) is not None
-    if _DYN_CALL in tree and formats + has_optionals > 1:
-        return True
-    return (has_optionals or formats > 0) and any(call in tree for call in _LIST_CALLS)
 
 
 def _attribute(name: str, attribute: DeviceAttribute) -> object:

@@ -4,8 +4,7 @@ The API server estimates too, but in units of Go's runtime: a selector within it
 an operation of `evaluate.decision_cost`, about 20 ns. All branches count, each comprehension as often as its list can be
 long, and strings by the length that they can have.
 
-The tree is read from the serialized form of the compiled expression. Source: `checked.proto` and `syntax.proto` of
-cel-spec v0.25, https://github.com/google/cel-spec.
+The tree is read from the serialized form of the compiled expression (`cel_tree`).
 """
 
 import re
@@ -15,7 +14,15 @@ from typing import NamedTuple
 
 from policysched.cluster.devices.cel_environment import FUNCTIONS, Signature
 from policysched.cluster.devices.cel_lists import RANGE_MAX
-from policysched.protobuf_wire import wire_fields
+from policysched.cluster.devices.cel_tree import (
+    Message,
+    all_bytes,
+    bytes_of,
+    message,
+    namespace_of,
+    text_of,
+    tree_of,
+)
 
 OPERATIONS_MAX = 250_000
 """Of one selector for one device: about 5 ms, a slice of the main loop."""
@@ -82,10 +89,6 @@ def _largest(sizes: Iterable[_Size]) -> _Size:
     return _Size(max((size.length for size in sizes), default=0), _largest(items) if items else None)
 
 
-_PARSED, _CHECKED = 2, 4  # where the tree is, if it is not type-checked or is
-_Message = Mapping[int, list["int | bytes"]]
-
-
 class _Cost(NamedTuple):
     operations: int
     size: _Size
@@ -95,44 +98,42 @@ class _Cost(NamedTuple):
 
 def selector_operations(serialized: bytes) -> int:
     """What one evaluation costs at most, `serialized` as by `Expression.serialize`."""
-    any_message = _message(serialized)
-    tree = _PARSED if _text(any_message, 1).endswith("ParsedExpr") else _CHECKED
-    return EVALUATION + _expression(_bytes(_message(_bytes(any_message, 2)), tree), {}).operations
+    return EVALUATION + _expression(tree_of(serialized), {}).operations
 
 
 def _expression(data: bytes, variables: Mapping[str, _Size]) -> _Cost:
-    node = _message(data)
+    node = message(data)
     if 3 in node:
-        return _constant(_message(_bytes(node, 3)))
+        return _constant(message(bytes_of(node, 3)))
     if 4 in node:
-        name = _text(_message(_bytes(node, 4)), 1)
+        name = text_of(message(bytes_of(node, 4)), 1)
         return _Cost(0, variables.get(name, _UNKNOWN))
     if 5 in node:
-        operand = _expression(_bytes(_message(_bytes(node, 5)), 1), variables)
+        operand = _expression(bytes_of(message(bytes_of(node, 5)), 1), variables)
         return _Cost(operand.operations + _CALL, operand.size.any_item)
     if 6 in node:
-        return _call(_message(_bytes(node, 6)), variables)
+        return _call(message(bytes_of(node, 6)), variables)
     if 7 in node:
-        items = [_expression(item, variables) for item in _all_bytes(_message(_bytes(node, 7)), 1)]
+        items = [_expression(item, variables) for item in all_bytes(message(bytes_of(node, 7)), 1)]
         return _collection(items, len(items))
     if 8 in node:
-        entries = [_message(entry) for entry in _all_bytes(_message(_bytes(node, 8)), 2)]
+        entries = [message(entry) for entry in all_bytes(message(bytes_of(node, 8)), 2)]
         parts = [
             _expression(part, variables)
             for entry in entries
             for at in (3, 4)
-            for part in _all_bytes(entry, at)
+            for part in all_bytes(entry, at)
         ]
         return _collection(parts, len(entries))
     if 9 in node:
-        return _comprehension(_message(_bytes(node, 9)), variables)
+        return _comprehension(message(bytes_of(node, 9)), variables)
     return _Cost(0, _SCALAR)
 
 
-def _constant(constant: _Message) -> _Cost:
+def _constant(constant: Message) -> _Cost:
     for kind in (6, 7):
         if kind in constant:
-            value = _bytes(constant, kind)
+            value = bytes_of(constant, kind)
             return _Cost(0, _Size(len(value)), value.decode(errors="replace"))
     number = constant.get(3, [None])[-1]
     if isinstance(number, int):  # a negative one is its two's complement
@@ -145,11 +146,11 @@ def _collection(items: list[_Cost], count: int) -> _Cost:
     return _Cost(operations, _Size(count, _largest(item.size for item in items)))
 
 
-def _call(call: _Message, variables: Mapping[str, _Size]) -> _Cost:
-    name, targets = _text(call, 2), _all_bytes(call, 1)
-    if targets and (namespace := _namespace(targets[0], variables)):  # in a tree that is not type-checked
+def _call(call: Message, variables: Mapping[str, _Size]) -> _Cost:
+    name, targets = text_of(call, 2), all_bytes(call, 1)
+    if targets and (namespace := namespace_of(targets[0], variables)):
         name, targets = f"{namespace}.{name}", []
-    arguments = [_expression(argument, variables) for argument in targets + _all_bytes(call, 3)]
+    arguments = [_expression(argument, variables) for argument in targets + all_bytes(call, 3)]
     operations = sum(argument.operations for argument in arguments)
     sizes = [argument.size for argument in arguments]
     lengths = sum(size.length for size in sizes)
@@ -181,12 +182,6 @@ def _call(call: _Message, variables: Mapping[str, _Size]) -> _Cost:
         lengths = sum(size.characters for size in sizes)
     size = _result_size(name, sizes)
     return _Cost(operations + _CALL + _PER_CHARACTER * (lengths + size.length), size)
-
-
-def _namespace(target: bytes, variables: Mapping[str, _Size]) -> str:
-    """The `lists` of `lists.range(3)`."""
-    name = _text(_message(_bytes(_message(target), 4)), 1)
-    return "" if name in variables or name == "device" else name
 
 
 def _python_size(name: str, sizes: list[_Size]) -> _Size:
@@ -237,39 +232,16 @@ def _result_size(name: str, sizes: list[_Size]) -> _Size:
     return _Size(sum(size.length for size in sizes), _largest(sizes).item)
 
 
-def _comprehension(loop: _Message, variables: Mapping[str, _Size]) -> _Cost:
-    ranged, first = (_expression(_bytes(loop, at), variables) for at in (2, 4))
+def _comprehension(loop: Message, variables: Mapping[str, _Size]) -> _Cost:
+    ranged, first = (_expression(bytes_of(loop, at), variables) for at in (2, 4))
     count = min(ranged.size.item_count, _STEPS_MAX)
     item, collected = ranged.size.any_item, first.size
     if first.size != _SCALAR and count:
         collected = _Size(first.size.length + count, first.size.item)  # an iteration adds one item at most
-    inside = {**variables, _text(loop, 1): item, _text(loop, 8): item, _text(loop, 3): collected}
-    condition, step = (_expression(_bytes(loop, at), inside) for at in (5, 6))
+    inside = {**variables, text_of(loop, 1): item, text_of(loop, 8): item, text_of(loop, 3): collected}
+    condition, step = (_expression(bytes_of(loop, at), inside) for at in (5, 6))
     if step.size.item is not None:
-        inside[_text(loop, 3)] = collected._replace(item=step.size.item)
-    result = _expression(_bytes(loop, 7), inside)
+        inside[text_of(loop, 3)] = collected._replace(item=step.size.item)
+    result = _expression(bytes_of(loop, 7), inside)
     operations = count * (condition.operations + step.operations + _CALL)
     return _Cost(ranged.operations + first.operations + operations + result.operations, result.size)
-
-
-# ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _message(data: bytes) -> _Message:
-    fields: dict[int, list[int | bytes]] = {}
-    for number, value in wire_fields(data):
-        fields.setdefault(number, []).append(value)
-    return fields
-
-
-def _all_bytes(message: _Message, field: int) -> list[bytes]:
-    return [value for value in message.get(field, ()) if isinstance(value, bytes)]
-
-
-def _bytes(message: _Message, field: int) -> bytes:
-    values = _all_bytes(message, field)
-    return values[-1] if values else b""
-
-
-def _text(message: _Message, field: int) -> str:
-    return _bytes(message, field).decode()
