@@ -109,6 +109,24 @@ class Tries:
         return answer
 
 
+@pytest.mark.parametrize("more", ["\n" * 200_000, "1," * 90_000])
+def test_the_longest_text_of_a_team_is_shown_in_a_moment(tab: Tab, more: str) -> None:
+    """Its first lines, and a long line without colours: each row and each token is elements."""
+
+    def long(path: str, query: Mapping[str, str]) -> Json:
+        page = of_rig(path, query)
+        if path == "/page/policies":
+            page["policies"][0]["text"] = FIT + more
+        return page
+
+    with serving_documents(long, PATHS) as url:
+        tab.open(f"{url}/#policy")
+
+        assert tab.page.locator(".code").locator("*").count() < 60_000
+        assert "policy test" in tab.page.inner_text(".code .row >> nth=0")
+        assert ("more lines" in tab.page.locator(".code").inner_text()) == ("\n" in more)
+
+
 EDITOR_TEXT = "document.querySelector('.editor')?.shadowRoot.querySelector('.cm-content').innerText ?? ''"
 
 

@@ -4,6 +4,9 @@ import { el, heading, setText } from "../dom.js";
 import { count, hash, time } from "../format.js";
 import { tokenAt } from "../policy_syntax.js";
 
+const LINES_MAX = 10000; // a text has at most 256 KiB, which can be as many lines
+const COLOURED_MAX = 2000; // characters of a line
+
 export function policyView(argument) {
   let name = argument;
   let shown = null;
@@ -40,7 +43,9 @@ export function policyView(argument) {
       edit.href = `#try/${encodeURIComponent(policy.name)}`;
       gutters = new Map();
       times = new Map();
-      code.replaceChildren(...policy.text.split("\n").map((line, index) => row(line, index + 1)));
+      const lines = policy.text.split("\n");
+      code.replaceChildren(...lines.slice(0, LINES_MAX).map((line, index) => row(line, index + 1)));
+      if (lines.length > LINES_MAX) code.append(el("p", { class: "soft" }, `and ${count(lines.length - LINES_MAX)} more lines`));
       past.replaceChildren(...policy.history.flatMap(version));
     }
     count_rules(policy.rules);
@@ -83,6 +88,7 @@ export function policyView(argument) {
 }
 
 function coloured(line) {
+  if (line.length > COLOURED_MAX) return [line];
   const parts = [];
   for (let start = 0; start < line.length;) {
     const { end, kind } = tokenAt(line, start);
