@@ -103,7 +103,7 @@ def _plain_items(pod: Pod) -> int:
         + len(pod.claims)
         + len(pod.device_claims)
         + 10 * max(0, len(pod.extended) - _EXTENDED_FREE)
-        + len(pod.disks)
+        + _disk_count(pod)
         + len(pod.mounts)
         + len(pod.images)
         + len(pod.image_volumes)
@@ -111,12 +111,17 @@ def _plain_items(pod: Pod) -> int:
     )
 
 
+def _disk_count(pod: Pod) -> int:
+    """One for each monitor, of which an RBD image can have thousands."""
+    return sum([len(disk.monitors) or 1 for disk in pod.disks])
+
+
 def _item_counts(pod: Pod) -> dict[_Kind, int]:
     counts = {
         _TOLERATIONS: len(pod.tolerations),
         _HOST_PORTS: len(pod.host_ports),
         _RESOURCES: len(pod.requests),
-        _VOLUMES: len(pod.claims) + len(pod.disks) + len(pod.mounts),
+        _VOLUMES: len(pod.claims) + _disk_count(pod) + len(pod.mounts),
         _DEVICE_CLAIMS: len(pod.device_claims),
         _EXTENDED: max(0, len(pod.extended) - _EXTENDED_FREE),
         _IMAGES: len(pod.images) + len(pod.image_volumes),

@@ -27,6 +27,13 @@ class Disk:
     monitors: frozenset[str]
     read_only: bool
 
+    @property
+    def identities(self) -> tuple[tuple[str, ...], ...]:
+        """Two disks are the same where they share one."""
+        if self.kind == "rbd":
+            return tuple([(self.kind, self.name, monitor) for monitor in self.monitors])
+        return ((self.kind, self.name),)
+
 
 @dataclass(frozen=True, slots=True)
 class CsiVolume:

@@ -13,7 +13,7 @@ from policysched.cluster.ledger import Ledger, PlacementState
 from policysched.cluster.namespace_shares import NamespaceShares
 from policysched.cluster.node_usage import NodeUsage
 from policysched.model.identifiers import NodeName
-from policysched.model.pods import Placement
+from policysched.model.pods import HostPort, Placement
 from tests.builders import pod
 
 A, B = NodeName("a"), NodeName("b")
@@ -26,7 +26,7 @@ def test_an_assumed_pod_counts_with_its_requests_and_ports() -> None:
 
     usage = ledger.usage(A)
     assert usage.requested == {"cpu": 500, "memory": 2**30}
-    assert [port.port for port in usage.ports] == [80]
+    assert usage.ports.items == {HostPort("0.0.0.0", "TCP", 80), ("TCP", 80)}
     assert ledger.usage(B).requested == {}
 
 
@@ -107,8 +107,8 @@ def test_whatever_changes_of_a_confirmed_pod_the_totals_are_those_of_its_last_st
     alone.confirm(pod("web", **{"cpu": "500m", **changed}), A)
     assert ledger.check() == []
     assert ledger.usage(A).nonzero() == alone.usage(A).nonzero()
-    assert ledger.usage(A).disks == alone.usage(A).disks
-    assert ledger.usage(A).used_ports == alone.usage(A).used_ports
+    assert ledger.usage(A).disks.items == alone.usage(A).disks.items
+    assert ledger.usage(A).ports.items == alone.usage(A).ports.items
 
 
 def test_planted_equal_totals_of_whatever_changed_are_detected() -> None:

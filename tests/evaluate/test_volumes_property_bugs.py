@@ -10,7 +10,6 @@ import pytest
 from policysched import evaluate
 from policysched.builtins.volume_binding import capacity_score, matching
 from policysched.builtins.volume_binding import kernel as volume_binding
-from policysched.builtins.volume_restrictions import kernel as volume_restrictions
 from policysched.builtins.volume_zone import kernel as volume_zone
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.volumes.availability import AvailableVolumes
@@ -21,7 +20,7 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
-from policysched.model.storage import CsiNode, StorageObject
+from policysched.model.storage import CsiNode, Disk, StorageObject
 from tests import reference
 from tests.builders import node, placed, pod, world
 from tests.conformance.kube_default import kube_default
@@ -119,9 +118,9 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Scenario]] = {
         ),
     ),
     "disks never conflict": (
-        volume_restrictions,
-        "_identities",
-        lambda _: (),
+        Disk,
+        "identities",
+        (),
         Scenario(of((A, B), placed_pods=[placed(pod("first", spec=DISK), "a")]), pod("second", spec=DISK)),
     ),
     "attachments do not count": (

@@ -1,9 +1,10 @@
 """Disk conflicts, computed once for each distinct set of disks in use, and ReadWriteOncePod claims."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from policysched.cluster.node_usage import UsedDisk
 from policysched.cluster.volumes.binder import not_found_message
 from policysched.evaluate.columns.column_kinds import DiskSetColumn
 from policysched.evaluate.columns.columns import Array
@@ -31,10 +32,12 @@ def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterCo
 class _Filter(FilterKernelBase):
     def __init__(self, claims: tuple[VolumeClaimKey, ...], disks: tuple[Disk, ...]) -> None:
         self._claims, self._disks = claims, disks
-        self._wanted: dict[tuple[str, ...], bool] = {}  # by identity: whether all uses are read-only
-        for disk in disks:
-            for key in _identities(disk):
-                self._wanted[key] = self._wanted.get(key, True) and disk.read_only
+        self._conflicting = frozenset(  # two that only read do not conflict
+            (identity, read_only)
+            for disk in disks
+            for identity in disk.identities
+            for read_only in ((False,) if disk.read_only else (False, True))
+        )
         self.depends_on = (
             Dependency.NODE | Dependency.USAGE | (Dependency.VOLUMES if claims else Dependency.NONE)
         )
@@ -90,16 +93,5 @@ class _Filter(FilterKernelBase):
         codes = view.column(DiskSetColumn())
         return map_codes(codes, view.codes.disks.values, self._conflicts_with_any, np.bool_)
 
-    def _conflicts_with_any(self, used_disks: frozenset[Disk]) -> bool:
-        return any(
-            key in self._wanted and not (used.read_only and self._wanted[key])
-            for used in used_disks
-            for key in _identities(used)
-        )
-
-
-def _identities(disk: Disk) -> Iterable[tuple[str, ...]]:
-    """Two disks are the same where they share an identity: RBD images one for each monitor."""
-    if disk.kind == "rbd":
-        return [(disk.kind, disk.name, monitor) for monitor in disk.monitors]
-    return ((disk.kind, disk.name),)
+    def _conflicts_with_any(self, used_disks: frozenset[UsedDisk]) -> bool:
+        return not self._conflicting.isdisjoint(used_disks)

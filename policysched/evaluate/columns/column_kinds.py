@@ -172,13 +172,13 @@ class TaintSetColumn(_CodeColumn):
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class PortSetColumn(_CodeColumn):
-    """`NodeUsage.used_ports` as one value."""
+    """`NodeUsage.ports` as one value."""
 
     reads_usage: ClassVar[bool] = True
 
     def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
-        code = codes.ports.code(usage.used_ports)
-        usage.share(used_ports=codes.ports.values[code])
+        code = codes.ports.code(usage.ports.items)
+        usage.ports.share(codes.ports.values[code])
         return code
 
 
@@ -189,8 +189,8 @@ class DiskSetColumn(_CodeColumn):
     reads_usage: ClassVar[bool] = True
 
     def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
-        code = codes.disks.code(usage.disks)
-        usage.share(disks=codes.disks.values[code])
+        code = codes.disks.code(usage.disks.items)
+        usage.disks.share(codes.disks.values[code])
         return code
 
 

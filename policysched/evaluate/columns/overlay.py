@@ -164,6 +164,7 @@ def _copy_usage(usage: NodeUsage) -> NodeUsage:
         dict(usage.requested),
         usage.scoring_cpu_milli,
         usage.scoring_memory_bytes,
-        dict(usage.ports),
+        usage.ports.copy(),
+        usage.disks.copy(),
         dict(usage.pods),
     )

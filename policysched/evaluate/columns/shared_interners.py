@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from policysched.cluster.node_usage import UsedPort
+from policysched.cluster.node_usage import UsedDisk, UsedPort
 from policysched.evaluate.columns.interner import Interner
 from policysched.evaluate.columns.packed_lists import PackedLists
 from policysched.evaluate.decision_cost import row_items
@@ -13,7 +13,6 @@ from policysched.lang.types.kinds import RecordType, Type
 from policysched.lang.types.records import TypedValue
 from policysched.model.nodes import Taint
 from policysched.model.pods import Pod
-from policysched.model.storage import Disk
 
 _ITEMS_PER_UNIT, _CHARACTERS_PER_UNIT = 16, 512
 
@@ -31,7 +30,7 @@ class Interners:
     lists: Interner[tuple[str, ...]] = field(default_factory=lambda: Interner(_weight))
     record_lists: Interner[tuple[Type, TypedValue]] = field(default_factory=Interner)
     packed_lists_by_record: dict[RecordType, PackedLists] = field(default_factory=dict)
-    disks: Interner[frozenset[Disk]] = field(default_factory=lambda: Interner(_weight))
+    disks: Interner[frozenset[UsedDisk]] = field(default_factory=lambda: Interner(_weight))
     pod_classes: Interner[Hashable] = field(default_factory=Interner)
     class_representatives: list[Pod] = field(default_factory=list)  # by code of the pod class
     class_counts: Interner[ClassCounts] = field(default_factory=lambda: Interner(_weight))

@@ -10,7 +10,8 @@ _EVERY_ADDRESS = "0.0.0.0"
 def filter_node(
     pod: Pod, node_info: NodeInfo, params: BuiltinParams, facts: ClusterFacts
 ) -> FilterReasons | None:
-    if any(_ports_conflict(wanted, held) for wanted in pod.host_ports for held in node_info.usage.ports):
+    held_ports = [port for other in node_info.usage.pods.values() for port in other.host_ports]
+    if any(_ports_conflict(wanted, held) for wanted in pod.host_ports for held in held_ports):
         return FilterReasons(("node(s) didn't have free ports for the requested pod ports",), resolvable=True)
     return None
 
