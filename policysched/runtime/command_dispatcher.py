@@ -59,8 +59,8 @@ class CommandDispatcher:
             case c.Bind():
                 self._reporter.discard_condition(command.uid)
                 self._binder.put(command)
-            case c.CancelBind(uid, namespace):
-                self._binder.cancel(uid, namespace)
+            case c.CancelBind(uid):
+                self._binder.cancel(uid)
             case c.AbandonBind(uid):
                 self._binder.abandon(uid)
             case c.Prebind() | c.Unreserve() | c.Deallocate() | c.DeleteExtendedClaim():

@@ -92,7 +92,6 @@ class CancelBind:
     `Bind` is then answered by `BindRefused`, otherwise as usual."""
 
     uid: PodUid
-    namespace: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,10 +161,12 @@ class Binder:
         if self._idle:
             self._wake(1)
 
-    def cancel(self, uid: PodUid, namespace: str) -> None:
-        """Do not send the bind of this pod if no request was sent for it. It is then refused, once a worker takes it."""
-        for pending in self._queue.first_attempts(namespace):
-            pending.is_cancelled |= pending.bind.uid == uid
+    def cancel(self, uid: PodUid) -> None:
+        """Do not send the bind of this pod if no worker has taken it. It is then refused."""
+        if self._queue.cancel(uid):
+            refused = BindRefused(uid, "not sent: cancelled")
+            self._count(refused)
+            self._deliver(refused)
 
     def abandon(self, uid: PodUid) -> None:
         """The pod is gone, and no request can bind it any more: its bind is lost, or will be once its request has ended."""
@@ -310,8 +312,6 @@ class Binder:
         if pending.rejection is not None:
             return await self._read_bind_outcome(pending, pending.rejection)
         bind, activity, connectivity = pending.bind, "binding pods", self._connectivity
-        if pending.is_cancelled:
-            return BindRefused(bind.uid, "not sent: cancelled")
         if not self._may_send():
             raise LostLeadership(bind)
         loop = asyncio.get_running_loop()

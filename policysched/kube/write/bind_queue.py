@@ -58,8 +58,6 @@ class PendingBind:
     """For its next request to be due."""
     is_gone: bool = False
     """Its pod is: no further request is sent."""
-    is_cancelled: bool = False
-    """It is not sent, unless a request was sent already."""
     is_current: Callable[[], bool] | None = None
     """Asked before the first request leaves: whether the decision still holds. None: it always does."""
 
@@ -205,6 +203,17 @@ class BindQueue:
         if not (namespace.active or namespace.first or namespace.waiting or namespace.due):
             del self._namespaces[namespace.name]
 
+    def cancel(self, uid: PodUid) -> bool:
+        """No worker takes this first attempt any more. False: one has taken it, or there is none."""
+        pending = self._by_uid.get(uid)
+        namespace = None if pending is None else pending.queue
+        if pending is None or namespace is None or pending not in namespace.first:
+            return False
+        del namespace.first[pending]
+        self._queued -= not namespace.failing
+        self.remove(pending)
+        return True
+
     def abandon(self, uid: PodUid) -> PendingBind | None:
         """The pod is gone, so its bind has its outcome. None: it is being sent, or there is none."""
         pending = self._by_uid.get(uid)
@@ -215,13 +224,10 @@ class BindQueue:
         assert namespace is not None, f"{pending.bind} was never put"
         if pending.is_waiting:
             namespace.waiting -= 1  # `release_due` passes over it
-        elif pending in namespace.first:
-            del namespace.first[pending]
-            self._queued -= not namespace.failing
         elif pending in namespace.due:
             del namespace.due[pending]
         else:
-            return None
+            return pending if self.cancel(uid) else None
         self.remove(pending)
         return pending
 

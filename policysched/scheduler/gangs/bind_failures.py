@@ -56,7 +56,7 @@ class GangBindFailures:
                 self._prebinder.withdraw(uid, message, now_ns)
             elif uid not in failure.cancelled:
                 failure.cancelled.add(uid)
-                core.commands.append(CancelBind(uid, core.binds.in_flight[uid].pod.pod.namespace))
+                core.commands.append(CancelBind(uid))
         failure.due_ns = None  # until the next answer
         return not self._unbound(gang)
 
