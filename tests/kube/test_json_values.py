@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
+from random import Random
 from typing import cast
 
 import orjson
 import pytest
 
+from policysched.kube.client import json_values
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.json_values import parse_json
 from policysched.kube.client.transport import ApiRequest, ApiResponse, Transport
@@ -72,6 +75,33 @@ def test_what_is_no_unicode_is_read_as_go_reads_it() -> None:
 
     assert parse_json(text) == {"a": "�", "b": "\\ud83d�", "c": "😀 \\\\ud800", "d": "�😀"}
     assert parse_json(b'{"a":"\xff"}') == {"a": "�"}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_text_is_read_as_another_parser_reads_it(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it is cut into pieces."""
+    monkeypatch.setattr(json_values, "_CHUNK_BYTES", seed % 4)
+    random = Random(seed)
+    parts = [r"\ud83d", r"\ude00", r"\\", r"\"", ",", "u", "x", "[", r"\ud83d\ude00"]
+    strings = [f'"{"".join(random.choices(parts, k=random.randrange(9)))}"' for _ in range(30)]
+    text = f'{{"a":[{",".join(strings)}],"b":"\\ud800"}}'
+
+    with_halves = (each.encode("utf-16-le", "surrogatepass") for each in json.loads(text)["a"])
+    assert parse_json(text.encode())["a"] == [each.decode("utf-16-le", "replace") for each in with_halves]
+
+
+def test_a_list_is_repaired_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A namespace can hold claims of many megabytes, each of which takes 0.25 s."""
+    threads = list[int]()
+    repaired = json_values._repaired
+    monkeypatch.setattr(
+        json_values, "_repaired", lambda text: (threads.append(threading.get_ident()), repaired(text))[1]
+    )
+
+    body = asyncio.run(json_values.read_json(claim("hostile", PARAMETERS["levels of lists"])))
+
+    assert body["metadata"]["name"] == "hostile"
+    assert len(threads) == 1 and threads[0] != threading.get_ident()
 
 
 def test_brackets_in_strings_are_no_levels() -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 import orjson
 
-from policysched.kube.client.json_values import parse_json
+from policysched.kube.client.json_values import read_json
 from policysched.kube.client.transport import (
     JSON,
     ApiRequest,
@@ -262,7 +262,7 @@ class ApiClient:
         if not 200 <= answer.status < 300:
             raise status_error_from_response(answer)
         try:
-            body = parse_json(answer.body)
+            body = await read_json(answer.body)
         except orjson.JSONDecodeError as error:
             raise InvalidResponse(
                 f"{request.method} {request.path}: the answer is not JSON: {error}"
