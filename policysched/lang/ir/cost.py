@@ -194,12 +194,16 @@ def _operation_count(expr: Expr) -> int:
             return 0
         case And(items=items) | Or(items=items):
             return len(items) - 1
-        case In() | Rank() | StartsWith() | Bucket() | Split() | Else() | If() | WeeklyWindow():
+        case In() | Rank() | Bucket() | Split() | Else() | If() | WeeklyWindow():
             return 2
+        case StartsWith():
+            return 10  # the texts of the nodes can all be different
         case Aggregate(function=function, body_after_placement=after):
             return (8 if function == "stddev" else 3) + (0 if after is None else 3)
+        case Call(function="log" | "exp"):
+            return 5  # of each node by itself
         case Call(function="normal_cdf"):
-            return 4
+            return 20
         case Call(function="beta_cdf"):
             return 60  # about forty steps of a continued fraction, and logarithms
         case CountPodsOnNode(where=where):
