@@ -2,12 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import TypeVar
 
 from aiohttp import web
 
 from policysched.serve.shared_documents import Outside, Rest
+from policysched.text.quote_value import quote_value
 
 TIMEOUT_S = 5.0
 MAIN_LOOP_SHARE, BURST_S = 0.05, 0.1
@@ -21,6 +22,25 @@ LiveStep = Json | Callable[[], Awaitable[None]] | None
 LiveEndpoint = Callable[[Mapping[str, str]], Iterator[LiveStep]]
 """From the parameters of the query to the page, in steps of the main loop of a few milliseconds: None until the page is
 there, or what is to be awaited on the HTTP thread before the next step. Raises NoSuchEndpoint."""
+
+
+_PARAMETERS: Mapping[str, Collection[str]] = {
+    "/explain": ("pod",),
+    "/queue": ("limit",),
+    "/page/nodes": ("by",),
+    "/page/pod": ("pod",),
+}
+"""Of the queries of live endpoints, by path."""
+
+
+def live_query(request: web.Request) -> dict[str, str]:
+    """The parameters of the query. Raises HTTPBadRequest for others: each query has a document of its own."""
+    known = _PARAMETERS.get(request.path, ())
+    for name in request.query:
+        if name not in known:
+            allowed = f"the parameters are: {', '.join(known)}" if known else "there are none"
+            raise web.HTTPBadRequest(text=f"unknown parameter {quote_value(name)}; {allowed}\n")
+    return dict(request.query)
 
 
 class NoSuchEndpoint(Exception):

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from policysched.serve.main_loop_reader import live_query
 from policysched.serve.page_files import Document
 from policysched.serve.shared_documents import Outside, Rest, SharedDocuments
 
@@ -44,7 +45,7 @@ class PageFeed:
         self._versions = SharedDocuments[_Version](share, rest=self._rest, interval_min_s=INTERVAL_MIN_S)
 
     async def response(self, request: web.Request, may_list_pods: MayListPods) -> web.Response:
-        query = dict(request.query)
+        query = live_query(request)
         await _require_namespace(query.get("pod", ""), may_list_pods)
 
         async def make(outside: Outside) -> tuple[_Version, float, int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import orjson
 from aiohttp import web
 
-from policysched.serve.main_loop_reader import Json, LiveEndpoint, MainLoopReader
+from policysched.serve.main_loop_reader import Json, LiveEndpoint, MainLoopReader, live_query
 from policysched.serve.policy_try import PolicyTries
 from policysched.serve.prometheus_text import CONTENT_TYPE
 from policysched.serve.shared_documents import Outside, SharedDocuments
@@ -52,7 +52,7 @@ def status_routes(endpoints: StatusEndpoints, main_loop: MainLoopReader) -> list
             value, took_s = await main_loop.run_steps(page, query, outside)
             return lambda: orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS) + b"\n", took_s
 
-        return _route(path, looked, lambda request: dict(request.query))
+        return _route(path, looked, live_query)
 
     async def metrics(_query: Query, _outside: Outside) -> _Looked:
         text, took_s = await main_loop.run(endpoints.metrics)

@@ -119,6 +119,29 @@ def test_requests_while_a_document_is_made_wait_for_it(monkeypatch: pytest.Monke
     served(scenario, pages=replace(PAGES, live_endpoints={"/pending": live}))
 
 
+@pytest.mark.parametrize(
+    "path", ["/pending", "/explain?pod=a", "/queue?limit=1", "/page/pods", "/page/nodes?by=cpu"]
+)
+def test_an_unknown_parameter_makes_no_document_of_its_own(path: str) -> None:
+    """With `?x=1`, `?x=2` and so on each request was another document, made one after another."""
+    made = [0]
+
+    def live(_query: Mapping[str, str]) -> Iterator[LiveStep]:
+        made[0] += 1
+        yield {}
+
+    async def scenario(port: int) -> None:
+        separator = "&" if "?" in path else "?"
+        answers = [await asyncio.to_thread(get, port, f"{path}{separator}x={n}") for n in range(3)]
+        assert {status for status, _ in answers} == {400} and "unknown parameter `x`" in answers[0][1]
+        assert made == [0]
+        assert (await asyncio.to_thread(get, port, path))[0] == 200
+
+    name = path.partition("?")[0]
+    pages = {"page_feeds": {name: (live, 0.5)}} if "page" in name else {"live_endpoints": {name: live}}
+    served(scenario, MANY, pages=replace(PAGES, **pages))
+
+
 def test_errors_are_not_shared() -> None:
     problems = [NoSuchEndpoint("no such pod"), ValueError("a bug")]
 
