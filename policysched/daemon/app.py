@@ -96,6 +96,7 @@ class DaemonApp(ABC):
                 random=runtime.random("last good"),
                 connectivity=self.connectivity,
                 report=lambda command: self.dispatch([command]),
+                owner_of=settings.permissions.owner,
             )
         )
         self.policy_feed = PolicyFeed(

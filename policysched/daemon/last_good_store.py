@@ -54,7 +54,8 @@ class LastGoodStore:
     """Texts are under `NAME.policy`, states under `NAME.state.json`; `last_good_format` says how they are stored.
 
     `states` are those that `read` returned. Each write names the version that it replaces, so that a late one changes
-    nothing. `unsaved` and `problem` say what a restart would not find; `saves` counts writes by result.
+    nothing. `unsaved` and `problem` say what a restart would not find; `saves` counts writes by result. `owner_of`: the
+    namespace of the team that owns a policy. It is told of its own policies.
     """
 
     def __init__(
@@ -65,12 +66,15 @@ class LastGoodStore:
         random: Random,
         connectivity: Connectivity,
         report: Callable[[ReportPolicyEvent], None],
+        owner_of: Callable[[str], str | None] = lambda _policy: None,
     ) -> None:
         self._api = api
         self._place = location
         self._random = random
         self._connectivity = connectivity
         self._report = report
+        self._owner_of = owner_of
+        self._told: Mapping[str, list[str]] = {}  # by team: which of its policies it knows to be unsaved
         self._path = f"/api/v1/namespaces/{location.namespace}/configmaps"
         self._pending: Mapping[str, str] | None = None
         self._texts: Mapping[str, str] = {}
@@ -215,6 +219,7 @@ class LastGoodStore:
             self._report_unsaved(texts, "too large", "they do not fit into a ConfigMap, even compressed")
             return
         self.unsaved, self.problem = (), ""
+        self._tell_teams("")
         if self._reported is not None:
             self._reported = None
             message = f"the last known good texts of all policies are saved again in ConfigMap {self._place}"
@@ -249,6 +254,7 @@ class LastGoodStore:
         if removed:
             effects.append(f"removed, but not deleted yet: {_short_list(removed)}")
         self.problem = f"cannot save the last known good policies in ConfigMap {self._place}: {_short(reason)}; {'; '.join(effects)}"
+        self._tell_teams(reason)
         now_s = asyncio.get_running_loop().time()
         concerned = (*self.unsaved, *removed)
         same_cause = self._reported is not None and self._reported[0] == cause
@@ -256,6 +262,25 @@ class LastGoodStore:
             return
         self._reported, self._reported_s = (cause, concerned), now_s
         self._report(ReportPolicyEvent("Warning", "LastGoodNotSaved", self.problem))
+
+    def _tell_teams(self, reason: str) -> None:
+        """What changed for each team."""
+        unsaved: dict[str, list[str]] = {owner: [] for owner in self._told}
+        for name in self.unsaved:
+            owner = self._owner_of(name)
+            if owner is not None:
+                unsaved.setdefault(owner, []).append(name)
+        for owner, names in unsaved.items():
+            if not names:
+                message = "the last known good texts of this namespace's policies are saved again"
+                self._report(ReportPolicyEvent("Normal", "LastGoodSaved", message, owner))
+            elif names != self._told.get(owner):
+                message = (
+                    f"the last known good texts or states of {_short_list(names)} are not saved: {_short(reason)}; "
+                    f"a restart with a broken text uses an older text, or none"
+                )
+                self._report(ReportPolicyEvent("Warning", "LastGoodNotSaved", message, owner))
+        self._told = {owner: names for owner, names in unsaved.items() if names}
 
     def _count(self, result: SaveResult) -> None:
         self.saves[result] = self.saves.get(result, 0) + 1

@@ -76,6 +76,7 @@ class _Server:
             random=Random(1),
             connectivity=Connectivity(lambda: 0.0),
             report=self.reports.append,
+            owner_of=lambda policy: policy.partition("-")[0] if "-" in policy else None,
         )
 
     def refuse(self, status: int, message: str) -> None:
@@ -141,6 +142,26 @@ def test_texts_of_teams_are_left_out_before_those_of_the_operator() -> None:
     packed = asyncio.run(pack_texts(texts))
 
     assert packed.omitted and all(key.startswith("ml-") for key in packed.omitted)
+
+
+def test_a_team_is_told_of_its_own_policies_that_do_not_fit_and_when_they_do() -> None:
+    """A text that is hard to compress takes the room of others."""
+    team = "# team {}\n"
+    small = {"main": "policy main version 1\n", "ml-a": team, "web-a": team}
+    large = {**small, **{f"ml-{number}": team + noise(f"{number}", 400) for number in range(4)}}
+
+    async def script(_server: _Server, store: LastGoodStore) -> None:
+        for texts in (small, large, {**large, "web-b": team}, small):
+            store.save_policies(texts)
+            await asyncio.sleep(30.0)
+
+    told = [report for report in play(script).reports if report.owner is not None]
+
+    assert [(report.reason, report.owner) for report in told] == [
+        ("LastGoodNotSaved", "ml"),
+        ("LastGoodSaved", "ml"),
+    ]
+    assert "do not fit" in told[0].message and "ml-3" in told[0].message and "web" not in told[0].message
 
 
 def test_states_of_teams_are_left_out_before_those_of_the_operator() -> None:
