@@ -205,11 +205,11 @@ def bearer_token(authorization: str | None) -> str | None:
 
 
 def certificate_user(certificate: Mapping[str, Any] | None) -> User | None:
-    """The user of a verified client certificate (`SSLSocket.getpeercert`), as the API server reads it: the common name, and
-    the organizations as groups."""
+    """The user of a verified client certificate (`SSLSocket.getpeercert`), as the API server reads it: the last common name,
+    and the organizations as groups."""
     if not certificate:
         return None
     fields = [pair for part in certificate.get("subject", ()) for pair in part]
-    name = next((value for key, value in fields if key == "commonName"), "")
+    name = next((value for key, value in reversed(fields) if key == "commonName"), "")
     groups = tuple(value for key, value in fields if key == "organizationName")
     return User(name, (*groups, "system:authenticated")) if name else None

@@ -178,5 +178,8 @@ def test_the_user_of_a_certificate_is_its_common_name_and_its_groups_the_organiz
     subject = ((("organizationName", "ops"),), (("organizationName", "dev"),), (("commonName", "ann"),))
 
     assert certificate_user({"subject": subject}) == User("ann", ("ops", "dev", "system:authenticated"))
+    assert certificate_user({"subject": ((("commonName", "root"),), *subject)}) == certificate_user(
+        {"subject": subject}
+    )
     assert certificate_user({"subject": subject[:2]}) is None
     assert certificate_user({}) is None
