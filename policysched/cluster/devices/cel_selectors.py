@@ -3,7 +3,7 @@
     device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].memory.isGreaterThan(quantity("40Gi"))
 
 CEL is evaluated by cel-expr-python (the C++ runtime of CEL's authors), imported at the start, or else with the first ResourceSlice (`load`). The
-latest 256 compiled expressions are cached. An expression whose estimated cost for one device is over
+latest 256 compiled expressions are cached, fewer if they are large. An expression whose estimated cost for one device is over
 a limit is an error, whatever the API server's own estimate allows (`selector_cost`). Source:
 `cel/compile.go` in k8s.io/dynamic-resource-allocation v0.36.3.
 """
@@ -22,6 +22,8 @@ from policysched.cluster.devices.selector_cost import EVALUATION, OPERATIONS_MAX
 from policysched.model.devices import Device, DeviceAttribute
 
 COMPILED_MAX = 256
+TREE_BYTES_MAX = 2**20
+"""Of the syntax trees of all that are kept. The runtime keeps 20 to 55 times as much."""
 LENGTH_MAX = 10 * 1024
 """Source: `CELSelectorExpressionMaxLength` of k8s.io/api/resource/v1."""
 
@@ -47,6 +49,8 @@ class CelSelectorError(Exception):
     """The selector cannot be evaluated for the device. `is_compile_error`: the expression is
     invalid for every device."""
 
+    tree_bytes = 0
+
     def __init__(self, message: str, *, compiling: bool) -> None:
         super().__init__(message)
         self.is_compile_error = compiling
@@ -63,6 +67,7 @@ class DeviceSelectors:
         self._environment: Any = None
         self._macros = MacroExpander(self._parse)
         self._compiled: OrderedDict[str, _Selector | CelSelectorError] = OrderedDict()
+        self._tree_bytes = 0
 
     def load(self) -> None:
         """Import CEL, which takes 30 ms the first time, before a pod waits for it. Raises nothing."""
@@ -75,6 +80,9 @@ class DeviceSelectors:
         if isinstance(selector, CelSelectorError):
             raise CelSelectorError(str(selector.args[0]), compiling=True)
         return selector.matches(driver, device)
+
+    def is_compiled(self, expression: str) -> bool:
+        return expression in self._compiled
 
     def operations(self, expression: str) -> int:
         """What `matches` costs at most for one device (see `selector_cost`)."""
@@ -101,8 +109,12 @@ class DeviceSelectors:
         selector = self._compiled.get(expression)
         if selector is None:
             selector = self._compiled[expression] = self._compile(expression)
-            if len(self._compiled) > COMPILED_MAX:
-                self._compiled.popitem(last=False)
+            self._tree_bytes += selector.tree_bytes
+            while len(self._compiled) > 1 and (
+                len(self._compiled) > COMPILED_MAX or self._tree_bytes > TREE_BYTES_MAX
+            ):
+                _, dropped = self._compiled.popitem(last=False)
+                self._tree_bytes -= dropped.tree_bytes
         else:
             self._compiled.move_to_end(expression)
         return selector
@@ -125,29 +137,30 @@ class DeviceSelectors:
         if returned not in ("BOOL", "DYN"):
             message = f"must evaluate to bool or the unknown type, not {returned.lower()}"
             return CelSelectorError(message, compiling=True)
-        if may_pass_optionals(compiled.serialize()):
+        tree = compiled.serialize()
+        if may_pass_optionals(tree):
             message = "policysched does not pass optional values to functions on lists"
             return CelSelectorError(message, compiling=True)
         domains = frozenset(
             double_quoted or single_quoted for double_quoted, single_quoted in _DOMAIN.findall(expression)
         )
-        operations = selector_operations(compiled.serialize()) * (1 + len(domains))
+        operations = selector_operations(tree) * (1 + len(domains))
         if operations > OPERATIONS_MAX:
             message = (
                 f"may take {operations} operations for one device, more than the limit of {OPERATIONS_MAX}: "
                 "use shorter lists, strings and patterns"
             )
             return CelSelectorError(message, compiling=True)
-        return _Selector(compiled, operations, domains)
+        return _Selector(compiled, operations, domains, len(tree))
 
 
 class _Selector:
     """`operations`: of one evaluation. `domains`: domains that the expression names. A device without
     attributes of a domain has an empty map there."""
 
-    def __init__(self, compiled: Any, operations: int, domains: frozenset[str]) -> None:
+    def __init__(self, compiled: Any, operations: int, domains: frozenset[str], tree_bytes: int) -> None:
         self._compiled = compiled
-        self.operations = operations
+        self.operations, self.tree_bytes = operations, tree_bytes
         self._domains = domains
 
     def matches(self, driver: str, device: Device) -> bool:

@@ -109,8 +109,7 @@ class SelectorResults:
         operations = 0
         for expression in expressions:
             if expression not in self._known:
-                per_character = _OPERATIONS_PER_CHARACTER + _OPERATIONS_OF_TEMPLATES * may_expand(expression)
-                operations += _OPERATIONS_PER_SELECTOR + per_character * len(expression)
+                operations += _compiling(expression)
             selector = self._selector(expression)
             while selector.position < len(self._log):
                 resource_slice = self._slices.get(self._log[selector.position])
@@ -118,6 +117,8 @@ class SelectorResults:
                     if operations_max is not None and operations >= operations_max:
                         return False
                     assert resource_slice is not None, "a slice that is gone has no devices"
+                    if not self.selectors.is_compiled(expression):  # any more
+                        operations += _compiling(expression)
                     self._code(expression, selector, resource_slice, index)
                     operations += selector.operations
                 selector.position += 1
@@ -194,3 +195,9 @@ class SelectorResults:
                 code = selector.code_of(error)
             codes[slot.start + index] = code
         return code
+
+
+def _compiling(expression: str) -> int:
+    """The operations of it."""
+    per_character = _OPERATIONS_PER_CHARACTER + _OPERATIONS_OF_TEMPLATES * may_expand(expression)
+    return _OPERATIONS_PER_SELECTOR + per_character * len(expression)
