@@ -160,6 +160,17 @@ def test_a_broken_edit_leaves_the_last_known_good_text_active_and_reports_the_po
     assert rig.placements() == {"web": "a"}
 
 
+def test_a_header_with_a_very_long_name_names_no_policy() -> None:
+    """The name is a label of metrics."""
+    rig = Rig(GOOD, node("a"))
+
+    rig.apply_policies({"a.policy": GOOD, "b.policy": f"policy {'n' * 100_000} version 1\n"})
+
+    rejected = [policy for policy in rig.scheduler.policies() if policy.phase == "rejected"]
+    assert [(policy.name, policy.key) for policy in rejected] == [(None, "b.policy")]
+    assert max(len(event.message) for event in rig.of(c.ReportPolicyEvent)) < 3_000
+
+
 def test_the_same_rejection_is_reported_once() -> None:
     rig = Rig(GOOD)
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from policysched.lang.check.bundle import CheckedSource
 from policysched.lang.ir.program import Program
+from policysched.lang.parse.name_length import NAME_CHARACTERS_MAX
 from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.policies.saved_texts import saved_form
@@ -32,7 +33,13 @@ def rejection_message(source: CheckedSource) -> str:
 
 
 def header_name(source: CheckedSource) -> str | None:
-    """The policy name in the header of a broken text, if the header line is still readable."""
+    """The policy name in the header of a broken text, if the header line is still readable. A longer name than a policy may
+    have is none: it would be in the metrics and in `/policy`."""
+    name = _header_name(source)
+    return None if name is None or len(name) > NAME_CHARACTERS_MAX else name
+
+
+def _header_name(source: CheckedSource) -> str | None:
     if source.policy_name is not None:
         return source.policy_name
     for diagnostic in source.diagnostics:
