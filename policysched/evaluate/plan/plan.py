@@ -11,10 +11,10 @@ from policysched.evaluate.columns.pod_counter import ScopedSpec
 from policysched.evaluate.plan.assume_clauses import CompiledAssume
 from policysched.evaluate.plan.gang_terms import CompiledGang, GangTerms
 from policysched.evaluate.plan.kept_variants import KeptVariants
-from policysched.evaluate.plan.lowering import AnyRule, LoweringOptions, Variant
+from policysched.evaluate.plan.lowering import LoweringOptions, Variant
 from policysched.evaluate.plan.queue_order import CompiledQueueOrder, QueueSortKey
 from policysched.evaluate.plan.quotas import CompiledQuotas, QuotaCharge
-from policysched.evaluate.plan.read_set import ReadSet, read_set, unknown_namespace
+from policysched.evaluate.plan.read_set import ReadSet, RuleReads, read_set, unknown_namespace
 from policysched.evaluate.plan.totals_needed import totals_needed, totals_of_conditions, totals_of_variant
 from policysched.evaluate.plan.victims import CompiledVictims, VictimChange, VictimOrder, VictimPredicate
 from policysched.evaluate.scalar.compiler import compile_scalar
@@ -92,8 +92,11 @@ class Plan:
             index for index in range(len(program.layers)) if index not in self._dynamic_layers
         )
         kept = lru_cache(_READ_SETS_MAX)  # of functions that do not refer to the plan, which would be a cycle
-        self._read_sets = kept(partial(_read_set, program))
-        self._equivalence_read_sets = kept(partial(_equivalence_read_set, program, self._dynamic_layers))
+        reads_of = RuleReads(program)
+        self._read_sets = kept(partial(_read_set, program, reads_of))
+        self._equivalence_read_sets = kept(
+            partial(_equivalence_read_set, program, reads_of, self._dynamic_layers)
+        )
         self._totals_read = kept(partial(totals_of_variant, program))
         self.layer_requeue_events = _layer_requeue_events(program)
         rules = with_shadows(program.rules, program.shadows)
@@ -303,24 +306,20 @@ class Plan:
         return self._read_sets(active)
 
 
-def _read_set(program: Program, active: tuple[int, ...]) -> ReadSet:
+def _read_set(program: Program, reads_of: RuleReads, active: tuple[int, ...]) -> ReadSet:
     rules = rules_for(program, active)
-    everything: tuple[AnyRule, ...] = (*rules.filters, *rules.scores)
-    return read_set(program, everything)
+    return read_set(reads_of, (*rules.filters, *rules.scores))
 
 
 def _equivalence_read_set(
-    program: Program, dynamic_layers: tuple[int, ...], active: tuple[int, ...]
+    program: Program, reads_of: RuleReads, dynamic_layers: tuple[int, ...], active: tuple[int, ...]
 ) -> ReadSet:
-    """Everything the plan may read of pods with these layers, whichever dynamic layers
-    (conditions on the clock, on shares or on other pods) apply as well. A rule that several
-    layers change reads no more than each change brings.
+    """Everything the plan may read of pods with these layers, whichever dynamic layers (conditions on the clock, on shares
+    or on other pods) apply as well. Also what one of them brings and another one replaces: to apply each combination takes as
+    many times as long.
     """
-    rules: dict[AnyRule, None] = {}
-    for more in ((), *((index,) for index in dynamic_layers), dynamic_layers):
-        variant = rules_for(program, tuple(sorted({*active, *more})))
-        rules |= dict.fromkeys((*variant.filters, *variant.scores))
-    return read_set(program, rules)
+    rules = rules_for(program, active)
+    return read_set(reads_of, (*rules.filters, *rules.scores), (*active, *dynamic_layers))
 
 
 def _layer_requeue_events(program: Program) -> frozenset[ClusterEvent]:

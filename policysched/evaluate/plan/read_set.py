@@ -6,13 +6,22 @@ name their attributes.
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 
 from policysched.evaluate.plan.lowering import AnyRule
 from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.evaluate.scalar.leaves import attribute
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.reads import CLAIMS_FIELD, NO_READS, expr_reads, rule_reads, text_reads
+from policysched.lang.ir.reads import (
+    CLAIMS_FIELD,
+    Reads,
+    expr_reads,
+    layer_reads,
+    rule_reads,
+    text_reads,
+    union_of,
+)
 from policysched.lang.ir.rules import FilterRule
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
@@ -52,15 +61,45 @@ class ReadSet:
         return fields, tuple([read(context) for read in self.reads])
 
 
-def read_set(program: Program, rules: Iterable[AnyRule]) -> ReadSet:
-    """What rules, their messages and the conditions of layers read of the pod and its namespace."""
-    all_reads = NO_READS
-    for layer in program.layers:
-        all_reads |= expr_reads(layer.condition, program.inputs)
-    for rule in rules:
-        all_reads |= rule_reads(rule, program.inputs)
-        if isinstance(rule, FilterRule):
-            all_reads |= text_reads(rule, program.inputs)
+class RuleReads:
+    """What the rules and layers of a program read, each computed once: a tenant can make pods with ever other sets of layers."""
+
+    def __init__(self, program: Program) -> None:
+        self._inputs, self._layers = program.inputs, program.layers
+        changed = [getattr(change, "rule", None) for layer in program.layers for change in layer.changes]
+        # Others are made anew for each set of layers: their ids are not kept.
+        self._lasting = {id(rule) for rule in (*program.rules.filters, *program.rules.scores, *changed)}
+        self._of_rules: dict[int, Reads] = {}
+        self._of_layers: dict[int, Reads] = {}
+
+    @cached_property
+    def of_conditions(self) -> Reads:
+        return union_of([expr_reads(layer.condition, self._inputs) for layer in self._layers])
+
+    def of_rule(self, rule: AnyRule) -> Reads:
+        """With its message."""
+        reads = self._of_rules.get(id(rule))
+        if reads is None:
+            reads = rule_reads(rule, self._inputs)
+            if isinstance(rule, FilterRule) and rule.template is not None:
+                reads |= text_reads(rule, self._inputs)
+            if id(rule) in self._lasting:
+                self._of_rules[id(rule)] = reads
+        return reads
+
+    def of_layer(self, index: int) -> Reads:
+        """Of the rules that the layer brings."""
+        if index not in self._of_layers:
+            self._of_layers[index] = layer_reads(self._layers[index], self._inputs)
+        return self._of_layers[index]
+
+
+def read_set(reads_of: RuleReads, rules: Iterable[AnyRule], layers: Iterable[int] = ()) -> ReadSet:
+    """What rules, their messages and the conditions of layers read of the pod and its namespace, and what all rules that these
+    `layers` bring do."""
+    all_reads = union_of(
+        [reads_of.of_conditions, *map(reads_of.of_rule, rules), *map(reads_of.of_layer, layers)]
+    )
     fields = sorted(all_reads.pod_fields - _SEPARATE_FIELDS)
     reads: dict[str, ReadFunction] = {}
     for path in all_reads.pod - QUEUE_PATHS:

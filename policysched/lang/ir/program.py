@@ -13,7 +13,7 @@ from typing import Literal
 
 from policysched.lang.ir.declarations import Input, Metric, OutageSpec, Parameter, ResourceSpec, StateSpec
 from policysched.lang.ir.expr import Expr
-from policysched.lang.ir.layers import Layer, apply_layer
+from policysched.lang.ir.layers import Layer, apply_layers
 from policysched.lang.ir.quotas import QuotaSpec
 from policysched.lang.ir.rules import NO_RULES, BuiltinFilter, RuleSet
 from policysched.text import Source, Span
@@ -244,7 +244,4 @@ def _builtin_filters(program: Program, builtin: str) -> Iterator[BuiltinFilter]:
 
 def rules_for(program: Program, active: tuple[int, ...]) -> RuleSet:
     """The rules with the layers of these indexes applied, in the order of the policy."""
-    rules = program.rules
-    for index in active:
-        rules = apply_layer(rules, program.layers[index])
-    return rules
+    return apply_layers(program.rules, [program.layers[index] for index in active])

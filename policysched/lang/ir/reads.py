@@ -4,7 +4,7 @@ Read sets are exact. Pods that agree on everything that a policy reads of a pod 
 unschedulable pod is requeued only by the events that can change its verdict. `policysched show` prints both.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from policysched.builtins.registry import BUILTINS
@@ -27,6 +27,7 @@ from policysched.lang.ir.expr import (
     WeeklyWindow,
 )
 from policysched.lang.ir.expr_analysis import walk
+from policysched.lang.ir.layers import Layer
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import (
     BuiltinFilter,
@@ -229,6 +230,25 @@ def text_reads(rule: FilterRule, inputs: Mapping[str, Input]) -> Reads:
     return reads
 
 
+def union_of(reads: Sequence[Reads]) -> Reads:
+    """By halves, as the sets grow."""
+    if len(reads) <= 1:
+        return reads[0] if reads else NO_READS
+    middle = len(reads) // 2
+    return union_of(reads[:middle]) | union_of(reads[middle:])
+
+
+def layer_reads(layer: Layer, inputs: Mapping[str, Input]) -> Reads:
+    """What the rules and fields that the layer brings read, with their messages."""
+    return union_of(
+        [
+            _change_reads(getattr(change, name, None), inputs)
+            for change in layer.changes
+            for name in ("rule", "changes")
+        ]
+    )
+
+
 def program_reads(program: Program) -> Reads:
     """Everything that the choice of a node depends on: inputs that can reject, conditions of layers, and all rules with
     and without layers. Queue order and gangs are excluded; they decide when a pod is scheduled, not where.
@@ -238,10 +258,7 @@ def program_reads(program: Program) -> Reads:
         if input_.required_text is not None or input_.invalid_text is not None:
             reads |= _input_reads(input_, "pod")
     for layer in program.layers:
-        reads |= expr_reads(layer.condition, program.inputs)
-        for change in layer.changes:
-            for name in ("rule", "changes"):
-                reads |= _change_reads(getattr(change, name, None), program.inputs)
+        reads |= expr_reads(layer.condition, program.inputs) | layer_reads(layer, program.inputs)
     for rule in (*program.rules.filters, *program.rules.scores):
         reads |= _rule_and_text_reads(rule, program.inputs)
     return reads
