@@ -157,7 +157,8 @@ class PolicyMembership:
             for uid in list(gang.placed_members):
                 self._count_in_gang(core.cache.pods[uid], now_ns)
         for pending in [pending for pending in core.pods.values() if pending.pod.namespace == name]:
-            if pending.state not in (QueueState.BINDING, QueueState.BIND_LOST):
+            is_gated = pending.state is QueueState.GATED  # by its own gates, whatever the namespace says
+            if not is_gated and pending.state not in (QueueState.BINDING, QueueState.BIND_LOST):
                 self._enqueuer.enqueue_again(pending, pending.observed, now_ns, "NamespaceUpdate")
 
     def _is_unplaced(self, observed: ObservedPod) -> bool:

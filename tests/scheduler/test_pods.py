@@ -118,6 +118,21 @@ def test_a_pod_of_another_scheduler_is_ignored_but_its_requests_count() -> None:
     assert rig.pending_message("stranger") is None
 
 
+def test_a_change_of_the_namespace_leaves_gated_pods_alone() -> None:
+    """Thousands of them were enqueued again in one piece."""
+    gated = pod("web", gates=["example.com/ready"])
+    needs_gold = FIT + 'filter gold require (namespace.labels["tier"] else "") == "gold"\n'
+    rig = Rig(needs_gold, node("a"), Namespace("default", {}, {}), gated)
+    before = rig.scheduler.queue_incoming()
+
+    rig.observe(Namespace("default", {"tier": "gold"}, {}))
+
+    assert rig.scheduler.queue_incoming() == before
+    rig.observe(replace(gated, gates=()))
+    rig.settle()
+    assert rig.placements() == {"web": "a"}
+
+
 def test_a_pod_with_scheduling_gates_waits_until_they_are_gone() -> None:
     gated = pod("web", gates=["example.com/ready"])
     rig = Rig(FIT, node("a"), gated)
