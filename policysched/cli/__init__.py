@@ -21,7 +21,6 @@ from policysched import __version__
 from policysched.cli import closed_output
 from policysched.data_files import enable_file_cache
 from policysched.gc_tuning import raise_gc_thresholds
-from policysched.text.sanitize import escape_unprintable
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("policysched.cli.run", "Schedule pods by the policies in a ConfigMap."),
@@ -89,6 +88,8 @@ def write_file(path: str, text: str) -> None:
 def echo_error(text: str) -> None:
     """Write a line to standard error. It can have texts of tenants or of a file, such as a pod's schedulerName, which must
     not move the cursor or fill the clipboard of whoever reads it."""
+    from policysched.text.sanitize import escape_unprintable  # `--help` needs none of it
+
     click.echo(escape_unprintable(text), err=True)
 
 

@@ -426,6 +426,36 @@ def test_binds_of_pods_that_are_gone_do_not_wait_for_a_failing_namespace() -> No
     on_virtual_time(scenario)
 
 
+def test_a_namespace_that_fails_is_known_for_a_while_when_its_pods_are_gone() -> None:
+    """A tenant with a hanging webhook deletes its pods and creates them again, so that each time they are first attempts."""
+
+    async def scenario() -> None:
+        server = Server(lambda namespace: WEBHOOK_DOWN if namespace == "bad" else None, hangs_s=3.0)
+        binding = Binding(server)
+        binds = commands("bad", 60)
+        async with running(binding.binder.run()):
+
+            async def active_after(first: int) -> int:
+                for command in binds[first : first + 20]:
+                    binding.binder.put(command)
+                await asyncio.sleep(1.0)
+                active = len(server.active)
+                for command in binds[first : first + 20]:
+                    binding.binder.abandon(command.uid)
+                await until(lambda: not server.active, "the last answer", within_s=10.0)
+                return active
+
+            assert await active_after(0) == 20
+            assert await active_after(20) == 1, "it is a failing one"
+            await asyncio.sleep(bind_queue.KEPT_S)
+            for command in commands("good", 1):
+                binding.binder.put(command)
+            await until(lambda: not binding.binder.in_flight, "the answer to it", within_s=5.0)
+            assert await active_after(40) == 20, "it is forgotten"
+
+    on_virtual_time(scenario)
+
+
 class Server:
     """Binds pods after `latency_s`, except where `fails` names an answer. Asserts one request for a pod at a time."""
 

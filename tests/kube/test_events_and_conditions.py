@@ -452,6 +452,38 @@ def test_the_backlog_is_bounded_and_dropped_reports_are_logged_once(caplog: pyte
     assert len(caplog.records) == 1
 
 
+class HangingNamespace(Script):
+    """A webhook answers no write in the namespace `hanging`."""
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        if "/namespaces/hanging/" in request.path:
+            await asyncio.sleep(4)
+            raise no_answer()
+        return await super().request(request)
+
+
+def test_reports_of_a_namespace_whose_webhook_hangs_delay_and_lose_none_of_others() -> None:
+    async def scenario() -> None:
+        transport = HangingNamespace([(200, {})])
+        reporting = Reporting(transport, queued_events_max=100)
+        async with running(reporting.reporter.run()):
+            for number in range(200):
+                pod = {"metadata": {"namespace": "hanging", "name": f"p{number}", "uid": f"h{number}"}}
+                reporting.reporter.record_event(failed(pod))
+                reporting.reporter.set_condition(condition(pod))
+            await asyncio.sleep(60)
+            for number in range(50):
+                pod = {"metadata": {"namespace": "other", "name": f"p{number}", "uid": f"u{number}"}}
+                reporting.reporter.record_event(failed(pod))
+                reporting.reporter.set_condition(condition(pod))
+            await asyncio.sleep(1)
+        assert len(transport.requests) == 100
+        counts = reporting.reporter.counts
+        assert (counts.conditions_written, counts.events_written) == (50, 50)
+
+    on_virtual_time(scenario)
+
+
 def test_an_event_that_was_garbage_collected_is_created_again() -> None:
     async def scenario() -> None:
         world = World()

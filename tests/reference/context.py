@@ -91,7 +91,13 @@ def pod_context(
 
 def copy_of_usage(usage: NodeUsage) -> NodeUsage:
     """One to which pods can be added."""
-    return replace(usage, requested=dict(usage.requested), ports=dict(usage.ports), pods=dict(usage.pods))
+    return replace(
+        usage,
+        requested=dict(usage.requested),
+        ports=usage.ports.copy(),
+        disks=usage.disks.copy(),
+        pods=dict(usage.pods),
+    )
 
 
 def placed_copy_uid(pod: Pod) -> PodUid:

@@ -10,7 +10,8 @@ with less than a quarter of the workers active get another one, from `spare` mor
 prefers throttled binds, so that a stream of first attempts does not starve them.
 
 A failing namespace rests after each request, so that thousands of its pods cost the API server one request a second. One
-answer ends that.
+answer ends that. Without binds it is kept for KEPT_S: a tenant who deletes its pods and creates them again would otherwise
+begin with all workers.
 
 Each operation is constant in the number of binds, except for the heap of waiting retries. A choice skips only namespaces
 that use their whole share, of which there are few.
@@ -33,6 +34,9 @@ RETRY_TURN = 8
 
 REST_STEP_S, REST_MAX_S = 0.1, 1.0
 """A failing namespace sends its next request after a rest, which grows by a step with each failure in a row."""
+
+KEPT_S = 60.0
+"""How long a namespace without binds is known as a failing one, since its last failure."""
 
 REPORT_AFTER_S = 2.0
 """When a namespace has failed for so long, all its binds are reported: with rests, most would fail themselves much later."""
@@ -79,12 +83,17 @@ class _NamespaceQueue:
     is_retry_turn: bool = False
     rests_until_s: float | None = None
     failing_since_s: float = 0.0
+    failed_s: float = 0.0
     reason: str | None = None
     """Why it fails, once that is reported."""
 
     @property
     def failing(self) -> bool:
         return self.failures >= FAILING_AFTER
+
+    @property
+    def has_binds(self) -> bool:
+        return bool(self.active or self.first or self.waiting or self.due)
 
     @property
     def rest_s(self) -> float:
@@ -113,6 +122,7 @@ class BindQueue:
         self._throttled_ring: deque[_NamespaceQueue] = deque()
         self._waiting: list[tuple[float, int, PendingBind]] = []
         self._resting: list[tuple[float, int, _NamespaceQueue]] = []
+        self._kept: deque[_NamespaceQueue] = deque()  # failing, and without binds when they were appended
         self._sequence = 0
         self._choices = 0
         self._active = 0
@@ -136,7 +146,7 @@ class BindQueue:
 
     @property
     def failing_namespaces(self) -> int:
-        return sum(namespace.failing for namespace in self._namespaces.values())
+        return sum(namespace.failing and namespace.has_binds for namespace in self._namespaces.values())
 
     @property
     def next_due_s(self) -> float | None:
@@ -175,10 +185,11 @@ class BindQueue:
         if pending.throttled:
             namespace.throttled_active -= 1
             self._throttled_active -= 1
+        self._forget_kept(now_s)
         if answered and not namespace.failures:
             return False
         was_failing = namespace.failing
-        namespace.failures = 0 if answered else namespace.failures + 1
+        namespace.failures, namespace.failed_s = (0 if answered else namespace.failures + 1), now_s
         if namespace.failing == was_failing:
             return False
         if was_failing:
@@ -200,8 +211,18 @@ class BindQueue:
         del self._by_uid[pending.bind.uid]
         namespace = pending.queue
         assert namespace is not None, f"{pending.bind} was never put"
-        if not (namespace.active or namespace.first or namespace.waiting or namespace.due):
+        if namespace.has_binds:
+            return
+        if namespace.failing:
+            self._kept.append(namespace)
+        else:
             del self._namespaces[namespace.name]
+
+    def _forget_kept(self, now_s: float) -> None:
+        while self._kept and now_s - self._kept[0].failed_s > KEPT_S:
+            namespace = self._kept.popleft()
+            if self._namespaces.get(namespace.name) is namespace and not namespace.has_binds:
+                del self._namespaces[namespace.name]
 
     def cancel(self, uid: PodUid) -> bool:
         """No worker takes this first attempt any more. False: one has taken it, or there is none."""

@@ -1,8 +1,9 @@
 """Writes events and the PodScheduled condition, with lower priority than binds.
 
-Conditions are written before events; both queues are bounded. Only the newest condition of a pod is written. A repeated
-event becomes one object with a count (`series`), updated at most once per interval. While many binds are queued nothing
-is written, so that reporting never delays placements. Writes that exceed a bound are dropped, counted and logged. Each
+Namespaces are served in turn, since a webhook of one can make its writes take long (`namespace_turns`), and of each its
+conditions before its events. Both are bounded: the namespace that has the most loses its oldest one, which is counted and
+logged. Only the newest condition of a pod is written. A repeated event becomes one object with a count (`series`), updated
+at most once per interval. While many binds are queued nothing is written, so that reporting never delays placements. Each
 write is attempted only a few times: the cluster's state does not depend on it.
 
 A condition names the version of its pod, so a late or repeated one cannot overwrite a newer state: a bound pod stays
@@ -11,9 +12,10 @@ PodScheduled=True.
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -35,7 +37,8 @@ from policysched.kube.client.api import (
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.transport import METADATA_LIST_ONLY, METADATA_ONLY, TransportError
 from policysched.kube.leader_election import micro_time
-from policysched.kube.write.pod_group_status import PodGroupStatusWrite, write_pod_group_status
+from policysched.kube.write.namespace_turns import NamespaceTurns
+from policysched.kube.write.pod_group_status import write_pod_group_status
 from policysched.kube.write.rate_limit import RateLimiter
 from policysched.kube.write.report_content import (
     EventContent,
@@ -43,12 +46,12 @@ from policysched.kube.write.report_content import (
     PodScheduledCondition,
     truncate_note,
 )
+from policysched.kube.write.report_queue import AnyStatus, EventSeries, ReportQueue
 from policysched.model.pod_groups import PodGroupStatus
 from policysched.text.sanitize import escape_unprintable
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
-AnyStatus = PodScheduledCondition | PodGroupStatusWrite
 PATCH_SERVER_TIMEOUT = "2s"
 """How long the server may act on the patch of a condition."""
 EVENT_TIMEOUT_S = 10.0
@@ -81,18 +84,6 @@ class ReporterCounts:
     conditions_written: int = 0
     dropped: int = 0
     failed: int = 0
-
-
-@dataclass(slots=True)
-class _EventSeries:
-    """An event object: how often it occurred, and the count that the server has."""
-
-    name: str
-    count: int = 1
-    written: int = 0
-    last_ns: int = 0
-    written_s: float = float("-inf")
-    queued: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +120,17 @@ class Reporter:
         self._queued_binds = queued_binds
         self._unbound_version = unbound_version
         self._settings = settings
-        self._events: deque[tuple[EventContent, _EventSeries]] = deque()
-        self._series: OrderedDict[EventContent, _EventSeries] = OrderedDict()
-        self._conditions: OrderedDict[str, AnyStatus] = OrderedDict()
+        self._turns: NamespaceTurns[str] = NamespaceTurns(settings.concurrent_writes_max)
+        self._queue = ReportQueue(self._turns)
+        self._series: OrderedDict[EventContent, EventSeries] = OrderedDict()
         # The newest status of each object until it is written or abandoned: older ones are not retried.
         self._latest_conditions: dict[str, AnyStatus] = {}
         self._in_flight: set[str] = set()
+        self._backoffs: dict[str, Backoff] = {}
         # The conditions that the server has. Bounded: an evicted entry costs one patch. An entry is removed before a
         # patch is sent, since the server's state is unknown until the response.
         self._written_conditions: OrderedDict[str, tuple[str, str] | PodGroupStatus] = OrderedDict()
         self._delayed_events: set[asyncio.TimerHandle] = set()
-        self._wake = asyncio.Event()
         self._active = 0
         self._drop_logged_s = float("-inf")
         self.counts = ReporterCounts()
@@ -147,7 +138,7 @@ class Reporter:
     @property
     def pending_writes(self) -> int:
         """Writes without a response."""
-        return len(self._events) + len(self._conditions) + self._active
+        return len(self._queue) + self._active
 
     # ── queueing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -156,7 +147,7 @@ class Reporter:
         content = content.remembered
         series = self._series.get(content)
         if series is None:
-            series = _EventSeries(name=f"{content.regarding.name}.{self._random.getrandbits(64):016x}")
+            series = EventSeries(name=f"{content.regarding.name}.{self._random.getrandbits(64):016x}")
             self._series[content] = series
             if len(self._series) > self._settings.series_max:
                 self._series.popitem(last=False)
@@ -180,28 +171,32 @@ class Reporter:
         written = self._written_conditions.get(condition.uid)
         if written == condition.content and condition.uid not in self._latest_conditions:
             return
-        self._conditions[condition.uid] = self._latest_conditions[condition.uid] = condition
-        if len(self._conditions) > self._settings.queued_conditions_max:
-            self._finish_condition(self._conditions.popitem(last=False)[1])
+        self._latest_conditions[condition.uid] = condition
+        self._queue.put_status(condition)
+        if self._queue.status_count > self._settings.queued_conditions_max:
+            oldest = self._queue.oldest_status_of_most()
+            self._queue.remove_status(oldest)
+            self._finish_condition(oldest)
             self._count_dropped()
-        self._wake.set()
 
     def discard_condition(self, uid: str) -> None:
         """Drop the queued condition of a pod that is about to be bound. A write in flight may arrive before the binding,
         which overrides it; it cannot arrive after it, since the pod then has another version."""
-        self._conditions.pop(uid, None)
-        self._latest_conditions.pop(uid, None)
+        condition = self._latest_conditions.pop(uid, None)
+        if condition is not None:
+            self._queue.remove_status(condition)
+        self._backoffs.pop(uid, None)
         self._written_conditions.pop(uid, None)
 
-    def _enqueue_event(self, content: EventContent, series: _EventSeries) -> None:
-        if len(self._events) >= self._settings.queued_events_max:
-            series.queued = False
+    def _enqueue_event(self, content: EventContent, series: EventSeries) -> None:
+        self._queue.put_event((content, series))
+        if self._queue.event_count > self._settings.queued_events_max:
+            dropped = self._queue.pop_event_of_most()
+            if dropped is not None:
+                dropped[1].queued = False
             self._count_dropped()
-            return
-        self._events.append((content, series))
-        self._wake.set()
 
-    def _enqueue_event_later(self, wait_s: float, content: EventContent, series: _EventSeries) -> None:
+    def _enqueue_event_later(self, wait_s: float, content: EventContent, series: EventSeries) -> None:
         def due() -> None:
             self._delayed_events.discard(handle)
             self._enqueue_event(content, series)
@@ -225,49 +220,40 @@ class Reporter:
         """Until cancelled."""
         limiter = RateLimiter(self._settings.writes_per_s, self._settings.burst)
         try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(self._settings.concurrent_writes_max):
-                    group.create_task(self._run_worker(limiter))
+            await self._turns.run(self._write_next, partial(self._wait_until_allowed, limiter))
         finally:
             for handle in self._delayed_events:
                 handle.cancel()
 
-    async def _run_worker(self, limiter: RateLimiter) -> None:
-        backoff = Backoff(self._random, initial_s=0.5)
-        while True:
-            while not self._conditions and not self._events:
-                self._wake.clear()
-                await self._wake.wait()
-            condition = self._next_condition()
-            paused = self._queued_binds() > self._settings.queued_binds_max
-            if paused or (condition is None and not self._events):
-                await asyncio.sleep(0.02)
-                continue
-            self._active += 1
-            try:
-                if condition is not None:
-                    await self._write_condition(self._conditions.pop(condition.uid), limiter, backoff)
-                else:
-                    await self._write_event(*self._events.popleft(), limiter)
-            finally:
-                self._active -= 1
+    async def _wait_until_allowed(self, limiter: RateLimiter) -> None:
+        while self._queued_binds() > self._settings.queued_binds_max:
+            await asyncio.sleep(0.02)
+        await limiter.acquire()
 
-    def _next_condition(self) -> AnyStatus | None:
-        """The oldest one of a pod without a write in flight: two concurrent writes could arrive out of order."""
-        queued = self._conditions.values()
-        return next((condition for condition in queued if condition.uid not in self._in_flight), None)
+    async def _write_next(self, namespace: str) -> None:
+        """Of what is queued in the namespace, if that was not dropped or discarded."""
+        # Two concurrent writes for a pod could arrive out of order.
+        condition = self._queue.first_status(namespace, busy=self._in_flight)
+        self._active += 1
+        try:
+            if condition is not None:
+                self._queue.remove_status(condition)
+                await self._write_condition(condition)
+            elif (event := self._queue.pop_event(namespace)) is not None:
+                await self._write_event(*event)
+        finally:
+            self._active -= 1
 
-    async def _write_condition(self, condition: AnyStatus, limiter: RateLimiter, backoff: Backoff) -> None:
+    async def _write_condition(self, condition: AnyStatus) -> None:
         self._in_flight.add(condition.uid)
         wait_s = 0.0
         try:
-            await limiter.acquire()
             if self._latest_conditions.get(condition.uid) is condition:
                 await self._patch_status(condition)
-                backoff.reset()
                 self._finish_condition(condition)
         except (TransportError, InvalidResponse, Unauthorized, TooManyRequests, ServerError) as error:
             self.counts.failed += 1
+            backoff = self._backoffs.setdefault(condition.uid, Backoff(self._random, initial_s=0.5))
             wait_s = backoff.next_delay_s(error)
         except ApiStatusError as error:
             # The pod is gone or replaced, or RBAC denies the write: retrying does not help.
@@ -280,12 +266,15 @@ class Reporter:
             await asyncio.sleep(wait_s)
             self._in_flight.discard(condition.uid)
         if wait_s and self._latest_conditions.get(condition.uid) is condition:
-            self._conditions[condition.uid] = condition
+            self._queue.put_status(condition)
+        else:
+            self._queue.add_turn(condition)
 
     def _finish_condition(self, condition: AnyStatus) -> None:
         """The condition is written or abandoned; a newer one stays queued."""
         if self._latest_conditions.get(condition.uid) is condition:
             del self._latest_conditions[condition.uid]
+            self._backoffs.pop(condition.uid, None)
 
     async def _patch_status(self, status: AnyStatus) -> None:
         if isinstance(status, PodScheduledCondition):
@@ -363,8 +352,7 @@ class Reporter:
             "status": {"conditions": [entry]},
         }
 
-    async def _write_event(self, content: EventContent, series: _EventSeries, limiter: RateLimiter) -> None:
-        await limiter.acquire()
+    async def _write_event(self, content: EventContent, series: EventSeries) -> None:
         series.queued = False
         backoff = Backoff(self._random, initial_s=0.5)
         for _ in range(self._settings.event_attempts_max):
@@ -406,7 +394,7 @@ class Reporter:
             },
         )
 
-    async def _create_event(self, content: EventContent, series: _EventSeries) -> None:
+    async def _create_event(self, content: EventContent, series: EventSeries) -> None:
         regarding = content.regarding
         now = micro_time(series.last_ns)
         note = truncate_note(escape_unprintable(content.note))
@@ -431,7 +419,7 @@ class Reporter:
             _events_path(regarding), orjson.dumps(body), params={}, timeout_s=EVENT_TIMEOUT_S
         )
 
-    async def _patch_event_count(self, content: EventContent, series: _EventSeries) -> None:
+    async def _patch_event_count(self, content: EventContent, series: EventSeries) -> None:
         body: Json = {"series": {"count": series.count, "lastObservedTime": micro_time(series.last_ns)}}
         await self._api.patch(f"{_events_path(content.regarding)}/{series.name}", body, STRATEGIC_PATCH)
 

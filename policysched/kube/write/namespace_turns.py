@@ -62,13 +62,19 @@ class NamespaceTurns(Generic[Command]):
         self._size += 1
         self._wake.set()
 
-    async def run(self, carry_out: Callable[[Command], Awaitable[None]]) -> None:
-        """Until cancelled. What `carry_out` raises ends it."""
+    async def run(
+        self,
+        carry_out: Callable[[Command], Awaitable[None]],
+        wait_until_allowed: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Until cancelled. What `carry_out` raises ends it. `wait_until_allowed` is awaited before each command."""
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
             while True:
                 self._wake.clear()
                 while (begun := self._begin(loop.time())) is not None:
+                    if wait_until_allowed is not None:
+                        await wait_until_allowed()
                     group.create_task(self._carry_out(*begun, carry_out))
                 await self._wake.wait()
 

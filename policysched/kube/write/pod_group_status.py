@@ -27,6 +27,10 @@ class PodGroupStatusWrite:
     status: PodGroupStatus
 
     @property
+    def namespace(self) -> str:
+        return self.key.namespace
+
+    @property
     def content(self) -> PodGroupStatus:
         """Equal contents are written once."""
         return self.status
