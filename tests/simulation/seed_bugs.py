@@ -79,9 +79,9 @@ from tests.simulation.bugs_of_writes import (
     pods_of_unknown_schedulers_get_events,
     scheduled_events_are_not_recorded,
 )
-from tests.simulation.churn_teams import TEAM_ACTIONS, TeamProfile, draw_team_profile
+from tests.simulation.churn_teams import TEAM_ACTIONS, TeamProfile
 from tests.simulation.fault_profile import FaultProfile, draw_fault_profile
-from tests.simulation.server_faults import HostileProfile, draw_hostile_profile
+from tests.simulation.server_faults import HostileProfile
 from tests.simulation.world import run_seed
 
 
@@ -108,15 +108,6 @@ class PlantedBug:
         """Whether the seed reports the bug, which must be planted."""
         profile = self.profile(draw_fault_profile(Random(f"{seed}/weather")))
         return any(re.search(self.message, problem) for problem in run_seed(seed, profile).problems)
-
-
-def _as_in_seed_702530(profile: FaultProfile) -> FaultProfile:
-    """Teams, and a hostile server: a pod that a kubelet rejects is followed by one of its priority."""
-    return replace(
-        profile,
-        hostile=draw_hostile_profile(Random("702530/hostile")),
-        teams=draw_team_profile(Random("702530/teams")),
-    )
 
 
 def _decisions_cost_time(profile: FaultProfile) -> FaultProfile:
@@ -378,7 +369,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(
         disruption_budgets_are_ignored, r"which violates a budget", seed=21, profile=_preemptions_with_budgets
     ),
-    PlantedBug(a_first_hold_evicts_pods, r"of which none is needed", seed=702530, profile=_as_in_seed_702530),
+    PlantedBug(a_first_hold_evicts_pods, r"of which none is needed", seed=52, profile=_kubelets_reject_pods),
     PlantedBug(more_pods_are_evicted_than_needed, r"of which .* is not needed", seed=12),
     PlantedBug(
         a_preemptor_is_not_requeued_after_its_evictions, r"is pending and the reference finds", seed=14
