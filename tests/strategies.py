@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from policysched.kube.decode.pods import normalized_image_name
 from policysched.lang.check import check_text
+from policysched.lang.check.limits import POLICY_COST_MAX
 from policysched.lang.ir.program import Program
 from tests.evaluate.clusters import (
     IMAGES,
@@ -845,7 +846,7 @@ def programs(*, layers: bool = True) -> st.SearchStrategy[Program]:
 
 
 def program(text: str) -> Program:
-    checked = check_text(text)
+    checked = check_text(text, cost_max=100 * POLICY_COST_MAX)
     assert checked.program is not None, "\n".join(
         [text, *(f"{one.code} {one.message}" for one in checked.diagnostics)]
     )

@@ -52,7 +52,7 @@ SAID: Mapping[str, str] = {
     "api.connections_max": "Maximum number of connections to the API server.",
     "api.page_size": "Objects per page of a list.",
     "binding.concurrent_binds_max": "Maximum number of concurrent bind requests. Namespaces with few binds in flight may use up to a quarter more.",
-    "reporting.concurrent_writes_max": "Maximum number of concurrent writes of events and conditions.",
+    "reporting.concurrent_writes_max": "Maximum number of concurrent writes of events and conditions, three quarters of them for one namespace.",
     "reporting.burst": "Maximum burst of writes after a quiet period.",
     "reporting.queued_binds_max": "Reporting pauses while more binds than this are waiting, because binds have priority.",
     "reporting.queued_events_max": "Events beyond this number are dropped and counted.",

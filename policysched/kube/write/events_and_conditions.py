@@ -65,7 +65,7 @@ class ReporterSettings:
     queued. `series_update_interval_s`: the minimum interval between writes of a repeated event's count. `event_attempts_max` is
     kube-scheduler's, over a minute with backoff: a restart of the API server loses no `Scheduled` event."""
 
-    concurrent_writes_max: int = 8
+    concurrent_writes_max: int = 12
     writes_per_s: float = 1000.0
     burst: int = 2000
     queued_binds_max: int = 200
