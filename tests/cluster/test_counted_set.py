@@ -34,6 +34,17 @@ def test_the_set_is_that_of_the_counts_whatever_was_added_and_taken_away() -> No
     assert all(copy.items == items for copy, items in copies)
 
 
+def test_copies_change_apart() -> None:
+    counted = CountedSet[int]()
+    counted.add([1], 1)
+    copy = counted.copy()
+    copy.add([2], 1)
+    counted.add([1], -1)
+
+    assert (counted.items, copy.items) == (frozenset(), {1, 2})
+    assert CountedSet[int]().items == frozenset() and CountedSet[int]() == counted
+
+
 def test_the_set_stays_the_same_object_while_its_items_do() -> None:
     counted = CountedSet[int]()
     counted.add([1, 2], 1)
