@@ -57,7 +57,7 @@ class SchedulerLimits:
     gang_piece_cost_max: int = 5_000
     gang_piece_cost_by_member: int = 5
     gang_head_start_cost: int = 50_000
-    failed_attempts_share: float = 0.1
+    failed_attempts_share: float = 0.05
     decision_budget: int = DECISION_BUDGET_DEFAULT
 
     def backoff_ns(self, attempts: int) -> int:

@@ -245,7 +245,7 @@ def test_the_failed_attempts_of_a_namespace_take_no_more_than_its_share_of_an_id
     rig = forty_that_were_tried(attempt_ms=20)
     share_of_failed_attempts(rig, 10)
 
-    assert 0.08 < share_of_failed_attempts(rig, 100) < 0.12
+    assert 0.04 < share_of_failed_attempts(rig, 100) < 0.06
 
 
 def test_the_only_namespace_does_not_rest() -> None:
@@ -264,14 +264,15 @@ def test_planted_attempts_without_a_rest_are_detected() -> None:
         assert share_of_failed_attempts(rig, 20) > 0.5
 
 
-def test_a_second_of_attempts_in_vain_goes_on_without_a_rest() -> None:
-    rig = TimedRig(FIT, node("a", cpu="50"), *too_large(40), limits=FAST)
+def test_half_a_second_of_attempts_in_vain_goes_on_without_a_rest() -> None:
+    rig = TimedRig(FIT, node("a", cpu="50"), friend(priority=1), *too_large(25), limits=FAST)
+    assert rig.decide_once({"test": 20}) == ["friend"]
     began_ns = rig.now_ns
 
-    while rig.attempts["test"] < 40:
+    while rig.attempts["test"] < 26:
         rig.decide_once({"test": 20})
 
-    assert rig.now_ns - began_ns == 40 * 20 * MS
+    assert rig.now_ns - began_ns == 25 * 20 * MS
 
 
 def test_pods_of_others_are_attempted_while_a_namespace_rests() -> None:

@@ -3,7 +3,7 @@
     policies     policies of one priority take turns by the time that their decisions took
     namespaces   a namespace whose failed attempts took more than its share of the time comes after the others; one that
                  goes on so rests now and then, while there are others
-    all of them  while the failed attempts of all namespaces take more than half of the time, those with any not long ago
+    all of them  while the failed attempts of all namespaces take more than a quarter of the time, those with any not long ago
                  come after those without: many namespaces of one tenant could take all of it with their shares
 
 The caller measures the time (`Scheduler.account_time`); if it does not, the order of the queue is unchanged. The time
@@ -16,11 +16,11 @@ from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 
 FAILED_ATTEMPT_CREDIT_NS = SECOND_NS // 10
 """Time that the failed attempts of a namespace may take at once."""
-FAILED_ATTEMPT_DEBT_MAX_NS = SECOND_NS
+FAILED_ATTEMPT_DEBT_MAX_NS = SECOND_NS // 2
 """Upper bound of the debt beyond the credit, so that attempts while the queue is otherwise empty do not count for long."""
 FAILED_ATTEMPT_REST_NS = FAILED_ATTEMPT_DEBT_MAX_NS * 9 // 10
 """A namespace with more debt rests until it is paid down to this: at most a second. What others and the API server need of
-the processor is then free, while a second of attempts in vain, such as after a change of a node, goes on without a rest."""
+the processor is then free, while half a second of attempts in vain, such as after a change of a node, goes on without a rest."""
 OTHERS_RECENT_NS = 10 * SECOND_NS
 """No namespace rests if this long no other one had an attempt: in the cluster of one tenant nobody would gain by it."""
 SHARES_OF_ALL = 5
