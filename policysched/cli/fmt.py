@@ -17,6 +17,7 @@ from policysched.policy_files.source_set import SourceSet, TextBlock, UnusableFi
 from policysched.policy_files.sources import load_policy_sources, parse_sources
 from policysched.text import Diagnostic, Source
 from policysched.text.render_text import render_report
+from policysched.text.sanitize import escape_unprintable
 
 
 @dataclass(slots=True)
@@ -63,7 +64,7 @@ def fmt(paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str) ->
         different = job.after != job.before
         changed = changed or different
         if diff and different:
-            click.echo(_diff(job), nl=False)
+            _print(_diff(job))
         elif check and different:
             click.echo(f"would reformat {name}")
         elif not (check or diff):
@@ -165,9 +166,17 @@ def _diff(job: FormattedFile) -> str:
     )
 
 
+def _print(text: str) -> None:
+    """On a terminal, control characters of comments are escaped. A file or a pipe gets what there is: `click.echo` would leave
+    some out."""
+    if sys.stdout.isatty():
+        text = "\t".join(map(escape_unprintable, text.split("\t")))
+    click.echo(text, nl=False, color=True)
+
+
 def _write_result(job: FormattedFile, *, standard: bool) -> None:
     if standard:
-        click.echo(job.after, nl=False)
+        _print(job.after)
     elif job.after != job.before:
         rewrite_in_place(job.name, job.after)
         click.echo(f"reformatted {job.name}")

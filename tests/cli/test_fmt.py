@@ -1,7 +1,10 @@
 """`policysched fmt` from end to end."""
 
 import errno
+import os
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,6 +52,21 @@ def test_diff_prints_what_would_change(tmp_path: Path) -> None:
     assert done.code == 1
     assert "-filter ready   require node.ready\n+filter ready require node.ready\n" in done.out
     assert Path(path).read_text() == MESSY
+
+
+def test_a_diff_on_a_terminal_has_no_control_characters_of_the_file(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, a_policy=MESSY + "\t# \x1b[2J\n")
+    arguments = [sys.executable, "-m", "policysched", "fmt", "--diff", path]
+    ours, terminal = os.openpty()
+
+    subprocess.run(arguments, stdout=terminal, check=False)
+    os.close(terminal)
+    shown = os.read(ours, 65536)
+    os.close(ours)
+
+    assert b"\x1b[2J" not in shown
+    assert b"\\x1b[2J" in shown
+    assert b"\x1b[2J" in subprocess.run(arguments, stdout=subprocess.PIPE, check=False).stdout
 
 
 def test_standard_input_is_formatted_to_standard_output() -> None:
