@@ -8,6 +8,7 @@ from typing import Literal
 from policysched.model.quantity import INT64_MAX, INT64_MIN
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+\Z")
+_INT64_DIGITS = 19
 
 
 SelectorOperator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
@@ -139,16 +140,20 @@ def requirement_holds(requirement: SelectorRequirement, labels: Mapping[str, str
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt":
-            number = None if value is None else _parse_int64(value)
-            bound = _parse_int64(requirement.values[0]) if len(requirement.values) == 1 else None
+            number = None if value is None else parse_int64(value)
+            bound = parse_int64(requirement.values[0]) if len(requirement.values) == 1 else None
             if number is None or bound is None:
                 return False
             return number > bound if requirement.operator == "Gt" else number < bound
 
 
-def _parse_int64(text: str) -> int | None:
-    """Like Go's `strconv.ParseInt(text, 10, 64)`; None where that returns an error."""
+def parse_int64(text: str) -> int | None:
+    """Like Go's `strconv.ParseInt(text, 10, 64)`; None where that returns an error. Python refuses to convert thousands of
+    digits, which the API server takes as the value of a preferred term."""
     if not _WHOLE_NUMBER.match(text):
         return None
-    number = int(text)
+    digits = text.lstrip("+-0") or "0"
+    if len(digits) > _INT64_DIGITS:
+        return None
+    number = -int(digits) if text.startswith("-") else int(digits)
     return number if INT64_MIN <= number <= INT64_MAX else None

@@ -619,3 +619,19 @@ def test_a_pod_rejected_by_default_constraints_is_retried_when_its_service_is_de
 
     assert before == {}
     assert rig.placements() == {"w1": "a"}
+
+
+@pytest.mark.parametrize("digits", ["9" * 5_000, "0" * 5_000 + "4"])
+def test_an_affinity_to_a_number_of_thousands_of_digits_is_decided(digits: str) -> None:
+    """The API server does not check the values of preferred terms."""
+    more = {"matchExpressions": [{"key": "cores", "operator": "Gt", "values": [digits]}]}
+    preferred = [{"weight": 1, "preference": more}]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    nodes = node("a", labels={"cores": "4"}), node("b", labels={"cores": "5"})
+    prefers = "policy test version 1\nfilter node_affinity\nscore node_affinity weight 1\n"
+    rig = Rig(prefers, *nodes, pod("web", spec={"affinity": affinity}))
+
+    rig.settle()
+
+    assert rig.placements().keys() == {"web"}
+    assert digits.startswith("9") or rig.placements() == {"web": "b"}

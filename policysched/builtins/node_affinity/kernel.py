@@ -5,7 +5,6 @@ once. Source of the semantics: kubernetes v1.37 `pkg/scheduler/framework/plugins
 `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`.
 """
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,12 +25,10 @@ from policysched.evaluate.kernel import (
 )
 from policysched.model.affinity import PreferredSchedulingTerm
 from policysched.model.pods import Pod
-from policysched.model.quantity import INT64_MAX, INT64_MIN
-from policysched.model.selectors import NodeSelectorTerm, SelectorRequirement
+from policysched.model.selectors import NodeSelectorTerm, SelectorRequirement, parse_int64
 
 COLUMNS = (NODE_NAME,)
 _PREFILTER_RESULT_REASON = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+\Z")
 
 
 def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
@@ -157,22 +154,14 @@ def _in_values(codes: Array, values: Sequence[str], view: View) -> Array:
 
 
 def _compare_number(codes: Array, requirement: SelectorRequirement, view: View) -> Array:
-    bound = _parse_int64(requirement.values[0]) if len(requirement.values) == 1 else None
+    bound = parse_int64(requirement.values[0]) if len(requirement.values) == 1 else None
     if bound is None:
         return np.zeros(view.count, np.bool_)
     texts = view.codes.strings.values
     fitting = []
     for code in set(codes.tolist()):
         if 0 <= code < len(texts):
-            number = _parse_int64(texts[code])
+            number = parse_int64(texts[code])
             if number is not None and (number > bound if requirement.operator == "Gt" else number < bound):
                 fitting.append(code)
     return np.isin(codes, fitting)
-
-
-def _parse_int64(text: str) -> int | None:
-    """As Go's `strconv.ParseInt(text, 10, 64)`, None for its error."""
-    if not _WHOLE_NUMBER.match(text):
-        return None
-    number = int(text)
-    return number if INT64_MIN <= number <= INT64_MAX else None
