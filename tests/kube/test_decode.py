@@ -376,6 +376,16 @@ def test_a_time_beyond_64_bits_is_clamped(written: str, expected_ns: int) -> Non
     assert time_ns(written) == expected_ns
 
 
+@pytest.mark.parametrize("volume_id", ["aws://[", "aws://[::1/vol-1", "aws://\u2100/vol-1"])
+def test_a_pod_with_a_disk_that_is_no_url_counts_on_its_node(volume_id: str) -> None:
+    """The API server takes any text, and the kubelet admits the pod: its requests are used."""
+    disk = {"name": "data", "awsElasticBlockStore": {"volumeID": volume_id}}
+
+    observed = decode_pod(pod_manifest(node="a", cpu="2", spec={"volumes": [disk]}))
+
+    assert (observed.node, observed.pod.requests["cpu"], observed.pod.mounts) == ("a", 2000, ())
+
+
 def test_binary_data_of_a_configmap_is_decoded_and_invalid_base64_is_reported() -> None:
     def read_binary(encoded: Any) -> Any:
         return decode_config_map({"metadata": {"namespace": "a", "name": "b"}, "binaryData": encoded}).binary

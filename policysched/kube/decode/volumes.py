@@ -144,10 +144,13 @@ def _handle(plugin: _Plugin, source: Json, labels: Mapping[str, str]) -> str | N
 
 
 def _ebs_handle(volume_id: str) -> str | None:
-    """`aws://zone/vol-1` and `vol-1` are one volume."""
+    """`aws://zone/vol-1` and `vol-1` are one volume. None: it is no URL, as `aws://[`."""
     if not volume_id.startswith("aws://"):
         return volume_id
-    volume = urlsplit(volume_id).path.strip("/")
+    try:
+        volume = urlsplit(volume_id).path.strip("/")
+    except ValueError:
+        return None
     return volume if _EBS_ID.match(volume) else None
 
 
