@@ -228,7 +228,7 @@ class WorkerChecker:
                     "could not check the policies; the active ones are unchanged",
                     extra={"location": location, "error": str(error)},
                 )
-                return _unchecked_bundle(texts, location, str(error))
+                return unchecked_bundle(texts, location, str(error))
             finally:
                 self._start_spare()
 
@@ -316,7 +316,7 @@ def _log_delay(message: str) -> None:
     log.warning(message)
 
 
-def _unchecked_bundle(texts: PolicyTexts, location: str, reason: str) -> PolicyBundle:
+def unchecked_bundle(texts: PolicyTexts, location: str, reason: str) -> PolicyBundle:
     """Rejects every text, since the faulty one is not known: the active policies are unchanged."""
     sources = _sources(texts, location)
     unchecked = {

@@ -208,7 +208,7 @@ class TeamPolicyFeed:
             for name, program in old.items():
                 source = _with_team(checked[f"{namespace}/{name}{POLICY_SUFFIX}"], texts, base)
                 if source.program is None:
-                    fallbacks[name] = suspended_program(program, self._suspension(source))
+                    fallbacks[name] = suspended_program(program, self._suspension(name, source))
                 else:
                     good[name] = fallbacks[name] = source.program
         return fallbacks
@@ -219,10 +219,10 @@ class TeamPolicyFeed:
             f"other policies, which is the limit; add its text, or give the pod another schedulerName"
         )
 
-    def _suspension(self, source: CheckedSource) -> str:
-        assert source.policy_name is not None, f"{source.key} has no header"
+    def _suspension(self, name: str, source: CheckedSource) -> str:
+        """`name` is not in the source of a text that was not read to its header, which took too long, for example."""
         return (
-            f"policy {source.policy_name} is suspended: neither its text nor its last known good text passes the check "
+            f"policy {name} is suspended: neither its text nor its last known good text passes the check "
             f"with the operator's {self._settings.required_base}, which has changed: {rejection_message(source)}"
         )
 

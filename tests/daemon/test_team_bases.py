@@ -2,15 +2,18 @@
 last one that passes the check."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from random import Random
 from typing import TypeVar
 
 import pytest
 
 from policysched.daemon import team_policy_feed
-from policysched.daemon.policy_checker import check_texts
+from policysched.daemon.policy_checker import check_texts, unchecked_bundle
 from policysched.lang.check.bundle import PolicyBundle
+from policysched.lang.check.limits import TextLimitExceeded
 from policysched.lang.ir.program import Program
 from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.policies.saved_texts import saved_form, with_saved_team
@@ -131,6 +134,39 @@ def test_a_text_that_does_not_pass_with_the_changed_base_is_suspended_until_it_d
     )
     assert "PS230" in suspended.removed and suspended.text, "the text stays saved"
     assert not back.removed and "node.pods < 30" in back.text
+
+
+@contextmanager
+def no_time_left(_key: str) -> Iterator[None]:
+    raise TextLimitExceeded("checking the texts of this ConfigMap took longer than 5 s")
+    yield
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        partial(check_texts, guard=no_time_left),
+        lambda texts, place, base: unchecked_bundle(texts, place, f"no answer, with {base.required}"),
+    ],
+    ids=["no time", "no answer"],
+)
+def test_a_text_whose_header_is_not_read_on_the_changed_base_is_suspended(
+    check: Callable[..., PolicyBundle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script() -> Program:
+        cluster = Cluster()
+        cluster.feed.on_listed()
+        cluster.set_base(base_of(50))
+        cluster.put("ml", {"a.policy": own("ml-a")})
+        await settled(cluster)
+        cluster.put("ml", {})
+        await settled(cluster)
+        monkeypatch.setattr("tests.daemon.test_team_policy_feed.check_texts", check)
+        cluster.set_base(base_of(40))
+        await settled(cluster)
+        return cluster.programs()["ml-a"]
+
+    assert on_time(script).removed.startswith("policy ml-a is suspended")
 
 
 @pytest.mark.parametrize(
