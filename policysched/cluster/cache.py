@@ -32,7 +32,7 @@ from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey, Vo
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
-from policysched.model.pods import Placement, Pod, differ_in_readiness_alone
+from policysched.model.pods import Placement, Pod, PodVolumeClaim, differ_in_readiness_alone
 from policysched.model.storage import (
     CsiDriver,
     CsiNode,
@@ -272,7 +272,7 @@ class ClusterCache:
             case PersistentVolume():
                 return self.volumes.put_volume(storage_object)
             case PersistentVolumeClaim():
-                return self.volumes.put_claim(storage_object)
+                return self._put_volume_claim(storage_object)
             case StorageClass():
                 return self.volumes.put_class(storage_object)
             case CsiDriver():
@@ -285,6 +285,13 @@ class ClusterCache:
                 return self.put_attachment(storage_object)
             case _:
                 assert_never(storage_object)
+
+    def _put_volume_claim(self, claim: PersistentVolumeClaim) -> Events:
+        cached = self.volumes.claims.get(claim.key)
+        owners = {claim.controller_uid, None if cached is None else cached.controller_uid}
+        pods = [observed.pod for uid in owners if uid and (observed := self.pods.get(uid)) is not None]
+        owner_matters = any(use == PodVolumeClaim(claim.key, pod.uid) for pod in pods for use in pod.claims)
+        return self.volumes.put_claim(claim, owner_matters=owner_matters)
 
     def drop_storage(self, kind: StorageKind, namespace: str, name: str) -> Events:
         """`namespace` is empty for cluster-scoped kinds."""

@@ -6,6 +6,7 @@ import pytest
 
 from policysched.cluster.ledger import PlacementState
 from policysched.cluster.volumes.availability import AvailableVolumes
+from policysched.evaluate.columns import attached_volumes
 from policysched.kube.decode.errors import MalformedObject
 from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
 from policysched.model.storage import ClaimRef
@@ -14,7 +15,7 @@ from policysched.scheduler import events as e
 from policysched.scheduler.prebind import Prebinder
 from tests.builders import node, pending, placed, pod
 from tests.scheduler.rig import Rig
-from tests.volumes import claim, csi_node, storage_class, using, volume
+from tests.volumes import HOSTNAME, claim, csi_node, storage_class, using, volume
 
 DEFAULT = "policy test version 1\ninclude kube_default\npreemption never\n"
 DATA = VolumeClaimKey("default", "data")
@@ -426,3 +427,74 @@ def test_a_volume_of_others_is_no_reason_to_check_the_pods_that_wait(monkeypatch
         rig.handle(e.StorageObjectUpdated(made))
 
     assert checked == [UID]
+
+
+@pytest.mark.parametrize("change", [{}, {"owner": "uid-of-nobody"}, {"selected": "a"}, {"size": "6Gi"}])
+def test_a_write_that_changes_nothing_for_the_pods_of_a_claim_retries_none(change: dict[str, str]) -> None:
+    """A user can write its annotations and owners again and again: 35 ms for a pod with a thousand claims."""
+    rig = rig_with(volume("on-b", node="b", claim="data"), claim(bound_to="on-b"), nodes=("a",))
+    rig.observe(pod("web", spec=using("data")))
+    rig.settle()
+
+    rig.handle(e.StorageObjectUpdated(claim(bound_to="on-b", version=7, **change)))
+    unaffected = rig.counts()
+    rig.handle(e.StorageObjectUpdated(claim(bound_to="on-b", version=8, deleting=True)))
+
+    assert unaffected == {"unschedulable": 1}
+    assert rig.counts() == {"backoff": 1}
+    assert rig.scheduler.cache.volumes.claims[DATA].version == 8
+
+
+def test_a_write_of_another_client_that_frees_a_claim_retries_its_pods() -> None:
+    """The claim is as it was, but is not reserved for node a any more."""
+    made = storage_class("made", "csi.example.com")
+    rig = rig_with(made, claim(of_class="made"), nodes=("a",))
+    rig.observe(pod("web", spec=using("data")))
+    rig.settle()
+    rig.observe(pod("other", spec={**using("data"), "nodeSelector": {HOSTNAME: "b"}}), node("b"))
+    rig.settle()
+    waiting = rig.counts()
+
+    rig.handle(e.StorageObjectUpdated(claim(of_class="made", version=2)))
+
+    assert waiting == {"unschedulable": 1}
+    assert rig.counts() == {"backoff": 1}
+
+
+def test_the_owner_of_a_claim_matters_to_the_pod_that_has_it_as_ephemeral_volume() -> None:
+    rig = rig_with(volume("v", claim="web-data"), claim("web-data", bound_to="v"))
+    rig.observe(pod("web", spec=using(ephemeral="data")))
+    rig.settle()
+    refused = rig.pending_message("web")
+
+    rig.handle(e.StorageObjectUpdated(claim("web-data", bound_to="v", owner=UID, version=2)))
+    rig.pass_time(5)
+
+    assert "pod is not owner" in str(refused)
+    assert rig.placements() == {"web": "a"}
+
+
+@pytest.mark.parametrize(("owner", "recounted"), [("uid-of-nobody", 0), ("uid-default-own", 1)])
+def test_an_owner_of_a_claim_changes_the_volumes_of_its_own_node_alone(
+    monkeypatch: pytest.MonkeyPatch, owner: str, recounted: int
+) -> None:
+    """The volumes of each node with the claim were counted again: 80 ms for 100 pods of 1,000 claims."""
+    storage = [volume("v", claim="own-data", handle="h"), claim("own-data", bound_to="v")]
+    storage += [volume("w", claim="data", handle="i"), claim(bound_to="w")]
+    rig = rig_with(*storage, *[csi_node(name, limits={"csi.example.com": 1}) for name in "ab"])
+    rig.observe(placed(pod("own", spec=using(ephemeral="data")), "a"))
+    rig.observe(placed(pod("user", spec=using("own-data")), "b"))
+    rig.observe(pod("both", spec={**using("data", "own-data"), "nodeSelector": {HOSTNAME: "b"}}))
+    rig.settle()
+    calls: list[str] = []
+    count = attached_volumes.attached_to
+    monkeypatch.setattr(
+        attached_volumes, "attached_to", lambda on, *more: calls.append(on.name) or count(on, *more)
+    )
+
+    rig.handle(e.StorageObjectUpdated(claim("own-data", bound_to="v", owner=owner, version=2)))
+    rig.observe(pod("web", spec={**using("data"), "nodeSelector": {HOSTNAME: "a"}}))
+    rig.settle()
+
+    assert calls == ["a"] * recounted
+    assert ("web" in rig.placements()) == (not recounted)

@@ -9,6 +9,7 @@ from policysched.cluster.change_log import ChangeLog
 from policysched.cluster.volumes.reservations import VolumeChoice, VolumeReservationKey, VolumeReservations
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid, PrebindTarget, VolumeClaimKey
+from policysched.model.pods import PodVolumeClaim
 from policysched.model.storage import (
     CsiDriver,
     PersistentVolume,
@@ -20,9 +21,9 @@ from policysched.model.storage import (
 _NO_EVENTS: frozenset[ClusterEvent] = frozenset()
 _NO_NAMES: frozenset[str] = frozenset()
 
-CsiVolumeChange = VolumeClaimKey | str | None
-"""What may have other volumes attached now: a claim, references to a volume by name, or (None)
-everything."""
+CsiVolumeChange = VolumeClaimKey | PodVolumeClaim | str | None
+"""What may have other volumes attached now: a claim, a claim as ephemeral volume of one pod, references to a volume by
+name, or (None) everything."""
 
 
 class VolumeCache:
@@ -55,16 +56,30 @@ class VolumeCache:
 
     # ── claims ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def put_claim(self, claim: PersistentVolumeClaim) -> frozenset[ClusterEvent]:
+    def put_claim(
+        self, claim: PersistentVolumeClaim, *, owner_matters: bool = True
+    ) -> frozenset[ClusterEvent]:
+        """`owner_matters`: whether the claim is an ephemeral volume of its owner, before or now. No event if nothing changes
+        that the pods of the claim read. The stamp grows with each version: writes name it."""
         cached = self.claims.get(claim.key)
         if cached == claim:
             return _NO_EVENTS
         self.claims[claim.key] = claim
-        self._drop_if_superseded(claim.key, claim.version)
+        was_freed = self._drop_if_superseded(claim.key, claim.version)
         self._claim_stamps[claim.key] = self._next_stamp()
-        if cached is None or _attachment_key(cached) != _attachment_key(claim):
+        if cached is None:
             self.csi_volume_changes.record(claim.key)
-        return frozenset({ClusterEvent.CLAIM_UPDATE if cached else ClusterEvent.CLAIM_ADD})
+            return frozenset({ClusterEvent.CLAIM_ADD})
+        owners = cached.controller_uid, claim.controller_uid
+        if _attachment_key(cached) != _attachment_key(claim):
+            self.csi_volume_changes.record(claim.key)
+        elif owners[0] != owners[1]:
+            for owner in filter(None, owners):
+                self.csi_volume_changes.record(PodVolumeClaim(claim.key, owner))
+        if not owner_matters:
+            cached = replace(cached, controller_uid=claim.controller_uid)
+        is_changed = was_freed or _as_read(cached) != _as_read(claim)
+        return frozenset({ClusterEvent.CLAIM_UPDATE}) if is_changed else _NO_EVENTS
 
     def drop_claim(self, key: VolumeClaimKey) -> frozenset[ClusterEvent]:
         """No event: without its claim a pod fits no node."""
@@ -253,10 +268,12 @@ class VolumeCache:
             for pod in sorted(reservation.pods)
         ]
 
-    def _drop_if_superseded(self, key: VolumeReservationKey, version: int) -> None:
+    def _drop_if_superseded(self, key: VolumeReservationKey, version: int) -> bool:
         reservation = self.reservations.by_key.get(key)
-        if reservation is not None and reservation.is_superseded(version):
+        is_superseded = reservation is not None and reservation.is_superseded(version)
+        if is_superseded:
             self.reservations.drop(key)
+        return is_superseded
 
     def _observed_version(self, key: VolumeReservationKey) -> int:
         cached = self.volumes.get(key) if isinstance(key, str) else self.claims.get(key)
@@ -292,8 +309,15 @@ class VolumeCache:
 
 
 def _attachment_key(claim: PersistentVolumeClaim) -> tuple[object, ...]:
-    """The fields that decide which volume is attached for the claim, and for which pod."""
-    return claim.volume_name, claim.class_name, claim.controller_uid
+    """The fields that decide which volume is attached for the claim."""
+    return claim.volume_name, claim.class_name
+
+
+def _as_read(claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+    """Equal if no pod is decided differently. What a volume is chosen by is not read once the claim is bound."""
+    if claim.fully_bound:
+        return replace(claim, version=0, selected_node=None, request_bytes=None, attributes_class="")
+    return replace(claim, version=0)
 
 
 def _by_size(volume: PersistentVolume) -> tuple[int, str]:

@@ -31,11 +31,11 @@ _NO_ROWS: frozenset[int] = frozenset()
 @dataclass(frozen=True, slots=True)
 class NodeAttachedVolumes:
     """The volumes attached to one node: `pod_mounts` by its pods, `counts` of all by driver. Derived
-    from `claims` and `volumes` (names)."""
+    from `claims` (an ephemeral volume is also there with its pod) and `volumes` (names)."""
 
     pod_mounts: frozenset[CsiVolume]
     counts: Mapping[str, int]
-    claims: frozenset[VolumeClaimKey]
+    claims: frozenset[VolumeClaimKey | PodVolumeClaim]
     volumes: frozenset[str]
 
 
@@ -63,9 +63,8 @@ def attached_to(node: Node, pods: Iterable[Pod], available: AvailableVolumes) ->
     for mount in {mount_of_attachment(attachment, available) for attachment in node.attachments} - {None}:
         assert mount is not None, "removed above"
         counts[mount.driver] += mount not in pod_mounts
-    return NodeAttachedVolumes(
-        frozenset(pod_mounts), counts, frozenset(use.claim for use in uses), frozenset(names)
-    )
+    claims = {use.claim for use in uses} | {use for use in uses if use.owner_pod is not None}
+    return NodeAttachedVolumes(frozenset(pod_mounts), counts, frozenset(claims), frozenset(names))
 
 
 def mount_of_attachment(attachment: CsiAttachment, available: AvailableVolumes) -> CsiVolume | None:
@@ -94,7 +93,7 @@ class AttachedVolumes:
             int, tuple[frozenset[CsiAttachment], list[Pod]]
         ] = {}  # what a row was counted from
         self._rows_by_mount: dict[CsiVolume, set[int]] = {}
-        self._rows_by_claim: dict[VolumeClaimKey, set[int]] = {}
+        self._rows_by_claim: dict[VolumeClaimKey | PodVolumeClaim, set[int]] = {}
         self._rows_by_volume: dict[str, set[int]] = {}
         self._position = volumes.csi_volume_changes.version
 
@@ -156,7 +155,7 @@ class AttachedVolumes:
         else:
             rows = set()
             for key in changes:
-                if isinstance(key, VolumeClaimKey):
+                if isinstance(key, VolumeClaimKey | PodVolumeClaim):
                     rows |= self._rows_by_claim.get(key, _NO_ROWS)
                 elif key is not None:
                     rows |= self._rows_by_volume.get(key, _NO_ROWS)
