@@ -14,7 +14,7 @@ from policysched.serve.shared_documents import Outside, SharedDocuments
 
 DECISIONS_LIMIT_DEFAULT = 100
 LIMIT_DIGITS_MAX = 9
-DOCUMENT_SHARE = 0.05
+DOCUMENT_SHARE = 0.02
 
 RenderDecisions = Callable[[], bytes]
 Query = Mapping[str, str]
