@@ -15,6 +15,8 @@ from policysched.lang.types.records import parse_typed_value
 from policysched.lang.types.units import parse_value
 from policysched.metric_sources.series_join import instance_host
 from policysched.model.workloads import DisruptionBudget
+from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
 from policysched.text import short_text_cache
 from tests.builders import pod, service
 
@@ -51,6 +53,25 @@ def labels_of_a_pod_that_could_be_a_victim() -> Callable[[str], object]:
     budgets = DisruptionBudgets()
     budgets.put(DisruptionBudget("default", "web", None, 1, frozenset()))
     return lambda text: budgets.selecting(pod("gone", labels={"long": text}))
+
+
+def owner_of_a_pod_with_a_default_selector() -> Callable[[str], object]:
+    owners = SelectorOwners()
+    owners.put(service("web", app="web"))
+    return lambda text: owners.default_selector(pod("gone", owner=("v1", "Thing", text)))
+
+
+def owner_of_a_victim() -> Callable[[str], object]:
+    breaker = EvictionBreaker(SchedulerLimits())
+    return lambda text: breaker.record(pod("gone", owner=("v1", "Thing", text)), 1)
+
+
+@pytest.mark.parametrize("reader", [owner_of_a_pod_with_a_default_selector, owner_of_a_victim])
+def test_the_names_of_owners_of_pods_that_are_gone_are_not_kept(
+    reader: Callable[[], Callable[[str], object]],
+) -> None:
+    """The API server limits neither the name nor the kind of an owner, which need not exist."""
+    test_long_texts_are_not_kept(reader())
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Preemption of single pods: victims, nominations and messages."""
 
 from dataclasses import replace
+from time import process_time
 
 import pytest
 
@@ -12,6 +13,7 @@ from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
 from tests.builders import node, pending, placed, pod
 from tests.scheduler.rig import Rig
 
@@ -484,6 +486,20 @@ def test_eviction_of_pods_that_are_evicted_repeatedly_is_suspended() -> None:
     assert evicted == [1, 1, 1, 0]
     assert later == 1
     assert [report.reason for report in rig.of(c.ReportPolicyEvent)] == ["PreemptionStopped"]
+
+
+def test_the_breaker_visits_no_owners_for_each_pod_that_may_be_a_victim() -> None:
+    """Whoever creates pods names an owner of its own for each, which need not exist. Before, 1,000 questions took 0.5 s."""
+    breaker = EvictionBreaker(SchedulerLimits())
+    victims = [pod(f"v{number}", owner=("v1", "Thing", f"v{number}")) for number in range(2_000)]
+    for victim in victims:
+        breaker.record(victim, 1)
+
+    began_s = process_time()
+    blocked = [breaker.blocks(victim, 2) for victim in victims]
+
+    assert not any(blocked)
+    assert process_time() - began_s < 0.1
 
 
 def test_preemption_on_thousands_of_nodes_is_evaluated_at_once() -> None:

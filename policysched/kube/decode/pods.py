@@ -32,6 +32,7 @@ from policysched.model.pod_status import (
     ResourceShortage,
 )
 from policysched.model.pods import HostPort, Pod, Toleration
+from policysched.text.short_key import short_key
 
 FIELD_MANAGER = "policysched"
 """Our manager in `managedFields`: the API server takes it from the User-Agent, up to the slash."""
@@ -91,9 +92,9 @@ def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> Pod:
         preemption_policy="Never" if spec.get("preemptionPolicy") == "Never" else "PreemptLowerPriority",
         created_ns=time_ns(meta.get("creationTimestamp")),
         deadline_ns=None if deadline_s is None else int(deadline_s) * 10**9,
-        owner_api=text(owner.get("apiVersion") or ""),
-        owner_kind=text(owner.get("kind") or ""),
-        owner_name=text(owner.get("name") or ""),
+        owner_api=short_key(text(owner.get("apiVersion") or "")),
+        owner_kind=short_key(text(owner.get("kind") or "")),
+        owner_name=short_key(text(owner.get("name") or "")),
         service_account=text(spec.get("serviceAccountName") or ""),
         requests=needs.requests,
         limits=needs.limits,

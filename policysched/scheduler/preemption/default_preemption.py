@@ -135,7 +135,7 @@ class DefaultPreemption:
         allowed = eviction_rights(core, pod, now_ns)
         if self._victims_terminating(pod.uid, dry_run, allowed):
             return self._no_preemption(pod.policy, VICTIMS_TERMINATING, claims=claims)
-        blocked_until_ns = self._breaker.next_time_ns()
+        blocked_until_ns = self._breaker.next_time_ns(now_ns)
         lowest = core.cache.ledger.lowest_priority
         if lowest is None or lowest >= value.priority:
             chosen, reasons = None, no_evictable_pods(dry_run, len(core.cache.nodes)).reasons
@@ -202,7 +202,7 @@ class DefaultPreemption:
             evaluate=evaluate,
             add_to_overlay=add_to_overlay,
         )
-        blocked_until_ns = self._breaker.next_time_ns()
+        blocked_until_ns = self._breaker.next_time_ns(now_ns)
         outcome = yield from find_placement(core, gang, context, now_ns)
         match outcome:
             case NoGangPlacement(message, victims_terminating=True):
@@ -338,7 +338,7 @@ class DefaultPreemption:
 
     def resumes_ns(self, now_ns: int) -> int | None:
         """When evictions that are forbidden or blocked now are tried again."""
-        return self._forbidden_until_ns if self.is_forbidden(now_ns) else self._breaker.next_time_ns()
+        return self._forbidden_until_ns if self.is_forbidden(now_ns) else self._breaker.next_time_ns(now_ns)
 
     def is_eviction_blocked(self, victim: Pod, now_ns: int) -> bool:
         """Whether pods like the victim were evicted too often."""

@@ -6,8 +6,8 @@ owner. Pods of an owner with too many of these within the window are not evicted
 passed.
 """
 
-from collections import deque
-from dataclasses import dataclass, field
+from collections import OrderedDict, deque
+from dataclasses import dataclass
 
 from policysched.model.pods import Pod
 from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
@@ -18,17 +18,27 @@ OwnerKey = tuple[str, str, str]
 
 @dataclass(slots=True)
 class _History:
+    """`repeat_evictions_ns`: the latest that count, at most as many as open the breaker."""
+
     first_ns: int
-    repeat_evictions_ns: deque[int] = field(default_factory=deque)
+    repeat_evictions_ns: deque[int]
+
+    @property
+    def last_ns(self) -> int:
+        return self.repeat_evictions_ns[-1] if self.repeat_evictions_ns else self.first_ns
 
 
 class EvictionBreaker:
-    """Tracks an owner from its first eviction until the last one is older than the window."""
+    """Tracks an owner from its first eviction until the last one is older than the window.
+
+    A preemption asks for each pod that it may evict, so no question visits the owners.
+    """
 
     def __init__(self, limits: SchedulerLimits) -> None:
         self._repeat_evictions_max = limits.repeat_evictions_max
         self._window_ns = round(limits.repeat_evictions_window_s * SECOND_NS)
-        self._histories: dict[OwnerKey, _History] = {}
+        self._histories: OrderedDict[OwnerKey, _History] = OrderedDict()  # by their last evictions
+        self._blocked_until_ns: dict[OwnerKey, int] = {}
 
     def record(self, pod: Pod, now_ns: int) -> str | None:
         """Record an eviction; return the event message if this one opens the breaker for the owner."""
@@ -38,12 +48,16 @@ class EvictionBreaker:
         self._forget_old(now_ns)
         history = self._histories.get(owner)
         if history is None:
-            self._histories[owner] = _History(now_ns)
+            self._histories[owner] = _History(now_ns, deque(maxlen=self._repeat_evictions_max))
             return None
         if pod.created_ns <= history.first_ns:
             return None
-        history.repeat_evictions_ns.append(now_ns)
-        if len(history.repeat_evictions_ns) != self._repeat_evictions_max:
+        self._histories.move_to_end(owner)
+        evictions_ns, was_blocked = history.repeat_evictions_ns, self.blocks(pod, now_ns)
+        evictions_ns.append(now_ns)
+        if len(evictions_ns) == self._repeat_evictions_max:
+            self._blocked_until_ns[owner] = evictions_ns[0] + self._window_ns
+        if was_blocked or not self.blocks(pod, now_ns):
             return None
         namespace, kind, name = owner
         minutes = self._window_ns / (60 * SECOND_NS)
@@ -55,30 +69,20 @@ class EvictionBreaker:
 
     def blocks(self, pod: Pod, now_ns: int) -> bool:
         """Whether eviction is suspended for the pod's owner."""
-        if not self._histories:
-            return False
-        self._forget_old(now_ns)
-        history = self._histories.get(_owner_key(pod) or ("", "", ""))
-        return history is not None and len(history.repeat_evictions_ns) >= self._repeat_evictions_max
+        owner = _owner_key(pod) if self._blocked_until_ns else None
+        return owner is not None and self._blocked_until_ns.get(owner, 0) > now_ns
 
-    def next_time_ns(self) -> int | None:
+    def next_time_ns(self, now_ns: int) -> int | None:
         """When eviction of the next suspended owner's pods resumes."""
-        if not self._histories:
-            return None
-        times = [
-            history.repeat_evictions_ns[-self._repeat_evictions_max] + self._window_ns
-            for history in self._histories.values()
-            if len(history.repeat_evictions_ns) >= self._repeat_evictions_max
-        ]
-        return min(times, default=None)
+        return min((time_ns for time_ns in self._blocked_until_ns.values() if time_ns > now_ns), default=None)
 
     def _forget_old(self, now_ns: int) -> None:
-        since_ns = now_ns - self._window_ns
-        for owner, history in list(self._histories.items()):
-            while history.repeat_evictions_ns and history.repeat_evictions_ns[0] <= since_ns:
-                history.repeat_evictions_ns.popleft()
-            if not history.repeat_evictions_ns and history.first_ns <= since_ns:
-                del self._histories[owner]
+        while self._histories:
+            owner = next(iter(self._histories))
+            if self._histories[owner].last_ns > now_ns - self._window_ns:
+                return
+            del self._histories[owner]
+            self._blocked_until_ns.pop(owner, None)
 
 
 def _owner_key(pod: Pod) -> OwnerKey | None:
