@@ -635,3 +635,20 @@ def test_an_affinity_to_a_number_of_thousands_of_digits_is_decided(digits: str) 
 
     assert rig.placements().keys() == {"web"}
     assert digits.startswith("9") or rig.placements() == {"web": "b"}
+
+
+@pytest.mark.parametrize("strategy", ["least_allocated", "most_allocated"])
+def test_a_pod_whose_containers_together_request_more_than_int64_stays_pending(strategy: str) -> None:
+    """The API server takes the largest amount for each container."""
+    amounts = {"requests": dict.fromkeys(("cpu", "memory", "example.com/gpu"), str(2**63 - 1))}
+    containers = [{"name": name, "image": "x", "resources": amounts} for name in ("one", "two")]
+    fit, balance = "score node_resources_fit", "score node_resources_balanced_allocation weight 1"
+    policy = f"{FIT}{fit} weight 1 {{ strategy = {strategy} }}\n{balance}\n"
+    huge = {"spec": {"containers": containers}}
+
+    rig = Rig(policy, node("a"), node("b"), placed(pod("there", scheduler="x", **huge), "a"))
+    rig.observe(pod("huge", **huge), pod("web"))
+    rig.settle()
+
+    assert rig.placements().keys() == {"web"}
+    assert "Insufficient cpu" in rig.pending_message("huge")

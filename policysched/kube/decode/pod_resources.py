@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from policysched.kube.decode.errors import InvalidField
-from policysched.model.quantity import parse_milli_units, parse_whole_units
+from policysched.model.quantity import INT64_MAX, parse_milli_units, parse_whole_units
 
 Json = Mapping[str, Any]
 ResourceAmounts = dict[str, int]
@@ -164,6 +164,7 @@ def _compute_pod_resources(spec: Json, status: Json) -> PodResources:
         on_node[resource] = on_node.get(resource, 0) + amount
         if limits.get(resource):  # a limit of 0 means that there is none
             limits[resource] += amount
+    requests, limits, scoring, on_node = map(_capped, (requests, limits, scoring, on_node))
     return PodResources(
         requests=requests,
         limits=limits,
@@ -171,6 +172,11 @@ def _compute_pod_resources(spec: Json, status: Json) -> PodResources:
         scoring_on_node=(on_node.get("cpu", 0), on_node.get("memory", 0)),
         qos=_qos(spec, status),
     )
+
+
+def _capped(amounts: ResourceAmounts) -> ResourceAmounts:
+    """The API server takes containers of 2**63 - 1 each, and Python adds them up beyond int64, which columns have."""
+    return {resource: min(amount, INT64_MAX) for resource, amount in amounts.items()}
 
 
 def _containers(spec: Json, kind: str, status: Json, *, infeasible: bool = False) -> Iterator[_Container]:
