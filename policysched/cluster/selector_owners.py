@@ -25,6 +25,9 @@ REQUIREMENTS_MAX = 256
 """A pod whose default selector would have more is not spread by default: whoever writes thousands of requirements wants to
 make decisions slow."""
 
+COMPARED_MAX = 10_000
+"""The same for the requirements of all Services that may select it: about 2 ms."""
+
 CONTROLLER_KINDS: Mapping[tuple[str, str], SelectorOwnerKind] = {
     ("v1", "ReplicationController"): "ReplicationController",
     ("apps/v1", "ReplicaSet"): "ReplicaSet",
@@ -95,8 +98,14 @@ class SelectorOwners:
 
     def _default_selector(self, pod: Pod) -> DefaultSelector | None:
         labels: dict[str, str] = {}
+        compared = 0
         for service in self._services_of(pod):
-            labels.update(_selected_labels(service))
+            assert service.selector is not None, f"{service} is indexed without a selector"
+            compared += len(service.selector.requirements)
+            if compared > COMPARED_MAX:
+                return None
+            if service.selector.selects(pod.labels):
+                labels.update(_selected_labels(service))
         kind = CONTROLLER_KINDS.get((pod.owner_api, pod.owner_kind))
         owner = None if kind is None else self.by_key.get((kind, pod.namespace, pod.owner_name))
         controller_requirements: tuple[SelectorRequirement, ...] = ()
@@ -114,11 +123,9 @@ class SelectorOwners:
         return DefaultSelector(selector, selector.selects(pod.labels))
 
     def _services_of(self, pod: Pod) -> Iterator[SelectorOwner]:
+        """Those that may select the pod."""
         for key, value in pod.labels.items():
-            for service in self._services.get((pod.namespace, key, value), {}).values():
-                assert service.selector is not None, f"{service} is indexed without a selector"
-                if service.selector.selects(pod.labels):
-                    yield service
+            yield from self._services.get((pod.namespace, key, value), {}).values()
 
     def _unindex(self, before: SelectorOwner | None) -> None:
         if before is not None and (index_key := _index_key(before)) is not None:

@@ -120,3 +120,12 @@ def test_a_selector_with_very_many_requirements_spreads_no_pods(count: int) -> N
     found = owners.default_selector(pod(labels={"app": "web"}, owner=("apps/v1", "ReplicaSet", "web")))
 
     assert (found is not None) == (count <= selector_owners.REQUIREMENTS_MAX)
+
+
+def test_a_pod_is_compared_with_few_services() -> None:
+    """Each change of a Service in any namespace makes the next decision about the pod compare it again."""
+    pairs = {f"key-{number}": "a" for number in range(100)}
+    few, many = (known(*[service(f"s{at}", **pairs) for at in range(count)]) for count in (100, 101))
+
+    assert few.default_selector(pod(labels=pairs)) is not None
+    assert many.default_selector(pod(labels=pairs)) is None
