@@ -298,6 +298,7 @@ class EvictionRefused:
     """An `Evict` failed for the server's `reason`. `victims` were deleted before, those in `gone` no longer existed.
 
     `forbidden` means that an authorizer denies it (RBAC), so that a retry would fail in the same way, for whichever victims.
+    `refused`: the victim whose deletion the server answered with an error, often of a webhook of its namespace.
     """
 
     preemptor: PodUid
@@ -305,6 +306,7 @@ class EvictionRefused:
     forbidden: bool = False
     victims: tuple[PodUid, ...] = ()
     gone: tuple[PodUid, ...] = ()
+    refused: PodUid | None = None
 
 
 @dataclass(frozen=True, slots=True)

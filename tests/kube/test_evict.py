@@ -165,7 +165,18 @@ def test_a_403_of_a_webhook_is_no_lack_of_permissions() -> None:
     message = f'admission webhook "pods.example.com" denied the request: {DENIED}'
     outcome, _ = answered((403, {"kind": "Status", "reason": "Forbidden", "message": message}))
 
-    assert outcome == EvictionRefused(PodUid("u0"), message, forbidden=False)
+    assert outcome == EvictionRefused(PodUid("u0"), message, forbidden=False, refused=ONE.uid)
+
+
+def test_a_refusal_names_the_victim_that_the_server_did_not_delete() -> None:
+    denial = (403, {"kind": "Status", "reason": "Forbidden", "message": "admission webhook denied it"})
+    failing, _ = answered(OK, OK, OK, OK, OK, *[BROKEN] * 100)
+    denied, _ = answered(OK, OK, OK, OK, OK, denial)
+    nomination, _ = answered(OK, denial)
+
+    assert [each.refused for each in (failing, denied, nomination) if isinstance(each, EvictionRefused)] == [
+        *(TWO.uid, TWO.uid, None)
+    ]
 
 
 class HangingNamespace(Script):

@@ -26,6 +26,7 @@ from policysched.kube.client.api import (
     Conflict,
     Forbidden,
     NotFound,
+    ServerError,
 )
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.leader_election import micro_time
@@ -143,19 +144,23 @@ class Evictor:
     async def _evict(self, evict: Evict, is_current: IsCurrent) -> EvictionOutcome:
         deleted: list[PodUid] = []
         gone: list[PodUid] = []
+        current: Victim | None = None
         try:
-            for victim in evict.victims:
-                await self._dry_run_delete(victim)
+            for current in evict.victims:
+                await self._dry_run_delete(current)
+            current = None
             if evict.node is not None:
                 await self._nominate(evict.uid, evict.namespace, evict.name, evict.node)
-            for victim in evict.victims:
-                was_there = await self._delete_victim(victim, evict, is_current)
-                (deleted if was_there else gone).append(victim.uid)
+            for current in evict.victims:
+                was_there = await self._delete_victim(current, evict, is_current)
+                (deleted if was_there else gone).append(current.uid)
         except (ApiStatusError, RequestAbandoned) as error:
             forbidden = isinstance(error, Forbidden) and bool(_DENIED_BY_AUTHORIZER.match(error.message))
             if forbidden:
                 self._deletable_namespaces.clear()
-            return EvictionRefused(evict.uid, str(error), forbidden, tuple(deleted), tuple(gone))
+            is_answer = isinstance(error, ApiStatusError) or isinstance(error.__cause__, ServerError)
+            refused = current.uid if current is not None and is_answer and not forbidden else None
+            return EvictionRefused(evict.uid, str(error), forbidden, tuple(deleted), tuple(gone), refused)
         return Evicted(evict.uid, tuple(deleted))
 
     async def _dry_run_delete(self, victim: Victim) -> None:

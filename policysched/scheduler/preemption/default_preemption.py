@@ -1,14 +1,13 @@
 """Preemption: picks victims for a pod or gang without a node, and follows the evictions.
 
     unschedulable ──candidate──► evicting ──all deletions accepted──► nominated ──victims gone──► requeued
-         │                          └──refused──► pending, nomination cleared
+         │                          └──refused──► pending, nomination cleared, the victim passed over for a while
          └── no candidate: pending, with the reasons
 
-The pod is nominated to the node from the decision on: the node's capacity is reserved against pods of
-lower or equal priority. The pod is not attempted while its eviction is in flight, and it evicts no
-further pods while victims are terminating on its node. For a gang the same is done for all members
-that are needed, or for none (`gangs.gang_preemption`); members keep or lose their nominations together.
-Source: DefaultPreemption of kube-scheduler 1.37.
+The pod is nominated to the node from the decision on: the node's capacity is reserved against pods of lower or equal priority.
+The pod is not attempted while its eviction is in flight, and it evicts no further pods while victims are terminating on its
+node. For a gang the same is done for all members that are needed, or for none (`gangs.gang_preemption`); members keep or lose
+their nominations together. Source: DefaultPreemption of kube-scheduler 1.37.
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping
@@ -41,6 +40,7 @@ from policysched.scheduler.preemption.post_filter_messages import (
     preemption_message,
 )
 from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
+from policysched.scheduler.preemption.refused_evictions import RefusedEvictions
 from policysched.scheduler.preemption.running_gangs import RunningGangs
 from policysched.scheduler.preemption.victim_selection import (
     Candidate,
@@ -86,6 +86,7 @@ class DefaultPreemption:
     def __init__(self, core: SchedulerCore) -> None:
         self._core = core
         self._breaker = EvictionBreaker(core.limits)
+        self.refused = RefusedEvictions()
         self._evicting: dict[PodUid, _Eviction] = {}
         self._deletion_requested: set[PodUid] = set()  # deleted, not yet seen by the watch
         self._forbidden_until_ns = 0
@@ -132,7 +133,7 @@ class DefaultPreemption:
             **core.evaluation_inputs(pod, now_ns),
             nominated_pods=competing_nominations(core, value),
         )
-        allowed = eviction_rights(core, pod, now_ns)
+        allowed = eviction_rights(core, pod, now_ns, self.refused)
         if self._victims_terminating(pod.uid, dry_run, allowed):
             return self._no_preemption(pod.policy, VICTIMS_TERMINATING, claims=claims)
         blocked_until_ns = self._breaker.next_time_ns(now_ns)
@@ -190,7 +191,7 @@ class DefaultPreemption:
         rights = list[EvictionRights]()
 
         def rights_of(pod: PendingPod) -> EvictionRights:
-            rights.append(eviction_rights(core, pod, now_ns))
+            rights.append(eviction_rights(core, pod, now_ns, self.refused))
             return rights[-1]
 
         context = GangSearchContext(
@@ -240,8 +241,7 @@ class DefaultPreemption:
 
     def _victims_terminating(self, uid: PodUid, dry_run: DryRun, allowed: EvictionRights) -> bool:
         """Whether victims of an earlier attempt are still on the pod's nominated node, which may yet fit it."""
-        cache = self._core.cache
-        nominated = cache.nominated.get(uid)
+        nominated = self._core.cache.nominated.get(uid)
         node = None if nominated is None else nominated.nominated_node
         if node is None or node not in dry_run.potential_nodes:
             return False
@@ -298,7 +298,8 @@ class DefaultPreemption:
         )
         evict = Evict(pod.uid, pod.namespace, pod.name, pod.scheduler, node, tuple(victims))
         core.commands.append(evict if message is None else replace(evict, message=message))
-        fields = {"pod": pod.full_name, "node": node or "", "victims": _names(chosen)}
+        names = ", ".join(victim.full_name for victim in chosen)
+        fields = {"pod": pod.full_name, "node": node or "", "victims": names}
         core.commands.append(Log("info", "evicting victims for a pod", fields))
 
     def _clear_lower_nominations(self, pod: PendingPod, node: NodeName, now_ns: int) -> None:
@@ -352,6 +353,7 @@ class DefaultPreemption:
         if eviction is None:
             return
         self._record_deletions(eviction, victims, leaving=eviction.victims)
+        self.refused.record_success(eviction.victims[uid] for uid in victims if uid in eviction.victims)
         awaited = {*eviction.victims, *eviction.terminating, *eviction.gang_victims}
         other_eviction = self._other_gang_eviction(preemptor)
         if other_eviction is not None:
@@ -378,6 +380,8 @@ class DefaultPreemption:
         self._record_deletions(eviction, event.victims, leaving=(*event.victims, *event.gone))
         if event.forbidden:
             self._forbid(event.reason, now_ns)
+        if event.refused is not None and event.refused in core.cache.pods:
+            self.refused.record(eviction.victims[event.refused], now_ns)
         # First: a cleared nomination requeues the pods that wait for capacity, and the preemptor too, without error backoff.
         self._requeue(preemptor, now_ns, failing=not event.forbidden)
         if preemptor in core.cache.pods and core.cache.pods[preemptor].node is None:
@@ -434,6 +438,7 @@ class DefaultPreemption:
     def forget(self, uid: PodUid) -> None:
         """Forget a pod that is deleted or terminating."""
         self._deletion_requested.discard(uid)
+        self.refused.forget(uid)
 
     def check(self) -> list[str]:
         """Inconsistencies with the cache, one message each."""
@@ -443,7 +448,3 @@ class DefaultPreemption:
             for uid in self._deletion_requested
             if uid not in pods
         ]
-
-
-def _names(pods: tuple[Pod, ...]) -> str:
-    return ", ".join(pod.full_name for pod in pods)

@@ -1,15 +1,20 @@
-"""Which pods one pod may evict: those that its policy selects, except what the operator's settings protect."""
+"""Which pods one pod may evict: those that its policy selects, except what the operator's settings protect, and for a while
+those whose deletion was refused (`refused_evictions`)."""
+
+from collections.abc import Collection
 
 from policysched.evaluate import VictimChange, VictimOrder, VictimPredicate
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.preemption.refused_evictions import RefusedEvictions
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.movable_heap import earlier_ns
 
 
 class EvictionRights:
-    """A predicate on victims for one attempt. It counts the pods that only the settings protect, for the message."""
+    """A predicate on victims for one attempt. It counts the pods that only the settings or a refusal protect, for the
+    message."""
 
     def __init__(
         self,
@@ -18,6 +23,8 @@ class EvictionRights:
         selects: VictimPredicate,
         next_change: VictimChange | None = None,
         order: VictimOrder | None = None,
+        refused: RefusedEvictions | None = None,
+        now_ns: int = 0,
     ) -> None:
         """`next_change`: when the policy's answer about a pod changes; None: never by itself. `order`: which pods go
         first."""
@@ -28,7 +35,9 @@ class EvictionRights:
         self._core = core
         self._policy = policy
         self._selects = selects
+        self._refusals, self._now_ns = refused, now_ns
         self._protected: set[PodUid] = set()
+        self._refused: set[PodUid] = set()
 
     def __call__(self, victim: Pod) -> bool:
         if not self._selects(victim):
@@ -38,18 +47,29 @@ class EvictionRights:
         if self._core.permissions.protects(self._policy, victim, self._core.namespace_of(victim)):
             self._protected.add(victim.uid)
             return False
+        until_ns = None if self._refusals is None else self._refusals.until_ns(victim, self._now_ns)
+        if until_ns is not None:
+            self._refused.add(victim.uid)
+            self.next_change_ns = earlier_ns(self.next_change_ns, until_ns)
+            return False
         return True
 
     def explain(self, message: str) -> str:
-        """The message of a failed preemption, with the number of protected pods if there are any."""
-        count = len(self._protected)
-        if not count:
-            return message
-        pods = "1 pod is" if count == 1 else f"{count} pods are"
-        return f"{message} {pods} protected from eviction by the settings."
+        """The message of a failed preemption, with the numbers of protected pods if there are any."""
+        if self._protected:
+            message = f"{message} {_pods_are(self._protected)} protected from eviction by the settings."
+        if self._refused:
+            message = f"{message} {_pods_are(self._refused)} passed over for a while, because deletions were refused."
+        return message
 
 
-def eviction_rights(core: SchedulerCore, pod: PendingPod, now_ns: int) -> EvictionRights:
+def _pods_are(uids: Collection[PodUid]) -> str:
+    return "1 pod is" if len(uids) == 1 else f"{len(uids)} pods are"
+
+
+def eviction_rights(
+    core: SchedulerCore, pod: PendingPod, now_ns: int, refused: RefusedEvictions
+) -> EvictionRights:
     """The rights of a pending pod."""
     plan, value = core.plan(pod.policy), pod.pod
     arguments = value, core.namespace_of(value), pod.facts, now_ns
@@ -59,4 +79,6 @@ def eviction_rights(core: SchedulerCore, pod: PendingPod, now_ns: int) -> Evicti
         plan.may_evict(*arguments, core.cache.shares),
         plan.next_victim_change(*arguments),
         plan.victim_order(*arguments, core.cache.shares),
+        refused,
+        now_ns,
     )

@@ -158,6 +158,8 @@ class QuotaPreemption:
             plan.may_reclaim(*arguments, core.cache.shares),
             plan.next_reclaim_change(*arguments),
             plan.victim_order(*arguments, core.cache.shares),
+            self._preemption.refused,
+            now_ns,
         )
         own_gang = () if gang is None else gang.terms.keys()
         return ReclaimSearch(

@@ -1,0 +1,73 @@
+"""Victims whose deletion was refused: for a while others are chosen, and their webhook is not asked again and again.
+
+A webhook of the victim's namespace can refuse one pod or all. So the pod is passed over from its first refusal, and all
+pods of its namespace from the third in a row. The wait doubles with each further one.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from policysched.model.identifiers import PodUid
+from policysched.model.pods import Pod
+from policysched.scheduler.commands import Victim
+from policysched.scheduler.limits import SECOND_NS
+
+WAIT_INITIAL_S = 10
+WAIT_MAX_S = 160
+NAMESPACE_AFTER = 3
+_REMEMBERED_NS = 600 * SECOND_NS
+"""After the last refusal, so that waits are not short again for what is still refused."""
+
+
+Key = TypeVar("Key")
+
+
+@dataclass(slots=True)
+class _Refusals:
+    count: int = 0
+    last_ns: int = 0
+    until_ns: int = 0
+
+    def add(self, now_ns: int, *, tolerated: int) -> None:
+        self.count += 1
+        self.last_ns = now_ns
+        if self.count > tolerated:
+            doublings = min(self.count - tolerated - 1, 10)
+            self.until_ns = now_ns + min(WAIT_INITIAL_S << doublings, WAIT_MAX_S) * SECOND_NS
+
+
+class RefusedEvictions:
+    """Bounded: by pods that exist, and by namespaces with a refusal in the last ten minutes."""
+
+    def __init__(self) -> None:
+        self._pods: dict[PodUid, _Refusals] = {}
+        self._namespaces: dict[str, _Refusals] = {}
+
+    def record(self, victim: Victim, now_ns: int) -> None:
+        """The deletion of this pod, which exists, was refused."""
+        self._pods = _recent(self._pods, now_ns)
+        self._namespaces = _recent(self._namespaces, now_ns)
+        self._pods.setdefault(victim.uid, _Refusals()).add(now_ns, tolerated=0)
+        in_namespace = self._namespaces.setdefault(victim.namespace, _Refusals())
+        in_namespace.add(now_ns, tolerated=NAMESPACE_AFTER - 1)
+
+    def record_success(self, victims: Iterable[Victim]) -> None:
+        """They were deleted, and no other victim of their eviction was refused."""
+        for victim in victims:
+            self._namespaces.pop(victim.namespace, None)
+
+    def until_ns(self, pod: Pod, now_ns: int) -> int | None:
+        """When the pod may be chosen again. None: now."""
+        if not self._pods and not self._namespaces:
+            return None
+        entries = self._pods.get(pod.uid), self._namespaces.get(pod.namespace)
+        until_ns = max((entry.until_ns for entry in entries if entry is not None), default=0)
+        return until_ns if until_ns > now_ns else None
+
+    def forget(self, uid: PodUid) -> None:
+        self._pods.pop(uid, None)
+
+
+def _recent(known: dict[Key, _Refusals], now_ns: int) -> dict[Key, _Refusals]:
+    return {key: entry for key, entry in known.items() if now_ns - entry.last_ns < _REMEMBERED_NS}
