@@ -1,6 +1,7 @@
 """Runs the attempts of pods and gangs in steps, one attempt at a time.
 
-popped ─► many pods changed that totals count? ──a slice of them──► back to the head of the queue
+popped ─► pods that a change of their namespace has not reached? ──a slice of them──► back to the queue
+       ─► many pods changed that totals count? ──a slice of them──► back to the head of the queue
        ─► selectors of devices that are not evaluated? ──a slice of them──► back to the head of the queue
        ─► a set of layers whose rules are not lowered? ──a few of them───────► back to the head of the queue
        ─► runs ──a slice is over──► in progress: no event is applied ──► runs
@@ -24,6 +25,7 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from policysched.scheduler.gangs.pause import Pause
 from policysched.scheduler.layer_rules import layers_to_lower
+from policysched.scheduler.namespace_events import NamespaceEvents
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
@@ -56,11 +58,13 @@ class AttemptRunner:
         self,
         core: SchedulerCore,
         enqueuer: PodEnqueuer,
+        namespace_events: NamespaceEvents,
         pod_attempts: PodAttempts,
         gang_attempts: GangAttempts,
     ) -> None:
         self._core = core
         self._enqueuer = enqueuer
+        self._namespace_events = namespace_events
         self._pod_attempts = pod_attempts
         self._gang_attempts = gang_attempts
         self._attempt: _Attempt | None = None
@@ -90,12 +94,27 @@ class AttemptRunner:
         entry = self._core.queue.pop()
         if entry is None:
             return
+        if self._awaits_namespace(entry, now_ns):
+            return
         if may_change and self._core.evaluator.catch_up_slice(self._core.plan(entry.policy)):
             self._put_back(entry, charges_policy_alone=True)  # pods of any namespace changed
         elif self._has_evaluated_selectors(entry, cost_max) and (
             cost_max is None or self._has_lowered_rules(entry, now_ns)
         ):
             self.attempt(entry, cost_max, now_ns)
+
+    def _awaits_namespace(self, entry: QueueEntry, now_ns: int) -> bool:
+        """Whether the entry cannot be attempted, because a change of its namespace had not reached its pods. A slice of
+        them is enqueued again, at the expense of the namespace."""
+        pod = entry.representative_pod
+        if self._namespace_events.has_reached(entry, now_ns):
+            return False
+        self._last_run = _Attempt(entry, self._nothing(), entry.attempts, pod, prepares=True)
+        is_empty = isinstance(entry, QueuedGang) and not entry.pending_members
+        if entry.state is QueueState.DETACHED and not is_empty:
+            self._core.queue.put_back(entry)
+        self._core.queue.yielded = None
+        return True
 
     def _has_evaluated_selectors(self, entry: QueueEntry, cost_max: int | None) -> bool:
         """Whether the entry can be attempted now. Otherwise a slice of its selectors of devices was evaluated, and it is put
@@ -181,6 +200,8 @@ class AttemptRunner:
             self._give_up(attempt, now_ns)
             return
         pod = pause.next_pod()
+        if pod is not None and self._awaits_namespace(pod, now_ns):
+            return
         if pod is not None:
             self._last_run = _Attempt(pod, self._nothing(), pod.attempts, pod.pod)
             pause.decide(pod, now_ns)

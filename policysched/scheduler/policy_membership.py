@@ -147,19 +147,31 @@ class PolicyMembership:
             else:
                 pending.observed = current
 
-    def namespace_changed(self, name: str, now_ns: int) -> None:
-        """Policies may read the namespace's labels: enqueue_again all its pods."""
+    def reading_namespace(self, name: str) -> Iterator[PodUid]:
+        """The pods to which `namespace_changed` applies. Placed members first: gangs are complete before a pod is queued."""
         core = self._core
         for policy in core.canaries.active:
             for pod in [pod for pod in self.pods_of(policy) if pod.namespace == name]:
                 core.canaries.put_pod(pod)
-        for gang in [gang for gang in core.gangs if gang.id[1] == name]:
-            for uid in list(gang.placed_members):
-                self._count_in_gang(core.cache.pods[uid], now_ns)
-        for pending in [pending for pending in core.pods.values() if pending.pod.namespace == name]:
-            is_gated = pending.state is QueueState.GATED  # by its own gates, whatever the namespace says
-            if not is_gated and pending.state not in (QueueState.BINDING, QueueState.BIND_LOST):
-                self._enqueuer.enqueue_again(pending, pending.observed, now_ns, "NamespaceUpdate")
+        for gang in core.gangs:
+            if gang.id[1] == name:
+                yield from gang.placed_members
+        for uid, pending in core.pods.items():
+            if pending.pod.namespace == name:
+                yield uid
+
+    def namespace_changed(self, uid: PodUid, now_ns: int) -> None:
+        """Policies may read the namespace of the pod, which may be gone: enqueue it again."""
+        core = self._core
+        gang, pending = core.gangs.gang_of(uid), core.pods.get(uid)
+        if gang is not None and uid in gang.placed_members:
+            self._count_in_gang(core.cache.pods[uid], now_ns)
+        elif pending is not None and pending.state not in (
+            QueueState.GATED,  # by its own gates, whatever the namespace says
+            QueueState.BINDING,
+            QueueState.BIND_LOST,
+        ):
+            self._enqueuer.enqueue_again(pending, pending.observed, now_ns, "NamespaceUpdate")
 
     def _is_unplaced(self, observed: ObservedPod) -> bool:
         """Whether the pod is on no node, neither as observed nor by a confirmed bind."""

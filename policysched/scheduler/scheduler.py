@@ -46,6 +46,7 @@ from policysched.scheduler.invariants import check_invariants
 from policysched.scheduler.kubelet_rejections import KubeletRejections
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.metric_outages import MetricOutages
+from policysched.scheduler.namespace_events import NamespaceEvents
 from policysched.scheduler.pending_status import PendingPods, PendingPodStatus, pending_status
 from policysched.scheduler.pending_summary import PendingSummary
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
@@ -106,6 +107,7 @@ class Scheduler:
         self._prebinder = Prebinder(core, self._bind_tracker)
         self._kubelet_rejections = KubeletRejections(core)
         self._outages = MetricOutages(core)
+        self._namespace_events = NamespaceEvents(core, self._membership)
         self._reload = PolicyReload(core, self._membership)
         self._sample_events = SampleEvents(core, self._reload, self._outages)
         self._storage_events = StorageEvents(core, self._prebinder)
@@ -122,12 +124,15 @@ class Scheduler:
         preemption, prebinder = self._preemption, self._prebinder
         self._pod_attempts = PodAttempts(core, enqueuer, preemption, self._extender_calls, prebinder)
         gang_attempts = GangAttempts(core, self._pod_attempts, enqueuer, preemption)
-        self._attempts = AttemptRunner(core, enqueuer, self._pod_attempts, gang_attempts)
+        self._attempts = AttemptRunner(
+            core, enqueuer, self._namespace_events, self._pod_attempts, gang_attempts
+        )
         self._canary_guards = CanaryGuards(core, self._reload)
         self._timers = Timers(
             (
                 GangBindFailures(core, prebinder, preemption),
                 self._pod_group_events,
+                self._namespace_events,
                 core.queue,
                 enqueuer,
                 self._outages,
@@ -245,7 +250,7 @@ class Scheduler:
     def _namespace_changed(self, name: str, events: frozenset[ClusterEvent], now_ns: int) -> None:
         self._core.quotas.namespace_changed(name)
         if events and self._synced:
-            self._membership.namespace_changed(name, now_ns)
+            self._namespace_events.changed(name, now_ns)
         # Terms of pods in other namespaces may select this one by its labels.
         self._core.queue.requeue(events, now_ns)
 

@@ -50,19 +50,23 @@ class Pause:
     _waiting_policies: set[str] = field(default_factory=set)
     _version: object = None
     _nominations: object = None
+    _namespace: object = None
 
     _seen: dict[NodeName, tuple[Node, dict[PodUid, Pod]]] = field(default_factory=dict)
     """The nodes of the members, with their pods, as they were when the members were known to fit there."""
 
     def __post_init__(self) -> None:
         self._version, self._nominations = self.core.evaluator.version, self._current_nominations()
+        self._namespace = self.core.cache.namespaces.get(self.gang.namespace)
         self._seen = {success.node: self._look_at(success.node) for _, success in self.search.fits}
 
     def ends_attempt(self, now_ns: int) -> bool:
-        """Whether the search is of no use any more: the gang was requeued or needs something else, a member or its node is
-        gone, or the node does not take it any more."""
+        """Whether the search is of no use any more: the gang was requeued or needs something else, its namespace changed, a
+        member or its node is gone, or the node does not take it any more."""
         core, gang = self.core, self.gang
         if gang.state is not QueueState.ATTEMPTING or self.search.wanted != wanted(gang):
+            return True
+        if core.cache.namespaces.get(gang.namespace) != self._namespace:
             return True
         trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
         for pod, success in self.search.fits:
