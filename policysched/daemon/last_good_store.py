@@ -186,7 +186,7 @@ class LastGoodStore:
         """Replaces all data of the last known version, which is read again after any error; returns the keys that did not
         fit. Creates the ConfigMap only where the manifests did not: RBAC cannot limit `create` by name, so the shipped
         role does not allow it."""
-        packed = await pack_texts(texts, self._plain_bytes_max)
+        packed = await pack_texts(texts, self._plain_bytes_max, self._owner_of)
         path = f"{self._path}/{self._place.name}"
         version, self._version = self._version, None
         try:

@@ -8,8 +8,10 @@ library costs almost nothing. Small contents stay readable: they are plain keys.
 import asyncio
 import base64
 import lzma
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 import orjson
 
@@ -44,12 +46,17 @@ class PackedTexts:
     omitted: tuple[str, ...] = ()
 
 
-async def pack_texts(texts: Mapping[str, str], plain_bytes_max: int = PLAIN_BYTES_MAX) -> PackedTexts:
-    """Texts that do not fit even compressed are omitted: states before policies, those of teams before the operator's,
-    large ones before small ones."""
+async def pack_texts(
+    texts: Mapping[str, str],
+    plain_bytes_max: int = PLAIN_BYTES_MAX,
+    owner_of: Callable[[str], str | None] = lambda _policy: None,
+) -> PackedTexts:
+    """Texts that do not fit even compressed are omitted: states before policies, those of teams before the operator's, large
+    ones before small ones. Of teams (`owner_of`), the one with the largest total loses its largest first."""
     if sum(len(text.encode()) for text in texts.values()) <= plain_bytes_max:
         return PackedTexts(dict(texts), {})
-    sizes = {key: len(orjson.dumps(texts[key])) for key in sorted(texts, key=lambda key: _rank(key, texts))}
+    sizes = {key: len(orjson.dumps(text)) for key, text in texts.items()}
+    sizes = {key: sizes[key] for key in _most_important_first(texts, sizes, owner_of)}
     kept = _first(sizes, UNPACKED_BYTES_MAX - 2**20)  # the keys need room too
     while len(archive := await _compress({key: texts[key] for key in sorted(kept)})) > ARCHIVE_BYTES_MAX:
         kept_bytes = sum(kept.values())
@@ -58,11 +65,31 @@ async def pack_texts(texts: Mapping[str, str], plain_bytes_max: int = PLAIN_BYTE
     return PackedTexts({}, {ARCHIVE_KEY: base64.b64encode(archive).decode()}, omitted)
 
 
-def _rank(key: str, texts: Mapping[str, str]) -> tuple[bool, bool, int, str]:
-    """The most important text first. A state is of a team if the policy is, or if that has no text."""
-    is_state = key.endswith(STATE_SUFFIX)
-    policy = texts.get(f"{key.removesuffix(STATE_SUFFIX)}{POLICY_SUFFIX}") if is_state else texts[key]
-    return is_state, policy is None or is_of_team(policy), len(texts[key]), key
+def _most_important_first(
+    texts: Mapping[str, str], sizes: Mapping[str, int], owner_of: Callable[[str], str | None]
+) -> list[str]:
+    """A state is of a team if the policy is, or if that has no text."""
+    by_rank = defaultdict[tuple[bool, bool], dict[str, list[tuple[int, str]]]](dict)
+    for key in texts:
+        is_state = key.endswith(STATE_SUFFIX)
+        policy = key.removesuffix(STATE_SUFFIX).removesuffix(POLICY_SUFFIX)
+        text = texts.get(f"{policy}{POLICY_SUFFIX}")
+        of_team = text is None or is_of_team(text)
+        owner = (owner_of(policy) or "") if of_team else ""
+        by_rank[is_state, of_team].setdefault(owner, []).append((sizes[key], key))
+    last_first: list[str] = []
+    for _, by_owner in sorted(by_rank.items(), reverse=True):
+        largest_owner = [(-sum(size for size, _ in owned), owner) for owner, owned in by_owner.items()]
+        heapify(largest_owner)
+        for owned in by_owner.values():
+            owned.sort()
+        while largest_owner:
+            total, owner = heappop(largest_owner)
+            size, key = by_owner[owner].pop()
+            last_first.append(key)
+            if by_owner[owner]:
+                heappush(largest_owner, (total + size, owner))
+    return last_first[::-1]
 
 
 def _first(sizes: Mapping[str, int], bytes_max: int) -> dict[str, int]:

@@ -144,6 +144,19 @@ def test_texts_of_teams_are_left_out_before_those_of_the_operator() -> None:
     assert packed.omitted and all(key.startswith("ml-") for key in packed.omitted)
 
 
+def test_the_team_with_the_largest_total_loses_its_largest_texts_first() -> None:
+    """Many texts of middle size pushed out the one large text of another team."""
+    texts = {f"ml-{number}.policy": "# team {}\n" + noise(f"{number}", 140 + number) for number in range(9)}
+    texts["web-a.policy"] = "# team {}\n" + noise("web", 400)
+    texts["main.policy"] = noise("operator", 200)
+
+    packed = asyncio.run(pack_texts(texts, owner_of=lambda policy: policy.partition("-")[0]))
+
+    kept = texts.keys() - set(packed.omitted)
+    assert {"main.policy", "web-a.policy", "ml-0.policy"} <= kept
+    assert "ml-8.policy" in packed.omitted
+
+
 def test_a_team_is_told_of_its_own_policies_that_do_not_fit_and_when_they_do() -> None:
     """A text that is hard to compress takes the room of others."""
     team = "# team {}\n"
@@ -180,7 +193,7 @@ def test_sixty_policies_with_a_library_are_kept() -> None:
 
 
 def test_a_planted_bug_that_never_compresses_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def plain(texts: dict[str, str], _bytes_max: int) -> PackedTexts:
+    def plain(texts: dict[str, str], *_: object) -> PackedTexts:
         return PackedTexts(texts, {})
 
     monkeypatch.setattr(last_good_store, "pack_texts", AsyncMock(side_effect=plain))
