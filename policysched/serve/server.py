@@ -238,9 +238,13 @@ class HttpThread:
                 await self._rate.wait_turn(address)
 
         token = bearer_token(request.headers.get("Authorization"))
-        request[USER] = await self._access.check(
-            token, user, request.method.lower(), request.path, wait_turn, address
-        )
+        try:
+            request[USER] = await self._access.check(
+                token, user, request.method.lower(), request.path, wait_turn, address
+            )
+        except AccessDenied:
+            await wait_turn()  # the cache answers at once, and a refused client asks again
+            raise
 
     def _health_handler(self, check: str) -> Callable[[web.Request], Awaitable[web.Response]]:
         is_live = check == "livez"

@@ -1,6 +1,7 @@
 """The extender's routes over HTTP: what each verb answers where there is no answer, in time or not at all, and TLS."""
 
 import asyncio
+import contextlib
 import json
 import resource
 import ssl
@@ -364,6 +365,23 @@ def test_a_client_with_a_certificate_of_the_settings_authority_may_call_the_exte
             assert answer.status == 200
 
     served(scenario, tls=tls, open_reviewer=nobody_may)
+
+
+def test_refused_calls_of_the_extender_wait_for_their_turn() -> None:
+    async def scenario(port: int, handlers: FakeHandlers) -> None:
+        calls = b"POST /p/filter HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}" * 200
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(calls)
+        answers = bytearray()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2):
+                while chunk := await reader.read(2**16):
+                    answers += chunk
+        writer.close()
+        assert 40 <= answers.count(b"HTTP/1.1 403") <= 100, "20 a second, and a burst of 40"
+        assert handlers.worked_on == 0
+
+    served(scenario, open_reviewer=nobody_may)
 
 
 def test_without_files_the_certificate_is_self_signed() -> None:
