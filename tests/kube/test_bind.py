@@ -456,6 +456,38 @@ def test_a_namespace_that_fails_is_known_for_a_while_when_its_pods_are_gone() ->
     on_virtual_time(scenario)
 
 
+def test_nobody_waits_for_a_namespace_whose_webhook_is_slow_to_refuse_its_binds() -> None:
+    """500 binds without an answer that are not delayed stop all decisions, and 200 queued ones stop all reports."""
+
+    async def scenario() -> None:
+        server = Server(lambda namespace: DENIED if namespace == "bad" else None, hangs_s=4.0)
+        binding = Binding(server)
+        binds = commands("bad", 1200)
+        async with running(binding.binder.run()):
+
+            def awaited() -> int:
+                return binding.binder.in_flight - len(
+                    {delay.uid for delay in binding.delays} - binding.outcomes.keys()
+                )
+
+            for command in binds[:600]:
+                binding.binder.put(command)
+            await asyncio.sleep(1.0)
+            assert binding.binder.queued == 0 and awaited() <= 48
+            await asyncio.sleep(4.0)
+            server.active_most.clear()
+            assert await elapsed_until_bound(binding, commands("good", 5)) < 0.1
+            for command in binds[600:1200]:
+                binding.binder.put(command)
+            await asyncio.sleep(4.0)
+            assert binding.binder.queued == 0 and awaited() <= 48
+            assert server.active_most["bad"] == 12, "a quarter of the workers"
+            server.hangs_s = 0.02
+            await until(lambda: not binding.binder.in_flight, "the last answer", within_s=10.0)
+
+    on_virtual_time(scenario)
+
+
 class Server:
     """Binds pods after `latency_s`, except where `fails` names an answer. Asserts one request for a pod at a time."""
 
@@ -490,6 +522,9 @@ WEBHOOK_DOWN = ApiResponse(
     500,
     b'{"kind":"Status","code":500,"reason":"InternalError","message":"failed calling webhook"}',
     {},
+)
+DENIED = ApiResponse(
+    403, b'{"kind":"Status","code":403,"reason":"Forbidden","message":"denied the request: no"}', {}
 )
 BUSY = ApiResponse(503, b'{"kind":"Status","code":503,"message":"busy"}', {"retry-after": "3600"})
 

@@ -14,7 +14,7 @@ the pod does not help, since the request can be carried out after the read. Repe
 that UID once. `?timeout=5s` limits the request's lifetime in the server; a new leader waits for it
 (`kube.leader_election`). Other writes are repeated by `kube.write.idempotent_retry`.
 
-A request that fails leaves its worker. `kube.write.bind_queue` orders what is sent, so that the failing binds of one
+A request that fails leaves its worker. `kube.write.bind_queue` orders what is sent, so that the failing or slow binds of one
 namespace leave workers to the others.
 """
 
@@ -41,7 +41,7 @@ from policysched.kube.client.api import (
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import RequestNotSent, TransportError
-from policysched.kube.write.bind_queue import BindQueue, PendingBind
+from policysched.kube.write.bind_queue import SLOW_AFTER_S, BindQueue, PendingBind
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import BindConfirmed, BindDelayed, BindLost, BindRefused
@@ -136,7 +136,7 @@ class Binder:
 
     @property
     def queued(self) -> int:
-        """Binds that no worker has taken yet, outside namespaces whose binds keep failing."""
+        """Binds that no worker has taken yet, outside namespaces whose binds keep failing or are slow."""
         return self._queue.queued
 
     @property
@@ -199,13 +199,18 @@ class Binder:
                 self._set_retry_timer()  # for the rest of its namespace
             if pending.began_s is None:
                 pending.began_s = now_s
-            result = await self._attempt(pending)
+            timer = loop.call_later(SLOW_AFTER_S, self._note_slow, pending)
+            try:
+                result = await self._attempt(pending)
+            finally:
+                timer.cancel()
+            prompt = loop.time() - now_s < SLOW_AFTER_S
             if isinstance(result, RetryLater):
-                self._schedule_retry(pending, result)
+                self._schedule_retry(pending, result, prompt=prompt)
                 if pending.is_gone:
                     self.abandon(pending.bind.uid)
                 continue
-            if self._queue.finish(pending, loop.time(), answered=True):
+            if self._queue.finish(pending, loop.time(), answered=True, prompt=prompt):
                 self._wake(len(self._idle))
             self._queue.remove(pending)
             if self._observe_duration_s is not None:
@@ -213,17 +218,27 @@ class Binder:
             self._count(result)
             self._deliver(result)
 
-    def _schedule_retry(self, pending: PendingBind, retry: RetryLater) -> None:
+    def _note_slow(self, pending: PendingBind) -> None:
+        """Its request takes long: decisions and reports do not wait for the other binds of its namespace."""
+        if self._queue.note_slow(pending, asyncio.get_running_loop().time()):
+            self._note_change(pending.bind.namespace)
+
+    def _note_change(self, namespace: str) -> None:
+        """The namespace is set aside now, or is not any more."""
+        if self._queue.is_set_aside(namespace):
+            for queued in self._queue.first_attempts(namespace):
+                self._deliver_delayed(queued, None)
+        self._wake(len(self._idle))
+
+    def _schedule_retry(self, pending: PendingBind, retry: RetryLater, *, prompt: bool) -> None:
         now_s = asyncio.get_running_loop().time()
         namespace = pending.bind.namespace
         self._queue.schedule_retry(pending, now_s + retry.delay_s)
-        if self._queue.finish(pending, now_s, answered=not retry.failed):
-            if self._queue.is_failing(namespace):
-                self._log_failing(namespace, retry.error)
-                for queued in self._queue.first_attempts(namespace):
-                    self._deliver_delayed(queued, None)
-            else:
-                self._wake(len(self._idle))
+        was_failing = self._queue.is_failing(namespace)
+        if self._queue.finish(pending, now_s, answered=not retry.failed, prompt=prompt):
+            self._note_change(namespace)
+        if self._queue.is_failing(namespace) and not was_failing:
+            self._log_failing(namespace, retry.error)
         self._set_retry_timer()
         if not retry.failed:
             return

@@ -2,15 +2,16 @@
 
     put ──► first attempts ──take──► active ──finish──► answered
                                        ├──schedule_retry──► waiting ──release_due──► due ──take──► active
-                                       └── FAILING_AFTER failures in a row: the namespace is failing until one answer
+                                       ├── FAILING_AFTER failures in a row: the namespace is failing until one answer
+                                       └── longer than SLOW_AFTER_S: the namespace is slow until one prompt answer
 
-One namespace may use every worker while its binds are answered. Retries, and all binds of a failing namespace, are
-throttled: a quarter of the workers for one namespace, half of them for all. Beyond `workers` requests, only namespaces
+One namespace may use every worker while its binds are answered promptly. Retries, and all binds of a failing or slow
+namespace, are throttled: a quarter of the workers for one namespace, half of them for all. Beyond `workers` requests, only namespaces
 with less than a quarter of the workers active get another one, from `spare` more workers. Every RETRY_TURN-th choice
 prefers throttled binds, so that a stream of first attempts does not starve them.
 
 A failing namespace rests after each request, so that thousands of its pods cost the API server one request a second. One
-answer ends that. Without binds it is kept for KEPT_S: a tenant who deletes its pods and creates them again would otherwise
+answer ends that. Without binds it, or a slow one, is kept for KEPT_S: a tenant who deletes its pods and creates them again would otherwise
 begin with all workers.
 
 Each operation is constant in the number of binds, except for the heap of waiting retries. A choice skips only namespaces
@@ -35,8 +36,11 @@ RETRY_TURN = 8
 REST_STEP_S, REST_MAX_S = 0.1, 1.0
 """A failing namespace sends its next request after a rest, which grows by a step with each failure in a row."""
 
+SLOW_AFTER_S = 0.5
+"""A request that takes longer makes its namespace slow."""
+
 KEPT_S = 60.0
-"""How long a namespace without binds is known as a failing one, since its last failure."""
+"""How long a namespace without binds is known as a failing or slow one, since it was last seen so."""
 
 REPORT_AFTER_S = 2.0
 """When a namespace has failed for so long, all its binds are reported: with rests, most would fail themselves much later."""
@@ -78,18 +82,25 @@ class _NamespaceQueue:
     active: int = 0
     throttled_active: int = 0
     failures: int = 0
+    slow: bool = False
     in_first_ring: bool = False
     in_throttled_ring: bool = False
     is_retry_turn: bool = False
     rests_until_s: float | None = None
     failing_since_s: float = 0.0
     failed_s: float = 0.0
+    """When it was last seen as failing or slow."""
     reason: str | None = None
     """Why it fails, once that is reported."""
 
     @property
     def failing(self) -> bool:
         return self.failures >= FAILING_AFTER
+
+    @property
+    def set_aside(self) -> bool:
+        """Whether its binds are throttled, and nobody waits for them."""
+        return self.failing or self.slow
 
     @property
     def has_binds(self) -> bool:
@@ -100,8 +111,8 @@ class _NamespaceQueue:
         return min(REST_MAX_S, REST_STEP_S * (self.failures - FAILING_AFTER + 1))
 
     def take_throttled(self) -> PendingBind | None:
-        """A first attempt of a failing namespace and a retry in turn."""
-        first = self.first if self.failing else None
+        """A first attempt of a namespace that is set aside and a retry in turn."""
+        first = self.first if self.set_aside else None
         self.is_retry_turn = not self.is_retry_turn
         if first and (self.is_retry_turn or not self.due):
             return first.popitem(last=False)[0]
@@ -122,7 +133,7 @@ class BindQueue:
         self._throttled_ring: deque[_NamespaceQueue] = deque()
         self._waiting: list[tuple[float, int, PendingBind]] = []
         self._resting: list[tuple[float, int, _NamespaceQueue]] = []
-        self._kept: deque[_NamespaceQueue] = deque()  # failing, and without binds when they were appended
+        self._kept: deque[_NamespaceQueue] = deque()  # set aside, and without binds when they were appended
         self._sequence = 0
         self._choices = 0
         self._active = 0
@@ -136,7 +147,7 @@ class BindQueue:
 
     @property
     def queued(self) -> int:
-        """First attempts that wait for a worker, outside failing namespaces."""
+        """First attempts that wait for a worker, outside namespaces that are set aside."""
         return self._queued
 
     @property
@@ -153,7 +164,7 @@ class BindQueue:
         return min((heap[0][0] for heap in (self._waiting, self._resting) if heap), default=None)
 
     def put(self, pending: PendingBind) -> bool:
-        """Append a first attempt. False: its namespace is failing."""
+        """Append a first attempt. False: its namespace is set aside."""
         name = pending.bind.namespace
         namespace = self._namespaces.get(name)
         if namespace is None:
@@ -162,7 +173,7 @@ class BindQueue:
         pending.queue = namespace
         self._by_uid[pending.bind.uid] = pending
         namespace.first[pending] = None
-        if namespace.failing:
+        if namespace.set_aside:
             self._join_throttled(namespace)
             return False
         self._queued += 1
@@ -176,8 +187,8 @@ class BindQueue:
             return self._take_throttled(now_s) or self._take_first()
         return self._take_first() or self._take_throttled(now_s)
 
-    def finish(self, pending: PendingBind, now_s: float, *, answered: bool) -> bool:
-        """The request ended. True: its namespace began or ceased to fail."""
+    def finish(self, pending: PendingBind, now_s: float, *, answered: bool, prompt: bool = True) -> bool:
+        """The request ended. True: its namespace is set aside now, or is not any more."""
         namespace = pending.queue
         assert namespace is not None, f"{pending.bind} was never put"
         namespace.active -= 1
@@ -186,20 +197,32 @@ class BindQueue:
             namespace.throttled_active -= 1
             self._throttled_active -= 1
         self._forget_kept(now_s)
-        if answered and not namespace.failures:
+        if answered and not (namespace.failures or namespace.slow):
             return False
-        was_failing = namespace.failing
+        was_failing, was_aside = namespace.failing, namespace.set_aside
         namespace.failures, namespace.failed_s = (0 if answered else namespace.failures + 1), now_s
-        if namespace.failing == was_failing:
-            return False
-        if was_failing:
+        namespace.slow = namespace.slow and not (answered and prompt)
+        if was_failing and not namespace.failing:
             namespace.reason = None
             self._end_rest(namespace)
-        else:
+        elif namespace.failing and not was_failing:
             namespace.failing_since_s = now_s
+        return self._note_aside(namespace, was_aside=was_aside)
+
+    def note_slow(self, pending: PendingBind, now_s: float) -> bool:
+        """Its request takes long. True: its namespace is set aside now."""
+        namespace = pending.queue
+        assert namespace is not None, f"{pending.bind} was never put"
+        was_aside = namespace.set_aside
+        namespace.slow, namespace.failed_s = True, now_s
+        return self._note_aside(namespace, was_aside=was_aside)
+
+    def _note_aside(self, namespace: _NamespaceQueue, *, was_aside: bool) -> bool:
+        if namespace.set_aside == was_aside:
+            return False
         if namespace.first:
-            self._queued += len(namespace.first) if was_failing else -len(namespace.first)
-            if was_failing:
+            self._queued += len(namespace.first) if was_aside else -len(namespace.first)
+            if was_aside:
                 self._join_first(namespace)
             else:
                 self._join_throttled(namespace)
@@ -213,7 +236,7 @@ class BindQueue:
         assert namespace is not None, f"{pending.bind} was never put"
         if namespace.has_binds:
             return
-        if namespace.failing:
+        if namespace.set_aside:
             self._kept.append(namespace)
         else:
             del self._namespaces[namespace.name]
@@ -231,7 +254,7 @@ class BindQueue:
         if pending is None or namespace is None or pending not in namespace.first:
             return False
         del namespace.first[pending]
-        self._queued -= not namespace.failing
+        self._queued -= not namespace.set_aside
         self.remove(pending)
         return True
 
@@ -295,6 +318,9 @@ class BindQueue:
         """Why the namespace fails, after `to_report`."""
         return self._namespaces[namespace].reason
 
+    def is_set_aside(self, namespace: str) -> bool:
+        return namespace in self._namespaces and self._namespaces[namespace].set_aside
+
     def is_failing(self, namespace: str) -> bool:
         return namespace in self._namespaces and self._namespaces[namespace].failing
 
@@ -324,7 +350,7 @@ class BindQueue:
         only_spare = self._active >= self.workers
         for _ in range(len(ring)):
             namespace = ring.popleft()
-            if not namespace.first or namespace.failures >= FAILING_AFTER:
+            if not namespace.first or namespace.set_aside:
                 namespace.in_first_ring = False
                 continue
             if only_spare and namespace.active >= self.share:
