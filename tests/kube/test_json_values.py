@@ -17,7 +17,7 @@ from policysched.kube.client.transport import ApiRequest, ApiResponse, Transport
 from policysched.kube.client.watch_lines import watch_events
 from policysched.kube.decode.devices import decode_resource_claim
 from policysched.kube.decode.errors import MalformedObject
-from tests.devices import DRIVER, claim_manifest
+from tests.devices import DRIVER, claim_manifest, given
 
 LEVELS = 3_000
 DEEP = {
@@ -68,6 +68,22 @@ def test_a_list_with_such_an_object_is_complete(kind: str) -> None:
 def test_an_object_that_was_not_read_whole_is_malformed(kind: str) -> None:
     with pytest.raises(MalformedObject):
         decode_resource_claim(parse_json(claim("hostile", PARAMETERS[kind])))
+
+
+@pytest.mark.parametrize("parameters", [*DEEP.values(), b'{"a":' * 300 + b"1" + b"}" * 300])
+def test_the_devices_of_such_a_claim_are_used_once_another_scheduler_has_allocated_it(
+    parameters: bytes,
+) -> None:
+    config = [{"source": "FromClaim", "opaque": {"driver": DRIVER, "parameters": "PARAMETERS"}}]
+    status = given("gpu-0")
+    status["allocation"]["devices"]["config"] = config
+    manifest = claim_manifest("hostile", status=status, config=[{"opaque": config[0]["opaque"]}])
+    hostile = parse_json(json.dumps(manifest).encode().replace(b'"PARAMETERS"', parameters))
+
+    allocation = decode_resource_claim(hostile).allocation
+
+    assert allocation is not None
+    assert [use.device.device for use in allocation.devices] == ["gpu-0"]
 
 
 def test_what_is_no_unicode_is_read_as_go_reads_it() -> None:

@@ -11,6 +11,7 @@ import orjson
 from policysched.cluster.devices.cel_values import quantity_text
 from policysched.cluster.devices.extended_resources import may_be_device_resource
 from policysched.kube.decode.affinity import decode_node_selector
+from policysched.kube.decode.claim_parameters import with_used_devices
 from policysched.kube.decode.errors import InvalidField
 from policysched.kube.decode.primitives import decode_object, resource_version, text, time_ns
 from policysched.model import devices as d
@@ -79,7 +80,7 @@ def decode_extended_requests(spec: Json) -> tuple[ExtendedResourceRequest, ...]:
 
 def decode_resource_claim(obj: Json) -> d.ResourceClaim:
     """A resource.k8s.io/v1 ResourceClaim. Raises MalformedObject."""
-    return decode_object("ResourceClaim", obj, _claim)
+    return decode_object("ResourceClaim", obj, lambda read: with_used_devices(read, _claim))
 
 
 def decode_resource_slice(obj: Json) -> d.ResourceSlice:
