@@ -80,12 +80,24 @@ def test_a_team_s_policy_evicts_pods_of_its_own_namespace_alone() -> None:
     assert not evicted("ml-a", "default")
 
 
-def test_an_owner_whose_victims_are_not_limited_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        PolicyPermissions,
-        "protects",
-        lambda self, _policy, victim, space: self.victims.protects(victim, space),
+@pytest.mark.parametrize("value", ["a", "b"])
+def test_the_clause_about_victims_reads_no_pod_of_another_namespace(value: str) -> None:
+    """The message counts the pods that the clause selects and the settings protect."""
+    foreign = placed(pod("low", cpu=900, namespace="default", annotations={"secret": value}), "a")
+    rig = team_rig(node("a", cpu=1000), foreign)
+    offer(rig, TEAM.replace("any", '(victim.annotations["secret"] else "") == "a"'))
+    rig.observe(pod("high", cpu=900, priority=9, scheduler="ml-a", namespace="ml"))
+
+    rig.settle()
+
+    assert rig.pending_message("high") == (
+        "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims "
+        "found for incoming pod."
     )
+
+
+def test_an_owner_whose_victims_are_not_limited_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PolicyPermissions, "owner", lambda *_: None)
 
     with pytest.raises(AssertionError):
         test_a_team_s_policy_evicts_pods_of_its_own_namespace_alone()

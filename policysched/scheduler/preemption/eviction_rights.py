@@ -36,10 +36,13 @@ class EvictionRights:
         self._policy = policy
         self._selects = selects
         self._refusals, self._now_ns = refused, now_ns
+        self._owner = core.permissions.owner(policy)
         self._protected: set[PodUid] = set()
         self._refused: set[PodUid] = set()
 
     def __call__(self, victim: Pod) -> bool:
+        if self._owner is not None and victim.namespace != self._owner:
+            return False  # the clause of a team's policy reads no pod of others: the message would count them
         if not self._selects(victim):
             if self._next_change is not None:
                 self.next_change_ns = earlier_ns(self.next_change_ns, self._next_change(victim))
