@@ -38,6 +38,9 @@ PAUSE_S = 2.0
 """Between two checks of one namespace, at least; and at least `PAUSE_FACTOR` times as long as the last one took."""
 PAUSE_FACTOR = 4.0
 
+_LIMITS_VERSION = 2
+"""Of what a team's text may contain (`team_texts`, `team_reads`): saved texts of another version are checked again."""
+
 log = logging.getLogger(__name__)
 
 
@@ -362,7 +365,9 @@ def _removed_names(event: PoliciesUpdated) -> Iterator[str]:
 
 
 def _hash(base: TeamBase) -> str:
-    return sha256(orjson.dumps([base.required, dict(base.texts)], option=orjson.OPT_SORT_KEYS)).hexdigest()
+    return sha256(
+        orjson.dumps([_LIMITS_VERSION, base.required, dict(base.texts)], option=orjson.OPT_SORT_KEYS)
+    ).hexdigest()
 
 
 def _has_base(program: Program, base: TeamBase) -> bool:

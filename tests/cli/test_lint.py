@@ -120,6 +120,59 @@ locked filter crowded require node.pods < most
 """
 
 
+def test_what_a_team_may_not_read_is_shown_at_its_place(tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text(TEAM_SETTINGS)
+    (tmp_path / "base.policy").write_text(TEAM_BASE)
+    (tmp_path / "a.policy").write_text(
+        'policy ml-a version 1\ninclude "base.policy"\n'
+        'filter a when has node.annotations["x"] require count(all pods) < 9\n'
+        "filter b require count(placed pods\n"
+        '  where has other.annotations["x"] or starts_with(other.labels["y"] else "", "z")) < 9\n'
+    )
+
+    shown = run("lint", str(tmp_path), "--config", str(tmp_path / "settings.yaml"))
+
+    assert shown.code == 1
+    assert re.sub(
+        r"-->.*/", "--> ", shown.out.replace("note: run `policysched rule PS914` for an explanation\n", "")
+    ) == (
+        """\
+error[PS914] a policy that a team owns cannot read `node.annotations["x"]`
+ --> a.policy:3:19
+  |
+3 | filter a when has node.annotations["x"] require count(all pods) < 9
+  |                   ^^^^^^^^^^^^^^^^^^^^^ only the operator's texts read it
+  |
+help: use an `input` or `let` of the operator's libraries
+
+error[PS914] a policy that a team owns cannot read `all pods` of other namespaces
+ --> a.policy:3:49
+  |
+3 | filter a when has node.annotations["x"] require count(all pods) < 9
+  |                                                 ^^^^^^^^^^^^^^^ also pods that are on no node
+  |
+help: count `placed pods`; or begin the condition with `other.namespace == pod.namespace and`, or use a `let` of the operator's libraries
+
+error[PS914] a policy that a team owns cannot read `other.annotations["x"]` of pods of other namespaces
+ --> a.policy:5:13
+  |
+5 |   where has other.annotations["x"] or starts_with(other.labels["y"] else "", "z")) < 9
+  |             ^^^^^^^^^^^^^^^^^^^^^^ only allowed for pods of its own namespace
+  |
+help: begin the condition with `other.namespace == pod.namespace and`, or use a `let` of the operator's libraries
+
+error[PS914] a policy that a team owns cannot read `other.labels["y"]` of pods of other namespaces
+ --> a.policy:5:51
+  |
+5 |   where has other.annotations["x"] or starts_with(other.labels["y"] else "", "z")) < 9
+  |                                                   ^^^^^^^^^^^^^^^^^ only allowed beside `==`, `!=`, `in`, `not in` and in `has`
+  |
+help: begin the condition with `other.namespace == pod.namespace and`, or use a `let` of the operator's libraries
+
+"""
+    )
+
+
 @pytest.mark.parametrize(
     ("statements", "params", "code"),
     [
@@ -128,6 +181,7 @@ locked filter crowded require node.pods < most
         ('include "base.policy"\ndrop node_resources_fit', "", "PS230"),
         ('include "base.policy"\nextender theirs', "", "PS911"),
         ('include "base.policy"', "most: 110\n", "PS263"),
+        ('include "base.policy"\nfilter a require count(pods) < 9', "", "PS914"),
     ],
 )
 @pytest.mark.parametrize("apart", [False, True])

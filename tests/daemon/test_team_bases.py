@@ -4,17 +4,20 @@ last one that passes the check."""
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from random import Random
 from typing import TypeVar
 
+import orjson
 import pytest
 
 from policysched.daemon import team_policy_feed
 from policysched.daemon.policy_checker import check_texts, unchecked_bundle
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.lang.check.limits import TextLimitExceeded
-from policysched.lang.ir.program import Program
+from policysched.lang.ir.program import Program, TeamSource
 from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.policies.saved_texts import saved_form, with_saved_team
 from tests.daemon.test_team_policy_feed import BASE, MAIN, OPERATOR, SETTINGS, World, own
@@ -111,6 +114,26 @@ def test_a_text_without_a_successor_is_checked_again_on_a_changed_base(
 
     assert "node.pods < 40" in program.text and not program.removed
     assert program.parameters["few"].value.value == (5 if params else 3)
+
+
+def test_a_saved_text_of_a_version_with_other_limits_is_checked_again() -> None:
+    text = own("ml-a", 'filter calm require (node.annotations["heat"] else "") == "low"')
+    program = check_texts({"a.policy": text, **OPERATOR}, "here").sources["a.policy"].program
+    assert program is not None
+    before = sha256(orjson.dumps(["base.policy", {"base.policy": BASE}], option=orjson.OPT_SORT_KEYS))
+    saved = saved_form(replace(program, team=TeamSource(text, "", before.hexdigest())))
+
+    async def script() -> Program:
+        source = check_texts({"ml-a.policy": saved}, "last known good").sources["ml-a.policy"]
+        cluster = Cluster()
+        cluster.feed.on_listed()
+        cluster.set_base(OPERATOR, PolicyBundle({"ml-a.policy": with_saved_team(source, saved)}))
+        await settled(cluster)
+        return cluster.programs()["ml-a"]
+
+    program = on_time(script)
+
+    assert program.removed is not None and "is suspended" in program.removed and "PS914" in program.removed
 
 
 def test_a_text_that_does_not_pass_with_the_changed_base_is_suspended_until_it_does() -> None:

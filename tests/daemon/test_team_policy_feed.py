@@ -126,6 +126,11 @@ def codes_of(texts: Mapping[str, str], settings: TeamPolicySettings = SETTINGS) 
         (own("ml-a", "extender theirs"), ["PS911"]),
         (own("ml-a", 'include "ml/other.policy"'), ["PS911", "PS225"]),
         (BASE.replace("library base", "library mine"), ["PS910", "PS911", "PS911"]),
+        (own("ml-a", "resource r { capacity = 1, request = 1 }"), ["PS911"]),
+        (
+            own("ml-a", 'filter few require count(placed pods where has other.annotations["a"]) < 9'),
+            ["PS914"],
+        ),
         (own("web-a"), ["PS912"]),
         (own("default-scheduler"), ["PS912"]),
         (own("main"), ["PS912"]),

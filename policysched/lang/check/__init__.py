@@ -56,7 +56,7 @@ def check_sources(
     then rejected. The keys in `check_last` are checked after the others; the result does not depend on the order.
     With `base` the texts that are not the operator's are checked as those of a team.
     """
-    checker = _Checker(dict(sorted(sources.items())), parameter_values, cost_max, guard)
+    checker = _Checker(dict(sorted(sources.items())), parameter_values, cost_max, guard, base)
     in_order = sorted(checker.sources, key=lambda key: key in check_last)
     checked = {key: checker.check_text(key) for key in in_order}
     if base is not None:
@@ -76,6 +76,7 @@ class _Checker:
     parameter_values: ParameterValuesByPolicy
     cost_max: int
     guard: TextGuard
+    base: RequiredBase | None
     parse_results: dict[str, tuple[s.SyntaxTree, tuple[Diagnostic, ...]]] = field(default_factory=dict)
     check_results: dict[str, tuple[CheckState, tuple[Diagnostic, ...]]] = field(default_factory=dict)
     include_targets: dict[str, IncludeTarget] = field(default_factory=dict)
@@ -118,6 +119,7 @@ class _Checker:
             tuple(self.sources),
             self.parameter_values,
             self.cost_max,
+            is_of_team=self.base is not None and key not in self.base.operator_keys,
         )
         self.in_progress.pop()
         return result

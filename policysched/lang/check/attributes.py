@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from policysched.lang.check.condition_lints import lint_label_key
 from policysched.lang.check.scope import ExpressionContext, Scope, did_you_mean
+from policysched.lang.check.team_reads import refuses_attribute
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.attributes import ATTRIBUTES, OWNERS, value_type
 from policysched.lang.parse.foreign_words import ATTRIBUTE_WORDS, OWNER_WORDS
@@ -28,6 +29,8 @@ def check_attribute(scope: Scope, node: s.AttributeExpr, context: ExpressionCont
             node.span,
             label=_unreadable_label(owner),
         )
+        return None
+    if refuses_attribute(scope, node):
         return None
     if owner == "other" and node.path[0].text == "node" and not context.other_node:
         scope.report(

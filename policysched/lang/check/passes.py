@@ -114,8 +114,10 @@ def check_document(
     bundle_keys: tuple[str, ...],
     parameter_values: ParameterValuesByPolicy = NO_PARAMETER_VALUES,
     cost_max: int = POLICY_COST_MAX,
+    is_of_team: bool = False,
 ) -> tuple[CheckState, tuple[Diagnostic, ...]]:
     """Run all passes over one text. The diagnostics are in the order of the text."""
+    team_source = document.span.source if is_of_team else None
     work = CheckState(
         key,
         document,
@@ -123,7 +125,7 @@ def check_document(
         bundle_keys,
         parameter_values,
         cost_max,
-        Scope(broken_names=frozenset(document.unparsed_names)),
+        Scope(broken_names=frozenset(document.unparsed_names), team_source=team_source),
     )
     for run_pass in PASSES:
         run_pass(work)
@@ -213,11 +215,7 @@ def expand_includes(work: CheckState) -> None:
 def declare_names(work: CheckState) -> None:
     """Declare names in the order of the text: a declaration can use those above it."""
     if work.header is not None and not work.is_library:
-        names = [
-            statement.name.text
-            for statement in work.expansion.statements
-            if isinstance(statement, s.ParameterDecl)
-        ]
+        names = [part.name.text for part in work.expansion.statements if isinstance(part, s.ParameterDecl)]
         work.scope.parameter_values = parameter_values_for(
             work.header.name.text, work.parameter_values, frozenset(names)
         )

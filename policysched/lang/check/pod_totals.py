@@ -8,6 +8,7 @@ from dataclasses import replace
 from policysched.lang.check.dimensions import describe_type
 from policysched.lang.check.expression_checker import ExpressionChecker
 from policysched.lang.check.scope import COUNTED_IN_CLUSTER, COUNTED_ON_NODE, COUNTED_ON_NODES
+from policysched.lang.check.team_reads import refuses_pod_total
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.clock import clock_reads_outside_comparisons
 from policysched.lang.ir.expr_analysis import is_floating, type_of
@@ -19,7 +20,7 @@ _SCOPES: dict[str | None, e.PodScope] = {None: "active", "all": "all", "placed":
 
 
 def check_pod_total(checker: ExpressionChecker, node: s.PodTotalExpr) -> e.Expr | None:
-    if not _check_function(checker, node):
+    if not _check_function(checker, node) or refuses_pod_total(checker.scope, node):
         return None
     if node.pods.word == "node":
         return _check_count_on_node(checker, node)

@@ -23,7 +23,7 @@ from policysched.lang.ir.expr import Const, Expr
 from policysched.lang.ir.quotas import QuotaSpec
 from policysched.lang.syntax import tree as s
 from policysched.lang.types.kinds import RecordType, Type
-from policysched.text import Diagnostic, Label, Severity, Span
+from policysched.text import Diagnostic, Label, Severity, Source, Span
 from policysched.text.suggestions import nearest_match
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -165,11 +165,13 @@ class Scope:
     """The declarations of one policy and its diagnostics.
 
     `broken_names` are declared in statements with syntax errors, `parameter_values` are set outside the
-    policy, and `gang` is None without a `gang by` statement.
+    policy, and `gang` is None without a `gang by` statement. `team_source` is the text itself if a team owns it:
+    what it includes is the operator's.
     """
 
     names: dict[str, DeclaredName] = field(default_factory=dict)
     broken_names: frozenset[str] = frozenset()
+    team_source: Source | None = None
     resources: dict[str, DeclaredResource] = field(default_factory=dict)
     quotas: dict[str, DeclaredQuota] = field(default_factory=dict)
     gang: DeclaredGang | None = None

@@ -1,8 +1,8 @@
 """What a text may contain that a team owns: a policy on top of the operator's `required_base`.
 
 The include of the base is the first statement, so that the base's rules come first and its locked ones stay. All other
-includes also belong to the operator. Metrics and extenders use the operator's credentials, so only the operator's
-libraries declare them.
+includes also belong to the operator. Metrics and extenders use the operator's credentials, and resources read the pods of all
+namespaces, so only the operator's libraries declare them. `team_reads` limits what the text reads.
 """
 
 from collections.abc import Iterator
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.syntax import tree as s
 from policysched.text import Diagnostic
+
+_KINDS = {s.MetricDecl: "metric", s.ExtenderDecl: "extender", s.ResourceDecl: "resource"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,8 @@ def team_text_problems(document: s.SyntaxTree, base: RequiredBase) -> Iterator[D
         match node:
             case s.IncludeDecl() if (key := _included_key(node)) and key not in base.operator_keys:
                 yield _not_allowed(node, f"the library `{key}`", "include only libraries of the operator")
-            case s.MetricDecl() | s.ExtenderDecl():
-                kind = "metric" if isinstance(node, s.MetricDecl) else "extender"
+            case s.MetricDecl() | s.ExtenderDecl() | s.ResourceDecl():
+                kind = _KINDS[type(node)]
                 yield _not_allowed(
                     node,
                     f"{kind} `{node.name.text}`",

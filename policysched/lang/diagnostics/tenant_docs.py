@@ -26,9 +26,9 @@ TEAM_DOCS: tuple[DiagnosticDoc, ...] = (
         "PS911",
         "team-policy-statement",
         "a statement is not allowed in a team's policy",
-        "Metrics and extenders are read with the credentials of the operator, so only the operator's "
-        "libraries declare them; a team's policy uses those that its base declares. A team has no "
-        "libraries of its own. The scheduler does not activate such a text; the previous version stays active.",
+        "Metrics and extenders are read with the credentials of the operator, and the request of a resource is read "
+        "of pods of all namespaces, so only the operator's libraries declare them; a team's policy uses those "
+        "that its base declares. A team has no libraries of its own. The scheduler does not activate such a text; the previous version stays active.",
     ),
     _team_doc(
         "PS912",
@@ -45,6 +45,17 @@ TEAM_DOCS: tuple[DiagnosticDoc, ...] = (
         "A team's ConfigMap has at most `team_policies.texts_max` texts with `team_policies.bytes_max` bytes "
         "in all. Those beyond, in the order of their keys, are not checked; the previous versions of their "
         "policies stay active.",
+    ),
+    _team_doc(
+        "PS914",
+        "team-policy-read",
+        "a team's policy reads what only the operator's texts may read",
+        "Where its pods go and what their messages say tells a team what its rules read. A team's text reads pods of other "
+        "namespaces only as `podAffinity` does: totals over `placed pods`, `pods in KEY` and `pods on node` may read `other.node`, and "
+        "compare `other.labels` and `other.namespace` with `==`, `!=`, `in`, `not in` and `has`. With "
+        "`other.namespace == pod.namespace and ...` as condition it counts only its own pods, and may read everything of them. "
+        "Annotations and objects of nodes are refused as well. The operator's libraries may read all of this, so a team uses a "
+        "`let` or `input` of its base. The scheduler does not activate such a text; the previous version stays active.",
     ),
 )
 

@@ -350,7 +350,8 @@ async def churn(hostile: Hostile) -> None:
 async def expensive_policy(hostile: Hostile) -> None:
     """A policy of the team's own as expensive as it may be, with a backlog of pods that it places nowhere."""
     scores = "".join(
-        f'score s{number} weight 1 higher count(pods where other.labels["app"] == "v{number}") + node.pods * {number} normalize max\n'
+        f"score s{number} weight 1 higher count(pods where other.namespace == pod.namespace"
+        f' and other.labels["app"] == "v{number}") + node.pods * {number} normalize max\n'
         for number in range(45)
     )
     text = f'policy {hostile.own} version 1\ninclude "base.policy"\n{scores}'
