@@ -16,6 +16,7 @@ from policysched.metric_sources.source import value_converter
 PodPair = tuple[PairEndpoint, PairEndpoint]
 """Sender and receiver."""
 
+PodPairSet = set[frozenset[PairEndpoint]]
 MutablePodPairs = dict[PairEndpoint, dict[PairEndpoint, float | None]]
 
 _PAIR_TEXT = re.compile(r"\s*([^\s/]+)/([^\s/]+)\s*->\s*([^\s/]+)/([^\s/]+)\s*\Z")
@@ -108,7 +109,12 @@ def add_pair(into: MutablePodPairs, pair: PodPair, value: float | None) -> None:
     into.setdefault(receiver, {})[sender] = total
 
 
-def count_unusable_pairs(raw: RawPairs, samples: MetricSamples) -> int:
-    """The number of pairs with unusable samples, without those that have two series."""
-    pairs = {frozenset(pair) for pair, value in raw.values.items() if value is not None}
-    return sum(samples.pairs[(two := tuple(pair))[0]][two[-1]] is None for pair in pairs)
+def find_unusable_pairs(
+    samples: MetricSamples, some: Iterable[tuple[PodPair, float | str | None]]
+) -> PodPairSet:
+    """Which of these have unusable samples, without those that have two series; both directions are one pair."""
+    return {
+        frozenset(pair)
+        for pair, value in some
+        if value is not None and samples.pairs[pair[0]][pair[1]] is None
+    }

@@ -18,9 +18,10 @@ from policysched.cluster.metric_samples import MetricSamples, Sample
 from policysched.lang.ir.declarations import Metric
 from policysched.metric_sources.pod_pairs import (
     MutablePodPairs,
+    PodPairSet,
     RawPairs,
     convert_pairs,
-    count_unusable_pairs,
+    find_unusable_pairs,
 )
 from policysched.metric_sources.poll_status import MetricKey, PollError, PollResult, SourcePollStatus
 from policysched.metric_sources.source import Nodes, RawSamples, SampleConsumer, convert_into
@@ -190,23 +191,18 @@ class PollingSource(Generic[Query]):
         self, result: QueryResult, subscribers: dict[MetricKey, Metric], consumer: SampleConsumer
     ) -> None:
         """Converts to each subscriber's type and unit, once per combination."""
-        converted: dict[Hashable, MetricSamples] = {}
+        converted: dict[Hashable, tuple[MetricSamples, int]] = {}
         raw = result.raw
         for (policy, name), metric in list(subscribers.items()):
             unit_key = metric.type, metric.unit
-            samples = converted.get(unit_key)
-            if samples is None:
-                samples = converted[unit_key] = await _convert_samples(metric, raw)
+            if unit_key not in converted:
+                converted[unit_key] = await _convert_samples(metric, raw)
+            samples, unusable = converted[unit_key]
             # Policies may have changed meanwhile: the metric may have another unit now.
             if consumer.declared_metrics().get(policy, {}).get(name) != metric:
                 continue
-            invalid = result.unreadable
-            if isinstance(raw, RawSamples):
-                usable = len(samples.values)
-                invalid += len(raw.values) - usable
-            else:
-                usable = len(samples.pairs)
-                invalid += count_unusable_pairs(raw, samples)
+            usable = len(samples.values) if isinstance(raw, RawSamples) else len(samples.pairs)
+            invalid = result.unreadable + unusable
             poll = PollResult(
                 raw.polled_ns, usable, result.unmatched, result.duplicated, invalid, result.warnings
             )
@@ -214,14 +210,19 @@ class PollingSource(Generic[Query]):
             consumer.deliver(SamplesArrived(policy, name, samples))
 
 
-async def _convert_samples(metric: Metric, raw: RawSamples | RawPairs) -> MetricSamples:
+async def _convert_samples(metric: Metric, raw: RawSamples | RawPairs) -> tuple[MetricSamples, int]:
+    """The samples, and how many are unusable."""
     if isinstance(raw, RawPairs):
         pairs: MutablePodPairs = {}
         await process_in_batches(raw.values.items(), lambda some: convert_pairs(metric, some, pairs))
-        return MetricSamples({}, polled_ns=raw.polled_ns, pairs=pairs)
+        of_pairs, unusable = MetricSamples({}, polled_ns=raw.polled_ns, pairs=pairs), PodPairSet()
+        await process_in_batches(
+            raw.values.items(), lambda some: unusable.update(find_unusable_pairs(of_pairs, some))
+        )
+        return of_pairs, len(unusable)
     samples: dict[NodeName, Sample] = {}
     await process_in_batches(raw.values.items(), lambda some: convert_into(metric, raw, some, samples))
-    return MetricSamples(samples, polled_ns=raw.polled_ns)
+    return MetricSamples(samples, polled_ns=raw.polled_ns), len(raw.values) - len(samples)
 
 
 async def process_in_batches(items: Iterable[Item], work: Callable[[list[Item]], object]) -> None:

@@ -3,6 +3,7 @@ unusable values differ from missing ones.
 """
 
 import asyncio
+import time
 
 import pytest
 
@@ -132,6 +133,34 @@ def test_policies_with_other_units_share_the_response() -> None:
         "test": {B: 8.0},
         "other": {B: 1000.0},
     }
+
+
+def test_thousands_of_pairs_take_the_event_loop_in_small_pieces_whatever_the_number_of_policies() -> None:
+    """A pod per node that talks to all others makes them; every policy on the base of a library has the metric."""
+    listener = Listener({f"team-{number}": {"talk": talk()} for number in range(20)})
+    pods = [("ml", f"train-{number}") for number in range(80)]
+    flows = vector(*((between(sender, receiver), 1) for sender in pods for receiver in pods))
+    pieces_s: list[float] = []
+
+    async def measure_until_delivered() -> None:
+        while len(listener.got) < 20:
+            began_s = time.thread_time()
+            await asyncio.sleep(0)
+            pieces_s.append(time.thread_time() - began_s)
+
+    class MeasuredTransport(PretendTransport):
+        async def query(self, query: str) -> bytes:
+            self.measuring = asyncio.ensure_future(measure_until_delivered())
+            return await super().query(query)
+
+    async def scenario() -> None:
+        async with running(prometheus(MeasuredTransport({"flows": flows})).run(listener.customer())):
+            await asyncio.sleep(3.0)
+
+    on_virtual_time(scenario)
+
+    assert len(listener.got) == 20
+    assert max(pieces_s) < 0.1
 
 
 def test_a_file_names_two_pods_with_an_arrow() -> None:
