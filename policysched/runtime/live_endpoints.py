@@ -4,6 +4,7 @@ Each is a generator of steps that run on the main loop between decisions, so tha
 decision by more than a few milliseconds.
 """
 
+from bisect import insort
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
@@ -12,7 +13,7 @@ from policysched.daemon.status_documents import describe_ambiguous_pod, pending_
 from policysched.explanations.live import NotExplainable, explain_running
 from policysched.explanations.pending_causes import PendingCauses
 from policysched.metric_sources.samples_export import export_samples, samples_document
-from policysched.model.identifiers import NodeName
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.runtime.live_gang_proposals import LiveGangProposals
 from policysched.scheduler.pending_status import pending_status
 from policysched.scheduler.scheduler import Scheduler
@@ -84,21 +85,24 @@ class LiveEndpoints:
         limit = query.get("limit", "100")
         if not (limit.isascii() and limit.isdigit() and len(limit) < 9):
             raise NoSuchEndpoint(f"limit is not a number: {limit}")
-        core = self._scheduler.core
-        records = []
+        core, count = self._scheduler.core, 0
+        first: list[tuple[str, tuple[Any, ...], PodUid, Json]] = []
         for uids in chunks(list(core.pods), _PODS_PER_STEP):
             for uid in uids:
                 pod, status = core.pods.get(uid), pending_status(core, uid)
                 if pod is not None and status is not None:
-                    records.append((pod.policy, pod.sort_key, uid, pending_pod_record(status)))
+                    count += 1
+                    insort(
+                        first, (pod.policy, pod.sort_key, uid, pending_pod_record(status))
+                    )  # a sort is one piece
+            del first[int(limit) :]
             yield None
-        records.sort(key=lambda record: record[:3])
         yield {
             "format_version": FORMAT_VERSION,
             "note": self._unavailable_reason(),
             "counts": self._scheduler.pending_counts(),
-            "pods": [record for *_, record in records[: int(limit)]],
-            "omitted": max(0, len(records) - int(limit)),
+            "pods": [record for *_, record in first],
+            "omitted": count - len(first),
         }
 
     def samples(self, _query: Query) -> Steps:

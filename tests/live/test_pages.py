@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jsonschema
@@ -131,6 +131,34 @@ def test_the_queue_and_the_nodes_are_listed(rig: Rig) -> None:
     by_name = {each["node"]: each for each in nodes["nodes"]}
     assert by_name["a"]["requested"]["cpu"] == 1000 and by_name["a"]["pods"] == 1
     assert by_name["b"]["unschedulable"] is True
+
+
+def test_a_long_queue_is_sorted_in_steps(rig: Rig) -> None:
+    compared = 0
+
+    @dataclass(frozen=True)
+    class Key:
+        rank: int
+
+        def __lt__(self, other: "Key") -> bool:
+            nonlocal compared
+            compared += 1
+            return self.rank < other.rank
+
+    rig.observe(*(pod(f"huge-{number}", cpu="64") for number in range(3, 400)))
+    rig.settle()
+    for number, pending in enumerate(rig.scheduler.core.pods.values()):
+        pending.order_key = (Key(number * 7919 % 399),)
+    page, in_step = None, list[int]()
+    for step in pages(rig).queue({"limit": "300"}):
+        page = step
+        in_step.append(compared)
+        compared = 0
+
+    assert isinstance(page, dict)
+    ranks = [rig.scheduler.core.pods[record["uid"]].order_key[0].rank for record in page["pods"]]
+    assert ranks == sorted(ranks) and (len(ranks), page["omitted"]) == (300, 99)
+    assert sum(in_step) > 2_000 and max(in_step) < 1_500
 
 
 def test_the_samples_page_is_an_export_that_can_be_read_back(rig: Rig) -> None:
