@@ -55,6 +55,7 @@ class Evaluator:
         self._columns_by_plan: dict[Plan, tuple[ColumnKind, ...]] = {}
         self._snapshots = SnapshotBuilder(cache)
         self._evaluations = EvaluationCache(self._snapshots)
+        self.forget = self._evaluations.forget
         self._columns = self._snapshots.columns
         self._last_costed: tuple[Pod | None, int, bool] = (None, 0, False)
 
@@ -350,10 +351,8 @@ class Evaluator:
         return plan.active_layers(self._snapshots.eval_context(pod, facts, now_ns, {}, None))
 
     def cluster_read_key(self, plan: Plan, pod: Pod) -> Hashable:
-        """The part of the equivalence key that depends on the cluster: the pod's labels that terms
-        of placed pods select by and, where a filter spreads by default, its selector group. Used
-        together with `Plan.read_key`.
-        """
+        """The part of the equivalence key that depends on the cluster: the pod's labels that terms of placed pods select by
+        and, where a filter spreads by default, its selector group. Used together with `Plan.read_key`."""
         labels = self._columns.selected_label_values(pod)
         if pod.spread or not plan.filters_by_selector_group:
             return labels

@@ -200,6 +200,11 @@ def _scheduling_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
         "Attempts that were not evaluated because the pod exceeds `scheduling.decision_budget`.",
         {(("profile", policy),): n for policy, n in scheduler.counters.over_budget.items()},
     )
+    yield counter_family(
+        "policysched_internal_errors_total",
+        "Attempts that failed because of a bug. Their pods wait, and are tried again once a minute; the log has the error.",
+        {(("profile", policy),): n for policy, n in scheduler.counters.internal_errors.items()},
+    )
     yield gauge_family(
         "scheduler_pending_pods",
         "Number of pending pods, by the queue type.",

@@ -6,9 +6,12 @@ popped ─► pods that a change of their namespace has not reached? ──a sli
        ─► a set of layers whose rules are not lowered? ──a few of them───────► back to the head of the queue
        ─► runs ──a slice is over──► in progress: no event is applied ──► runs
            │└──a piece of a gang's search is over──► paused: events, and other pods ──► runs, or is given up
-           └─► ends
+           ├─► ends
+           └─► raises: its pod or gang waits (`internal_errors`), and nothing of it is in effect
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from policysched.cluster.devices.allocator import (
@@ -24,6 +27,7 @@ from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from policysched.scheduler.gangs.pause import Pause
+from policysched.scheduler.internal_errors import InternalErrors
 from policysched.scheduler.layer_rules import layers_to_lower
 from policysched.scheduler.namespace_events import NamespaceEvents
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
@@ -61,8 +65,10 @@ class AttemptRunner:
         namespace_events: NamespaceEvents,
         pod_attempts: PodAttempts,
         gang_attempts: GangAttempts,
+        errors: InternalErrors,
     ) -> None:
         self._core = core
+        self._errors = errors
         self._enqueuer = enqueuer
         self._namespace_events = namespace_events
         self._pod_attempts = pod_attempts
@@ -72,6 +78,7 @@ class AttemptRunner:
         self._failed_beside: list[tuple[PendingPod, int]] = []
         self._searching: tuple[QueueEntry | None, SearchAllowance] = None, SearchAllowance()
         self._last_run: _Attempt | None = None
+        self._running: tuple[QueueEntry, int] | None = None  # and its attempts before
         self.has_attempted = False
 
     @property
@@ -86,6 +93,10 @@ class AttemptRunner:
     def advance(self, cost_max: int | None, now_ns: int) -> None:
         """Continue the attempt in progress, or begin with the next entry of the queue; no longer than a slice of
         `cost_max` (None: to its end, without a pause)."""
+        with self._stays_with_its_pod(now_ns):
+            self._advance(cost_max, now_ns)
+
+    def _advance(self, cost_max: int | None, now_ns: int) -> None:
         if self._attempt is not None:
             self._run(self._attempt, cost_max)
             return
@@ -94,6 +105,7 @@ class AttemptRunner:
         entry = self._core.queue.pop()
         if entry is None:
             return
+        self._running = entry, entry.attempts
         if self._awaits_namespace(entry, now_ns):
             return
         if may_change and self._core.evaluator.catch_up_slice(self._core.plan(entry.policy)):
@@ -193,8 +205,13 @@ class AttemptRunner:
 
     def advance_pause(self, cost_max: int, now_ns: int) -> None:
         """Decide about one pod beside the paused attempt, or continue it."""
+        with self._stays_with_its_pod(now_ns):
+            self._advance_pause(cost_max, now_ns)
+
+    def _advance_pause(self, cost_max: int, now_ns: int) -> None:
         pause, attempt = self._pause, self._attempt
         assert pause is not None and attempt is not None, "no attempt is paused"
+        self._running = attempt.entry, attempt.attempts_before
         pause.note_changes()
         if pause.ends_attempt(now_ns):
             self._give_up(attempt, now_ns)
@@ -204,6 +221,7 @@ class AttemptRunner:
             return
         if pod is not None:
             self._last_run = _Attempt(pod, self._nothing(), pod.attempts, pod.pod)
+            self._running = pod, pod.attempts
             pause.decide(pod, now_ns)
             return
         self._end_pause()
@@ -249,7 +267,7 @@ class AttemptRunner:
     def _run(self, attempt: _Attempt, cost_max: int | None) -> None:
         """Run the attempt until it ends, pauses, or has cost this much (None: until it ends)."""
         self._attempt, attempt.entry.state = None, QueueState.DETACHED
-        self._last_run = attempt
+        self._last_run, self._running = attempt, (attempt.entry, attempt.attempts_before)
         cost = 0
         with self._core.cache.devices.allocation_cache.limited(attempt.devices):
             for step_cost in attempt.steps:
@@ -267,6 +285,32 @@ class AttemptRunner:
         if goes_on and attempt.entry.state is QueueState.ACTIVE:
             self._searching, attempt.prepares = (attempt.entry, attempt.devices), True
             self._core.queue.yielded = None
+
+    @contextmanager
+    def _stays_with_its_pod(self, now_ns: int) -> Iterator[None]:
+        """What the decision about a pod raises is a fault of it alone, if nothing is in effect yet."""
+        self._running = None
+        in_flight = len(self._core.binds.in_flight)
+        try:
+            yield
+        except Exception as error:
+            running = self._can_be_parked
+            if running is None or len(self._core.binds.in_flight) != in_flight:
+                raise
+            entry, attempts_before = running
+            if self._attempt is None or entry is self._attempt.entry:
+                self._end_pause()
+                self._attempt = self._core.queue.yielded = None
+                self._return_failed()
+            entry.state, entry.attempts = QueueState.DETACHED, attempts_before + 1
+            if self._last_run is None or self._last_run.entry is not entry:
+                self._last_run = _Attempt(entry, self._nothing(), attempts_before, entry.representative_pod)
+            self._errors.park(entry, error, now_ns)
+
+    @property
+    def _can_be_parked(self) -> tuple[QueueEntry, int] | None:
+        states = QueueState.DETACHED, QueueState.ATTEMPTING
+        return self._running if self._running is not None and self._running[0].state in states else None
 
     def _pauses(self, attempt: _Attempt) -> bool:
         """Whether a piece of a gang's search is over, so that the attempt pauses. Not if it is behind an entry that

@@ -142,6 +142,7 @@ class SchedulerCounters:
     preemption_attempts: pods for which preemption was tried.
     kubelet_rejections: pods of running policies that a kubelet rejected, by (reason, policy).
     over_budget: attempts that were not evaluated because of `decision_budget`, by policy.
+    internal_errors: attempts that raised, by policy (see `internal_errors`).
     overcommits: how often another scheduler's pod exceeded the allocatable of its node.
     confirmed_binds, failed_binds, victim_counts (victims of each eviction): the latest 10,000 that the reader
         has not drained.
@@ -154,6 +155,7 @@ class SchedulerCounters:
     preemption_attempts: int = 0
     kubelet_rejections: dict[tuple[str, str], int] = field(default_factory=dict)
     over_budget: dict[str, int] = field(default_factory=dict)
+    internal_errors: dict[str, int] = field(default_factory=dict)
     overcommits: int = 0
     victim_counts: deque[int] = field(default_factory=lambda: deque(maxlen=10_000))
     shadows: ShadowCounters = field(default_factory=ShadowCounters)
@@ -168,6 +170,9 @@ class SchedulerCounters:
     def count_over_budget(self, policy: str) -> None:
         self.over_budget[policy] = self.over_budget.get(policy, 0) + 1
 
+    def count_internal_error(self, policy: str) -> None:
+        self.internal_errors[policy] = self.internal_errors.get(policy, 0) + 1
+
     def forget(self, policy: str) -> None:
         """Forget what was counted of a policy that is gone."""
         all_counts: tuple[dict[Any, int], ...] = (self.attempts, self.kubelet_rejections)
@@ -175,6 +180,7 @@ class SchedulerCounters:
             for key in [key for key in counts if key[1] == policy]:
                 del counts[key]
         self.over_budget.pop(policy, None)
+        self.internal_errors.pop(policy, None)
         self.shadows.retain_rules(policy, ())
 
     def drain_confirmed_binds(self) -> list[ConfirmedBind]:

@@ -42,6 +42,7 @@ from policysched.scheduler.decision_records import Decision, SchedulerCounters
 from policysched.scheduler.extenders.calls import ExtenderCalls
 from policysched.scheduler.gangs.bind_failures import GangBindFailures
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
+from policysched.scheduler.internal_errors import InternalErrors
 from policysched.scheduler.invariants import check_invariants
 from policysched.scheduler.kubelet_rejections import KubeletRejections
 from policysched.scheduler.limits import SchedulerLimits
@@ -123,10 +124,9 @@ class Scheduler:
         self._pod_group_events = PodGroupEvents(core, self._pod_events, enqueuer)
         preemption, prebinder = self._preemption, self._prebinder
         self._pod_attempts = PodAttempts(core, enqueuer, preemption, self._extender_calls, prebinder)
-        gang_attempts = GangAttempts(core, self._pod_attempts, enqueuer, preemption)
-        self._attempts = AttemptRunner(
-            core, enqueuer, self._namespace_events, self._pod_attempts, gang_attempts
-        )
+        pods, gangs = self._pod_attempts, GangAttempts(core, self._pod_attempts, enqueuer, preemption)
+        errors = self._internal_errors = InternalErrors(core)
+        self._attempts = AttemptRunner(core, enqueuer, self._namespace_events, pods, gangs, errors)
         self._canary_guards = CanaryGuards(core, self._reload)
         self._timers = Timers(
             (
@@ -440,5 +440,5 @@ class Scheduler:
         """One sentence for each inconsistency inside; empty when all is well."""
         if not self._synced:
             return self._core.cache.ledger.check()
-        parts = (self._preemption, self._extender_calls, self._kubelet_rejections)
+        parts = (self._preemption, self._extender_calls, self._kubelet_rejections, self._internal_errors)
         return [*check_invariants(self._core), *(problem for part in parts for problem in part.check())]

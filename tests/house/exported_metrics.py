@@ -105,6 +105,7 @@ def _exposition() -> str:
         app.malformed["Node"] = 1  # as if an object had been left out: the in-memory server has none
         app.extender_caller.calls["gpu", "filter", "answered"] = 1  # as if an extender had been called
         app.scheduler.counters.count_over_budget("test")  # as if a pod had thousands of terms
+        app.scheduler.counters.count_internal_error("test")  # as if an attempt had raised
         telemetry.attach(app, world.now_ns)
         telemetry.registry.collectors.append(HttpCounters().families)
         run = asyncio.ensure_future(app.run())

@@ -172,7 +172,8 @@ class Rig:
         return {queue: count for queue, count in self.scheduler.pending_counts().items() if count}
 
     def check_invariants(self) -> None:
-        assert self.scheduler.check() == []
+        problems = self.scheduler.check()
+        assert not problems, problems
 
     def _timer_ns(self) -> int | None:
         """The time of the last `SetTimer`, None if it has passed."""

@@ -1,0 +1,75 @@
+"""An attempt that ends with an exception: a fault of the program, which a value of the pod brings to light.
+
+The pod or gang waits with a message, and is tried again after a minute or once an event concerns it. If the exception ended the
+process, it would do so again after each restart: one pod would stop all others.
+"""
+
+import traceback
+
+from policysched.model.cluster_events import ClusterEvent
+from policysched.scheduler.commands import Log
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.limits import SECOND_NS
+from policysched.scheduler.queue.entries import PendingPod, QueueEntry
+from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.text.sanitize import sanitize_line
+
+RETRY_NS = 60 * SECOND_NS
+LOG_INTERVAL_NS = SECOND_NS
+_TRACEBACK_CHARACTERS_MAX = 4_000
+_REQUEUE_EVENTS = frozenset({ClusterEvent.UNSCHEDULED_POD_UPDATE, ClusterEvent.NODE_ADD})
+
+
+class InternalErrors:
+    """Logs one in a second; all are counted."""
+
+    def __init__(self, core: SchedulerCore) -> None:
+        self._core = core
+        self._logged_ns = -LOG_INTERVAL_NS
+        self._latest: Exception | None = None
+
+    def park(self, entry: QueueEntry, error: Exception, now_ns: int) -> None:
+        """Park a detached entry whose attempt raised. Nothing of the attempt is in effect."""
+        core = self._core
+        core.evaluator.forget(core.plan(entry.policy))
+        self._latest = error
+        self._log(entry, error, now_ns)
+        message = f"internal error: {_line(error)}"
+        core.queue.apply_backoff(entry, now_ns)
+        core.queue.park(
+            entry,
+            entry.id if isinstance(entry, QueuedGang) else ("internal error", entry.policy, entry),
+            now_ns=now_ns,
+            requeue_events=_REQUEUE_EVENTS,
+            valid_until_ns=now_ns + RETRY_NS,
+            reason="SchedulerError",
+            message=message,
+        )
+        for pod in [entry] if isinstance(entry, PendingPod) else _members(entry):
+            core.records.counters.count_attempt("error", pod.policy)
+            core.records.counters.count_internal_error(pod.policy)
+            core.report_pending(pod, "SchedulerError", message, now_ns)
+
+    def check(self) -> list[str]:
+        """Each is a bug, which a simulation or a test must not pass over."""
+        return [] if self._latest is None else [f"an attempt raised {_line(self._latest)}"]
+
+    def _log(self, entry: QueueEntry, error: Exception, now_ns: int) -> None:
+        if now_ns < self._logged_ns + LOG_INTERVAL_NS:
+            return
+        self._logged_ns = now_ns
+        pod = entry.representative_pod
+        frames = "".join(traceback.format_tb(error.__traceback__))[-_TRACEBACK_CHARACTERS_MAX:]
+        text = f"{frames}{_line(error)}"
+        fields = {"pod": pod.full_name, "policy": entry.policy, "error": text}
+        self._core.commands.append(
+            Log("error", "an attempt failed, please report this bug; the pod waits", fields)
+        )
+
+
+def _line(error: Exception) -> str:
+    return sanitize_line(f"{type(error).__name__}: {error}")
+
+
+def _members(entry: QueueEntry) -> list[PendingPod]:
+    return list(entry.pending_members.values()) if isinstance(entry, QueuedGang) else []
