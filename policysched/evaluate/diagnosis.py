@@ -5,6 +5,7 @@ rejects it.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from policysched.evaluate.verdict import RejectionCause, UnschedulableDiagnosis
 from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.messages import OUTAGE_RULE, metric_outage_message
+
+CAUSE_REASONS_MAX = 8
+"""More than a line shows. A pod can request thousands of resources that no node has."""
 
 
 def diagnose(
@@ -77,8 +81,10 @@ def _cause(evaluation: Evaluation, view: View) -> RejectionCause | None:
         sole_rules = {name: count for name, count in by_rule if count}
     row = _typical_row(masks, nearest, sole_rules, view)
     rules = [rule for rule, mask in masks if mask[row]]
-    reasons = [group for rule in rules for group, mask in rule.kernel.reasons(view) if mask[row]]
-    return RejectionCause(tuple(rule.name for rule in rules), tuple(reasons), sole_rules)
+    reasons = (group for rule in rules for group, mask in rule.kernel.reasons(view) if mask[row])
+    return RejectionCause(
+        tuple(rule.name for rule in rules), tuple(islice(reasons, CAUSE_REASONS_MAX)), sole_rules
+    )
 
 
 def _typical_row(

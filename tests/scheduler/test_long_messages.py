@@ -2,6 +2,7 @@
 
 import pytest
 
+from policysched.evaluate.diagnosis import CAUSE_REASONS_MAX
 from policysched.model.pod_groups import GROUP_ANNOTATION
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
@@ -55,6 +56,8 @@ def test_a_pod_that_lacks_many_resources_has_the_most_frequent_reasons() -> None
     assert message.startswith("0/2 nodes are available: 2 Insufficient example.com/r0, ")
     assert f"{100 - REASONS_MAX} more reasons" in message
     assert len(message) < REASONS_MAX * 50 and len(decision.counts) == REASONS_MAX + 1
+    (group,) = rig.scheduler.core.queue.parked_groups()
+    assert group.cause is not None and len(group.cause.reasons) == CAUSE_REASONS_MAX
 
 
 def test_the_reasons_of_most_nodes_are_kept() -> None:
