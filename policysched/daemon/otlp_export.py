@@ -24,8 +24,8 @@ from policysched import __version__
 from policysched.scheduler.decision_records import Decision
 
 INTERVAL_S = 0.25
-QUEUE_RECORDS_MAX = 16_384
-"""Of the SDK: records that wait for the collector."""
+QUEUE_RECORDS_MAX = 4_096
+"""Of the SDK: records that wait for the collector. Messages of tenants make one take up to 25 KiB."""
 CLOSE_TIMEOUT_S = 3.0
 EVENT_NAME = "policysched.decision"
 

@@ -1,6 +1,9 @@
 """Decisions as OpenTelemetry log records, sent by the real SDK to a collector."""
 
 import socket
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -9,6 +12,7 @@ from policysched.daemon import otlp_export
 from policysched.daemon.otlp_export import DecisionExport
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.decision_records import Decision, DecisionSample
+from policysched.scheduler.unschedulable_message import MESSAGE_CHARACTERS_MAX, REASONS_CHARACTERS_MAX
 from tests.daemon.collector import collecting
 
 PLACED = Decision(
@@ -38,6 +42,15 @@ PENDING = replace(
     message="0/5 nodes are available: 5 Insufficient cpu.",
     gang="team/job",
 )
+
+
+@contextmanager
+def tracemalloc_running() -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_decision_arrives_with_its_attributes() -> None:
@@ -110,3 +123,25 @@ def test_a_collector_that_does_not_respond_does_not_hold_up_the_end(monkeypatch:
         silent.settimeout(5)
         connection, _ = silent.accept()
         connection.close()
+
+
+def test_what_waits_for_the_collector_has_a_limit_in_bytes() -> None:
+    """The longest message and reasons that a record has, in characters of four bytes."""
+    wide = "\U0001f600"
+    with tracemalloc_running():
+        export = DecisionExport("http://127.0.0.1:9", "replica-1")
+        before, _ = tracemalloc.get_traced_memory()
+        export.export(
+            [
+                replace(
+                    PENDING,
+                    id=number,
+                    message=f"{number}{wide * (MESSAGE_CHARACTERS_MAX - 9)}",
+                    counts={f"{number}{wide * (REASONS_CHARACTERS_MAX - 9)}": 1},
+                )
+                for number in range(1, 201)
+            ]
+        )
+        after, _ = tracemalloc.get_traced_memory()
+
+    assert (after - before) / 200 * otlp_export.QUEUE_RECORDS_MAX < 128 * 2**20
