@@ -8,7 +8,7 @@ from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig
 from tests.scheduler.test_gang_placement import ANY as GANG
 from tests.scheduler.test_gang_placement import member, two_full_nodes
-from tests.scheduler.test_preemption import ANY, carry_out, evictions, high, low
+from tests.scheduler.test_preemption import ANY, carry_out, ending, evictions, high, low
 
 
 def refuse(rig: Rig) -> None:
@@ -81,6 +81,27 @@ def test_a_namespace_that_lets_a_victim_go_is_no_longer_passed_over() -> None:
     rig.pass_time(4)
 
     assert evictions(rig)[-2:] == [("second", "n0", ["t0"]), ("second", "n1", ["t1"])]
+
+
+def test_a_pod_still_waits_for_its_victim_when_the_victim_s_namespace_is_passed_over() -> None:
+    """Otherwise it would evict a pod of others too, while the webhook refuses further deletions."""
+    rig = Rig(ANY, node("n8"), node("b"), of_tenant(8), low("dearer", "b", priority=90), high(cpu="4"))
+    rig.settle()
+    rig.handle(
+        e.Evicted(rig.of(c.Evict)[-1].uid, (of_tenant(8).pod.uid,)), e.PodUpdated(ending(of_tenant(8)))
+    )
+    rig.observe(high("second", cpu="4", priority=50))
+    for index in range(NAMESPACE_AFTER):
+        rig.observe(node(f"n{index}"), of_tenant(index))
+        rig.pass_time(5)
+        refuse(rig)
+
+    rig.observe(node("c", cpu="100m"))
+    rig.pass_time(5)
+
+    assert evictions(rig) == [("high", "n8", ["t8"])] + [
+        ("second", f"n{i}", [f"t{i}"]) for i in range(NAMESPACE_AFTER)
+    ]
 
 
 def test_a_gang_evicts_others_after_a_refused_deletion() -> None:

@@ -86,7 +86,7 @@ class DefaultPreemption:
     def __init__(self, core: SchedulerCore) -> None:
         self._core = core
         self._breaker = EvictionBreaker(core.limits)
-        self.refused = RefusedEvictions()
+        self.refused = RefusedEvictions(self._is_terminating)
         self._evicting: dict[PodUid, _Eviction] = {}
         self._deletion_requested: set[PodUid] = set()  # deleted, not yet seen by the watch
         self._forbidden_until_ns = 0

@@ -4,7 +4,7 @@ A webhook of the victim's namespace can refuse one pod or all. So the pod is pas
 pods of its namespace from the third in a row. The wait doubles with each further one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -38,9 +38,11 @@ class _Refusals:
 
 
 class RefusedEvictions:
-    """Bounded: by pods that exist, and by namespaces with a refusal in the last ten minutes."""
+    """Bounded: by pods that exist, and by namespaces with a refusal in the last ten minutes. `is_terminating`: its deletion was
+    accepted, so that whoever evicted it waits for it, and evicts no others."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_terminating: Callable[[PodUid], bool]) -> None:
+        self._is_terminating = is_terminating
         self._pods: dict[PodUid, _Refusals] = {}
         self._namespaces: dict[str, _Refusals] = {}
 
@@ -63,7 +65,7 @@ class RefusedEvictions:
             return None
         entries = self._pods.get(pod.uid), self._namespaces.get(pod.namespace)
         until_ns = max((entry.until_ns for entry in entries if entry is not None), default=0)
-        return until_ns if until_ns > now_ns else None
+        return until_ns if until_ns > now_ns and not self._is_terminating(pod.uid) else None
 
     def forget(self, uid: PodUid) -> None:
         self._pods.pop(uid, None)
