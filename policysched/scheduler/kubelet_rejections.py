@@ -34,6 +34,8 @@ NAMESPACE_SHARE = 4
 """The rejections of one namespace hold back at most one node in this many, and may always hold back one."""
 OWNER_SHARE = 8
 """The same for the pods of one controller. A pod without one is its own owner."""
+HELD_PODS_MAX = 1_000
+"""Pods that are held back of a node, since each has a stand-in, and a node may claim room for 2**63."""
 
 _PODS = "pods"
 _OF_UNKNOWN_RESOURCE = KubeletRejection("OutOfUnknownResource", None)
@@ -223,7 +225,7 @@ class KubeletRejections:
                 amounts.setdefault((hold.priority, hold.repeat_count > 1), {})[resource] = hold.amount
         holds: list[HeldCapacity] = []
         for (priority, is_repeated), requests in sorted(amounts.items()):
-            count = requests.pop(_PODS, 1)
+            count = min(requests.pop(_PODS, 1), HELD_PODS_MAX)
             uid = f"capacity-hold/{name}/{priority}/{'again' if is_repeated else 'first'}"
             holds += [
                 HeldCapacity(_stand_in(f"{uid}/{number}", priority, {} if number else requests), is_repeated)

@@ -10,7 +10,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler import kubelet_rejections
-from policysched.scheduler.kubelet_rejections import KubeletRejections
+from policysched.scheduler.kubelet_rejections import HELD_PODS_MAX, KubeletRejections
 from policysched.scheduler.limits import SchedulerLimits
 from tests.builders import node, placed, pod, rejected, too_little
 from tests.scheduler.rig import FIT, Rig
@@ -167,6 +167,16 @@ def test_a_node_without_free_pod_slots_is_held_back_by_pod_count() -> None:
     rig.settle()
 
     assert rig.pending_message("job-2") == "0/1 nodes are available: 1 Too many pods."
+
+
+def test_a_node_that_claims_room_for_any_number_of_pods_takes_no_memory_for_each() -> None:
+    rig = Rig(FIT, node("a", pods=str(10 * HELD_PODS_MAX)), job(1))
+    rig.settle()
+    rig.confirm_binds()
+
+    rig.observe(rejected(job(1), "a", "OutOfpods", too_little("pods", 1, 10, 10)))
+
+    assert len(rig.scheduler.core.capacity_holds[NodeName("a")]) == HELD_PODS_MAX
 
 
 @pytest.mark.parametrize(
