@@ -4,8 +4,10 @@ Each is a generator of steps that run on the main loop between decisions, so tha
 decision by more than a few milliseconds.
 """
 
+import asyncio
 from bisect import insort
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -15,6 +17,7 @@ from policysched.explanations.pending_causes import PendingCauses
 from policysched.metric_sources.samples_export import export_samples, samples_document
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.runtime.live_gang_proposals import LiveGangProposals
+from policysched.runtime.worker_process import sent_samples
 from policysched.scheduler.pending_status import pending_status
 from policysched.scheduler.scheduler import Scheduler
 from policysched.serve.main_loop_reader import LiveEndpoint, LiveStep, NoSuchEndpoint
@@ -110,12 +113,11 @@ class LiveEndpoints:
         core = self._scheduler.core
         states = core.samples.policy_states.texts()
         yield None
-        policies = {}
+        policies: dict[str, Any] = {}
         for name, program in self._scheduler.programs().items():
-            policies[name] = export_samples(
-                program, self._scheduler.samples(name), states.get(name) if program.states else None
-            )
-            yield None
+            samples, state = sent_samples(self._scheduler.samples(name)), states.get(name)
+            export = partial(export_samples, program, samples, state if program.states else None)
+            yield partial(_run_beside, export, policies, name)
         yield samples_document(policies, self.now_ns(), self._unavailable_reason())
 
     def nodes(self, _query: Query) -> Steps:
@@ -138,6 +140,11 @@ class LiveEndpoints:
                 )
             yield None
         yield {"format_version": FORMAT_VERSION, "note": self._unavailable_reason(), "nodes": records}
+
+
+async def _run_beside(make: Callable[[], Json], of_name: Json, name: str) -> None:
+    """On a thread: samples between pods may be thousands, and do not change."""
+    of_name[name] = await asyncio.to_thread(make)
 
 
 def chunks(items: list[Any], size: int) -> Iterator[list[Any]]:

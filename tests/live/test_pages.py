@@ -1,6 +1,7 @@
 """The pages of a running scheduler agree with its state, and the commands print them."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from policysched.explanations import pending_causes
 from policysched.explanations.pending_causes import CausesOfPods
 from policysched.lang.check import check_text
+from policysched.metric_sources.samples_export import export_samples
 from policysched.runtime import live_endpoints
 from policysched.runtime.live_endpoints import LiveEndpoints
 from policysched.scheduler.pending_summary import PendingCause
@@ -159,6 +161,20 @@ def test_a_long_queue_is_sorted_in_steps(rig: Rig) -> None:
     ranks = [rig.scheduler.core.pods[record["uid"]].order_key[0].rank for record in page["pods"]]
     assert ranks == sorted(ranks) and (len(ranks), page["omitted"]) == (300, 99)
     assert sum(in_step) > 2_000 and max(in_step) < 1_500
+
+
+def test_samples_are_exported_beside_the_main_loop(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a metric between pods can be tens of thousands."""
+    threads = []
+
+    def export(*arguments: Any) -> Any:
+        threads.append(threading.current_thread())
+        return export_samples(*arguments)
+
+    monkeypatch.setattr(live_endpoints, "export_samples", export)
+    rendered(pages(rig).samples({}))
+
+    assert threads and threading.main_thread() not in threads
 
 
 def test_the_samples_page_is_an_export_that_can_be_read_back(rig: Rig) -> None:
