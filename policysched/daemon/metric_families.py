@@ -1,6 +1,8 @@
 """Metrics that `policysched run` and `policysched extender` share: policies, samples, the API server, the process."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from policysched import __version__
@@ -12,6 +14,10 @@ from policysched.lang.ir.program import Program
 from policysched.scheduler.policies.policy_status import PolicyStatus, ReloadResult
 from policysched.serve.prometheus_text import Labels, MetricFamily, counter_family, gauge_family
 from policysched.text import Severity
+
+TEAM_SERIES_MAX = 50
+"""Of one metric, for each policy of a team, histograms aside. A team names thousands of rows of quotas, rules and states as it
+likes, and others with each edit; Prometheus keeps a series of each name for hours."""
 
 
 class PolicyProvider(Protocol):
@@ -67,6 +73,23 @@ def policy_families(source: PolicyProvider) -> Iterator[MetricFamily]:
     yield gauge_family(
         "policysched_policy_diagnostics", "Diagnostics of the current text in the ConfigMap.", counts
     )
+
+
+def limit_team_series(
+    families: Iterable[MetricFamily], owner_of: Callable[[str], str | None]
+) -> Iterator[MetricFamily]:
+    """The families with the first `TEAM_SERIES_MAX` series of each policy that has an owner."""
+    owners: dict[str | None, str | None] = {None: None}
+    for family in families:
+        counts, kept = Counter[str | None](), list[tuple[str, Labels, float]]()
+        for sample in family.samples:
+            policy = next((value for name, value in sample[1] if name in ("policy", "profile")), None)
+            if policy is not None and policy not in owners:
+                owners[policy] = owner_of(policy)
+            counts[policy] += 1
+            if owners[policy] is None or family.type == "histogram" or counts[policy] <= TEAM_SERIES_MAX:
+                kept.append(sample)
+        yield replace(family, samples=kept)
 
 
 def last_good_families(store: LastGoodStore | None) -> Iterator[MetricFamily]:

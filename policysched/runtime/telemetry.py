@@ -12,6 +12,7 @@ from policysched.daemon.last_good_store import LastGoodStore
 from policysched.daemon.metric_families import (
     api_connection_families,
     last_good_families,
+    limit_team_series,
     policy_families,
     process_families,
     sample_families,
@@ -122,7 +123,8 @@ class Telemetry:
     ) -> None:
         """Collects the metrics of this app, of its recording and of its export of decisions."""
         self._app = app
-        self.registry.collectors.append(lambda: self._collect(app, now_ns()))
+        owner_of = app.scheduler.core.permissions.owner
+        self.registry.collectors.append(lambda: limit_team_series(self._collect(app, now_ns()), owner_of))
         if recording is not None:
             self.registry.collectors.append(lambda: _recording_families(recording))
         if export is not None:

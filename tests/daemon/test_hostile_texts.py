@@ -1,14 +1,22 @@
 """What a tenant can write into a team's texts, and into the labels and annotations that policies read: each has a bounded
 outcome that shows no control characters."""
 
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from policysched.daemon.metric_families import TEAM_SERIES_MAX
 from policysched.daemon.policy_checker import TeamBase, check_texts
 from policysched.daemon.quota_documents import quota_families
 from policysched.lang.check.bundle import CheckedSource
 from policysched.lang.types.kinds import INT
+from policysched.runtime.telemetry import Telemetry
 from policysched.scheduler.policies.rejection_message import errors_of, rejection_message
+from policysched.scheduler.policy_permissions import AllowedPolicy, PolicyPermissions
 from policysched.scheduler.quotas.quota_status import QuotaEntityStatus, QuotaResourceStatus
+from policysched.serve.prometheus_text import MetricFamily
 from tests.builders import node, pod
 from tests.daemon.test_team_policy_feed import OPERATOR, PLACE, own
 from tests.scheduler.rig import Rig
@@ -94,3 +102,28 @@ def test_entities_that_tenants_invent_by_a_label_have_no_series() -> None:
     ]
 
     assert [len(family.samples) for family in quota_families(entities)] == [1, 1, 1]
+
+
+def test_a_team_has_few_series_of_a_metric_however_many_rows_and_rules_it_names() -> None:
+    """It can name others with each edit."""
+    used = QuotaResourceStatus("pods", INT, 5, 2, 0, None)
+    entities = [
+        QuotaEntityStatus(policy, "q", (f"x{number}",), True, 5, 0.5, (used,))
+        for policy in ("web", "team")
+        for number in range(1_000)
+    ]
+    permissions = PolicyPermissions((AllowedPolicy("team", owner="team"),))
+
+    class OfQuotas(Telemetry):
+        def _collect(self, app: Any, now_ns: int) -> Iterator[MetricFamily]:
+            yield from quota_families(entities)
+
+    telemetry = OfQuotas()
+    app: Any = SimpleNamespace(scheduler=SimpleNamespace(core=SimpleNamespace(permissions=permissions)))
+    telemetry.attach(app, lambda: 0)
+    lines = [
+        line for line in telemetry.registry.render().splitlines() if line.startswith("policysched_quota")
+    ]
+
+    assert sum('policy="web"' in line for line in lines) == 3 * 1_000
+    assert sum('policy="team"' in line for line in lines) == 3 * TEAM_SERIES_MAX
