@@ -12,7 +12,7 @@ UsedDisk = tuple[tuple[str, ...], bool]
 """An identity of a disk, and whether its use is read-only."""
 
 REQUESTED_MAX = 2**62 - 1
-"""Upper limit of a reported total, so that one more request can be added within int64."""
+"""Upper limit of a reported total, so that one more request of so much can be added within int64."""
 
 
 @dataclass(slots=True)

@@ -652,3 +652,18 @@ def test_a_pod_whose_containers_together_request_more_than_int64_stays_pending(s
 
     assert rig.placements().keys() == {"web"}
     assert "Insufficient cpu" in rig.pending_message("huge")
+
+
+@pytest.mark.parametrize("strategy", ["least_allocated", "most_allocated", "requested_to_capacity_ratio"])
+def test_the_largest_request_is_scored_beside_pods_of_a_node(strategy: str) -> None:
+    """The pod named an overcommitted node itself: what the node and the largest request need exceeds int64."""
+    gpus = 'resources = {"example.com/gpu" = 1, "memory" = 1}'
+    policy = f"{FIT}score node_resources_fit weight 1 {{ strategy = {strategy} {gpus} }}\n"
+    rig = Rig(policy, *[node(name, resources={"example.com/gpu": "8"}) for name in ("a", "b")])
+    rig.observe(placed(pod("there", scheduler="x", resources={"example.com/gpu": "100"}), "a"))
+
+    rig.observe(pod("huge", memory="1Gi", resources={"example.com/gpu": str(2**63 - 1)}), pod("web"))
+    rig.settle()
+
+    assert rig.placements().keys() == {"web"}
+    assert "Insufficient example.com/gpu" in rig.pending_message("huge")

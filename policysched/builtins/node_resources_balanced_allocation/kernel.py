@@ -15,6 +15,7 @@ from policysched.builtins.device_amounts import (
     device_backed_resources,
     device_change_stamps,
 )
+from policysched.cluster.node_usage import REQUESTED_MAX
 from policysched.evaluate.columns.column_kinds import AllocatableColumn, RequestedColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.saturating_arithmetic import all_true
@@ -46,7 +47,7 @@ def specialize_score(pod: Pod, params: KernelParams, cluster_context: ClusterCon
     counted = [
         resource for resource in resources if resource in _ALWAYS_COUNTED or pod.requests.get(resource, 0)
     ]
-    requests = [(resource, pod.requests.get(resource, 0)) for resource in counted]
+    requests = [(resource, min(pod.requests.get(resource, 0), REQUESTED_MAX)) for resource in counted]
     devices = device_backed_resources(pod, cluster_context)
     return (
         _BalanceChangeScore(requests, devices)

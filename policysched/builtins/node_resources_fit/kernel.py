@@ -15,6 +15,7 @@ from policysched.builtins.device_amounts import (
     device_backed_resources,
     device_change_stamps,
 )
+from policysched.cluster.node_usage import REQUESTED_MAX
 from policysched.evaluate.columns.column_kinds import (
     AllocatableColumn,
     ColumnKind,
@@ -114,7 +115,8 @@ class NodeResourcesFitFilter(FilterKernelBase):
         for resource, allocatable, requested, amount in self._requests:
             if resource in self._device_resources:
                 continue  # devices may provide it
-            shortfalls[resource] = amount - (view.column(allocatable) - view.column(requested))
+            free = view.column(allocatable) - view.column(requested)
+            shortfalls[resource] = min(amount, REQUESTED_MAX) - free
         return shortfalls
 
     def _insufficient(
@@ -170,9 +172,9 @@ class _Score(ScoreKernelBase):
         # allocatable, requested, the pod's request, weight, and the resource if devices may back it
         self._scored_resources: list[tuple[ColumnKind, ColumnKind, int, int, str]] = []
         for resource, weight in _resource_weights(params["resources"]):
-            capacity, amount = AllocatableColumn(resource), pod.requests.get(resource, 0)
+            capacity, amount = AllocatableColumn(resource), min(pod.requests.get(resource, 0), REQUESTED_MAX)
             if resource in ("cpu", "memory"):
-                amount = pod.scoring_requests[resource == "memory"]
+                amount = min(pod.scoring_requests[resource == "memory"], REQUESTED_MAX)
                 self._scored_resources.append(
                     (capacity, ScoringRequestedColumn(resource), amount, weight, "")
                 )
