@@ -1,5 +1,6 @@
 """Decoders of single fields, and `decode_object`, which turns their errors into `MalformedObject`."""
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache
@@ -84,6 +85,12 @@ _TIME_NS_MAX = 2**62
 """In the year 2116. Later times, and Go's zero time in the year 1, exceed 64 bits of nanoseconds, or their difference does."""
 
 
+_ODD_YEAR = re.compile(r"(?:(-[0-9]{3,}|0000)|[1-9][0-9]{4,})-[0-9]{2}-[0-9]{2}T")
+"""A year that Go writes and Python does not read."""
+
+
 @lru_cache(maxsize=4096)
 def _parse_time_ns(time: str) -> int:
+    if odd := _ODD_YEAR.match(time):
+        return 0 if odd[1] else _TIME_NS_MAX
     return min(max(0, round(datetime.fromisoformat(time).timestamp()) * 10**9), _TIME_NS_MAX)
