@@ -174,3 +174,15 @@ def test_equivalence_keys_that_ignore_temporary_layers_are_detected(monkeypatch:
 
     with pytest.raises(AssertionError):
         test_parked_pods_do_not_represent_pods_in_another_temporary_layer()
+
+
+def test_the_only_member_of_a_gang_moves_to_another_one() -> None:
+    """The gang that it leaves is still in the queue, and the first one of its namespace, when the other one comes."""
+    rig = Rig(GANG.replace("min = 2", "min = 1"), node("a", cpu="100"))
+
+    rig.observe(pod("web", cpu="1", labels={"group": "one"}))
+    rig.observe(pod("web", cpu="1", labels={"group": "two"}))
+    rig.settle()
+
+    assert rig.placements() == {"web": "a"}
+    assert [gang.name for gang in rig.scheduler.core.gangs] == ["default/two"]

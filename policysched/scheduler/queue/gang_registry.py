@@ -41,6 +41,7 @@ class QueuedGang(QueueEntry):
     __slots__ = (
         "_by_age",
         "_by_order",
+        "_left",
         "_levels",
         "_maxima",
         "_minima",
@@ -89,6 +90,7 @@ class QueuedGang(QueueEntry):
         self._timeouts: dict[int | None, int] = {}
         self._levels: dict[tuple[TopologyLevel, ...], int] = {}
         self._by_order: MovableHeap[PendingPod] = MovableHeap()
+        self._left: PendingPod | None = None
         self._by_age: MovableHeap[PendingPod] = MovableHeap()
 
     @property
@@ -102,8 +104,10 @@ class QueuedGang(QueueEntry):
 
     @property
     def representative_pod(self) -> Pod:
-        first = self._by_order.first()
-        assert first is not None, f"gang {self.name} has no pending member"
+        """The first pending member, or the last one that was, until the gang has left the queue: where it stands may be
+        read before that."""
+        first = self._by_order.first() or self._left
+        assert first is not None, f"gang {self.name} has had no pending member"
         return first.pod
 
     @property
@@ -237,6 +241,7 @@ class QueuedGang(QueueEntry):
     def _add_pending(self, pod: PendingPod, terms: GangTerms) -> None:
         self._count_terms(pod.uid, terms)
         self.pending_members[pod.uid] = self.unqueued_members[pod.uid] = pod
+        self._left = None
         self._by_order.put(pod, pod.order_key)
         self._by_age.put(pod, pod.pod.created_ns)
 
@@ -249,6 +254,7 @@ class QueuedGang(QueueEntry):
         if pod is not None:
             self._by_order.discard(pod)
             self._by_age.discard(pod)
+            self._left = None if self.pending_members else pod
         self.unqueued_members.pop(uid, None)
         self.placed_members.pop(uid, None)
         terms = self.terms.pop(uid)
