@@ -88,6 +88,7 @@ class DefaultPreemption:
         self._breaker = EvictionBreaker(core.limits)
         self.refused = RefusedEvictions(self._is_terminating)
         self._evicting: dict[PodUid, _Eviction] = {}
+        self._victims_in_flight: set[PodUid] = set()  # of all of them
         self._deletion_requested: set[PodUid] = set()  # deleted, not yet seen by the watch
         self._forbidden_until_ns = 0
         self._forbidden_message = ""
@@ -253,9 +254,7 @@ class DefaultPreemption:
 
     def is_leaving(self, uid: PodUid) -> bool:
         """Whether its deletion was requested, or is about to be, and the watch has not shown it yet."""
-        return uid in self._deletion_requested or any(
-            uid in eviction.victims for eviction in self._evicting.values()
-        )
+        return uid in self._deletion_requested or uid in self._victims_in_flight
 
     def evict(self, pod: PendingPod, chosen: Candidate, now_ns: int) -> None:
         """Start the evictions, and nominate the pod to its node. Victims may be on other nodes too."""
@@ -276,31 +275,33 @@ class DefaultPreemption:
         message: str | None = None,
     ) -> None:
         core = self._core
-        terminating = [
-            victim for victim in chosen if core.cache.pods[victim.uid].deleting or self.is_leaving(victim.uid)
-        ]
+        uids = [victim.uid for victim in chosen]
+        terminating = frozenset(uid for uid in uids if core.cache.pods[uid].deleting or self.is_leaving(uid))
         victims = [
             Victim(victim.uid, victim.namespace, victim.name, core.cache.pods[victim.uid].generation)
             for victim in chosen
-            if victim not in terminating
+            if victim.uid not in terminating
         ]
         if chosen:
             core.records.counters.victim_counts.append(len(chosen))
         for victim in chosen:
-            warning = None if victim in terminating else self._breaker.record(victim, now_ns)
+            warning = None if victim.uid in terminating else self._breaker.record(victim, now_ns)
             if warning is not None:
                 core.commands.append(ReportPolicyEvent("Warning", "PreemptionStopped", warning))
-        self._evicting[pod.uid] = _Eviction(
-            pod,
-            node,
-            {victim.uid: victim for victim in victims},
-            frozenset(victim.uid for victim in terminating),
-        )
+        self._end_eviction(pod.uid)
+        eviction = _Eviction(pod, node, {victim.uid: victim for victim in victims}, terminating)
+        self._evicting[pod.uid] = eviction
+        self._victims_in_flight.update(eviction.victims)
         evict = Evict(pod.uid, pod.namespace, pod.name, pod.scheduler, node, tuple(victims))
         core.commands.append(evict if message is None else replace(evict, message=message))
         names = ", ".join(victim.full_name for victim in chosen)
         fields = {"pod": pod.full_name, "node": node or "", "victims": names}
         core.commands.append(Log("info", "evicting victims for a pod", fields))
+
+    def _end_eviction(self, preemptor: PodUid) -> _Eviction | None:
+        eviction = self._evicting.pop(preemptor, None)
+        self._victims_in_flight.difference_update(() if eviction is None else eviction.victims)
+        return eviction
 
     def _clear_lower_nominations(self, pod: PendingPod, node: NodeName, now_ns: int) -> None:
         """Clear nominations of lower priority to the node, of any scheduler; for a gang, those of all its members."""
@@ -349,7 +350,7 @@ class DefaultPreemption:
 
     def on_evicted(self, preemptor: PodUid, victims: tuple[PodUid, ...], now_ns: int) -> None:
         """All victims are terminating or gone."""
-        eviction = self._evicting.pop(preemptor, None)
+        eviction = self._end_eviction(preemptor)
         if eviction is None:
             return
         self._record_deletions(eviction, victims, leaving=eviction.victims)
@@ -374,7 +375,7 @@ class DefaultPreemption:
     def on_eviction_refused(self, event: EvictionRefused, now_ns: int) -> None:
         """The eviction was refused: the pod stays pending and loses its nomination."""
         core, preemptor = self._core, event.preemptor
-        eviction = self._evicting.pop(preemptor, None)
+        eviction = self._end_eviction(preemptor)
         if eviction is None:
             return
         self._record_deletions(eviction, event.victims, leaving=(*event.victims, *event.gone))
@@ -442,9 +443,7 @@ class DefaultPreemption:
 
     def check(self) -> list[str]:
         """Inconsistencies with the cache, one message each."""
-        pods = self._core.cache.pods
         return [
             f"{uid}: deletion requested, but the pod is not in the cache"
-            for uid in self._deletion_requested
-            if uid not in pods
+            for uid in self._deletion_requested - self._core.cache.pods.keys()
         ]
