@@ -54,7 +54,7 @@ SAID: Mapping[str, str] = {
     "binding.concurrent_binds_max": "Maximum number of concurrent bind requests. Namespaces with few binds in flight may use up to a quarter more.",
     "reporting.concurrent_writes_max": "Maximum number of concurrent writes of events and conditions, three quarters of them for one namespace.",
     "reporting.burst": "Maximum burst of writes after a quiet period.",
-    "reporting.queued_binds_max": "Reporting pauses while more binds than this are waiting, because binds have priority.",
+    "reporting.queued_binds_max": "While more binds than this are waiting, 50 events and conditions are written a second, because binds have priority.",
     "reporting.queued_events_max": "Events beyond this number are dropped and counted.",
     "reporting.series_update_interval_s": "Minimum interval between updates of the count of a repeated event.",
     "scheduling.backoff_initial_s": "Backoff after the first failed attempt of a pod; doubled with each further one.",

@@ -412,22 +412,26 @@ def test_a_condition_is_not_written_on_another_pod_of_the_same_name() -> None:
     on_virtual_time(scenario)
 
 
-def test_reports_wait_for_binds_and_conditions_are_sent_before_events() -> None:
+def test_few_reports_are_sent_while_many_binds_are_queued_and_conditions_before_events() -> None:
+    """One namespace can keep its binds queued: none for so long was a pause for everybody."""
+
     async def scenario() -> None:
         transport = Script([(200, {})])
         reporting = Reporting(transport, concurrent_writes_max=1)
         reporting.binds_waiting = 201
-        pod = {"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}
         async with running(reporting.reporter.run()):
-            reporting.reporter.record_event(failed(pod))
-            reporting.reporter.set_condition(condition(pod))
-            await asyncio.sleep(10)
-            assert transport.requests == []
+            for number in range(100):
+                pod = {"metadata": {"namespace": "default", "name": f"p{number}", "uid": f"u{number}"}}
+                reporting.reporter.record_event(failed(pod))
+                reporting.reporter.set_condition(condition(pod))
+            await asyncio.sleep(1)
+            assert 45 <= len(transport.requests) <= 50
 
             reporting.binds_waiting = 200
-            await reporting.wait_until_drained()
+            await asyncio.sleep(0.1)
+            assert reporting.reporter.pending_writes == 0
 
-        assert [request.method for request in transport.requests] == ["PATCH", "POST"]
+        assert [request.method for request in transport.requests] == ["PATCH"] * 100 + ["POST"] * 100
         assert transport.requests[0].accept == METADATA_ONLY  # the pod may have a megabyte
 
     on_virtual_time(scenario)

@@ -3,7 +3,7 @@
 Namespaces are served in turn, since a webhook of one can make its writes take long (`namespace_turns`), and of each its
 conditions before its events. Both are bounded: the namespace that has the most loses its oldest one, which is counted and
 logged. Only the newest condition of a pod is written. A repeated event becomes one object with a count (`series`), updated
-at most once per interval. While many binds are queued nothing is written, so that reporting never delays placements. Each
+at most once per interval. While many binds are queued few are written, so that reporting never delays placements. Each
 write is attempted only a few times: the cluster's state does not depend on it.
 
 A condition names the version of its pod, so a late or repeated one cannot overwrite a newer state: a bound pod stays
@@ -55,14 +55,16 @@ Json = dict[str, Any]
 PATCH_SERVER_TIMEOUT = "2s"
 """How long the server may act on the patch of a condition."""
 EVENT_TIMEOUT_S = 10.0
+BESIDE_BINDS_INTERVAL_S = 0.02
+"""Between writes while many binds are queued. Not for ever: the binds may be of one namespace that nobody else waits for."""
 CONDITION_CONFLICTS_MAX = 4
 """How often a condition is retried immediately after a version conflict."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReporterSettings:
-    """`writes_per_s` 0: limited only by `concurrent_writes_max`. `queued_binds_max`: nothing is written while more binds than this are
-    queued. `series_update_interval_s`: the minimum interval between writes of a repeated event's count. `event_attempts_max` is
+    """`writes_per_s` 0: limited only by `concurrent_writes_max`. `queued_binds_max`: while more binds than this are queued, 50
+    writes a second. `series_update_interval_s`: the minimum interval between writes of a repeated event's count. `event_attempts_max` is
     kube-scheduler's, over a minute with backoff: a restart of the API server loses no `Scheduled` event."""
 
     concurrent_writes_max: int = 12
@@ -226,8 +228,8 @@ class Reporter:
                 handle.cancel()
 
     async def _wait_until_allowed(self, limiter: RateLimiter) -> None:
-        while self._queued_binds() > self._settings.queued_binds_max:
-            await asyncio.sleep(0.02)
+        if self._queued_binds() > self._settings.queued_binds_max:
+            await asyncio.sleep(BESIDE_BINDS_INTERVAL_S)
         await limiter.acquire()
 
     async def _write_next(self, namespace: str) -> None:
