@@ -3,19 +3,23 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from policysched.kube.write.namespace_turns import SLOW_FOR_S, SLOW_MAX, UNKNOWN_SHARE, NamespaceTurns
+import pytest
+
+from policysched.kube.write.namespace_turns import SLOW_FOR_S, UNKNOWN_SHARE, NamespaceTurns, send_in_turn
 from tests.kube.world import on_virtual_time, running, until
 
 WORKERS = 8
 
 
 class Bench:
-    """Commands are their namespaces. Those of `hanging` never end, others take 10 ms. `begun` and `ended` have both."""
+    """Commands are their namespaces. Those of `hanging` repeat requests of 7 s, those of `late` take 4.9 s, others 10 ms. `begun`
+    and `ended` have both."""
 
     def __init__(self) -> None:
         self.turns: NamespaceTurns[str] = NamespaceTurns(WORKERS)
         self.begun: list[str] = []
         self.ended: list[str] = []
+        self.requests = 0
         self.released = asyncio.Event()
         self.is_hanging = False
 
@@ -26,10 +30,34 @@ class Bench:
     async def carry_out(self, namespace: str) -> None:
         self.begun.append(namespace)
         if namespace.startswith("hanging") or (self.is_hanging and namespace != "other"):
-            await self.released.wait()
+            while not self.released.is_set():
+                await send_in_turn(lambda: self.request(7.0))
+        elif namespace.startswith("late"):
+            await send_in_turn(lambda: self.request(4.9))
+        elif namespace.startswith("changing") and self.begun.count(namespace) % WORKERS not in (1, 2):
+            await send_in_turn(lambda: self.request(1.1))
         else:
-            await asyncio.sleep(0.01)
+            await send_in_turn(lambda: self.request(0.01))
         self.ended.append(namespace)
+
+    async def request(self, takes_s: float) -> None:
+        self.requests += 1
+        try:
+            async with asyncio.timeout(takes_s):
+                await self.released.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self.requests -= 1
+
+    async def assert_others_find_places(self, during_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        ends_s, count = loop.time() + during_s, 0
+        while loop.time() < ends_s:
+            self.put("other")
+            count += 1
+            await until(lambda count=count: self.ended.count("other") == count, "a place", within_s=0.05)  # type: ignore[misc]
+            await asyncio.sleep(0.27)
 
 
 def scene(body: Callable[[Bench], Awaitable[None]]) -> None:
@@ -72,8 +100,47 @@ def test_of_many_namespaces_whose_commands_never_end_few_begin() -> None:
         await asyncio.sleep(30)
         bench.put("other")
         await until(lambda: "other" in bench.ended, "the other one's command", within_s=0.1)
-        assert len(bench.begun) <= SLOW_MAX + WORKERS
+        assert len(bench.begun) == UNKNOWN_SHARE * len(names) + 1
         assert set(bench.begun) == {*names, "other"}
+
+    scene(body)
+
+
+@pytest.mark.parametrize("kind", ["hanging", "late"])
+def test_others_find_places_beside_any_number_of_slow_namespaces(kind: str) -> None:
+    """Also after SLOW_FOR_S, when most commands of those have only waited. A late one never repeats a request."""
+
+    async def body(bench: Bench) -> None:
+        bench.put(*[f"{kind} {index}" for index in range(40)] * 100)
+        await asyncio.sleep(12)
+        await bench.assert_others_find_places(during_s=150)
+        assert bench.requests <= WORKERS, "so many connections wait for webhooks"
+        assert {*bench.begun} == {*(f"{kind} {index}" for index in range(40)), "other"}
+
+    scene(body)
+
+
+def test_others_find_places_beside_namespaces_that_are_prompt_now_and_then() -> None:
+    async def body(bench: Bench) -> None:
+        bench.put(*["changing 1", "changing 2"] * 1000)
+        await asyncio.sleep(3)
+        await bench.assert_others_find_places(during_s=50)
+        assert bench.begun.count("changing 1") > 100
+
+    scene(body)
+
+
+def test_a_command_that_waits_for_slow_ones_of_others_is_not_slow_itself() -> None:
+    async def body(bench: Bench) -> None:
+        bench.put(*["changing"] * 3)
+        await until(lambda: bench.ended.count("changing") == 3, "its slow command")
+        bench.put(*[f"hanging {index}" for index in range(40)])
+        await asyncio.sleep(SLOW_FOR_S)
+        bench.begun.clear()
+        bench.put("changing")
+        await until(lambda: bench.ended.count("changing") == 4, "its prompt command")
+        bench.put("changing")
+        await until(lambda: bench.ended.count("changing") == 5, "a place", within_s=0.05)
 
     scene(body)
 
@@ -101,6 +168,6 @@ def test_nothing_is_remembered_of_namespaces_without_commands() -> None:
         bench.released.set()
         await asyncio.sleep(SLOW_FOR_S + 1)
         assert not bench.turns._namespaces
-        assert len(bench.turns) == bench.turns._prompt == bench.turns._slow == 0
+        assert len(bench.turns) == bench.turns._placed == 0
 
     scene(body)

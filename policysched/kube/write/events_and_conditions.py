@@ -37,7 +37,7 @@ from policysched.kube.client.api import (
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.transport import METADATA_LIST_ONLY, METADATA_ONLY, TransportError
 from policysched.kube.leader_election import micro_time
-from policysched.kube.write.namespace_turns import NamespaceTurns
+from policysched.kube.write.namespace_turns import NamespaceTurns, send_in_turn
 from policysched.kube.write.pod_group_status import write_pod_group_status
 from policysched.kube.write.rate_limit import RateLimiter
 from policysched.kube.write.report_content import (
@@ -56,7 +56,7 @@ PATCH_SERVER_TIMEOUT = "2s"
 """How long the server may act on the patch of a condition."""
 EVENT_TIMEOUT_S = 10.0
 BESIDE_BINDS_INTERVAL_S = 0.02
-"""Between writes while many binds are queued. Not for ever: the binds may be of one namespace that nobody else waits for."""
+"""Between writes while many binds are queued: they may be of one namespace, for which the others do not wait."""
 CONDITION_CONFLICTS_MAX = 4
 """How often a condition is retried immediately after a version conflict."""
 
@@ -251,7 +251,7 @@ class Reporter:
         wait_s = 0.0
         try:
             if self._latest_conditions.get(condition.uid) is condition:
-                await self._patch_status(condition)
+                await send_in_turn(partial(self._patch_status, condition))
                 self._finish_condition(condition)
         except (TransportError, InvalidResponse, Unauthorized, TooManyRequests, ServerError) as error:
             self.counts.failed += 1
@@ -360,10 +360,8 @@ class Reporter:
         for _ in range(self._settings.event_attempts_max):
             count = series.count
             try:
-                if series.written == 0:
-                    await self._create_event(content, series)
-                else:
-                    await self._patch_event_count(content, series)
+                write = self._create_event if series.written == 0 else self._patch_event_count
+                await send_in_turn(partial(write, content, series))
             except (ServerError, TooManyRequests) as error:
                 await asyncio.sleep(backoff.next_delay_s(error))
             except NotFound as error:

@@ -16,6 +16,7 @@ from policysched.kube.client.api import ApiErrors, ApiStatusError, ServerError, 
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import RequestNotSent
+from policysched.kube.write.namespace_turns import send_in_turn
 
 Answer = TypeVar("Answer")
 
@@ -68,7 +69,7 @@ class RequestRetrier:
             if is_current is not None and not is_current():
                 raise RequestAbandoned("this process stalled after the decision")
             try:
-                answer = await send()
+                answer = await send_in_turn(send)
             except RequestNotSent:
                 await asyncio.sleep(settings.retry_initial_s)
             except ApiErrors as error:
