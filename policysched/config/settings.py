@@ -15,6 +15,7 @@ from policysched.config.permission_settings import permission_settings
 from policysched.config.source_settings import SamplesSettings, samples_settings, source_problems
 from policysched.config.team_settings import TeamPolicySettings, team_problems, team_settings
 from policysched.data_files import expand_home
+from policysched.kube.client.transport import CONNECTIONS_MAX_DEFAULT
 from policysched.kube.extender.client import ExtenderEndpoint, ExtenderTls
 from policysched.kube.leader_election import LeaseSettings
 from policysched.kube.watch.reflector import ReflectorSettings
@@ -69,7 +70,7 @@ class DaemonSettings:
     metrics: Path | None = None
     log_format: LogFormat = "text"
     log_level: str = "info"
-    connections_max: int = 96
+    connections_max: int = CONNECTIONS_MAX_DEFAULT
     reflecting: ReflectorSettings = field(default_factory=ReflectorSettings)
     reporting: ReporterSettings = field(default_factory=ReporterSettings)
     permissions: PolicyPermissions = field(default_factory=PolicyPermissions)
@@ -184,7 +185,7 @@ def shared_settings(values: Mapping[str, Any]) -> dict[str, Any]:
         "metrics": expand_home(values["metrics"]) if "metrics" in values else None,
         "log_format": log.get("format", "text"),
         "log_level": log.get("level", "info"),
-        "connections_max": api.get("connections_max", 96),
+        "connections_max": api.get("connections_max", CONNECTIONS_MAX_DEFAULT),
         "reflecting": with_overrides(
             ReflectorSettings, {name: api[name] for name in ("page_size",) if name in api}
         ),

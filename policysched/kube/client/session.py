@@ -29,6 +29,7 @@ from policysched.files import UnreadableFile, is_file, memory_folder, read_text
 from policysched.http_errors import describe_http_error
 from policysched.kube.client.service_account import ServiceAccount, in_cluster
 from policysched.kube.client.transport import (
+    CONNECTIONS_MAX_DEFAULT,
     ApiRequest,
     ApiResponse,
     ApiStream,
@@ -60,7 +61,7 @@ class ConnectionSettings:
 
     kubeconfig: Path | None = None
     context: str | None = None
-    connections_max: int = 96
+    connections_max: int = CONNECTIONS_MAX_DEFAULT
     user_agent: str = "policysched"
 
 

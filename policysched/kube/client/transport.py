@@ -41,6 +41,10 @@ class ApiResponse:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+CONNECTIONS_MAX_DEFAULT = 256
+"""All writers together need up to 120, and for some seconds two more for each namespace whose webhooks begin to hang."""
+
+
 class TransportError(Exception):
     """No complete response: refused, interrupted, timed out. The server may or may not have acted on the request."""
 
