@@ -51,7 +51,7 @@ SAID: Mapping[str, str] = {
     "leader_election.retry_period_s": "Interval of renewals, and of attempts to acquire the Lease.",
     "api.connections_max": "Maximum number of connections to the API server. Writes need a quarter more than `binding.concurrent_binds_max`, and up to 200 while webhooks of many namespaces hang.",
     "api.page_size": "Objects per page of a list.",
-    "binding.concurrent_binds_max": "Maximum number of concurrent bind requests. Namespaces with few binds in flight may use up to a quarter more.",
+    "binding.concurrent_binds_max": "Maximum number of concurrent bind requests. Namespaces with few binds in flight and without failures may use up to a quarter more.",
     "reporting.concurrent_writes_max": "Maximum number of concurrent writes of events and conditions, three quarters of them for one namespace.",
     "reporting.burst": "Maximum burst of writes after a quiet period.",
     "reporting.queued_binds_max": "While more binds than this are waiting, 50 events and conditions are written a second, because binds have priority.",

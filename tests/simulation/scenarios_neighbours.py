@@ -248,7 +248,7 @@ def a_failing_bind_keeps_its_worker() -> AbstractContextManager[Any]:
 def _without_spare_workers(init: Callable[[BindQueue, int], None]) -> Callable[[BindQueue, int], None]:
     def without_spare(self: BindQueue, workers: int) -> None:
         init(self, workers)
-        self.spare = 0
+        self.spare, self.unknown_share = 0, workers
 
     return without_spare
 

@@ -5,14 +5,14 @@
                                        ├── FAILING_AFTER failures in a row: the namespace is failing until one answer
                                        └── longer than SLOW_AFTER_S: the namespace is slow until one prompt answer
 
-One namespace may use every worker while its binds are answered promptly. Retries, and all binds of a failing or slow
-namespace, are throttled: a quarter of the workers for one namespace, half of them for all. Beyond `workers` requests, only namespaces
-with less than a quarter of the workers active get another one, from `spare` more workers. Every RETRY_TURN-th choice
-prefers throttled binds, so that a stream of first attempts does not starve them.
+One namespace may use every worker once a bind was answered promptly, and a twelfth of them before: nothing tells it from one
+that hangs. Retries, and all binds of a failing or slow namespace, are throttled: a quarter of the workers for one namespace,
+half of them for all. Beyond `workers` requests, only namespaces without a failure or a slow request in KEPT_S get another
+one, SPARE_SHARE each, from `spare` more workers: what is prompt now and then takes the others for itself, not these. Every
+RETRY_TURN-th choice prefers throttled binds, so that a stream of first attempts does not starve them.
 
 A failing namespace rests after each request, so that thousands of its pods cost the API server one request a second. One
-answer ends that. Without binds it, or a slow one, is kept for KEPT_S: a tenant who deletes its pods and creates them again would otherwise
-begin with all workers.
+answer ends that. It, or a slow one, is known for KEPT_S also without binds: a tenant can delete its pods and create them again.
 
 Each operation is constant in the number of binds, except for the heap of waiting retries. A choice skips only namespaces
 that use their whole share, of which there are few.
@@ -39,8 +39,11 @@ REST_STEP_S, REST_MAX_S = 0.1, 1.0
 SLOW_AFTER_S = 0.5
 """A request that takes longer makes its namespace slow."""
 
+SPARE_SHARE = 2
+"""Binds that a namespace may have active to get a spare worker, with it."""
+
 KEPT_S = 60.0
-"""How long a namespace without binds is known as a failing or slow one, since it was last seen so."""
+"""How long a namespace is known to have failed or been slow, since it was last seen so."""
 
 REPORT_AFTER_S = 2.0
 """When a namespace has failed for so long, all its binds are reported: with rests, most would fail themselves much later."""
@@ -83,12 +86,15 @@ class _NamespaceQueue:
     throttled_active: int = 0
     failures: int = 0
     slow: bool = False
+    is_known: bool = False
+    """One of its binds was answered promptly, since it has binds."""
+    is_kept: bool = False
     in_first_ring: bool = False
     in_throttled_ring: bool = False
     is_retry_turn: bool = False
     rests_until_s: float | None = None
     failing_since_s: float = 0.0
-    failed_s: float = 0.0
+    failed_s: float = float("-inf")
     """When it was last seen as failing or slow."""
     reason: str | None = None
     """Why it fails, once that is reported."""
@@ -126,6 +132,7 @@ class BindQueue:
         self.workers = workers
         self.share = max(1, workers // 4)
         self.spare = self.share
+        self.unknown_share = max(1, workers // 12)
         self._throttled_max = max(1, workers // 2)
         self._namespaces: dict[str, _NamespaceQueue] = {}
         self._by_uid: dict[PodUid, PendingBind] = {}
@@ -133,7 +140,8 @@ class BindQueue:
         self._throttled_ring: deque[_NamespaceQueue] = deque()
         self._waiting: list[tuple[float, int, PendingBind]] = []
         self._resting: list[tuple[float, int, _NamespaceQueue]] = []
-        self._kept: deque[_NamespaceQueue] = deque()  # set aside, and without binds when they were appended
+        # Those that had no binds when they were appended, and their `failed_s` then.
+        self._kept: deque[tuple[float, _NamespaceQueue]] = deque()
         self._sequence = 0
         self._choices = 0
         self._active = 0
@@ -184,11 +192,11 @@ class BindQueue:
         """The next bind to send, or None if nothing may be sent now."""
         self._choices += 1
         if self._choices % RETRY_TURN == 0:
-            return self._take_throttled(now_s) or self._take_first()
-        return self._take_first() or self._take_throttled(now_s)
+            return self._take_throttled(now_s) or self._take_first(now_s)
+        return self._take_first(now_s) or self._take_throttled(now_s)
 
     def finish(self, pending: PendingBind, now_s: float, *, answered: bool, prompt: bool = True) -> bool:
-        """The request ended. True: its namespace is set aside now, or is not any more."""
+        """The request ended. True: its namespace may use more or fewer workers now."""
         namespace = pending.queue
         assert namespace is not None, f"{pending.bind} was never put"
         namespace.active -= 1
@@ -197,8 +205,10 @@ class BindQueue:
             namespace.throttled_active -= 1
             self._throttled_active -= 1
         self._forget_kept(now_s)
+        is_first_answer = answered and prompt and not namespace.is_known
+        namespace.is_known = namespace.is_known or is_first_answer
         if answered and not (namespace.failures or namespace.slow):
-            return False
+            return is_first_answer
         was_failing, was_aside = namespace.failing, namespace.set_aside
         namespace.failures, namespace.failed_s = (0 if answered else namespace.failures + 1), now_s
         namespace.slow = namespace.slow and not (answered and prompt)
@@ -207,12 +217,16 @@ class BindQueue:
             self._end_rest(namespace)
         elif namespace.failing and not was_failing:
             namespace.failing_since_s = now_s
-        return self._note_aside(namespace, was_aside=was_aside)
+        return self._note_aside(namespace, was_aside=was_aside) or is_first_answer
 
     def note_slow(self, pending: PendingBind, now_s: float) -> bool:
         """Its request takes long. True: its namespace is set aside now."""
         namespace = pending.queue
         assert namespace is not None, f"{pending.bind} was never put"
+        if not pending.throttled:
+            pending.throttled = True
+            namespace.throttled_active += 1
+            self._throttled_active += 1
         was_aside = namespace.set_aside
         namespace.slow, namespace.failed_s = True, now_s
         return self._note_aside(namespace, was_aside=was_aside)
@@ -236,16 +250,25 @@ class BindQueue:
         assert namespace is not None, f"{pending.bind} was never put"
         if namespace.has_binds:
             return
-        if namespace.set_aside:
-            self._kept.append(namespace)
-        else:
+        if namespace.failed_s == float("-inf"):
             del self._namespaces[namespace.name]
+        elif not namespace.is_kept:
+            self._keep(namespace)
+
+    def _keep(self, namespace: _NamespaceQueue) -> None:
+        namespace.is_kept, namespace.is_known = True, False
+        self._kept.append((namespace.failed_s, namespace))
 
     def _forget_kept(self, now_s: float) -> None:
-        while self._kept and now_s - self._kept[0].failed_s > KEPT_S:
-            namespace = self._kept.popleft()
-            if self._namespaces.get(namespace.name) is namespace and not namespace.has_binds:
+        while self._kept and now_s - self._kept[0][0] > KEPT_S:
+            _, namespace = self._kept.popleft()
+            namespace.is_kept = False
+            if namespace.has_binds:
+                continue  # kept when it has none again
+            if now_s - namespace.failed_s > KEPT_S:
                 del self._namespaces[namespace.name]
+            else:
+                self._keep(namespace)
 
     def cancel(self, uid: PodUid) -> bool:
         """No worker takes this first attempt any more. False: one has taken it, or there is none."""
@@ -345,7 +368,7 @@ class BindQueue:
         if namespace.first or namespace.due:
             self._join_throttled(namespace)
 
-    def _take_first(self) -> PendingBind | None:
+    def _take_first(self, now_s: float) -> PendingBind | None:
         ring = self._first_ring
         only_spare = self._active >= self.workers
         for _ in range(len(ring)):
@@ -353,7 +376,11 @@ class BindQueue:
             if not namespace.first or namespace.set_aside:
                 namespace.in_first_ring = False
                 continue
-            if only_spare and namespace.active >= self.share:
+            if only_spare:
+                active_max = 0 if now_s - namespace.failed_s <= KEPT_S else SPARE_SHARE
+            else:
+                active_max = self.workers if namespace.is_known else self.unknown_share
+            if namespace.active >= active_max:
                 ring.append(namespace)
                 continue
             pending = namespace.first.popitem(last=False)[0]
