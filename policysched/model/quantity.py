@@ -5,7 +5,8 @@ Grammar and rounding: `k8s.io/apimachinery/pkg/api/resource`, `Quantity.Value` a
 
 import re
 from fractions import Fraction
-from functools import lru_cache
+
+from policysched.text.short_text_cache import cache_short_texts
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
@@ -21,7 +22,7 @@ _SUFFIXES: dict[str, Fraction] = {
 }
 
 
-@lru_cache(maxsize=8192)
+@cache_short_texts(maxsize=8192)
 def parse_quantity(text: str) -> Fraction:
     """The exact value. Raises ValueError, with a message for users, where the text is not a quantity."""
     match = _QUANTITY.match(text)
@@ -38,13 +39,13 @@ def parse_quantity(text: str) -> Fraction:
     return -value if sign == "-" else value
 
 
-@lru_cache(maxsize=8192)
+@cache_short_texts(maxsize=8192)
 def parse_whole_units(text: str) -> int:
     """The value in whole units (bytes, counts), rounded up and clamped to int64."""
     return _ceil_int64(parse_quantity(text))
 
 
-@lru_cache(maxsize=8192)
+@cache_short_texts(maxsize=8192)
 def parse_milli_units(text: str) -> int:
     """The value in thousandths (of a core), rounded up and clamped to int64."""
     return _ceil_int64(parse_quantity(text) * 1000)

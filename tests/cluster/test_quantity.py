@@ -1,5 +1,7 @@
 """Quantities are exact and round up as Kubernetes does."""
 
+import tracemalloc
+
 import pytest
 
 from policysched.model.quantity import parse_milli_units, parse_whole_units
@@ -36,3 +38,15 @@ def test_quantities_saturate_at_int64() -> None:
 def test_an_invalid_quantity_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"quantity|suffix"):
         parse_whole_units(text)
+
+
+def test_quantities_of_thousands_of_digits_are_not_kept() -> None:
+    """Those of a PodGroup of a CRD, or in a selector of devices, each another one."""
+    parse_milli_units("1")
+    tracemalloc.start()
+    for number in range(300):
+        parse_milli_units("9" * 4_000 + f"{number:03}")
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert kept < 500_000
