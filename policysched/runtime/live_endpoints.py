@@ -134,7 +134,7 @@ class LiveEndpoints:
                         "node": node.name,
                         "pods": len(usage.pods),
                         "unschedulable": node.unschedulable,
-                        "requested": dict(usage.requested),
+                        "requested": {name: usage.requested_capped(name) for name in usage.requested},
                         "allocatable": dict(node.allocatable),
                     }
                 )

@@ -218,7 +218,7 @@ class PageDocuments:
                 value: float | None
                 if metric is None:
                     total: int | None = node.allocatable.get(by, 0)
-                    value = len(usage.pods) if by == "pods" else usage.requested.get(by, 0)
+                    value = len(usage.pods) if by == "pods" else usage.requested_capped(by)
                 else:
                     total, sample = None, None if polled is None else polled.values.get(node.name)
                     value = None if sample is None else sample.value

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jsonschema
+import orjson
 import pytest
 
 from policysched.explanations import pending_causes
@@ -19,10 +20,11 @@ from policysched.scheduler.pending_summary import PendingCause
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.schemas import schema
 from policysched.serve.main_loop_reader import NoSuchEndpoint
-from tests.builders import node, pod
+from tests.builders import node, placed, pod
 from tests.cli.builders import run
 from tests.hostile import hostile_pod
 from tests.live.rendered import rendered
+from tests.page.served_page import document
 from tests.scheduler.rig import FIT, Rig
 from tests.serve.served import PAGES, served
 
@@ -133,6 +135,19 @@ def test_the_queue_and_the_nodes_are_listed(rig: Rig) -> None:
     by_name = {each["node"]: each for each in nodes["nodes"]}
     assert by_name["a"]["requested"]["cpu"] == 1000 and by_name["a"]["pods"] == 1
     assert by_name["b"]["unschedulable"] is True
+
+
+def test_nodes_are_listed_whatever_their_pods_request() -> None:
+    """Pods that name their node themselves; JSON of the endpoints has integers of 64 bits."""
+    most = [placed(pod(f"most-{number}", memory=str(2**63 - 1)), "a") for number in range(3)]
+    rig = Rig(FIT, node("a"), *most)
+
+    (listed,) = [step for step in pages(rig).nodes({}) if step is not None]
+    of_page = document(rig, "/page/nodes", {"by": "memory"})
+
+    assert isinstance(listed, dict)
+    assert orjson.loads(orjson.dumps(listed))["nodes"][0]["requested"]["memory"] == 2**62 - 1
+    assert str(2**62 - 1) in orjson.dumps(of_page).decode()
 
 
 def test_a_long_queue_is_sorted_in_steps(rig: Rig) -> None:
