@@ -3,7 +3,7 @@ the reference implementation's. Of very many rejections only some have their mes
 """
 
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import ParamSpec, TypeVar
@@ -16,7 +16,6 @@ from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.diagnosis import rejections_in_order
 from policysched.evaluate.evaluation import Evaluation
-from policysched.evaluate.rules.raw_scores import RawScores
 from policysched.evaluate.rules.rejection_gaps import resource_gaps
 from policysched.evaluate.rules.specialized_rules import SpecializedFilter, SpecializedScore
 from policysched.evaluate.scalar.eval_context import EvalContext
@@ -28,7 +27,6 @@ from policysched.lang.ir.verdict import (
     RejectionGap,
     ShadowEffect,
 )
-from policysched.model.identifiers import NodeName
 from policysched.model.nodes import Node
 
 ReasonMasks = Sequence[tuple[str, Array]]
@@ -39,6 +37,7 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 _REASONS_PER_STEP = 200
+SCORES_PER_STEP = 2_000
 _FIRST_OF_CAUSE = 3
 _CHARACTERS = 256
 """A reason with a text of so many counts twice: it may quote many annotations."""
@@ -54,6 +53,16 @@ class _Found:
     reasons: ReasonMasks
     unresolvable: Array
     shortfalls: Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """A rule and what it says about the feasible rows. `shown` without `has_value` is nothing. Copied, too."""
+
+    rule: SpecializedScore
+    has_value: Array
+    shown: Array
+    scores: Array
 
 
 def whole(steps: Callable[Arguments, Generator[None, None, Result]]) -> Callable[Arguments, Result]:
@@ -80,7 +89,7 @@ def explanation_in_steps(
     reasons_max: int | None = None,
 ) -> Generator[None, None, PlacementExplanation]:
     """If rules reject nodes for more than `reasons_max` reasons, some nodes are omitted, and counted. The cluster may change
-    between the steps, which list rejections as they were."""
+    between the steps, which list rejections and scores as they were."""
     view, columns = snapshot.view(), snapshot.columns
     rows = sorted(
         (row for row in range(columns.size) if columns.valid[row]), key=lambda row: columns.names[row]
@@ -92,27 +101,28 @@ def explanation_in_steps(
     if reasons_max is not None:
         listed, omitted = _shorten(found, reasons, view, listed, reasons_max)
     names = columns.names
-    scores = _scores(evaluation, feasible, view, names)
-    totals: dict[str, int] = {names[row]: int(evaluation.total[row]) for row in feasible}
+    scored = list(_scored(evaluation, np.array(feasible, np.intp), view))
+    feasible_names = tuple[str, ...](names[row] for row in feasible)
+    totals = dict(zip(feasible_names, map(int, evaluation.total[feasible].tolist()), strict=True))
+    about = [
+        _about(listed, rule, rejected, of_rule, view)
+        for (rule, rejected, _), of_rule in zip(found, reasons, strict=True)
+    ]
+    nodes = [_node_at(view, row) for row in listed]
+    selected = None if selected_row is None else names[selected_row]
     rules: tuple[SpecializedFilter | SpecializedScore, ...] = (
         *evaluation.rules.filters,
         *evaluation.rules.scores,
     )
-    rejections = yield from _rejections(
-        [
-            _about(listed, rule, rejected, of_rule, view)
-            for (rule, rejected, _), of_rule in zip(found, reasons, strict=True)
-        ],
-        [_node_at(view, row) for row in listed],
-        context,
-    )
+    scores = yield from _scores(scored, feasible_names)
+    rejections = yield from _rejections(about, nodes, context)
     return PlacementExplanation(
         pod_rejection=None,
-        feasible=tuple(totals),
+        feasible=feasible_names,
         rejections=rejections,
         scores=scores,
         totals=totals,
-        selected=None if selected_row is None else names[selected_row],
+        selected=selected,
         metrics_in_outage=tuple(sorted(evaluation.outage_metrics)),
         disabled_rules=tuple(
             rule.name for rule in rules if evaluation.outage_metrics.intersection(rule.metrics)
@@ -248,13 +258,10 @@ def _node_at(view: View, row: int) -> tuple[Node, NodeUsage]:
     return at
 
 
-def _scores(
-    evaluation: Evaluation, feasible: list[int], view: View, names: list[NodeName]
-) -> dict[str, Mapping[str, NodeRuleScore]]:
-    scores_by_rule: dict[str, Mapping[str, NodeRuleScore]] = {}
+def _scored(evaluation: Evaluation, feasible: Array, view: View) -> Iterator[_Scored]:
     candidates = evaluation.feasible[: view.count]
     for rule in evaluation.rules.scores:
-        if evaluation.outage_metrics.intersection(rule.metrics) or not feasible:
+        if evaluation.outage_metrics.intersection(rule.metrics) or not feasible.size:
             continue
         raw_scores = rule.raw_scores(view, candidates)
         if raw_scores.applies is not None and not (raw_scores.applies & candidates).any():
@@ -265,18 +272,28 @@ def _scores(
             stats = rule.candidate_stats(raw_scores, candidates)
             scores = rule.candidate_scores(raw_scores, stats)
             shown = raw_scores.raw if stats is None else rule.display_raw(raw_scores.raw, stats[0])
-        scores_by_rule[rule.name] = {
-            names[row]: _cell(rule, raw_scores, scores, shown, row) for row in feasible
-        }
+        has_value = np.full(feasible.size, rule.has_raw)
+        for mask in (raw_scores.known, raw_scores.applies):
+            if mask is not None:
+                has_value &= mask[feasible]
+        yield _Scored(rule, has_value, shown[feasible], scores[feasible])
+
+
+def _scores(
+    scored: Sequence[_Scored], names: Sequence[str]
+) -> Generator[None, None, Mapping[str, Mapping[str, NodeRuleScore]]]:
+    scores_by_rule, work = dict[str, Mapping[str, NodeRuleScore]](), 0
+    for each in scored:
+        weight, cells = each.rule.weight, dict[str, NodeRuleScore]()
+        for start in range(0, len(names), SCORES_PER_STEP):
+            part = slice(start, start + SCORES_PER_STEP)
+            arrays = (array[part].tolist() for array in (each.has_value, each.shown, each.scores))
+            for name, has_value, raw, value in zip(names[part], *arrays, strict=True):
+                score = int(value)
+                cells[name] = NodeRuleScore(raw if has_value else None, score, weight, weight * score)
+            work += len(names[part])
+            if work >= SCORES_PER_STEP:
+                work = 0
+                yield
+        scores_by_rule[each.rule.name] = cells
     return scores_by_rule
-
-
-def _cell(
-    rule: SpecializedScore, raw_scores: RawScores, scores: Array, shown: Array, row: int
-) -> NodeRuleScore:
-    has_value = (raw_scores.known is None or bool(raw_scores.known[row])) and (
-        raw_scores.applies is None or bool(raw_scores.applies[row])
-    )
-    raw = shown[row].item() if has_value and rule.has_raw else None
-    score = int(scores[row])
-    return NodeRuleScore(raw, score, rule.weight, rule.weight * score)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from policysched.cluster.metric_samples import PairEndpoint, Samples
-from policysched.evaluate.placement_explanation import whole
+from policysched.evaluate.placement_explanation import SCORES_PER_STEP, whole
 from policysched.explanations.proposals import Proposal
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.ir.program import Program
@@ -91,11 +91,13 @@ class ExplainResult:
             if work >= _REASONS_PER_STEP:
                 work = 0
                 yield
+        scores = yield from _scores_in_steps(self.explanation)
         record = explain_record(
             self.program,
             self.pod,
             self.explanation,
             rejected,
+            scores,
             node_count=self.node_count,
             samples=self.samples,
             called=self.peers,
@@ -170,6 +172,7 @@ def explain_record(
     pod: Pod,
     explanation: PlacementExplanation,
     rejected: Mapping[str, list[dict[str, Any]]],
+    scores: Mapping[str, Any],
     *,
     node_count: int,
     samples: Samples,
@@ -187,13 +190,7 @@ def explain_record(
         "pod": pod.full_name,
         "feasible": sorted(explanation.feasible),
         "rejected": rejected,
-        "scores": {
-            rule: {
-                node: {"raw": cell.raw, "score": cell.score, "weight": cell.weight, "weighted": cell.weighted}
-                for node, cell in sorted(cells.items())
-            }
-            for rule, cells in explanation.scores.items()
-        },
+        "scores": scores,
         "totals": dict(sorted(explanation.totals.items())),
         "selected": explanation.selected,
         "shadows": [
@@ -294,6 +291,20 @@ def filter_steps(
         left -= decided[rule]
         steps.append(ExplainedFilter(rule, alone=node_count - rejected[rule], left=left))
     return steps
+
+
+def _scores_in_steps(explanation: PlacementExplanation) -> Generator[None, None, dict[str, Any]]:
+    scores, work = dict[str, Any](), 0
+    for rule, cells in explanation.scores.items():
+        scores[rule] = of_rule = dict[str, Any]()
+        for node, cell in sorted(cells.items()):
+            fields = {"raw": cell.raw, "score": cell.score, "weight": cell.weight, "weighted": cell.weighted}
+            of_rule[node] = fields
+            work += 1
+            if work >= SCORES_PER_STEP:
+                work = 0
+                yield
+    return scores
 
 
 def _omitted_record(omitted: OmittedNodes | None) -> dict[str, Any] | None:
