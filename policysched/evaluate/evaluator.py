@@ -91,9 +91,10 @@ class Evaluator:
         self._snapshots.retain_only(plans)
         self._evaluations.retain_only(plans)
 
-    def refresh_slice(self) -> bool:
-        """Apply a part of many changes between decisions; whether some are left. The next decision applies these at once."""
-        return self._columns.refresh_slice()
+    def refresh_slice(self, nodes_max: int | None = None) -> bool:
+        """Apply a part of many changes between decisions; with `nodes_max`, of few ones, too. Whether some are left: the next
+        decision applies these at once."""
+        return self._columns.refresh_slice(nodes_max)
 
     def catch_up_slice(self, plan: Plan) -> bool:
         """The same for changed pods that the plan's totals follow, but nothing is applied if they are few."""

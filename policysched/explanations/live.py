@@ -26,6 +26,10 @@ from policysched.scheduler.steps import OPERATIONS_PER_COST_UNIT
 
 _SELECTOR_SLICES_MAX = 200
 """About a second of the main loop."""
+_NODES_PER_SLICE = 50
+"""Applying their changes takes about 5 ms if all are new."""
+_SLICES_MAX = 2_000
+"""Beyond, changes arrive faster than they are applied, and the rest is applied at once."""
 _REASONS_MAX = 10_000
 """Why rules reject nodes; of more, nodes are counted and not listed."""
 
@@ -38,6 +42,7 @@ class NotExplainable(Exception):
 def explain_running(core: SchedulerCore, full_name: str, now_ns: int) -> Iterator[ExplainResult | None]:
     """Yields None between steps of a few milliseconds, in which the cluster may change, and at last the explanation.
     Raises NotExplainable."""
+    yield from _prepare(core, _find(core, full_name).pod, now_ns)
     for _ in range(_SELECTOR_SLICES_MAX):
         observed = _find(core, full_name)
         operations_max = core.limits.attempt_step_cost_max * OPERATIONS_PER_COST_UNIT
@@ -51,8 +56,7 @@ def explain_running(core: SchedulerCore, full_name: str, now_ns: int) -> Iterato
     placement = core.cache.ledger.placement(pod.uid)
     placed_on = None if placement is None else placement.node
     plan, program = core.plan(policy), core.plan(policy).program
-    waiting = core.pods.get(pod.uid)
-    facts = QueuedPodInfo(pod.created_ns or now_ns, 0) if waiting is None else waiting.facts
+    facts = _facts(core, pod, now_ns)
     samples = core.samples.of_policy(policy)
 
     def without_the_pod() -> Overlay:
@@ -140,11 +144,31 @@ def explain_running(core: SchedulerCore, full_name: str, now_ns: int) -> Iterato
     yield result.with_proposals(tuple(usable_proposals))
 
 
+def _prepare(core: SchedulerCore, pod: Pod, now_ns: int) -> Iterator[None]:
+    """What an evaluation does first: apply changes, and lower the rules with the pod's layers."""
+    evaluator, plan = core.evaluator, core.plan(pod.scheduler)
+    for _ in range(_SLICES_MAX):
+        if not evaluator.refresh_slice(_NODES_PER_SLICE) and not evaluator.catch_up_slice(plan):
+            break
+        yield
+    facts = _facts(core, pod, now_ns)
+    for each in (plan, plan.shadow):
+        if each is not None:
+            yield from each.lower_in_steps(evaluator.active_layers(each, pod, now_ns=now_ns, facts=facts))
+
+
 def _find(core: SchedulerCore, full_name: str) -> ObservedPod:
-    observed = next((pod for pod in core.cache.pods.values() if pod.pod.full_name == full_name), None)
+    namespace, _, name = full_name.partition("/")
+    with_name = (observed for observed in core.cache.pods.values() if observed.pod.name == name)
+    observed = next((observed for observed in with_name if observed.pod.namespace == namespace), None)
     if observed is None or observed.pod.scheduler not in core.policies.running:
         raise NotExplainable(not_pending_reason(core, full_name))
     return observed
+
+
+def _facts(core: SchedulerCore, pod: Pod, now_ns: int) -> QueuedPodInfo:
+    waiting = core.pods.get(pod.uid)
+    return QueuedPodInfo(pod.created_ns or now_ns, 0) if waiting is None else waiting.facts
 
 
 def _message(core: SchedulerCore, observed: ObservedPod, would_say: str, placed_on: NodeName | None) -> str:

@@ -168,7 +168,7 @@ BUGS: dict[str, tuple[object, str, Callable[..., object], str]] = {
     "nodes that a slice did not come to are forgotten": (
         Columns,
         "refresh_slice",
-        lambda self: self._update_rows(sorted(self._cache.changed_nodes())[:1]),
+        lambda self, *_: self._update_rows(sorted(self._cache.changed_nodes())[:1]),
         "placed counts",
     ),
     "a result is kept before it is complete": (PodTotals, "_new_result", _keeps_first, "placed counts"),

@@ -246,20 +246,23 @@ class Columns:
             if self._placed_pods is not None:
                 self._placed_pods.namespaces_changed()
 
-    def refresh_slice(self) -> bool:
-        """Apply changes until the totals over pods have visited a slice's pods; the pods of a node are not divided. Whether
-        changes are left, so that it is worth while to call this again before `refresh`."""
-        if self.placed_totals.is_empty or (self._cache.has_few_changed_nodes and not self._late_names):
+    def refresh_slice(self, nodes_max: int | None = None) -> bool:
+        """Apply changes, of `nodes_max` nodes at most, until the totals over pods have visited a slice's pods; the pods of a node
+        are not divided. Whether changes are left, so that it is worth while to call this again before `refresh`. Without
+        `nodes_max`, only what takes long by the totals is worth while."""
+        if nodes_max is None and (
+            self.placed_totals.is_empty or (self._cache.has_few_changed_nodes and not self._late_names)
+        ):
             return False
         self._forget_outdated_gangs()
         self._late_names |= self._cache.changed_nodes()
         visits_max = self.placed_totals.visits + PODS_PER_STEP
-        for name in sorted(self._late_names):
+        for name in sorted(self._late_names)[:nodes_max]:
             if self.placed_totals.visits >= visits_max:
-                return True
+                break
             self._late_names.remove(name)
             self._update_rows((name,))
-        return False
+        return bool(self._late_names)
 
     def _forget_outdated_gangs(self) -> None:
         """Before rows change: a pod must leave the gang that it was counted in, and its namespace may name another now."""
