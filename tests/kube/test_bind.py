@@ -537,6 +537,24 @@ def test_namespaces_that_are_prompt_now_and_then_leave_spare_workers() -> None:
     on_virtual_time(scenario)
 
 
+def test_a_namespace_that_failed_long_ago_may_have_binds_again_and_again() -> None:
+    """A failure is known for `KEPT_S`; what was forgotten of it once was forgotten twice, with what had come since."""
+    queue = BindQueue(4)
+
+    def send(at_s: float, *, answered: bool) -> None:
+        pending = PendingBind(commands("default", 1)[0])
+        queue.put(pending)
+        assert queue.take(at_s) is pending
+        queue.finish(pending, at_s, answered=answered)
+        queue.remove(pending)
+
+    send(0.0, answered=False)
+    for count in range(1, 6):
+        send(count * (bind_queue.KEPT_S + 1.0), answered=count % 3 > 0)
+
+    assert len(queue) == 0
+
+
 def test_a_namespace_that_was_slow_is_known_for_a_minute_after_a_prompt_answer_to_its_last_bind() -> None:
     queue = BindQueue(4)
     binds = iter(map(PendingBind, commands("bad", 3)))

@@ -199,12 +199,12 @@ class BindQueue:
         """The request ended. True: its namespace may use more or fewer workers now."""
         namespace = pending.queue
         assert namespace is not None, f"{pending.bind} was never put"
+        self._forget_kept(now_s)  # not its own, which has this bind yet
         namespace.active -= 1
         self._active -= 1
         if pending.throttled:
             namespace.throttled_active -= 1
             self._throttled_active -= 1
-        self._forget_kept(now_s)
         is_first_answer = answered and prompt and not namespace.is_known
         namespace.is_known = namespace.is_known or is_first_answer
         if answered and not (namespace.failures or namespace.slow):
