@@ -369,7 +369,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(
         disruption_budgets_are_ignored, r"which violates a budget", seed=21, profile=_preemptions_with_budgets
     ),
-    PlantedBug(a_first_hold_evicts_pods, r"of which none is needed", seed=52, profile=_kubelets_reject_pods),
+    PlantedBug(a_first_hold_evicts_pods, r"of which none is needed", seed=721, profile=_kubelets_reject_pods),
     PlantedBug(more_pods_are_evicted_than_needed, r"of which .* is not needed", seed=12),
     PlantedBug(
         a_preemptor_is_not_requeued_after_its_evictions, r"is pending and the reference finds", seed=14

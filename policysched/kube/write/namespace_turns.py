@@ -174,5 +174,6 @@ class NamespaceTurns(Generic[Command]):
             self._forget_unused(namespace)
 
     def _forget_unused(self, namespace: _Namespace[Command]) -> None:
-        if not (namespace.waiting or namespace.active or self._was_slow_lately(namespace)):
-            self._namespaces.pop(namespace.key, None)
+        is_used = namespace.waiting or namespace.active or self._was_slow_lately(namespace)
+        if not is_used and self._namespaces.get(namespace.key) is namespace:
+            del self._namespaces[namespace.key]
