@@ -21,20 +21,20 @@ _REQUEUE_EVENTS = frozenset({ClusterEvent.UNSCHEDULED_POD_UPDATE, ClusterEvent.N
 
 
 class InternalErrors:
-    """Logs one in a second; all are counted."""
+    """Logs one in a second; all are counted. Keeps no exception: its traceback has all that the attempt had in memory."""
 
     def __init__(self, core: SchedulerCore) -> None:
         self._core = core
         self._logged_ns = -LOG_INTERVAL_NS
-        self._latest: Exception | None = None
+        self._latest = ""
 
     def park(self, entry: QueueEntry, error: Exception, now_ns: int) -> None:
         """Park a detached entry whose attempt raised. Nothing of the attempt is in effect."""
         core = self._core
         core.evaluator.forget(core.plan(entry.policy))
-        self._latest = error
+        self._latest = sanitize_line(f"{type(error).__name__}: {error}")
         self._log(entry, error, now_ns)
-        message = f"internal error: {_line(error)}"
+        message = f"internal error: {self._latest}"
         core.queue.apply_backoff(entry, now_ns)
         core.queue.park(
             entry,
@@ -45,14 +45,14 @@ class InternalErrors:
             reason="SchedulerError",
             message=message,
         )
-        for pod in [entry] if isinstance(entry, PendingPod) else _members(entry):
+        for pod in _pods(entry):
             core.records.counters.count_attempt("error", pod.policy)
             core.records.counters.count_internal_error(pod.policy)
             core.report_pending(pod, "SchedulerError", message, now_ns)
 
     def check(self) -> list[str]:
         """Each is a bug, which a simulation or a test must not pass over."""
-        return [] if self._latest is None else [f"an attempt raised {_line(self._latest)}"]
+        return [f"an attempt raised {self._latest}"] if self._latest else []
 
     def _log(self, entry: QueueEntry, error: Exception, now_ns: int) -> None:
         if now_ns < self._logged_ns + LOG_INTERVAL_NS:
@@ -60,16 +60,13 @@ class InternalErrors:
         self._logged_ns = now_ns
         pod = entry.representative_pod
         frames = "".join(traceback.format_tb(error.__traceback__))[-_TRACEBACK_CHARACTERS_MAX:]
-        text = f"{frames}{_line(error)}"
-        fields = {"pod": pod.full_name, "policy": entry.policy, "error": text}
+        fields = {"pod": pod.full_name, "policy": entry.policy, "error": f"{frames}{self._latest}"}
         self._core.commands.append(
             Log("error", "an attempt failed, please report this bug; the pod waits", fields)
         )
 
 
-def _line(error: Exception) -> str:
-    return sanitize_line(f"{type(error).__name__}: {error}")
-
-
-def _members(entry: QueueEntry) -> list[PendingPod]:
-    return list(entry.pending_members.values()) if isinstance(entry, QueuedGang) else []
+def _pods(entry: QueueEntry) -> list[PendingPod]:
+    if isinstance(entry, QueuedGang):
+        return list(entry.pending_members.values())
+    return [entry] if isinstance(entry, PendingPod) else []

@@ -1,9 +1,11 @@
 """An attempt that raises: its pod or gang waits, and all others are scheduled."""
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
+from weakref import ref
 
 import pytest
 
@@ -129,6 +131,25 @@ def test_an_error_in_preemption_is_that_of_the_preemptor() -> None:
         scheduler.observe(node("b", cpu="1"), pod("good", cpu="1"))
         scheduler.settle()
         assert scheduler.bind_order() == ["good"]
+
+
+def test_what_the_attempt_had_in_memory_is_freed() -> None:
+    class Held:
+        pass
+
+    def fail(*_arguments: Any, **_more: Any) -> Any:
+        held = Held()
+        freed.append(ref(held))
+        raise OverflowError
+
+    freed: list[ref[Held]] = []
+    scheduler = Rig()
+    with patch.object(Evaluator, "evaluate", fail), patch.object(Rig, "check_invariants"):
+        scheduler.observe(node("a"), pod("bad"))
+        scheduler.settle()
+
+    gc.collect()
+    assert [held() for held in freed] == [None]
 
 
 def test_the_time_of_the_attempt_is_charged_to_its_namespace() -> None:
