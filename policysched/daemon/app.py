@@ -37,7 +37,8 @@ Tasks = dict[str, Coroutine[Any, Any, None]]
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """The environment of an app. `random` returns the random stream of a name; a live loop calls `beat` at least once a
-    second. `check_team_texts` is for settings with `team_policies`. `run_beside` decodes large objects; None: the loop does."""
+    second. `check_team_texts` is for settings with `team_policies`. `run_beside` decodes large objects and compresses
+    texts; None: the loop does."""
 
     transport: Transport
     check_texts: CheckTexts
@@ -96,6 +97,7 @@ class DaemonApp(ABC):
                 random=runtime.random("last good"),
                 connectivity=self.connectivity,
                 report=lambda command: self.dispatch([command]),
+                run_beside=runtime.run_beside,
                 owner_of=settings.permissions.owner,
             )
         )

@@ -10,6 +10,7 @@ reported after `UNANSWERED_REPORT_S`.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 from typing import Any, Literal
 
@@ -30,6 +31,7 @@ from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import RequestNotSent
 from policysched.kube.decode.errors import MalformedObject
+from policysched.kube.watch.large_objects import RunBeside
 from policysched.kube.watch.resources import decode_config_map
 from policysched.policy_files.last_good_format import (
     PLAIN_BYTES_MAX,
@@ -55,7 +57,7 @@ class LastGoodStore:
 
     `states` are those that `read` returned. Each write names the version that it replaces, so that a late one changes
     nothing. `unsaved` and `problem` say what a restart would not find; `saves` counts writes by result. `owner_of`: the
-    namespace of the team that owns a policy. It is told of its own policies.
+    namespace of the team that owns a policy. It is told of its own policies. `run_beside` compresses; None: the loop does.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class LastGoodStore:
         random: Random,
         connectivity: Connectivity,
         report: Callable[[ReportPolicyEvent], None],
+        run_beside: RunBeside | None,
         owner_of: Callable[[str], str | None] = lambda _policy: None,
     ) -> None:
         self._api = api
@@ -73,6 +76,7 @@ class LastGoodStore:
         self._random = random
         self._connectivity = connectivity
         self._report = report
+        self._run_beside = run_beside
         self._owner_of = owner_of
         self._told: Mapping[str, list[str]] = {}  # by team: which of its policies it knows to be unsaved
         self._path = f"/api/v1/namespaces/{location.namespace}/configmaps"
@@ -186,7 +190,8 @@ class LastGoodStore:
         """Replaces all data of the last known version, which is read again after any error; returns the keys that did not
         fit. Creates the ConfigMap only where the manifests did not: RBAC cannot limit `create` by name, so the shipped
         role does not allow it."""
-        packed = await pack_texts(texts, self._plain_bytes_max, self._owner_of)
+        pack = partial(pack_texts, texts, self._plain_bytes_max, self._owner_of)  # nobody changes these texts
+        packed = pack() if self._run_beside is None else await self._run_beside(pack)
         path = f"{self._path}/{self._place.name}"
         version, self._version = self._version, None
         try:

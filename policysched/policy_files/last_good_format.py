@@ -5,7 +5,6 @@ share a library then repeat it, and sixty small ones can exceed the size limit o
 library costs almost nothing. Small contents stay readable: they are plain keys.
 """
 
-import asyncio
 import base64
 import lzma
 from collections import defaultdict
@@ -29,8 +28,6 @@ ARCHIVE_BYTES_MAX = 2**20 - 2**14
 UNPACKED_BYTES_MAX = 16 * 2**20
 """Of the JSON object. A larger archive is not read: a few KiB can unpack to gigabytes."""
 _UNPACK_MEMORY_MAX = 64 * 2**20
-_CHUNK_BYTES = 64 * 1024
-"""Compressing this much takes about a millisecond; the event loop runs in between."""
 
 
 class UnreadableArchive(Exception):
@@ -46,19 +43,20 @@ class PackedTexts:
     omitted: tuple[str, ...] = ()
 
 
-async def pack_texts(
+def pack_texts(
     texts: Mapping[str, str],
     plain_bytes_max: int = PLAIN_BYTES_MAX,
     owner_of: Callable[[str], str | None] = lambda _policy: None,
 ) -> PackedTexts:
     """Texts that do not fit even compressed are omitted: states before policies, those of teams before the operator's, large
-    ones before small ones. Of teams (`owner_of`), the one with the largest total loses its largest first."""
+    ones before small ones. Of teams (`owner_of`), the one with the largest total loses its largest first. Takes up to
+    seconds if they do not compress."""
     if sum(len(text.encode()) for text in texts.values()) <= plain_bytes_max:
         return PackedTexts(dict(texts), {})
     sizes = {key: len(orjson.dumps(text)) for key, text in texts.items()}
     sizes = {key: sizes[key] for key in _most_important_first(texts, sizes, owner_of)}
     kept = _first(sizes, UNPACKED_BYTES_MAX - 2**20)  # the keys need room too
-    while len(archive := await _compress({key: texts[key] for key in sorted(kept)})) > ARCHIVE_BYTES_MAX:
+    while len(archive := _compress({key: texts[key] for key in sorted(kept)})) > ARCHIVE_BYTES_MAX:
         kept_bytes = sum(kept.values())
         kept = _first(kept, kept_bytes * ARCHIVE_BYTES_MAX * 9 // (10 * len(archive)))
     omitted = tuple(sorted(texts.keys() - kept.keys()))
@@ -104,14 +102,14 @@ def _first(sizes: Mapping[str, int], bytes_max: int) -> dict[str, int]:
     return kept
 
 
-async def _compress(texts: Mapping[str, str]) -> bytes:
-    raw = orjson.dumps(texts)
-    compressor = lzma.LZMACompressor(preset=2)
-    parts = []
-    for start in range(0, len(raw), _CHUNK_BYTES):
-        parts.append(compressor.compress(raw[start : start + _CHUNK_BYTES]))
-        await asyncio.sleep(0)
-    return b"".join([*parts, compressor.flush()])
+def _compress(texts: Mapping[str, str]) -> bytes:
+    """One text after the other: other threads run while one is compressed, but not while it is made JSON."""
+    compressor, before = lzma.LZMACompressor(preset=2), b""
+    parts = [compressor.compress(b"{")]
+    for key, text in texts.items():
+        parts.append(compressor.compress(b"".join([before, orjson.dumps(key), b":", orjson.dumps(text)])))
+        before = b","
+    return b"".join([*parts, compressor.compress(b"}"), compressor.flush()])
 
 
 def unpack_texts(config_map: ConfigMapUpdated) -> dict[str, str]:

@@ -5,7 +5,8 @@ import base64
 import lzma
 from collections.abc import Awaitable, Callable
 from random import Random
-from unittest.mock import AsyncMock, patch
+from threading import get_ident
+from unittest.mock import patch
 
 import orjson
 import pytest
@@ -17,6 +18,7 @@ from policysched.daemon.metric_families import last_good_families
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import ApiRequest, ApiResponse
+from policysched.kube.watch.large_objects import RunBeside
 from policysched.kube.watch.resources import ConfigMapUpdated, decode_config_map
 from policysched.policy_files import last_good_format
 from policysched.policy_files.last_good_format import (
@@ -69,13 +71,14 @@ class _Server:
                 return self.refusal
         return await self._inner.request(request)
 
-    def store(self) -> LastGoodStore:
+    def store(self, run_beside: RunBeside | None = None) -> LastGoodStore:
         return LastGoodStore(
             ApiClient(self),  # type: ignore[arg-type]
             PLACE,
             random=Random(1),
             connectivity=Connectivity(lambda: 0.0),
             report=self.reports.append,
+            run_beside=run_beside,
             owner_of=lambda policy: policy.partition("-")[0] if "-" in policy else None,
         )
 
@@ -139,7 +142,7 @@ def test_texts_of_teams_are_left_out_before_those_of_the_operator() -> None:
     texts = {f"ml-{number}.policy": team + noise(f"{number}", 200) for number in range(6)}
     texts["main.policy"] = noise("operator", 400)
 
-    packed = asyncio.run(pack_texts(texts))
+    packed = pack_texts(texts)
 
     assert packed.omitted and all(key.startswith("ml-") for key in packed.omitted)
 
@@ -150,7 +153,7 @@ def test_the_team_with_the_largest_total_loses_its_largest_texts_first() -> None
     texts["web-a.policy"] = "# team {}\n" + noise("web", 400)
     texts["main.policy"] = noise("operator", 200)
 
-    packed = asyncio.run(pack_texts(texts, owner_of=lambda policy: policy.partition("-")[0]))
+    packed = pack_texts(texts, owner_of=lambda policy: policy.partition("-")[0])
 
     kept = texts.keys() - set(packed.omitted)
     assert {"main.policy", "web-a.policy", "ml-0.policy"} <= kept
@@ -183,7 +186,7 @@ def test_states_of_teams_are_left_out_before_those_of_the_operator() -> None:
     for number in range(8):
         texts |= {f"ml-{number}.policy": "# team {}\n", f"ml-{number}.state.json": noise(f"{number}", 150)}
 
-    packed = asyncio.run(pack_texts(texts))
+    packed = pack_texts(texts)
 
     assert packed.omitted and all(key.startswith("ml-") for key in packed.omitted)
 
@@ -196,10 +199,35 @@ def test_a_planted_bug_that_never_compresses_is_caught(monkeypatch: pytest.Monke
     def plain(texts: dict[str, str], *_: object) -> PackedTexts:
         return PackedTexts(texts, {})
 
-    monkeypatch.setattr(last_good_store, "pack_texts", AsyncMock(side_effect=plain))
+    monkeypatch.setattr(last_good_store, "pack_texts", plain)
 
     with pytest.raises(AssertionError):
         sixty_policies_with_a_library_are_kept()
+
+
+def test_texts_are_compressed_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compressing 15 MiB takes seconds, and each edit of a team asks for it."""
+    threads = list[int]()
+
+    def packed(texts: dict[str, str], *_: object) -> PackedTexts:
+        threads.append(get_ident())
+        return pack_texts(texts)
+
+    monkeypatch.setattr(last_good_store, "pack_texts", packed)
+
+    async def main() -> None:
+        server = _Server()
+        store = server.store(asyncio.to_thread)
+        writing = asyncio.create_task(store.run())
+        store.save_policies({"big": library_text("big", 600)})
+        while store.has_pending_write:
+            await asyncio.sleep(0.001)
+        writing.cancel()
+        assert set(server.config_map().binary) == {ARCHIVE_KEY}
+
+    asyncio.run(main())
+
+    assert threads and get_ident() not in threads
 
 
 def test_small_texts_are_plain_keys_that_kubectl_shows() -> None:
@@ -236,7 +264,7 @@ def test_the_largest_texts_are_left_out_where_nothing_helps_and_named() -> None:
 def test_states_are_left_out_before_policies() -> None:
     state = {"b.state.json": noise("b", 800), "c.state.json": noise("c", 100)}
 
-    packed = asyncio.run(pack_texts({"a.policy": noise("a", 900), **state}))
+    packed = pack_texts({"a.policy": noise("a", 900), **state})
 
     assert packed.omitted == ("b.state.json",)
 

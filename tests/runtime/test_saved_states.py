@@ -61,6 +61,7 @@ def kept(api: _Api) -> LastGoodStore:
         random=Random(1),
         connectivity=Connectivity(lambda: 0.0),
         report=lambda _: None,
+        run_beside=None,
     )
 
 

@@ -84,7 +84,7 @@ def set_data(world: Scenario, data: dict[str, str]) -> None:
 
 
 def last_good_texts_are_never_compressed() -> AbstractContextManager[Any]:
-    async def plain(texts: dict[str, str], *_: object) -> PackedTexts:
+    def plain(texts: dict[str, str], *_: object) -> PackedTexts:
         return PackedTexts(texts, {})
 
     return patch.object(last_good_store, "pack_texts", plain)
