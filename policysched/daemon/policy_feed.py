@@ -1,25 +1,30 @@
 """Checks the policies' ConfigMap and delivers `PoliciesUpdated`.
 
-    ConfigMap updated or deleted ──► newest wins ──► check ──► PoliciesUpdated
-                                                       ▲
-    last known good, read once before the first ───────┘
+    ConfigMap updated or deleted ──► newest wins ──► check ──────► PoliciesUpdated
+                                                       ▲               ▲
+    the operator's last known good, before the first ──┘               │
+    those of teams, a batch after each ────────────────────────────────┘
 
 `daemon.policy_checker` checks the texts in a worker process. Of the edits that arrive during a check only the newest is
 checked next. Every checked bundle is delivered; otherwise writing to the ConfigMap more often than a check takes would
-keep every edit from taking effect.
+keep every edit from taking effect. Texts of teams may take long to check, so the first delivery waits for them only if there is
+nothing else to run.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from policysched.daemon.policy_checker import CheckTexts, decode_text, policy_texts
 from policysched.kube.watch.resources import ConfigMapDeleted, ConfigMapUpdated
-from policysched.lang.check.bundle import CheckedSource, PolicyBundle
+from policysched.lang.check.bundle import PolicyBundle
 from policysched.policy_files.parameter_values import parameters_without_policy, settings_parameter_texts
+from policysched.policy_files.source_set import POLICY_SUFFIX
 from policysched.scheduler.events import PoliciesUpdated
-from policysched.scheduler.policies.saved_texts import with_saved_team
+from policysched.scheduler.policies.saved_texts import is_of_team, with_saved_team
 
 LAST_GOOD_BATCH_CHARS = 2**20
 """Checking this much takes about 4 s of processor time."""
@@ -72,23 +77,34 @@ class PolicyFeed:
 
     async def run(self) -> None:
         """Until cancelled."""
-        last_good = await self._check_last_good()
+        texts = await self._read_last_good()
+        of_teams = deque(_batches({key: text for key, text in texts.items() if is_of_team(text)}))
+        last_good: PolicyBundle | None = None
+        for batch in _batches({key: text for key, text in texts.items() if not is_of_team(text)}):
+            last_good = await self._check_last_good(batch, last_good)
         while True:
             await self._changed.wait()
             self._changed.clear()
             newest = self._latest_event
             assert newest is not None, "nothing to check"
-            self._deliver(await self._offer(newest, last_good))
+            offer = await self._offer(newest, last_good)
+            while of_teams and not _can_run(offer):
+                last_good = await self._check_last_good(of_teams.popleft(), last_good)
+                offer = replace(offer, last_good=last_good)
+            self._deliver(replace(offer, unchecked_texts=_texts_by_name(of_teams)))
             last_good = None
+            while of_teams:
+                late = await self._check_last_good(of_teams.popleft(), None)
+                self._deliver(replace(offer, last_good=late, unchecked_texts=_texts_by_name(of_teams)))
+                if self._changed.is_set():
+                    break
 
-    async def _check_last_good(self) -> PolicyBundle | None:
-        """In batches: the expanded texts are longer than the ConfigMap's, and each check has a time limit."""
-        texts: Mapping[str, str] = await self._read_last_good()
-        sources: dict[str, CheckedSource] = {}
-        for batch in _batches(texts):
-            checked = (await self._check(batch, "last known good")).sources
-            sources |= {key: with_saved_team(source, texts[key]) for key, source in checked.items()}
-        return PolicyBundle(sources) if texts else None
+    async def _check_last_good(self, batch: Mapping[str, str], before: PolicyBundle | None) -> PolicyBundle:
+        """Those before and a batch: the expanded texts are longer than the ConfigMap's, and each check has a time limit."""
+        sources = {} if before is None else dict(before.sources)
+        for key, source in (await self._check(batch, "last known good")).sources.items():
+            sources[key] = with_saved_team(source, batch[key])
+        return PolicyBundle(sources)
 
     async def _offer(
         self, newest: ConfigMapUpdated | ConfigMapDeleted, last_good: PolicyBundle | None
@@ -124,6 +140,15 @@ class PolicyFeed:
         log.info(
             "still checking the edit; the active policies are unchanged", extra={"location": self._place}
         )
+
+
+def _can_run(offer: PoliciesUpdated) -> bool:
+    bundles = [bundle for bundle in (offer.bundle, offer.last_good) if bundle is not None]
+    return any(source.program is not None for bundle in bundles for source in bundle.sources.values())
+
+
+def _texts_by_name(batches: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    return {key.removesuffix(POLICY_SUFFIX): text for batch in batches for key, text in batch.items()}
 
 
 def _batches(texts: Mapping[str, str]) -> Iterator[dict[str, str]]:

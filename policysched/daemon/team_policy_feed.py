@@ -65,6 +65,7 @@ class TeamPolicyFeed:
         self._good: dict[
             str, dict[str, Program]
         ] = {}  # by namespace and name, the last one that passed the check
+        self._removed = set[str]()  # by the operator, since the start
         self._fallbacks: dict[str, Mapping[str, Program]] = {}
         self._unread = set(self._teams)
         self._listed = False
@@ -108,6 +109,7 @@ class TeamPolicyFeed:
         self._operator = event
         for name in _removed_names(event):
             self._good.get(self._permissions.owner(name) or "", {}).pop(name, None)
+            self._removed.add(name)
         base = self._new_base(event)
         changed = base is not None and base != self._base
         self._base = base or self._base
@@ -292,16 +294,18 @@ class TeamPolicyFeed:
         return TeamBase(base, self._place, required) if required in base else None
 
     def _take_last_good(self, bundle: PolicyBundle) -> PolicyBundle:
-        """Those of teams run at once only if they were checked with the operator's texts of now."""
+        """Those of teams run at once only if they were checked with the operator's texts of now. What a team has had since
+        is newer."""
         sources = dict(bundle.sources)
         for key, source in bundle.sources.items():
             program = source.program
-            if program is None or program.team is None:
+            if program is None or program.team is None or program.name in self._removed:
                 continue
             owner = self._permissions.owner(program.name)
             if owner is None:
                 continue
-            self._good.setdefault(owner, {})[program.name] = program
+            self._good.setdefault(owner, {}).setdefault(program.name, program)
+            self._request_check(owner)
             if self._base is not None and not _has_base(program, self._base):
                 message = (
                     f"policy {program.name} is suspended: its last known good text is being checked with the "
@@ -337,7 +341,7 @@ class TeamPolicyFeed:
             for name, program in by_name.items()
             if name not in names
         }
-        last_good = None if self._delivered else self._last_good
+        last_good, self._last_good = self._last_good, None
         self._delivered = True
         self._revision += 1  # the registry ignores a version that it has seen
         version = f"{event.resource_version}+{self._revision}" if event.resource_version else ""

@@ -95,6 +95,7 @@ class EventDecoder:
                 value["last_good_source_name"],
                 frozenset(value["unread_teams"]),
                 {name: self._decode_program(program) for name, program in value["fallbacks"].items()},
+                value.get("unchecked_texts", {}),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise UndecodableValue(f"PoliciesUpdated: {error!r}") from None
@@ -166,6 +167,7 @@ def _encode_policies(event: e.PoliciesUpdated, source_name_of: SourceNameOf) -> 
             "last_good_source_name": event.last_good_source_name,
             "unread_teams": event.unread_teams,
             "fallbacks": {name: program_of(program) for name, program in event.fallbacks.items()},
+            "unchecked_texts": event.unchecked_texts,
         }
     )
 

@@ -196,7 +196,8 @@ class Synced:
 class PoliciesUpdated:
     """The compiled content of the policies' ConfigMap, or its absence (`bundle` None).
 
-    `last_good` is set on the first event only: the compiled last known good texts of an earlier process. `source_name` and
+    `last_good` are compiled last known good texts of an earlier process, each in one event. The first event has the operator's;
+    `unchecked_texts` are those of teams that come later, by name. `source_name` and
     `last_good_source_name` name both sources in messages; an empty `last_good_source_name` means that there is no such source. The keys of a team's texts are
     `NAMESPACE/KEY`; `unread_teams` are the namespaces whose texts this process has not checked yet. `fallbacks` are, by
     name, what runs of the policies of teams that have no valid text.
@@ -209,6 +210,7 @@ class PoliciesUpdated:
     last_good_source_name: str = "the ConfigMap of last known good texts"
     unread_teams: frozenset[str] = frozenset()
     fallbacks: Mapping[str, Program] = field(default_factory=dict)
+    unchecked_texts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,8 @@ class PolicyReload:
         self._forget_removed()
         if core.policies.running:
             core.samples.policy_states.stop_buffering()
-        if not core.policies.running and not self._in_preparation and core.policies.startup_error is None:
+        can_run = core.policies.running or self._in_preparation or event.unchecked_texts
+        if not can_run and core.policies.startup_error is None:
             core.policies.startup_error = (
                 f"no policy to run: no policy in {event.source_name} could be compiled"
             )

@@ -55,7 +55,12 @@ def test_samples_are_recorded_as_they_arrived_without_what_the_core_adds(values:
 
 def test_policies_are_rebuilt_from_their_texts() -> None:
     texts = {"main.policy": "policy test version 1\ninclude kube_default\n", "broken.policy": "policy {"}
-    event = e.PoliciesUpdated(bundle(texts), resource_version="7", unread_teams=frozenset({"team-a"}))
+    event = e.PoliciesUpdated(
+        bundle(texts),
+        resource_version="7",
+        unread_teams=frozenset({"team-a"}),
+        unchecked_texts={"ml-a": "text"},
+    )
 
     name, value = encode_event(event, lambda _: None)
     decoded = EventDecoder().decode(name, decode_line(b'{"kind":"","value":%s}' % value)["value"])
@@ -64,7 +69,7 @@ def test_policies_are_rebuilt_from_their_texts() -> None:
     for key, source in event.bundle.sources.items():
         assert decoded.bundle.sources[key].program == source.program
         assert decoded.bundle.sources[key].policy_name == source.policy_name
-    assert decoded.unread_teams == {"team-a"}
+    assert decoded.unread_teams == {"team-a"} and decoded.unchecked_texts == {"ml-a": "text"}
 
 
 def test_a_policy_that_this_version_compiles_otherwise_is_refused() -> None:

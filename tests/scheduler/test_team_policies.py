@@ -1,5 +1,6 @@
 """Policies that teams own, in the scheduler: whom they serve, whom they evict, and who is told."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -195,6 +196,81 @@ def test_a_restart_does_not_report_a_team_whose_texts_are_not_read_yet() -> None
     after = offer(rig, None)
 
     assert events_to(before) == [] and events_to(after) == [("PolicyMissing", "ml")]
+
+
+def late_rig() -> Rig:
+    """The operator's policy runs, and the saved texts of the team are not checked yet."""
+    rig = Rig(None, namespace("ml"), node("a"), permissions=OWNED)
+    rig.handle(e.PoliciesUpdated(bundle({"main.policy": FIT}), "0", unchecked_texts={"ml-a": TEAM}))
+    rig.settle()
+    assert set(rig.of(c.SavePolicyTexts)[-1].texts) == {"test", "ml-a"}, "a save keeps what is not checked"
+    assert rig.scheduler.programs().keys() == {"test"} and rig.scheduler.startup_error is None
+    return rig
+
+
+def deliver_late(rig: Rig, texts: Mapping[str, str] | None = None) -> None:
+    """The saved text of the team passed the check. The version is the same."""
+    present = bundle({"main.policy": FIT, **(texts or {})})
+    rig.handle(
+        e.PoliciesUpdated(
+            present, rig.scheduler.core.policies.resource_version or "", bundle({"ml-a.policy": TEAM})
+        )
+    )
+    rig.settle()
+
+
+def test_a_saved_text_of_a_team_that_is_checked_later_runs() -> None:
+    rig = late_rig()
+    rig.observe(pod("own", scheduler="ml-a", namespace="ml"))
+    rig.settle()
+    assert rig.placements() == {}
+
+    deliver_late(rig)
+
+    assert rig.placements() == {"own": "a"}
+    assert set(rig.of(c.SavePolicyTexts)[-1].texts) == {"test", "ml-a"}
+
+
+@pytest.mark.parametrize("checked", [TEAM, BROKEN])
+def test_a_scheduler_with_nothing_to_run_ends_only_after_the_last_saved_text_is_checked(checked: str) -> None:
+    """The operator's texts can be valid and rejected by the settings, so they cannot be waited for before."""
+    rig = Rig(None, permissions=OWNED)
+    broken = bundle({"main.policy": BROKEN.replace("ml-a", "test")})
+    rig.handle(e.PoliciesUpdated(broken, "1", unchecked_texts={"ml-a": checked}))
+    rig.settle()
+    assert rig.scheduler.startup_error is None
+
+    rig.handle(e.PoliciesUpdated(broken, "1", bundle({"ml-a.policy": checked})))
+    rig.settle()
+
+    assert rig.scheduler.programs().keys() == ({"ml-a"} if checked == TEAM else set())
+    assert (rig.scheduler.startup_error is None) == (checked == TEAM)
+
+
+def test_a_saved_text_that_is_checked_later_does_not_replace_a_newer_one() -> None:
+    rig = late_rig()
+    newer = TEAM.replace("version 1", "version 1\nfilter node_name")
+    offer(rig, newer)
+    rig.settle()
+    offer(rig, BROKEN)
+
+    deliver_late(rig, {"ml/a.policy": BROKEN})
+
+    assert "filter node_name" in rig.scheduler.programs()["ml-a"].text
+    assert "filter node_name" in rig.of(c.SavePolicyTexts)[-1].texts["ml-a"]
+
+
+def test_a_saved_text_that_is_checked_after_its_policy_was_removed_does_not_run() -> None:
+    rig = late_rig()
+    rig.apply_policies({"main.policy": FIT, "ml-a.removed": ""})
+    rig.settle()
+    rig.apply_policies({"main.policy": FIT})
+    rig.settle()
+
+    deliver_late(rig)
+
+    assert rig.scheduler.programs().keys() == {"test"}
+    assert set(rig.of(c.SavePolicyTexts)[-1].texts) == {"test"}
 
 
 def test_a_name_has_one_owner_and_a_pattern_without_an_owner_takes_none() -> None:

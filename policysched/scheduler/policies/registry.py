@@ -128,12 +128,13 @@ class PolicyRegistry:
         """
         if (
             not self._first_offer
+            and event.last_good is None
             and event.resource_version
             and event.resource_version == self.resource_version
         ):
             return [], []
         out: list[Command] = []
-        last_good = self._take_last_good(event.last_good, out) if self._first_offer else {}
+        last_good = self._take_last_good(event, out)
         offered, self._disallowed_removals = without_disallowed_removals(event.bundle, self._permissions)
         checked = reject_by_settings(offered, self._permissions, self.extenders)
         checked = reject_duplicate_names(checked, lambda name, first: self._owns_name(name, first, last_good))
@@ -167,7 +168,7 @@ class PolicyRegistry:
         ]:
             del self._reported[key]  # the key is deleted, so its report is obsolete
         self._count(broken, changed, event.bundle)
-        if self._first_offer and not wanted:
+        if self._first_offer and not wanted and not event.unchecked_texts:
             self.startup_error = no_policy_message(broken, event)
             out.append(Log("error", self.startup_error, {}))
         self.resource_version, self._first_offer = event.resource_version, False
@@ -403,10 +404,13 @@ class PolicyRegistry:
         running = self.running.get(name)
         return None if running is None else running.program.sha256
 
-    def _take_last_good(self, bundle: PolicyBundle | None, out: list[Command]) -> dict[str, Program]:
-        sources = bundle.sources if bundle is not None else {}
-        # Keep texts that cannot run now: they may run again with other settings, or in another version.
-        self._saved_texts = dict(filter(None, map(saved_text, sources.values())))
+    def _take_last_good(self, event: PoliciesUpdated, out: list[Command]) -> dict[str, Program]:
+        """Those that come later change nothing of policies that run, or were removed, meanwhile."""
+        sources = event.last_good.sources if event.last_good is not None else {}
+        if self._first_offer:
+            # Keep texts that cannot run now: they may run again with other settings, or in another version.
+            saved_texts = filter(None, map(saved_text, sources.values()))
+            self._saved_texts = {**event.unchecked_texts, **dict(saved_texts)}
         programs = {}
         for source in reject_by_settings(sources, self._permissions, self.extenders).values():
             if source.program is not None:
@@ -415,7 +419,7 @@ class PolicyRegistry:
                 message = "ignoring a last known good text that this version or these settings reject"
                 fields = {"key": source.key, "reason": rejection_message(source)}
                 out.append(Log("warning", message, fields))
-        return programs
+        return {name: program for name, program in programs.items() if name not in self.running}
 
     def _save(self) -> list[Command]:
         current = {
