@@ -28,9 +28,11 @@ class PolicyStatus:
     last_success_ns: int | None
 
 
-def reload_result(code: str) -> ReloadResult:
-    """The result of a reload whose first error has this code."""
-    match code[2:3]:
+def reload_result(code: str | None, *, missing: bool, changed: bool) -> ReloadResult:
+    """The result of a reload; `code` is that of its first error."""
+    match code and code[2:3]:
+        case None:
+            return "missing" if missing else "ok" if changed else "unchanged"
         case "0" | "1":
             return "parse"
         case "5":

@@ -23,11 +23,11 @@ Binds in flight finish. The removal of a name that the settings do not allow onl
     (none) ──its key is broken──► rejected ──checked──► active
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from policysched.evaluate import Plan
-from policysched.lang.check.bundle import CheckedSource, PolicyBundle
+from policysched.lang.check.bundle import CheckedSource
 from policysched.lang.ir.program import Program, removed_program
 from policysched.scheduler.commands import Command, Log, ReportPolicyEvent, SavePolicyTexts
 from policysched.scheduler.events import PoliciesUpdated
@@ -167,7 +167,9 @@ class PolicyRegistry:
             key for key in self._reported if key not in checked and not key.startswith(_MISSING_KEY_PREFIX)
         ]:
             del self._reported[key]  # the key is deleted, so its report is obsolete
-        self._count(broken, changed, event.bundle)
+        code = next((errors_of(source)[0].code for source in broken.values()), None)
+        result = reload_result(code, missing=event.bundle is None, changed=bool(changed))
+        self.reloads[result] = self.reloads.get(result, 0) + 1
         if self._first_offer and not wanted and not event.unchecked_texts:
             self.startup_error = no_policy_message(broken, event)
             out.append(Log("error", self.startup_error, {}))
@@ -432,19 +434,6 @@ class PolicyRegistry:
             return []
         self._saved_texts = texts
         return [SavePolicyTexts(texts)]
-
-    def _count(
-        self, broken: Mapping[str, CheckedSource], changed: Sequence[Program], bundle: PolicyBundle | None
-    ) -> None:
-        first = next(iter(broken.values()), None)
-        result: ReloadResult
-        if first is not None:
-            result = reload_result(errors_of(first)[0].code)
-        elif bundle is None:
-            result = "missing"
-        else:
-            result = "ok" if changed else "unchanged"
-        self.reloads[result] = self.reloads.get(result, 0) + 1
 
 
 _MISSING_KEY_PREFIX = "missing policy "  # no key of a ConfigMap has spaces
