@@ -7,8 +7,9 @@ from random import Random
 from typing import Any
 
 import orjson
+import pytest
 
-from policysched.kube.client.api import ApiClient
+from policysched.kube.client.api import MESSAGE_CHARACTERS_MAX, ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import ApiRequest, ApiResponse, TransportError
 from policysched.kube.write.evict import EvictionOutcome, Evictor
@@ -166,6 +167,21 @@ def test_a_403_of_a_webhook_is_no_lack_of_permissions() -> None:
     outcome, _ = answered((403, {"kind": "Status", "reason": "Forbidden", "message": message}))
 
     assert outcome == EvictionRefused(PodUid("u0"), message, forbidden=False, refused=ONE.uid)
+
+
+@pytest.mark.parametrize(
+    ("status", "text"), [(404, "not found"), (409, "the UID"), (410, "gone"), (422, "metadata.uid: Invalid")]
+)
+def test_a_victim_is_not_gone_because_its_webhook_says_so(status: int, text: str) -> None:
+    """Whoever evicted it waited for its end for ever, and was never to evict another pod."""
+    message = f'admission webhook "pods.example.com" denied the request: {text}{"!" * 1_000_000}'
+    denial = (status, {"kind": "Status", "message": message})
+
+    outcome, _ = answered(OK, OK, OK, denial)
+
+    assert isinstance(outcome, EvictionRefused)
+    assert (outcome.refused, outcome.victims, outcome.gone) == (ONE.uid, (), ())
+    assert outcome.reason == message[:MESSAGE_CHARACTERS_MAX]
 
 
 def test_a_refusal_names_the_victim_that_the_server_did_not_delete() -> None:

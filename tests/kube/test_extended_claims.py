@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from policysched.cluster.devices.extended_resources import ExtendedResourceMapping, requests_and_mappings
-from policysched.kube.client.api import Conflict, NotFound
+from policysched.kube.client.api import AdmissionDenied, Conflict, NotFound, status_error
 from policysched.kube.decode import devices
 from policysched.kube.write.extended_claims import create_claim, delete_claim
 from policysched.kube.write.resource_claims import FINALIZER, ClaimNotReserved
@@ -149,6 +149,22 @@ def test_a_claim_is_deleted_with_its_finalizer() -> None:
 
 def test_deleting_a_missing_claim_succeeds() -> None:
     assert asyncio.run(delete_claim(Server(), DeleteExtendedClaim(KEY, PodUid("uid-web"))))
+
+
+class DenyingServer(Server):
+    """A webhook denies the deletion of claims, with a status that it chose."""
+
+    async def delete(self, path: str, options: Json) -> None:
+        message = 'admission webhook "claims.example.com" denied the request: not found'
+        raise status_error(404, "NotFound", message)
+
+
+def test_a_claim_is_not_gone_because_a_webhook_says_so() -> None:
+    """Its devices were allocated to other pods, while pods that are bound already could use the claim."""
+    server = DenyingServer(made_before())
+
+    with pytest.raises(AdmissionDenied):
+        asyncio.run(delete_claim(server, DeleteExtendedClaim(KEY, PodUid("uid-web"))))
 
 
 def test_a_claim_with_other_finalizers_is_not_reported_as_deleted() -> None:

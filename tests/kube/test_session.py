@@ -4,6 +4,7 @@ import asyncio
 import base64
 import gzip
 import json
+import re
 import stat
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -16,6 +17,7 @@ import pytest
 from aiohttp import web
 
 from policysched.kube.client import session as session_module
+from policysched.kube.client.api import AdmissionDenied, ApiClient
 from policysched.kube.client.session import (
     READ_BUFFER_BYTES,
     BadKubeconfig,
@@ -241,6 +243,32 @@ def test_a_rotated_token_file_is_read_again_after_status_401(tmp_path: Path) -> 
             assert stream.status == 200
 
     with_server(handler, tmp_path, scenario, tokenFile=str(token))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'admission webhook "pods.example.com" denied the request: Unauthorized',
+        "pods \"web\" is forbidden: ValidatingAdmissionPolicy 'none' with binding 'none' denied request: no",
+    ],
+)
+def test_status_401_of_a_webhook_is_no_reason_to_reload_credentials(tmp_path: Path, message: str) -> None:
+    """Each time, all connections for writes would be opened anew."""
+    requests = 0
+
+    async def handler(request: web.Request) -> web.Response:
+        nonlocal requests
+        requests += 1
+        return web.json_response({"kind": "Status", "code": 401, "message": message}, status=401)
+
+    async def scenario(session: HttpTransport) -> None:
+        connections = session._writes
+        with pytest.raises(AdmissionDenied, match=re.escape(message)):
+            await ApiClient(session, may_write=lambda: True).create("/api/v1/namespaces/a/pods/b/binding", {})
+        assert session._writes is connections
+
+    with_server(handler, tmp_path, scenario)
+    assert requests == 1
 
 
 def test_an_exec_plugin_runs_again_when_its_credential_is_refused(tmp_path: Path) -> None:

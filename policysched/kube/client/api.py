@@ -10,6 +10,7 @@
           ├── Conflict            409: already exists, another version, another UID, already bound
           ├── Expired             410: the version is too old; also an error object in a watch
           ├── TooManyRequests     429
+          ├── AdmissionDenied     401, 404, 409 or 410, chosen by whoever wrote a webhook: none of the above
           └── ServerError         5xx: the outcome of a write is unknown, as without a response
 
 Every other status is a plain `ApiStatusError`.
@@ -22,6 +23,7 @@ from typing import Any
 
 import orjson
 
+from policysched.kube.client.admission import is_denied_by_admission
 from policysched.kube.client.json_values import read_json
 from policysched.kube.client.transport import (
     JSON,
@@ -83,8 +85,15 @@ class ServerError(ApiStatusError):
     pass
 
 
+class AdmissionDenied(ApiStatusError):
+    pass
+
+
 ApiErrors = (TransportError, InvalidResponse, ApiStatusError)
 """Every error of a request, for callers that retry after any of them."""
+
+MESSAGE_CHARACTERS_MAX = 4096
+"""Of the server's message, which has that of a webhook."""
 
 _ERROR_BY_STATUS: Mapping[int, type[ApiStatusError]] = {
     401: Unauthorized,
@@ -289,7 +298,9 @@ def status_error(
     status: int, reason: str, message: str, retry_after_s: float | None = None
 ) -> ApiStatusError:
     kind = _ERROR_BY_STATUS.get(status) or (ServerError if status >= 500 else ApiStatusError)
-    return kind(status, reason, message, retry_after_s)
+    if kind in (Unauthorized, NotFound, Conflict, Expired) and is_denied_by_admission(message):
+        kind = AdmissionDenied
+    return kind(status, reason, message[:MESSAGE_CHARACTERS_MAX], retry_after_s)
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:

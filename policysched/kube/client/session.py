@@ -27,6 +27,7 @@ from yarl import URL
 
 from policysched.files import UnreadableFile, is_file, memory_folder, read_text
 from policysched.http_errors import describe_http_error
+from policysched.kube.client.admission import is_denial_by_admission
 from policysched.kube.client.service_account import ServiceAccount, in_cluster
 from policysched.kube.client.transport import (
     CONNECTIONS_MAX_DEFAULT,
@@ -174,7 +175,8 @@ class HttpTransport:
     async def request(self, request: ApiRequest) -> ApiResponse:
         """Raises TransportError. After a 401 the credentials are reloaded and the request is sent once more."""
         answer = await self._request_once(request)
-        if answer.status == 401 and await self._reload_credentials():
+        is_refused = answer.status == 401 and not is_denial_by_admission(answer.body)
+        if is_refused and await self._reload_credentials():
             answer = await self._request_once(request)
         return answer
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from policysched.kube.client.admission import is_denied_by_admission
 from policysched.kube.client.api import (
     STRATEGIC_PATCH,
     ApiClient,
@@ -241,5 +242,6 @@ def _namespaces(command: Evict | ClearNomination) -> tuple[str, ...]:
 
 def _is_gone(error: ApiStatusError) -> bool:
     """The pod is gone or replaced: a delete then fails with a conflict, a patch with 422 for the UID."""
-    replaced = error.status == 422 and "metadata.uid" in error.message
+    is_of_uid = error.status == 422 and "metadata.uid" in error.message
+    replaced = is_of_uid and not is_denied_by_admission(error.message)
     return isinstance(error, NotFound | Conflict) or replaced
