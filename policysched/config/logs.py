@@ -23,6 +23,8 @@ LogFormat = Literal["text", "json"]
 
 _STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _FIELDS = "fields"
+FIELD_CHARACTERS_MAX = 8192
+"""A message of a webhook has any length, and each character is looked at."""
 
 
 def configure_logging(log_format: LogFormat, level: str) -> None:
@@ -41,13 +43,19 @@ def write_log(logger: logging.Logger, entry: Log) -> None:
 
 
 def log_fields(record: logging.LogRecord) -> Mapping[str, Any]:
-    """The fields of the record, in order."""
+    """The fields of the record, in order, each with the beginning of a long text."""
     own = {
         name: value
         for name, value in vars(record).items()
         if name not in _STANDARD_ATTRIBUTES and name != _FIELDS
     }
-    return {**own, **getattr(record, _FIELDS, {})}
+    fields = {**own, **getattr(record, _FIELDS, {})}
+    return {name: _short(value) for name, value in fields.items()}
+
+
+def _short(value: Any) -> Any:
+    is_long = isinstance(value, str) and len(value) > FIELD_CHARACTERS_MAX
+    return value[:FIELD_CHARACTERS_MAX] + "…" if is_long else value
 
 
 class JsonLogFormatter(logging.Formatter):
