@@ -46,7 +46,8 @@ class PodGroupKey(NamedTuple):
 class PodGroupStatus:
     """The status that the server has, as far as this scheduler writes it. `condition`: (status, reason, message) of the
     condition that says whether the group is scheduled; None without one. `disrupted`: it is being preempted as a whole. `other_conditions`: the other conditions of
-    an API whose list cannot be merged by type, as the server has them."""
+    an API whose list cannot be merged by type, as the server has them; None: they are too long to be written again, so no
+    condition is written."""
 
     condition: tuple[str, str, str] | None = None
     phase: str = ""
@@ -54,10 +55,10 @@ class PodGroupStatus:
     succeeded: int = 0
     failed: int = 0
     disrupted: bool = False
-    other_conditions: tuple[Mapping[str, object], ...] = ()
+    other_conditions: tuple[Mapping[str, object], ...] | None = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class PodGroup:
     """A PodGroup of any API. Equal groups decide equally: `version` and `status` are not compared.
 

@@ -199,6 +199,7 @@ class PodGroupEvents:
                 self._core.groups_due_ns.setdefault(group.key, now_ns + GROUP_STATUS_DELAY_NS)
                 return groups.put(group)
             case e.PodGroupDeleted(key):
+                self._core.groups_due_ns.setdefault(key, now_ns + GROUP_STATUS_DELAY_NS)
                 return groups.drop(key)
             case _MembersChanged(key):
                 return groups.members(key)

@@ -1,5 +1,6 @@
 """The terms of a PodGroup's members are computed once for pods that are alike, and never taken for those of others."""
 
+import gc
 from collections.abc import Mapping
 from dataclasses import replace
 from unittest.mock import patch
@@ -53,6 +54,29 @@ def test_a_changed_group_another_group_and_other_requests_have_terms_of_their_ow
         assert terms(plan, member(other)).key == ("default", "serve")
         assert terms(plan, member(GROUP, cpu="7")).requests == (7000,)
     assert plan.gang(pod("a"), None) is None
+
+
+def test_earlier_versions_of_a_group_are_not_held() -> None:
+    """With its conditions each can have megabytes, and a tenant can write a thousand of them."""
+    plan = plan_of("include pod_groups")
+    key = GROUP.key._replace(name="often written")
+
+    for minimum in range(50):
+        terms(plan, member(replace(GROUP, key=key, minimum=minimum)))
+
+    gc.collect()
+    held = [value for value in gc.get_objects() if isinstance(value, PodGroup) and value.key == key]
+    assert len(held) < 5
+
+
+def test_terms_of_pods_with_many_requests_are_not_kept() -> None:
+    plan = plan_of("include pod_groups")
+    requests = {f"example.com/r{number}": "1" for number in range(100)}
+
+    computed = terms(plan, replace(pod("a", resources=requests), group=GROUP))
+
+    assert computed.key == ("default", "train")
+    assert plan._gangs._kept == {}
 
 
 def test_terms_that_read_labels_are_those_of_each_member() -> None:

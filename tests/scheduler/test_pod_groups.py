@@ -1,5 +1,6 @@
 """PodGroups of three APIs as gangs: what pods get of them, what keeps pods waiting, and the status that is reported."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -7,8 +8,13 @@ from typing import Any
 import pytest
 
 from policysched.kube.decode.errors import MalformedObject
-from policysched.kube.decode.pod_groups import MIN_RESOURCES_MAX, decode_pod_group
+from policysched.kube.decode.pod_groups import (
+    MIN_RESOURCES_MAX,
+    OTHER_CONDITIONS_BYTES_MAX,
+    decode_pod_group,
+)
 from policysched.kube.decode.pods import decode_pod
+from policysched.kube.write.pod_group_status import PodGroupStatusWrite, write_pod_group_status
 from policysched.model.identifiers import NodeName
 from policysched.model.pod_groups import (
     GROUP_ANNOTATION,
@@ -849,4 +855,65 @@ def test_the_conditions_of_a_group_are_not_compared_with_each_other() -> None:
 
     group = decode_pod_group(obj, "scheduling.volcano.sh", "v1beta1")
 
-    assert [condition["type"] for condition in group.status.other_conditions] == ["Other"]
+    assert [condition["type"] for condition in group.status.other_conditions or ()] == ["Other"]
+
+
+def volcano(spec: Mapping[str, Any], status: Mapping[str, Any]) -> PodGroup:
+    meta = {"name": "train", "namespace": "default", "uid": "g1"}
+    obj = {"metadata": meta, "spec": {"minMember": 1, **spec}, "status": status}
+    return decode_pod_group(obj, "scheduling.volcano.sh", "v1beta1")
+
+
+def test_little_is_kept_of_a_group_whose_texts_are_megabytes() -> None:
+    """What is kept of groups counts by their number, and an API of a CRD limits no text."""
+    long = "x" * 2_000_000
+    other = {"type": "Other", "message": long}
+    scheduled = {"type": "Scheduled", "reason": long, "message": long}
+
+    group = volcano({"minResources": {long: "1"}}, {"phase": long, "conditions": [other, scheduled]})
+
+    assert group.status.other_conditions is None
+    assert len(repr(group)) < 100_000
+
+
+class Patches:
+    """An API client that keeps the body of each patch."""
+
+    def __init__(self) -> None:
+        self.bodies: list[Any] = []
+
+    async def patch(self, _path: str, body: Any, _kind: str, **_more: Any) -> None:
+        self.bodies.append(body["status"])
+
+
+@pytest.mark.parametrize(("length", "is_written"), [(100, True), (OTHER_CONDITIONS_BYTES_MAX, False)])
+def test_conditions_of_others_that_are_too_long_are_left_as_they_are(length: int, is_written: bool) -> None:
+    """A patch replaces the list, so it has those of others."""
+    group = volcano({}, {"conditions": [{"type": "Other", "message": "x" * length}]})
+    rig = rig_with(served("scheduling.volcano.sh"), e.PodGroupUpdated(group), cpu="3")
+    rig.observe(in_volcano_group("a", "9"))
+    rig.pass_time(5)
+    report = rig.of(c.ReportPodGroup)[-1]
+    api = Patches()
+
+    write = PodGroupStatusWrite(report.key, report.uid, report.api_version, report.status)
+    asyncio.run(write_pod_group_status(api, write, "2026-01-01T00:00:00Z", None, "2s"))  # type: ignore[arg-type]
+
+    written = [condition["type"] for condition in api.bodies[0].get("conditions", ())]
+    assert api.bodies[0]["phase"] == "Pending"
+    assert written == (["Other", "Unschedulable"] if is_written else [])
+
+
+def test_the_status_of_a_group_without_pods_is_forgotten_with_it() -> None:
+    rig = rig_with(e.PodGroupUpdated(gang_group(least=1)))
+    rig.observe(member("a", cpu="9"))
+    rig.pass_time(5)
+    reports = [part for part in rig.scheduler._timers._parts if isinstance(part, PodGroupReports)]
+    known = len(reports[0]._reported)
+
+    rig.handle(e.PodDeleted(member("a").pod.uid))
+    rig.pass_time(5)
+    rig.handle(e.PodGroupDeleted(gang_group().key))
+    rig.pass_time(5)
+
+    assert (known, len(reports[0]._reported)) == (1, 0)

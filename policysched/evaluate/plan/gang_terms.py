@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from weakref import ref
 
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EvalContext, ScalarFunction
@@ -12,6 +13,8 @@ from policysched.model.nodes import Resources
 from policysched.model.pod_groups import PodGroup
 
 _KEPT_GROUPS_MAX = 1024
+_KEPT_REQUESTS_MAX = 32
+"""Pods that request more have their terms computed anew: what is kept counts by its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,9 @@ class CompiledGang:
         self._gang = gang = program.gang
         self.reads_pod_groups = gang is not None and _reads_pod_groups(gang.key)
         self._reads_group_alone = gang is not None and all(map(_is_of_group, _leaves(gang)))
-        self._kept: dict[int, tuple[PodGroup, str, Resources, GangTerms | None]] = {}
-        """By the identity of a PodGroup: with what terms were computed last. Its members are mostly alike."""
+        self._kept: dict[int, tuple[ref[PodGroup], str, Resources, GangTerms | None]] = {}
+        """By the identity of a PodGroup: with what terms were computed last. Its members are mostly alike. An earlier version
+        of a group is not held: with its conditions it can have megabytes."""
         if gang is not None:
             self._by = compile_scalar(gang.key, program)
             self._minimum = compile_scalar(gang.minimum, program)
@@ -54,15 +58,15 @@ class CompiledGang:
     def terms(self, context: EvalContext) -> GangTerms | None:
         """None: the pod is in no gang, since the policy has none or the pod's key is missing."""
         pod, group = context.pod, context.pod.group
-        if group is None or not self._reads_group_alone:
+        if group is None or not self._reads_group_alone or len(pod.requests) > _KEPT_REQUESTS_MAX:
             return self._compute(context)
         kept = self._kept.get(id(group))
-        if kept is not None and kept[0] is group and kept[1] == pod.namespace and kept[2] == pod.requests:
+        if kept is not None and kept[0]() is group and kept[1] == pod.namespace and kept[2] == pod.requests:
             return kept[3]
         terms = self._compute(context)
         if len(self._kept) >= _KEPT_GROUPS_MAX:
             self._kept.clear()
-        self._kept[id(group)] = group, pod.namespace, pod.requests, terms
+        self._kept[id(group)] = ref(group), pod.namespace, pod.requests, terms
         return terms
 
     def _compute(self, context: EvalContext) -> GangTerms | None:

@@ -4,8 +4,10 @@ Source: k8s.io/api v0.36.3 `scheduling/v1alpha2` and v0.37.2 `scheduling/v1beta1
 (`scheduling.x-k8s.io/v1alpha1`) and Volcano (`scheduling.volcano.sh/v1beta1`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
+
+import orjson
 
 from policysched.kube.decode.errors import InvalidField
 from policysched.kube.decode.pod_resources import decode_resource_list
@@ -34,6 +36,10 @@ SCHEDULED_CONDITIONS: Mapping[str, str] = {"v1alpha2": "PodGroupScheduled"}
 _SCHEDULED_CONDITION = "PodGroupInitiallyScheduled"
 MIN_RESOURCES_MAX = 64
 """Each pod of the group has its amount of each."""
+
+OTHER_CONDITIONS_BYTES_MAX = 4096
+_CONDITION_CHARACTERS_MAX = 32_768
+"""Of each text of a condition, and of all conditions of others: a status is remembered for longer than its group."""
 
 VOLCANO_CONDITIONS = ("Scheduled", "Unschedulable")
 
@@ -116,15 +122,21 @@ def _third_party_group(obj: Json, api: PodGroupApi, api_version: str) -> PodGrou
         version=str(meta.get("resourceVersion") or ""),
         status=PodGroupStatus(
             condition=_volcano_condition(volcano_conditions[-1]) if volcano_conditions else None,
-            phase=status.get("phase") or "",
+            phase=short_key(text(status.get("phase") or "")),
             running=int(status.get("running") or 0),
             succeeded=int(status.get("succeeded") or 0),
             failed=int(status.get("failed") or 0),
-            other_conditions=tuple(
-                condition for condition in conditions if condition.get("type") not in VOLCANO_CONDITIONS
-            ),
+            other_conditions=_other_conditions(conditions),
         ),
     )
+
+
+def _other_conditions(conditions: Iterable[Json]) -> tuple[Json, ...] | None:
+    others = tuple(condition for condition in conditions if condition.get("type") not in VOLCANO_CONDITIONS)
+    try:
+        return others if len(orjson.dumps(others)) <= OTHER_CONDITIONS_BYTES_MAX else None
+    except orjson.JSONEncodeError:  # hundreds of levels
+        return None
 
 
 def _min_resources(spec: Json) -> Mapping[str, int]:
@@ -135,16 +147,15 @@ def _min_resources(spec: Json) -> Mapping[str, int]:
             "spec.minResources", f"has {len(written)} resources, more than {MIN_RESOURCES_MAX}"
         )
     amounts = decode_resource_list(written, "spec.minResources")
-    named = {name.removeprefix("requests."): amount for name, amount in amounts.items()}
+    named = {short_key(name.removeprefix("requests.")): amount for name, amount in amounts.items()}
     return {name: amount for name, amount in named.items() if not name.startswith(("limits.", "count/"))}
 
 
 def _condition(condition: Json) -> tuple[str, str, str]:
-    return (
-        str(condition.get("status") or ""),
-        str(condition.get("reason") or ""),
-        str(condition.get("message") or ""),
+    status, reason, message = (
+        str(condition.get(name) or "")[:_CONDITION_CHARACTERS_MAX] for name in ("status", "reason", "message")
     )
+    return status, reason, message
 
 
 def _volcano_condition(condition: Json) -> tuple[str, str, str]:

@@ -75,7 +75,7 @@ def _third_party_status(status: PodGroupStatus, now: str, *, volcano: bool) -> J
         "succeeded": status.succeeded,
         "failed": status.failed,
     }
-    if not volcano or status.condition is None:
+    if not volcano or status.condition is None or status.other_conditions is None:
         return counts
     outcome, reason, message = status.condition
     kind = "Scheduled" if outcome == "True" else "Unschedulable"
