@@ -63,6 +63,9 @@ class Weight(NamedTuple):
 
 
 _TermsByLabel = dict[RequiredLabel | None, list[tuple[PodSelector, Weight]]]
+_KeysByNamespace = dict[str | None, set[str]]
+_FEW_NAMESPACES = 16
+"""Terms that name more count as such that may select pods of any: thousands of names and of keys would be multiplied."""
 
 
 class TermSet:
@@ -76,7 +79,7 @@ class TermSet:
         self.topology_key = topology_key
         self.weights = tuple(weights.items())
         self._hash = hash((use, topology_key, self.weights))
-        self._filed: tuple[_TermsByLabel, frozenset[str]] | None = None
+        self._filed: tuple[_TermsByLabel, _KeysByNamespace] | None = None
 
     @property
     def by_label(self) -> "_TermsByLabel":
@@ -84,21 +87,25 @@ class TermSet:
         return self._file()[0]
 
     @property
-    def selected_keys(self) -> frozenset[str]:
-        """The keys of the labels that the terms select by."""
+    def selected_keys(self) -> "_KeysByNamespace":
+        """The keys of the labels that the terms select by, by the namespace of the pods that they may select (None: any)."""
         return self._file()[1]
 
-    def _file(self) -> tuple["_TermsByLabel", frozenset[str]]:
+    def _file(self) -> tuple["_TermsByLabel", "_KeysByNamespace"]:
         if self._filed is None:
             by_label: _TermsByLabel = {}
-            keys: set[str] = set()
+            keys: _KeysByNamespace = {}
             for selector, weight in self.weights:
                 if selector.label_selector is None:
                     continue  # selects nothing
                 for label in required_label(selector.label_selector) or (None,):
                     by_label.setdefault(label, []).append((selector, weight))
-                keys.update([requirement.key for requirement in selector.label_selector.requirements])
-            self._filed = by_label, frozenset(keys)
+                selected = [requirement.key for requirement in selector.label_selector.requirements]
+                is_few = len(keys.keys() | selector.namespaces) <= _FEW_NAMESPACES
+                named = selector.namespaces if is_few and selector.namespace_selector is None else (None,)
+                for namespace in named:
+                    keys.setdefault(namespace, set()).update(selected)
+            self._filed = by_label, keys
         return self._filed
 
     def __eq__(self, other: object) -> bool:

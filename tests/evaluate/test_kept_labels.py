@@ -32,7 +32,7 @@ def terms_that_select_a_pod() -> Read:
     requirements = [{"key": f"k{index}", "operator": "Exists"} for index in range(LABELS)]
     term = {"topologyKey": HOST, "labelSelector": {"matchExpressions": requirements}}
     placed.adjust(0, pod("selects", spec=anti_affinity([term])), 1)
-    return lambda number: placed.terms_selecting("tenant", labels(number))
+    return lambda number: placed.terms_selecting("default", labels(number))
 
 
 def classes_without_pods() -> Read:

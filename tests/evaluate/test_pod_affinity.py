@@ -121,6 +121,48 @@ def test_pods_that_a_placed_pods_term_distinguishes_do_not_share_an_evaluation()
     )
 
 
+def guard_of_indexes(name: str, key: str = "index", **more: Any) -> Pod:
+    """It wants no pod with this label beside it, of its own namespace if no other is named."""
+    about = {"matchExpressions": [{"key": key, "operator": "Exists"}]}
+    repelled = {"topologyKey": HOST, "labelSelector": about, **more}
+    return pod(name, namespace="tenant", spec={"affinity": {"podAntiAffinity": {REQUIRED: [repelled]}}})
+
+
+def test_terms_about_other_namespaces_distinguish_no_pods() -> None:
+    """A tenant whose pods select by the index that each replica has made each pod of others a class of its own."""
+    cache = world([node("a"), node("b")], [placed(guard_of_indexes("guard"), "a")])
+    harness = Harness(cache)
+    for index in range(8):
+        harness.selected(f"w{index}", labels={"index": str(index)})
+
+    cache.put_pod(placed(guard_of_indexes("another", key="app"), "a"))
+    harness.selected("w8", labels={"index": "8", **WEB})
+
+    assert len(harness.evaluator._evaluations._evaluations) == 1
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        {"namespaces": ["default"]},
+        {"namespaces": [*(f"other-{number}" for number in range(16)), "default"]},
+        {"namespaceSelector": {}},
+    ],
+    ids=["named", "one of many that are named", "selected"],
+)
+def test_pods_that_terms_of_another_namespace_select_share_no_evaluation_with_others(of: Any) -> None:
+    cache = world([node("a"), node("b")], [placed(guard_of_indexes("guard", **of), "a")])
+    harness = Harness(cache)
+
+    def feasible(name: str, **more: Any) -> set[int]:
+        return {harness.verdict(f"{name}{index}", **more).feasible_count for index in range(2)}
+
+    labelled, unlabelled = feasible("w", labels={"index": "0"}), feasible("p")
+    cache.drop_pod(guard_of_indexes("guard").uid)
+
+    assert (labelled, unlabelled, feasible("v", labels={"index": "0"})) == ({1}, {2}, {2})
+
+
 def test_ignoring_selected_labels_in_the_cache_key_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PlacedPods, "selected_label_values", lambda *_: ())
 
@@ -146,7 +188,7 @@ def test_labels_that_only_past_terms_selected_by_are_forgotten(monkeypatch: pyte
     chosen = harness.selected("w1", labels=WEB)
 
     assert chosen == "b", "the guard still wants to be alone"
-    assert len(harness.evaluator._columns.placed_pods.terms.selected_keys) < 10
+    assert sum(map(len, harness.evaluator._columns.placed_pods.terms.selected_keys.values())) < 10
     assert len(harness.evaluator._columns.placed_pods._resolved_scopes) <= 4
 
 

@@ -12,7 +12,7 @@ nothing here is linear in the terms of all pods for each decision, nor in those 
   later are matched with a cached entry once, when it is next used.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from policysched.evaluate.columns.row_counts import RowCounts
@@ -21,6 +21,7 @@ from policysched.model.selectors import RequiredLabel
 
 _CACHE_ITEMS_MAX = 32_768  # entries and the labels in their keys: a pod may have thousands
 _FILED_LABELS_MAX = 32  # a group with more is not filed under its labels, but looked into
+_NO_KEYS: Set[str] = frozenset()
 
 
 class TermGroup:
@@ -45,8 +46,9 @@ class _SelectingGroups:
 
 
 class ExistingTerms:
-    """`selected_keys` are the label keys that terms select by (and some that former terms did): pods
-    that agree on them are selected by the same terms. `version` changes with the terms."""
+    """`selected_keys` are the label keys that terms select by (and some that former terms did), by the namespace of the pods
+    that they may select (None: any): pods of one that agree on them are selected by the same terms. `version` changes with
+    the terms."""
 
     def __init__(
         self, topology_keys: Collection[str], selects: Callable[[PodSelector, str, Mapping[str, str]], bool]
@@ -55,8 +57,9 @@ class ExistingTerms:
         selector selects a pod of a namespace with these labels."""
         self.version = 0
         self.matched_terms = 0  # how often a term was compared with a pod, for tests
-        self.selected_keys: set[str] = set()
-        self._selected_keys_version = 0
+        self.selected_keys: dict[str | None, set[str]] = {}
+        self._keys_versions: dict[str | None, int] = {}  # equal for equal keys
+        self._last_keys_version = 0
         self._topology_keys = topology_keys
         self._selects = selects
         self._groups: dict[TermSet, TermGroup] = {}
@@ -70,7 +73,7 @@ class ExistingTerms:
 
     def selecting(self, namespace: str, labels: Mapping[str, str]) -> tuple[tuple[TermGroup, Weight], ...]:
         """The groups with terms that select such a pod, with the weight of those terms."""
-        key = namespace, self._selected_values(labels)
+        key = namespace, self._selected_values(namespace, labels)
         selecting = self._selecting.get(key)
         if selecting is None:
             if self._selecting_items > _CACHE_ITEMS_MAX:
@@ -82,14 +85,17 @@ class ExistingTerms:
             self._add_matches(selecting, self._filed[selecting.position :], namespace, labels)
         return selecting.groups
 
-    def selected_label_values(self, labels: Mapping[str, str]) -> tuple[object, ...]:
-        """Pods of one namespace with equal values are selected by the same terms, until a term
+    def selected_label_values(self, namespace: str, labels: Mapping[str, str]) -> tuple[object, ...]:
+        """Pods of one namespace with equal values are selected by the same terms, until a term that may select pods there
         selects by another key."""
-        return self._selected_keys_version, self._selected_values(labels)
+        versions, values = self._keys_versions, self._selected_values(namespace, labels)
+        return versions.get(None, 0), versions.get(namespace, 0), values
 
-    def _selected_values(self, labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-        keys = self.selected_keys
-        return tuple(sorted([item for item in labels.items() if item[0] in keys])) if keys else ()
+    def _selected_values(self, namespace: str, labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+        anywhere, here = self.selected_keys.get(None, _NO_KEYS), self.selected_keys.get(namespace, _NO_KEYS)
+        if not anywhere and not here:
+            return ()
+        return tuple(sorted([item for item in labels.items() if item[0] in here or item[0] in anywhere]))
 
     def _candidates(self, labels: Mapping[str, str]) -> Iterable[TermGroup]:
         """Each once, although it may be filed under several of the labels."""
@@ -138,10 +144,14 @@ class ExistingTerms:
         self._filed_by_label.clear()
         self._looked_into.clear()
         self._forget_selecting()
-        self.selected_keys = set()
+        keys, versions = self.selected_keys, self._keys_versions
+        self.selected_keys, self._keys_versions = {}, {}
         for group in self._groups.values():
             self._file(group)
-        self._selected_keys_version += 1
+        # Where they are as before, evaluations of pods stay valid.
+        self._keys_versions |= {
+            scope: versions[scope] for scope, kept in self.selected_keys.items() if kept == keys.get(scope)
+        }
         self.version += 1
 
     def namespaces_changed(self) -> None:
@@ -167,6 +177,7 @@ class ExistingTerms:
         else:
             for label in group.terms.by_label:
                 self._filed_by_label.setdefault(label, []).append(group)
-        if not group.terms.selected_keys <= self.selected_keys:
-            self.selected_keys |= group.terms.selected_keys
-            self._selected_keys_version += 1
+        for scope, keys in group.terms.selected_keys.items():
+            if not keys <= self.selected_keys.get(scope, _NO_KEYS):
+                self.selected_keys.setdefault(scope, set()).update(keys)
+                self._last_keys_version = self._keys_versions[scope] = self._last_keys_version + 1

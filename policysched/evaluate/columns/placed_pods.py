@@ -128,7 +128,7 @@ class PlacedPods:
 
     def selected_label_values(self, pod: Pod) -> tuple[object, ...]:
         """See `ExistingTerms`."""
-        return self.terms.selected_label_values(pod.labels)
+        return self.terms.selected_label_values(pod.namespace, pod.labels)
 
     def _selects(self, selector: PodSelector, namespace: str, labels: Mapping[str, str]) -> bool:
         """As by `resolve_scope`, for one namespace: of the terms of all placed pods, whenever a namespace changes, it would
