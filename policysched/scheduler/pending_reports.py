@@ -52,10 +52,14 @@ class PendingReports:
             return []
         return [self._send(last, reason, message, now_ns)]
 
-    def due_reports(self, now_ns: int) -> list[ReportPending]:
-        """The deferred reports whose time has come."""
-        reports = []
-        while (at_ns := self._deferred.first_key()) is not None and at_ns <= now_ns:
+    def due_reports(self, now_ns: int, reports_max: int) -> list[ReportPending]:
+        """The deferred reports whose time has come, at most `reports_max`."""
+        reports: list[ReportPending] = []
+        while (
+            (at_ns := self._deferred.first_key()) is not None
+            and at_ns <= now_ns
+            and len(reports) < reports_max
+        ):
             uid = self._deferred.pop()
             assert uid is not None
             last = self._last_reports[uid]

@@ -8,16 +8,17 @@ three changes.
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 
 from policysched.lang.ir.program import GangMode, OnTimeout
 from policysched.model.identifiers import PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.scheduler.commands import Log, ReportPodEvent
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.limits import SECOND_NS
+from policysched.scheduler.limits import REPORTS_PER_SLICE_MAX, SECOND_NS
 from policysched.scheduler.policies.rejection_message import format_duration
 from policysched.scheduler.queue.entries import PendingPod, QueueState
-from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.queue.gang_registry import GangId, QueuedGang
 from policysched.scheduler.queue.movable_heap import MovableHeap, earlier_ns
 from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult, evaluate_pre_enqueue
 from policysched.scheduler.unschedulable_message import short_text
@@ -33,6 +34,8 @@ class PodEnqueuer:
         self._order_key_expiries: MovableHeap[PendingPod] = MovableHeap()
         self._gang_deadlines: MovableHeap[QueuedGang] = MovableHeap()
         self._incomplete_gangs: MovableHeap[QueuedGang] = MovableHeap()
+        self._unreported_members: dict[PodUid, None] = {}  # of incomplete gangs that are due
+        self._unreported_since_ns = 0
         self._group_problems: MovableHeap[PendingPod] = MovableHeap()
         self._logged_group_problems: dict[str, str] = {}
         self.precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS
@@ -125,7 +128,7 @@ class PodEnqueuer:
         core, gates = self._core, pod.pod.gates
         self._group_problems.discard(pod)
         if gates:
-            pod.pending_message = f"waits for its scheduling gates: {', '.join(gates)}"
+            pod.pending_message = short_text(f"waits for its scheduling gates: {', '.join(gates)}")
             core.queue.gate(pod)
             return
         if pod.gang_failure:
@@ -352,9 +355,9 @@ class PodEnqueuer:
         while (at_ns := self._incomplete_gangs.first_key()) is not None and at_ns <= now_ns:
             gang = self._incomplete_gangs.pop()
             assert gang is not None
-            for pod in gang.pending_members.values():
-                self._core.report_pending(pod, "PolicyPending", gang.incomplete_message, now_ns)
-
+            self._unreported_members.update(dict.fromkeys(gang.pending_members))
+            self._unreported_since_ns = at_ns
+        self._report_incomplete_gangs(now_ns)
         while (at_ns := self._group_problems.first_key()) is not None and at_ns <= now_ns:
             pod = self._group_problems.pop()
             assert pod is not None
@@ -364,9 +367,22 @@ class PodEnqueuer:
         return earlier_ns(
             self._gang_deadlines.first_key(),
             self._incomplete_gangs.first_key(),
+            self._unreported_since_ns if self._unreported_members else None,
             self._group_problems.first_key(),
             self._order_key_expiries.first_key(),
         )
+
+    def _report_incomplete_gangs(self, now_ns: int) -> None:
+        """Report a slice of the members."""
+        messages: dict[GangId, str] = {}
+        for uid in list(islice(self._unreported_members, REPORTS_PER_SLICE_MAX)):
+            del self._unreported_members[uid]
+            gang = self._core.gangs.gang_of(uid)
+            pod = None if gang is None else gang.unqueued_members.get(uid)
+            if gang is None or pod is None or gang.state is not QueueState.GATED:
+                continue  # deleted, or its gang is complete
+            message = messages.get(gang.id) or messages.setdefault(gang.id, gang.incomplete_message)
+            self._core.report_pending(pod, "PolicyPending", message, now_ns)
 
     def _rekey_expired(self, pod: PendingPod, now_ns: int) -> None:
         """Update an order key whose expiry has passed.

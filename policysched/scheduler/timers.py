@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.limits import REPORTS_PER_SLICE_MAX
 from policysched.scheduler.queue.entries import PendingPod
-
-_MESSAGES_PER_ADVANCE_MAX = 500
 
 
 class DeadlineHandler(Protocol):
@@ -79,7 +78,7 @@ class DeferredReports:
 
     def advance(self, now_ns: int) -> None:
         core = self._core
-        for entry, group in core.queue.due_messages(now_ns, _MESSAGES_PER_ADVANCE_MAX):
+        for entry, group in core.queue.due_messages(now_ns, REPORTS_PER_SLICE_MAX):
             if isinstance(entry, PendingPod):
                 core.report_pending(entry, group.reason, group.message, now_ns)
-        core.commands += core.reports.due_reports(now_ns)
+        core.commands += core.reports.due_reports(now_ns, REPORTS_PER_SLICE_MAX)

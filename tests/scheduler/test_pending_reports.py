@@ -23,7 +23,7 @@ class Told:
 
     def wait(self, until_s: int) -> None:
         while (at_ns := self.reports.next_time_ns()) is not None and at_ns <= until_s * SECOND_NS:
-            for report in self.reports.due_reports(at_ns):
+            for report in self.reports.due_reports(at_ns, 1):
                 self.sent.append((at_ns // SECOND_NS, report.message))
 
     @property

@@ -29,7 +29,8 @@ def most_demanding_first(
     members = members_in_attempt_order(core, gang)
     requests = [member.pod.requests for member in members]
     is_equal_size = all(other == requests[0] for other in requests)
-    if is_equal_size and len({_demand(core, member) for member in members}) == 1:
+    unequal = {member.equivalence_key: member for member in members}.values()
+    if is_equal_size and len({_demand(core, member) for member in unequal}) == 1:
         return None
     totals = {
         resource: sum(amounts.get(resource, 0) for amounts in requests)
