@@ -109,6 +109,30 @@ def test_a_gang_with_a_protected_member_stays_at_its_minimum() -> None:
     assert victims(rig) == {}
 
 
+def test_members_elsewhere_are_not_visited_for_nodes_where_evictions_do_not_help(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of thousands of them, for each node: seconds for a preemption in vain."""
+    visited: list[object] = []
+
+    def visit(pods: list[Pod], *more: Any) -> object:
+        visited.append(pods)
+        return original_order(pods, *more)
+
+    monkeypatch.setattr(searching, "reprieve_order", visit)
+    gang = [running(f"m{name}", name, least=4, cpu="1") for name in "abcd"]
+    others = [placed(pod(f"o{name}", cpu="3", priority=200), name) for name in "abcd"]
+    rig = four_nodes(*gang, *others, high(cpu="2"))
+
+    rig.settle()
+    in_vain = len(visited)
+    rig.observe(high("smaller", cpu="1"))
+    rig.settle()
+
+    assert in_vain == 0
+    assert victims(rig).keys() == {"ma", "mb", "mc", "md"}
+
+
 def test_a_gang_that_loses_its_minimum_also_loses_its_spare_members() -> None:
     members = [
         replace(running(f"m{number}", "a", least=2, cpu=cpu), started_ns=number)

@@ -249,17 +249,18 @@ def select_victims_on_nodes(
 
     If a rule depends on other nodes, the members of gangs that run elsewhere are removed too.
     """
-    selections = {node: _VictimSelection(node, pods, cluster) for node, pods in potential.items()}
+    selections: dict[NodeName, _VictimSelection] = {}
     to_remove = dict(potential)
     if not dry_run.node_local:
+        selections = {node: _VictimSelection(node, pods, cluster) for node, pods in potential.items()}
         to_remove = {node: [*pods, *selections[node].elsewhere] for node, pods in potential.items()}
     _remove_pods(dry_run, to_remove)
     nodes = list(potential)
     possible: list[_VictimSelection] = []
     for node, rejected in zip(nodes, dry_run.rejections(nodes), strict=True):
         reasons.update(rejected)
-        if not rejected:
-            possible.append(selections[node])
+        if not rejected:  # else there is nothing to select, which visits all members of gangs that run there
+            possible.append(selections.get(node) or _VictimSelection(node, potential[node], cluster))
     for index in range(max((len(selection.units) for selection in possible), default=0)):
         tried = [selection for selection in possible if selection.can_reprieve(index)]
         returned = {
