@@ -164,9 +164,7 @@ class Prebinder:
             of_claim = None if volume.claim_ref is None else self._by_object.get(volume.claim_ref.claim)
             uids = {**self._by_object.get(volume.name, {}), **(of_claim or {})}
         else:
-            uids = {
-                uid: None for uid, state in prebinding.items() if node in (None, state.in_flight_bind.node)
-            }
+            uids = {uid: None for uid, state in prebinding.items() if node == state.in_flight_bind.node}
         for uid in list(uids):
             if (state := prebinding.get(uid)) is not None:
                 self._recheck_pod(state, now_ns)

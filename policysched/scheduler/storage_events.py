@@ -61,12 +61,10 @@ class StorageEvents:
         queue.requeue(events - _GLOBAL_EVENTS, now_ns, claim=claim)
 
     def storage_deleted(self, kind: StorageKind, namespace: str, name: str, now_ns: int) -> None:
+        volume = self._core.cache.volumes.volumes.get(name) if kind == "PersistentVolume" else None
         events = self._core.cache.drop_storage(kind, namespace, name)
         self._core.queue.requeue(events, now_ns)
-        match kind:
-            case "PersistentVolume":
-                self._prebinder.recheck(now_ns)
-            case "PersistentVolumeClaim":
-                self._prebinder.recheck(now_ns, claim=VolumeClaimKey(namespace, name))
-            case _:
-                pass
+        if volume is not None:
+            self._prebinder.recheck(now_ns, volume=volume)
+        elif kind == "PersistentVolumeClaim":
+            self._prebinder.recheck(now_ns, claim=VolumeClaimKey(namespace, name))

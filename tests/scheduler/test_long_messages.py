@@ -14,7 +14,7 @@ from policysched.scheduler.unschedulable_message import (
     unavailable_message,
 )
 from tests.builders import node, pod
-from tests.scheduler.rig import Rig
+from tests.scheduler.rig import FIT, Rig
 from tests.scheduler.test_pod_groups import gang_group, member, rig_with, served
 
 CHARACTERS, MESSAGE_MAX = 100_000, 1_000
@@ -42,6 +42,17 @@ def test_an_annotation_longer_than_any_group_s_name_is_in_no_message() -> None:
     logs = [str(log.fields) for log in rig.of(c.Log)]
     assert "which does not exist" in str(rig.pending_message("lost"))
     assert all(len(text) < MESSAGE_MAX for text in (*logs, str(rig.pending_message("lost"))))
+
+
+def test_a_pod_with_thousands_of_scheduling_gates_has_a_short_message() -> None:
+    gated = pod("gated", gates=[f"example.com/gate-{number}" for number in range(2_000)])
+    rig = Rig(FIT, gated)
+
+    status = rig.scheduler.pending_status(gated.uid)
+
+    assert status is not None
+    assert status.message.startswith("waits for its scheduling gates: example.com/gate-0, ")
+    assert len(status.message) <= MESSAGE_CHARACTERS_MAX
 
 
 def test_a_pod_that_lacks_many_resources_has_the_most_frequent_reasons() -> None:
