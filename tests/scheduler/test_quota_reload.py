@@ -3,6 +3,7 @@
 import pytest
 
 from policysched.scheduler import commands as c
+from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.quotas.quota_status import QuotaEntityStatus
 from policysched.text import Severity
 from tests.builders import finished, node, pod
@@ -167,3 +168,20 @@ def test_what_is_borrowed_above_a_smaller_amount_goes_when_its_owner_asks() -> N
     rig.settle()
 
     assert sum(len(evict.victims) for evict in rig.of(c.Evict)) == 3
+
+
+def test_a_text_without_quotas_replaces_one_that_orders_by_them_while_pods_back_off() -> None:
+    """The keys of the old order read an account that is gone."""
+    no_quotas = "policy test version 1\nfilter node_resources_fit\npreemption never\n"
+    by_share = "queue by pod.quota_share.team, pod.name\n" + GOOD[len(HEAD) :].replace("cpu = 2", "cpu = 99")
+    rig = Rig(no_quotas + by_share, node("a", cpu="1"), limits=SchedulerLimits(backoff_initial_s=8.0))
+    rig.observe(*[pod(f"p{number}", cpu=str(5 + number), labels={"team": "a"}) for number in range(40)])
+    rig.settle()
+    rig.observe(node("b", cpu="2"))
+    assert rig.counts() == {"backoff": 40}
+
+    rig.apply_policies(no_quotas)
+    rig.observe(node("c", cpu="2000"))
+    rig.pass_time(20)
+
+    assert len(rig.placements()) == 40

@@ -79,7 +79,9 @@ class BackoffQueue:
 
     def drop_policy(self, policy: str) -> None:
         for entry in [entry for entry in self if entry.policy == policy]:
-            self.discard(entry)
+            self._times.discard(entry)
+            self._error_times.discard(entry)
+        # Whole: its keys are those of the old text, whose quotas are gone.
         self._by_policy.drop_policy(policy)
 
     def next_time_ns(self) -> int | None:
