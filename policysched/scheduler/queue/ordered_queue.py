@@ -18,9 +18,6 @@ Owners = tuple[Hashable, ...]
 class OrderedQueue(Protocol):
     """What `SchedulingQueue` needs of the queue of one policy."""
 
-    order_changes: bool
-    """Whether entries can change places without `put`."""
-
     def __len__(self) -> int: ...
 
     def __contains__(self, item: QueueEntry) -> bool: ...
@@ -44,8 +41,6 @@ class OrderedQueue(Protocol):
 class SortKeyQueue(MovableHeap[QueueEntry]):
     """Orders entries by `sort_key`, their key in every `put`."""
 
-    order_changes = False
-
     def precedes(self, entry: QueueEntry) -> bool:
         key = self.first_key()
         return key is not None and bool(key < entry.sort_key)
@@ -65,8 +60,6 @@ class FairShareQueue:
     """`owners_of` an entry are those whose shares it is ordered by (its namespace, its entities of quotas); entries with
     the same owners have one heap. `current_key` is an entry's key among all, from what its owners use now. The keys that
     are put compare within a heap only."""
-
-    order_changes = True
 
     def __init__(
         self,
@@ -131,6 +124,14 @@ class FairShareQueue:
     def precedes(self, entry: QueueEntry) -> bool:
         first = self.first()
         return first is not None and bool(self._current_key(first) < self._current_key(entry))
+
+    def with_same_owners(self, item: QueueEntry) -> MovableHeap[QueueEntry]:
+        """Those whose places among each other only `put` changes."""
+        return self._heaps[self._owners[item]]
+
+    def first_of_each(self) -> Iterator[QueueEntry]:
+        """The first entry of each owners. One of them is the first of all."""
+        return filter(None, (heap.first() for heap in self._heaps.values()))
 
     def _heap(self, owners: Owners) -> MovableHeap[QueueEntry]:
         heap = self._heaps.get(owners)

@@ -9,9 +9,11 @@ from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import AnyClaim
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.queue.decision_time import DecisionTime
 from policysched.scheduler.queue.entries import QueueEntry, QueueState
 from policysched.scheduler.queue.movable_heap import MovableHeap, earlier_ns
-from policysched.scheduler.queue.ordered_queue import OrderedQueue
+from policysched.scheduler.queue.ordered_queue import FairShareQueue, OrderedQueue
+from policysched.scheduler.queue.policy_queues import PolicyQueues
 
 EquivalenceKey = Hashable
 
@@ -28,7 +30,8 @@ class ParkedGroup:
            ▲                                                               │
            └──────────────────── a representative failed ◄─────────────────┘
 
-    An open parked group with members has at least one requeued representative. `claims` are those that the members use.
+    An open parked group with members has at least one requeued representative. `claims` are those that the members use;
+    `listed`: see `ParkedGroups.first_before`.
     `reported_message` is the message last reported for the members. While a newer one (`message_being_reported`) is
     reported in portions, `unreported` are the members that still lack it.
     """
@@ -47,6 +50,7 @@ class ParkedGroup:
     message_being_reported: str = ""
     unreported: list[QueueEntry] | None = None
     claims: frozenset[AnyClaim] = frozenset()
+    listed: dict[QueueEntry, None] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -60,13 +64,19 @@ class RuleCounts:
 class ParkedGroups:
     """The parked groups by equivalence class and by the events that open them."""
 
-    def __init__(self, limits: SchedulerLimits, new_policy_queue: Callable[[str], OrderedQueue]) -> None:
+    def __init__(
+        self,
+        limits: SchedulerLimits,
+        new_policy_queue: Callable[[str], OrderedQueue],
+        decision_time: DecisionTime,
+    ) -> None:
         self._limits = limits
         self._new_policy_queue = new_policy_queue
         self._groups: dict[EquivalenceKey, ParkedGroup] = {}
         self._by_event: dict[ClusterEvent, dict[EquivalenceKey, ParkedGroup]] = {
             event: {} for event in ClusterEvent
         }
+        self._listed = PolicyQueues(new_policy_queue, decision_time)
         self._expiries: MovableHeap[EquivalenceKey] = MovableHeap()
         self._message_report_times: MovableHeap[EquivalenceKey] = MovableHeap()
         self.rule_counts: dict[tuple[str, str], RuleCounts] = {}
@@ -102,6 +112,7 @@ class ParkedGroups:
                 equivalence_key, entry.policy, self._new_policy_queue(entry.policy)
             )
         self.unindex(group)
+        self._unlist(group)
         group.claims = entry.claims
         group.blocked, group.requeue_events = True, requeue_events
         group.reason, group.message, group.cause = reason, message, cause
@@ -116,6 +127,53 @@ class ParkedGroups:
                 equivalence_key, now_ns + self._limits.recount_delay_ns(group.report_count)
             )
         return group
+
+    # ── members ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def put(self, group: ParkedGroup, entry: QueueEntry) -> None:
+        """Add a member, or give it its new key."""
+        self.remove(group, entry)
+        group.members.put(entry, entry.sort_key)
+        if not group.blocked:
+            self._list(group, (entry,))
+
+    def remove(self, group: ParkedGroup, entry: QueueEntry) -> None:
+        if not isinstance(group.members, FairShareQueue) or entry not in group.members:
+            group.members.discard(entry)
+            return
+        others = group.members.with_same_owners(entry)
+        group.members.discard(entry)
+        if entry in group.listed:
+            del group.listed[entry]
+            self._listed.discard(entry)
+        first = others.first()
+        if not group.blocked and first is not None:
+            self._list(group, (first,))
+
+    def list_members(self, group: ParkedGroup) -> None:
+        """The group was opened, and its first member requeued."""
+        if isinstance(group.members, FairShareQueue):
+            self._list(group, group.members.first_of_each())
+
+    def first_before(self, entry: QueueEntry) -> QueueEntry | None:
+        """The first member of an open group that an entry of its policy waits for. Where the order changes by itself, members
+        can get ahead of their representative. Those with the same owners keep their places, so of each group the first of
+        each owners is listed, in the order of the policy."""
+        return self._listed.first_before(entry)
+
+    def _list(self, group: ParkedGroup, entries: Iterable[QueueEntry]) -> None:
+        if isinstance(group.members, FairShareQueue):
+            for entry in entries:
+                if entry not in group.listed:
+                    group.listed[entry] = None
+                    self._listed.put(entry)
+
+    def _unlist(self, group: ParkedGroup) -> None:
+        for entry in group.listed:
+            self._listed.discard(entry)
+        group.listed.clear()
+
+    # ── events ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def waiting_for(self, events: Iterable[ClusterEvent]) -> Iterator[tuple[ClusterEvent, ParkedGroup]]:
         """The groups that one of the events can help. They may be opened meanwhile."""
@@ -140,7 +198,9 @@ class ParkedGroups:
         for key in [key for key in self.rule_counts if key[0] == policy and key[1] not in rules]:
             del self.rule_counts[key]
         dropped = [group for group in self if group.policy == policy]
+        self._listed.drop_policy(policy)
         for group in dropped:
+            group.listed.clear()
             self._drop(group)
         return dropped
 
@@ -150,6 +210,7 @@ class ParkedGroups:
 
     def _drop(self, group: ParkedGroup) -> None:
         self.unindex(group)
+        self._unlist(group)
         self._message_report_times.discard(group.equivalence_key)
         del self._groups[group.equivalence_key]
 
@@ -220,4 +281,11 @@ class ParkedGroups:
                 problems.append(
                     f"parked group {group.equivalence_key!r} waits for {group.requeue_events}, is listed under {listed}"
                 )
+            firsts = set[QueueEntry]()
+            if isinstance(group.members, FairShareQueue) and not group.blocked:
+                firsts.update(group.members.first_of_each())
+            if not group.listed.keys() >= firsts or (group.listed and not firsts):
+                problems.append(f"parked group {group.equivalence_key!r} lists {[*group.listed]}")
+        if {*self._listed} != {entry for group in self for entry in group.listed}:
+            problems.append("the first members of open parked groups are not those that the groups list")
         return problems

@@ -41,11 +41,6 @@ class PolicyQueues:
     def has_entries(self, policy: str) -> bool:
         return bool(self._queues.get(policy)) or policy in self._deferred
 
-    def order_changes(self, policy: str) -> bool:
-        """Whether entries of the policy can change places without `put`."""
-        policy_queue = self._queues.get(policy)
-        return policy_queue is not None and policy_queue.order_changes
-
     def put(self, entry: QueueEntry) -> None:
         """Add an entry, or give it its new key."""
         self._queue_with(entry).put(entry, entry.sort_key)

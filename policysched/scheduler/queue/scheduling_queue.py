@@ -56,7 +56,7 @@ class SchedulingQueue:
         self.order_is_given = False
         self.attempting: QueueEntry | None = None
         self.missed_events: set[ClusterEvent] = set()
-        self._groups = ParkedGroups(limits, new_queue)
+        self._groups = ParkedGroups(limits, new_queue, self.decision_time)
         self._group_by_entry: dict[QueueEntry, ParkedGroup] = {}
         self._gated: dict[QueueEntry, None] = {}
         self.incoming_counts: dict[tuple[str, str], int] = {}
@@ -128,13 +128,7 @@ class SchedulingQueue:
 
     def _would_yield(self, entry: QueueEntry) -> bool:
         """Whether `yield_to_earlier` would put the entry back."""
-        return self._backoff.precedes(entry) or (
-            self._active.order_changes(entry.policy)
-            and any(
-                group.policy == entry.policy and not group.blocked and group.members.precedes(entry)
-                for group in self._groups
-            )
-        )
+        return self._backoff.precedes(entry) or self._groups.first_before(entry) is not None
 
     def put_back(self, entry: QueueEntry) -> None:
         """Undo `pop` or `pop_beside`."""
@@ -150,7 +144,10 @@ class SchedulingQueue:
         assert entry.state is QueueState.DETACHED, f"{entry} is still {entry.state.value}"
         if self.order_is_given:
             return False
-        yields = self._send_overtaken_members(entry, now_ns)
+        yields = False
+        while (member := self._groups.first_before(entry)) is not None:
+            self._send_representative(self._group_by_entry[member], now_ns, "QueueOrder", member)
+            yields = True
         while (earlier := self._backoff.pop_before(entry)) is not None:
             self._activate(earlier, "QueueOrder")
             yields = True
@@ -161,23 +158,6 @@ class SchedulingQueue:
             self.yielded = entry
         self._active.put(entry)
         return True
-
-    def _send_overtaken_members(self, entry: QueueEntry, now_ns: int) -> bool:
-        """Where the order changes by itself, members of an open group can get ahead of their representative. Returns
-        whether some were requeued."""
-        sent = False
-        if not self._active.order_changes(entry.policy):
-            return False
-        for group in list(self._groups):
-            if group.policy == entry.policy and not group.blocked:
-                while (
-                    group.members.precedes(entry)
-                    and (first := group.members.first()) is not None
-                    and self._active.waits_for(entry, first)
-                ):
-                    self._send_representative(group, now_ns, "QueueOrder")
-                    sent = True
-        return sent
 
     def advance(self, now_ns: int) -> None:
         """Activate entries whose backoff is over, and open parked groups whose verdict expired."""
@@ -273,7 +253,7 @@ class SchedulingQueue:
                 self._backoff.reorder(entry)
             case QueueState.UNSCHEDULABLE:
                 group = self._group_by_entry[entry]
-                group.members.put(entry, entry.sort_key)
+                self._groups.put(group, entry)
                 if not group.blocked and all(
                     group.members.precedes(other) for other in group.representatives
                 ):
@@ -290,7 +270,7 @@ class SchedulingQueue:
                 self._backoff.discard(entry)
             case QueueState.UNSCHEDULABLE:
                 group = self._group_by_entry.pop(entry)
-                group.members.discard(entry)
+                self._groups.remove(group, entry)
                 self._groups.drop_if_empty(group)
             case QueueState.GATED:
                 del self._gated[entry]
@@ -405,7 +385,7 @@ class SchedulingQueue:
         assert entry.state is QueueState.DETACHED, f"{entry} is still {entry.state.value}"
         entry.state = QueueState.UNSCHEDULABLE
         entry.last_cause = group.cause
-        group.members.put(entry, entry.sort_key)
+        self._groups.put(group, entry)
         self._group_by_entry[entry] = group
         self._count("unschedulable", "ScheduleAttemptFailure")
         self._return_representative(entry, now_ns)
@@ -414,12 +394,17 @@ class SchedulingQueue:
         self._groups.unindex(group)
         group.blocked = False
         self._send_representative(group, now_ns, event)
+        self._groups.list_members(group)
 
-    def _send_representative(self, group: ParkedGroup, now_ns: int, event: str) -> None:
-        entry = group.members.pop()
+    def _send_representative(
+        self, group: ParkedGroup, now_ns: int, event: str, member: QueueEntry | None = None
+    ) -> None:
+        """By default the first member."""
+        entry = member or group.members.first()
         if entry is None:
             self._groups.drop_if_empty(group)
             return
+        self._groups.remove(group, entry)
         del self._group_by_entry[entry]
         entry.state, entry.represented_key = QueueState.DETACHED, group.equivalence_key
         group.representatives[entry] = None
