@@ -107,9 +107,11 @@ class SchedulerCore:
         self.counting_policies = held_policies.for_reason()
         """Policies that count the pods that their totals are over."""
         self.pods: dict[PodUid, PendingPod] = {}
-        self.queue = SchedulingQueue(limits, self._new_policy_queue, held_policies.names)
-        self.gangs = GangRegistry()
         self.quotas = QuotaAccounts(self.cache)
+        self.queue = SchedulingQueue(
+            limits, self._new_policy_queue, held_policies.names, self.quotas.stop_waiting
+        )
+        self.gangs = GangRegistry()
         self.canaries = Canaries(self.namespace_of)
         self.binds = InFlightBinds()
         self.reports = PendingReports(limits)

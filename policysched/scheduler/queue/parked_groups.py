@@ -69,13 +69,16 @@ class ParkedGroups:
         limits: SchedulerLimits,
         new_policy_queue: Callable[[str], OrderedQueue],
         decision_time: DecisionTime,
+        dropped: Callable[[EquivalenceKey, str], None],
     ) -> None:
+        """`dropped` is told the key and the policy of each group that is gone."""
         self._limits = limits
         self._new_policy_queue = new_policy_queue
         self._groups: dict[EquivalenceKey, ParkedGroup] = {}
         self._by_event: dict[ClusterEvent, dict[EquivalenceKey, ParkedGroup]] = {
             event: {} for event in ClusterEvent
         }
+        self._dropped = dropped
         self._listed = PolicyQueues(new_policy_queue, decision_time)
         self._expiries: MovableHeap[EquivalenceKey] = MovableHeap()
         self._message_report_times: MovableHeap[EquivalenceKey] = MovableHeap()
@@ -213,6 +216,7 @@ class ParkedGroups:
         self._unlist(group)
         self._message_report_times.discard(group.equivalence_key)
         del self._groups[group.equivalence_key]
+        self._dropped(group.equivalence_key, group.policy)
 
     def due_messages(self, now_ns: int, messages_max: int) -> list[tuple[QueueEntry, ParkedGroup]]:
         """Members whose class failed again with another message than was reported for them, at most `messages_max`.

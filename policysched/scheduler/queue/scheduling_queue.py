@@ -33,6 +33,7 @@ class SchedulingQueue:
     """Pods and gangs by state; `queue.entries` draws the states.
 
     `new_policy_queue` creates the queue of a policy. Entries of `held_policies` keep their place and are not popped.
+    `group_dropped` is told the key and the policy of each parked group that is gone.
     `incoming_counts` counts the pods that entered, by queue and event. `order_is_given`: others say what is attempted next, as
     where a recording is replayed from a snapshot; nothing yields, and no class is blocked. `yielded` is the active entry that fits and has
     yielded to earlier ones of its policy: until it is popped again, only entries of its policy are popped, and the
@@ -45,6 +46,7 @@ class SchedulingQueue:
         limits: SchedulerLimits,
         new_policy_queue: Callable[[str], OrderedQueue] | None = None,
         held_policies: Collection[str] = frozenset(),
+        group_dropped: Callable[[EquivalenceKey, str], None] = lambda _key, _policy: None,
     ) -> None:
         self._limits = limits
         self._held_policies = held_policies
@@ -56,7 +58,7 @@ class SchedulingQueue:
         self.order_is_given = False
         self.attempting: QueueEntry | None = None
         self.missed_events: set[ClusterEvent] = set()
-        self._groups = ParkedGroups(limits, new_queue, self.decision_time)
+        self._groups = ParkedGroups(limits, new_queue, self.decision_time, group_dropped)
         self._group_by_entry: dict[QueueEntry, ParkedGroup] = {}
         self._gated: dict[QueueEntry, None] = {}
         self.incoming_counts: dict[tuple[str, str], int] = {}

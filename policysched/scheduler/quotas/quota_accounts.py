@@ -1,12 +1,12 @@
 """The quotas of all running policies, and the parked pods and gangs that wait for them.
 
-    placed, removed ──► QuotaAccount ──use fell──► wake_waiting: parked groups that can run now are opened
+    placed, removed ──► QuotaAccount ──use fell──► QuotaWaiters: parked groups that can run now are opened
 
 The ledger reports each placement in the step that changes it, so a decision always reads current usage. A waiting
 group is only opened when its verdict changed, not on each release.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from policysched.cluster.cache import ClusterCache
@@ -19,8 +19,10 @@ from policysched.scheduler.quotas.quota_limits import QuotaNode
 from policysched.scheduler.quotas.quota_messages import quota_message
 from policysched.scheduler.quotas.quota_status import QuotaEntityStatus, quota_status
 from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage
+from policysched.scheduler.quotas.quota_waiters import Need, QuotaWaiters
 
 _PODS_PER_SLICE = 200
+_COUNTED_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +40,6 @@ class QuotaRefusal:
         """Computed on each read, because it looks at every pod of the entity."""
         return quota_message(self.account, self.usage, self.block)
 
-    @property
-    def awaited_charge(self) -> QuotaCharge | None:
-        """What has to pass before another attempt; None: any release may help, as others may give back."""
-        return None if self.block.claims else self.charge
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A parked group. `charge` None: opened at any release at one of the nodes."""
-
-    policy: str
-    nodes: Collection[QuotaNode]
-    charge: QuotaCharge | None
-
 
 @dataclass(frozen=True, slots=True)
 class _Reservations:
@@ -68,16 +56,14 @@ class QuotaAccounts:
         self._cache = cache
         self.accounts: dict[str, QuotaAccount] = {}
         self._prepared: dict[str, QuotaAccount] = {}  # of texts that are about to replace another
-        self._waiting: dict[object, _Waiting] = {}  # by the key of the parked group
-        self._waiting_at: dict[tuple[str, QuotaNode], dict[object, None]] = {}
+        self._waiters: dict[str, QuotaWaiters] = {}  # by policy
         self._reservations: dict[str, _Reservations] = {}  # by policy, at the last `take_released`
         cache.ledger.listeners.append(self)
 
     def activate(self, plan: Plan, now_ns: int) -> None:
         """Another text of the policy runs: its placed pods count by that. Parked pods are queued again by the caller."""
         name = plan.program.name
-        for key in [key for key, waiting in self._waiting.items() if waiting.policy == name]:
-            self._stop_waiting(key)
+        self._waiters.pop(name, None)
         self.accounts.pop(name, None)
         self._reservations.pop(name, None)
         if not plan.program.quotas:
@@ -213,32 +199,34 @@ class QuotaAccounts:
     # ── waiting ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def wait(
-        self, key: object, policy: str, nodes: Collection[QuotaNode], charge: QuotaCharge | None = None
+        self,
+        key: object,
+        policy: str,
+        refused_at: Collection[QuotaNode],
+        pods: Sequence[Pod],
+        count: int = 1,
     ) -> None:
-        """The parked group `key` waits until pods with this charge would pass, or for any release at a blocked node."""
-        self._stop_waiting(key)
-        self._waiting[key] = _Waiting(policy, nodes, charge)
-        for node in nodes:
-            self._waiting_at.setdefault((policy, node), {})[key] = None
+        """The parked group `key` waits until so many of its pods could pass together. If that cannot be told, and for a large
+        gang, it waits for any release where they were refused."""
+        charges = [self.charge_of(pod) for pod in (pods if len(pods) <= _COUNTED_MAX else ())]
+        waiters = self._waiters.setdefault(policy, QuotaWaiters())
+        waiters.add(key, refused_at, Need.of(charges, count), self.accounts[policy].usage)
+
+    def stop_waiting(self, key: object, policy: str) -> None:
+        """The parked group is gone."""
+        if (waiters := self._waiters.get(policy)) is not None:
+            waiters.discard(key)
 
     def take_released(self) -> list[object]:
-        """The keys of parked groups whose verdict changed with what was released since the last call: they may run, or
-        wait elsewhere now, or are entitled to take back. In the order in which they began to wait."""
-        opened: dict[object, None] = {}
+        """The keys of parked groups whose verdict may have changed with what was released since the last call."""
+        opened: list[object] = []
         for policy, account in self.accounts.items():
             self._release_lapsed_reservations(policy, account)
-            if not account.fallen:
-                continue
-            fallen, account.fallen = account.fallen, set()
-            for node in sorted(fallen):
-                for key in list(self._waiting_at.get((policy, node), ())):
-                    charge = self._waiting[key].charge
-                    block = None if charge is None else account.usage.blocked(charge)
-                    if block is None or block.node != node or block.claims:
-                        opened[key] = None
-        for key in opened:
-            self._stop_waiting(key)
-        return list(opened)
+            if account.fallen:
+                fallen, account.fallen = account.fallen, set()
+                if (waiters := self._waiters.get(policy)) is not None:
+                    opened += waiters.take_released(fallen, account.usage)
+        return opened
 
     def _release_lapsed_reservations(self, policy: str, account: QuotaAccount) -> None:
         """A nominated pod keeps nothing any more once other pods of its entity use what it was entitled to."""
@@ -255,16 +243,6 @@ class QuotaAccounts:
                 account.release(charge)
         if charges or self._cache.nominated:
             self._reservations[policy] = _Reservations(versions, charges)
-
-    def _stop_waiting(self, key: object) -> None:
-        waiting = self._waiting.pop(key, None)
-        if waiting is None:
-            return
-        for node in waiting.nodes:
-            keys = self._waiting_at[waiting.policy, node]
-            del keys[key]
-            if not keys:
-                del self._waiting_at[waiting.policy, node]
 
     def status(self) -> list[QuotaEntityStatus]:
         """The use of each entity, by policy."""

@@ -111,9 +111,16 @@ class QuotaUsage:
     def _block(
         self, charge: QuotaCharge, quota: int, node: QuotaNode, resource: int, used: int, limit: int
     ) -> QuotaBlock:
-        sharing = self._limits.inside[quota] if node[0] else (quota, *self._limits.inside[quota])
-        claims = tuple(inner for inner in sharing if self._is_entitled(charge, inner, resource))
+        claims = self._claims(charge, quota, node, resource)
         return QuotaBlock(quota, node, resource, used, charge.amounts[resource], limit, claims)
+
+    def claims(self, charge: QuotaCharge, block: QuotaBlock) -> tuple[int, ...]:
+        """What the claims of the block were for this charge of the same entities."""
+        return self._claims(charge, block.quota, block.node, block.resource)
+
+    def _claims(self, charge: QuotaCharge, quota: int, node: QuotaNode, resource: int) -> tuple[int, ...]:
+        sharing = self._limits.inside[quota] if node[0] else (quota, *self._limits.inside[quota])
+        return tuple(inner for inner in sharing if self._is_entitled(charge, inner, resource))
 
     def _is_entitled(self, charge: QuotaCharge, quota: int, resource: int) -> bool:
         """Whether the pod's entity stays within its amount with the pod."""
