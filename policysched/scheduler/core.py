@@ -106,6 +106,8 @@ class SchedulerCore:
         self.samples = PolicySamples(self.cache, first_samples_s, source_name_of, held_policies.for_reason())
         self.counting_policies = held_policies.for_reason()
         """Policies that count the pods that their totals are over."""
+        self.changing_policies = held_policies.for_reason()
+        """Policies whose new text has not reached all of their pods."""
         self.pods: dict[PodUid, PendingPod] = {}
         self.quotas = QuotaAccounts(self.cache)
         self.queue = SchedulingQueue(

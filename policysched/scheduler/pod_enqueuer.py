@@ -109,11 +109,11 @@ class PodEnqueuer:
             self._order_key_expiries.put(pod, expires_ns)
 
     def enqueue_many(self, policy: str, pods: Iterable[PendingPod], now_ns: int) -> None:
-        """Enqueue the detached pods of a policy whose text was replaced. Pods that can be tried at once enter the queue
-        together, in linear time."""
+        """Enqueue pods that awaited the new text of their policy. Pods that can be tried at once enter the queue together, in
+        linear time."""
         ready = []
         for pod in pods:
-            pod.state = QueueState.DETACHED
+            self._core.queue.remove(pod, now_ns)
             if not pod.pod.gates and not pod.gang_failure and not pod.in_error_backoff:
                 result = self._pre_enqueue(pod, now_ns)
                 if result.rejection is None and result.gang_terms is None:
@@ -263,7 +263,10 @@ class PodEnqueuer:
         if gang.state is not QueueState.GATED:
             queue.remove(gang, now_ns)
             queue.gate(gang)
-        for uid in [uid for uid in self._core.cache.nominated if uid in gang.unqueued_members]:
+        nominated = (
+            () if gang.held else self._core.cache.nominated
+        )  # one that is held may be complete in a moment
+        for uid in [uid for uid in nominated if uid in gang.unqueued_members]:
             self._core.withdraw_nomination(uid, now_ns)
         if gang not in self._incomplete_gangs:
             self._incomplete_gangs.put(gang, now_ns + self._gang_report_delay_ns)

@@ -6,8 +6,7 @@ and only its newest version is applied. The pods of a large group are applied in
 are held: none is attempted while one half has the old group.
 """
 
-from collections import OrderedDict, deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from policysched.model.cluster_events import ClusterEvent
@@ -19,13 +18,11 @@ from policysched.scheduler.core import GROUP_STATUS_DELAY_NS, SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.pod_events import PodEvents
-from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.queue.gang_registry import POD_GROUP_CHANGE, GangId, QueuedGang
+from policysched.scheduler.sliced_changes import PODS_PER_SLICE, SlicedChanges
 
 NS_PER_POD = 1_500_000
 """Ten times what applying a pod again takes. Counted, not measured: a replay does the same."""
-
-PODS_PER_SLICE = 32
-"""Five milliseconds. A change for so few is applied at once."""
 
 _BURST_NS = SECOND_NS
 """So much may be used at once."""
@@ -44,16 +41,18 @@ class _MembersChanged:
 _Change = e.PodGroupChange | _MembersChanged
 
 
+_Silenced = dict[Hashable, tuple[QueuedGang, bool]]
+"""Gangs, and whether a disagreement of each was reported: while the members take over a new minimum one after the other,
+they differ."""
+
+
 @dataclass(slots=True)
 class _Application:
-    """A change on its way to the pods that it affects. `silenced`: their gangs, and whether a disagreement of each was reported:
-    while the members take over a new minimum one after the other, they differ. `held`: those that wait for the end."""
+    """A change on its way to the pods that it affects. `held`: the gangs that wait for its end, if it is sliced."""
 
-    pods: deque[PodUid]
-    began_ns: int
-    is_sliced: bool = False
-    silenced: dict[Hashable, tuple[QueuedGang, bool]] = field(default_factory=dict)
-    held: dict[Hashable, QueuedGang] = field(default_factory=dict)
+    silenced: _Silenced
+    is_sliced: bool
+    held: dict[GangId, None] = field(default_factory=dict)
 
 
 class PodGroupEvents:
@@ -63,7 +62,8 @@ class PodGroupEvents:
         self._core = core
         self._pod_events = pod_events
         self._enqueuer = enqueuer
-        self._applying: OrderedDict[str, _Application] = OrderedDict()  # by namespace
+        self._slices: SlicedChanges[PodUid] = SlicedChanges(core.queue, self._apply_to, self._end)
+        self._applying: dict[str, _Application] = {}  # by namespace
         self._used_until_ns: dict[str, int] = {}  # by namespace: when the time is over that it has used
         self._waiting: dict[str, dict[Hashable, _Change]] = {}
 
@@ -81,10 +81,10 @@ class PodGroupEvents:
                 subject = name
             case _:
                 self._forget_waiting(event)
-                self._apply_slice(self._begin(event, now_ns), None, now_ns, synced=synced)
+                self._apply_at_once(event, now_ns, synced=synced)
                 return
         if not synced:
-            self._apply_slice(self._begin(event, now_ns), None, now_ns, synced=False)
+            self._apply_at_once(event, now_ns, synced=False)
         elif namespace in self._waiting or not self._may_apply(namespace, now_ns):
             self._waiting.setdefault(namespace, {})[subject] = event
         else:
@@ -97,19 +97,14 @@ class PodGroupEvents:
             self.apply(_MembersChanged(key), now_ns, synced=synced)
 
     def next_time_ns(self) -> int | None:
-        if self._applying:
-            return next(iter(self._applying.values())).began_ns
-        if not self._waiting:
-            return None
+        if self._applying or not self._waiting:
+            return self._slices.next_time_ns()
         return min(self._used_until_ns.get(namespace, 0) - _BURST_NS for namespace in self._waiting)
 
     def advance(self, now_ns: int) -> None:
         """Apply a slice of a change that has begun, of each namespace in turn, then the changes that have waited long enough,
         those of a namespace in their order."""
-        if self._applying:
-            namespace, application = self._applying.popitem(last=False)
-            if self._apply_slice(application, PODS_PER_SLICE, now_ns, synced=True):
-                self._applying[namespace] = application
+        self._slices.advance(now_ns)
         for namespace in list(self._waiting):
             waiting = self._waiting[namespace]
             while waiting and self._may_apply(namespace, now_ns):
@@ -142,57 +137,65 @@ class PodGroupEvents:
             if not waiting:
                 del self._waiting[namespace]
 
+    def _apply_at_once(self, event: _Change, now_ns: int, *, synced: bool) -> None:
+        pods = self._affected_pods(event, now_ns)
+        silenced = self._silence(pods)
+        for uid in pods:
+            self._apply_again(uid, now_ns, synced=synced)
+        self._end_silence(silenced)
+
     def _apply(self, namespace: str, event: _Change, now_ns: int) -> None:
         """At once if the pods are few, otherwise the first slice."""
-        application = self._begin(event, now_ns)
-        self._charge(namespace, len(application.pods), now_ns)
-        if len(application.pods) > PODS_PER_SLICE:
-            application.is_sliced = True
-            for gang, _ in list(application.silenced.values()):
-                self._hold(application, gang, now_ns)
-        if self._apply_slice(application, PODS_PER_SLICE, now_ns, synced=True):
-            self._applying[namespace] = application
+        pods = self._affected_pods(event, now_ns)
+        self._charge(namespace, len(pods), now_ns)
+        application = _Application(self._silence(pods), len(pods) > PODS_PER_SLICE)
+        self._applying[namespace] = application
+        for gang, _ in list(application.silenced.values()):
+            self._hold(application, gang, now_ns)
+        self._slices.begin(namespace, pods, now_ns)
 
-    def _begin(self, event: _Change, now_ns: int) -> _Application:
-        pods = [observed.pod.uid for observed in self._affected_pods(event, now_ns)]
-        application = _Application(deque(pods), now_ns)
-        for gang in filter(None, map(self._core.gangs.gang_of, pods)):
-            application.silenced.setdefault(gang.id, (gang, gang.disagreement_reported))
-            gang.disagreement_reported = True
-        return application
+    def _apply_to(self, namespace: str, pods: list[PodUid], now_ns: int) -> None:
+        for uid in pods:
+            self._apply_again(uid, now_ns, synced=True)
+            gang = self._core.gangs.gang_of(uid)
+            if gang is not None:
+                self._hold(self._applying[namespace], gang, now_ns)
 
-    def _apply_slice(
-        self, application: _Application, count_max: int | None, now_ns: int, *, synced: bool
-    ) -> bool:
-        """Apply the change to at most `count_max` pods (None: to all). Whether pods are left."""
-        core, pods = self._core, application.pods
-        for _ in range(len(pods) if count_max is None else min(count_max, len(pods))):
-            observed = core.cache.pod_groups.observed(pods.popleft())
-            if observed is None or observed.pod.uid not in core.cache.pods:
-                continue  # deleted meanwhile, or finished: it does not wait
+    def _apply_again(self, uid: PodUid, now_ns: int, *, synced: bool) -> None:
+        """Unless the pod was deleted meanwhile, or has finished: it does not wait."""
+        observed = self._core.cache.pod_groups.observed(uid)
+        if observed is not None and uid in self._core.cache.pods:
             self._pod_events.updated(observed, now_ns, synced=synced)
-            gang = core.gangs.gang_of(observed.pod.uid)
-            if gang is not None and application.is_sliced:
-                self._hold(application, gang, now_ns)
-        if not pods:
-            self._end(application, now_ns)
-        return bool(pods)
+
+    def _silence(self, pods: Iterable[PodUid]) -> _Silenced:
+        silenced: _Silenced = {}
+        for gang in filter(None, map(self._core.gangs.gang_of, pods)):
+            silenced.setdefault(gang.id, (gang, gang.disagreement_reported))
+            gang.disagreement_reported = True
+        return silenced
+
+    def _end_silence(self, silenced: _Silenced) -> None:
+        for gang, before in silenced.values():
+            gang.disagreement_reported = before
 
     def _hold(self, application: _Application, gang: QueuedGang, now_ns: int) -> None:
-        if not gang.held:
-            gang.held = True
-            application.held[gang.id] = gang
+        if application.is_sliced and POD_GROUP_CHANGE not in gang.holds:
+            gang.holds.add(POD_GROUP_CHANGE)
+            application.held[gang.id] = None
             self._enqueuer.refresh_gang(gang, now_ns, ClusterEvent.UNSCHEDULED_POD_UPDATE.value)
 
-    def _end(self, application: _Application, now_ns: int) -> None:
-        for gang, before in application.silenced.values():
-            gang.disagreement_reported = before
-        for gang in application.held.values():
-            gang.held = False
-            if self._core.gangs.get(gang.id) is gang:
+    def _end(self, namespace: str, now_ns: int) -> None:
+        application = self._applying.pop(namespace)
+        self._end_silence(application.silenced)
+        for gang_id in application.held:
+            gang = self._core.gangs.end_hold(gang_id, POD_GROUP_CHANGE)
+            if gang is not None:
                 self._enqueuer.refresh_gang(gang, now_ns, ClusterEvent.UNSCHEDULED_POD_UPDATE.value)
 
-    def _affected_pods(self, event: _Change, now_ns: int) -> list[ObservedPod]:
+    def _affected_pods(self, event: _Change, now_ns: int) -> list[PodUid]:
+        return [observed.pod.uid for observed in self._changed_by(event, now_ns)]
+
+    def _changed_by(self, event: _Change, now_ns: int) -> list[ObservedPod]:
         groups = self._core.cache.pod_groups
         match event:
             case e.PodGroupUpdated(group):

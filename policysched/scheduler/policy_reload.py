@@ -2,7 +2,7 @@
 
 The slow parts are lowering the rules, building the columns that only the new text reads, and its
 pre-enqueue result for each pending pod. They are done in slices between attempts while the old
-plan stays active; the swap itself only reorders the pods. A text with metrics that were never polled
+plan stays active; the pods enter the new order in slices after the swap. A text with metrics that were never polled
 waits for their first samples before it is prepared. Before the first attempt of this process a text
 becomes active at once, and its pods wait while the totals over pods are built in slices.
 """
@@ -25,15 +25,20 @@ from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult
 
 
 class PolicyPods(Protocol):
-    """The pending pods of each policy; implemented by `PolicyMembership`."""
+    """The pending pods of each policy; implemented by `PolicyTextEvents`."""
 
     def precompute_pre_enqueue(
         self, program: Program, plan: Plan, now_ns: int
     ) -> Iterator[dict[PodUid, PreEnqueueResult]]: ...
     def pods_of(self, policy: str) -> Iterator[Pod]: ...
     def forget(self, policy: str) -> None: ...
-    def enqueue_pods_again(
-        self, policy: str, now_ns: int, precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS
+    def enqueue_again(
+        self,
+        policy: str,
+        now_ns: int,
+        precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS,
+        *,
+        at_once: bool,
     ) -> None: ...
 
 
@@ -57,9 +62,9 @@ class _PlanInPreparation:
 class PolicyReload:
     """Prepares new policy versions in slices and activates them."""
 
-    def __init__(self, core: SchedulerCore, membership: PolicyPods) -> None:
+    def __init__(self, core: SchedulerCore, pods: PolicyPods) -> None:
         self._core = core
-        self._membership = membership
+        self._pods = pods
         self._in_preparation: dict[str, _PlanInPreparation] = {}
         self._awaiting_samples: dict[str, tuple[Program, Plan]] = {}
         self._totals_of_active: dict[str, Iterator[None]] = {}
@@ -156,6 +161,7 @@ class PolicyReload:
                 preparation.plan,
                 now_ns,
                 synced=True,
+                at_once=False,
                 precomputed=preparation.precomputed,
             )
             return
@@ -198,7 +204,7 @@ class PolicyReload:
                     return
             self._start_preparation(program, plan, now_ns)
             return
-        self._activate(program, plan, now_ns, synced=synced)
+        self._activate(program, plan, now_ns, synced=synced, at_once=True)
         if plan.pod_totals:
             self._totals_of_active[program.name] = core.evaluator.build_totals_in_steps(plan)
             core.counting_policies.add(program.name)
@@ -220,7 +226,7 @@ class PolicyReload:
             evaluator.build_totals_in_steps(plan),
             self._core.quotas.prepare(plan),
         )
-        pods = self._membership.precompute_pre_enqueue(program, plan, now_ns)
+        pods = self._pods.precompute_pre_enqueue(program, plan, now_ns)
         self._in_preparation[program.name] = _PlanInPreparation(program, plan, columns, pods, {})
 
     def _activate(
@@ -230,6 +236,7 @@ class PolicyReload:
         now_ns: int,
         *,
         synced: bool,
+        at_once: bool,
         precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS,
     ) -> None:
         core = self._core
@@ -252,25 +259,26 @@ class PolicyReload:
             )
         }
         core.samples.activate_states(program, now_ns)
-        if core.canaries.activate(program, plan, self._membership.pods_of(program.name), now_ns):
+        if core.canaries.activate(program, plan, self._pods.pods_of(program.name), now_ns):
             core.save_all_states()
         if synced:
-            self._membership.enqueue_pods_again(program.name, now_ns, precomputed)
+            self._pods.enqueue_again(program.name, now_ns, precomputed, at_once=at_once)
 
     def _forget_removed(self) -> None:
         """Forget removed policies without a key that no pod names, except the latest of each owner. A team can rename its
         policies with each edit."""
         core, newer = self._core, Counter[str | None]()
-        needed = {bind.pod.policy for bind in core.binds.in_flight.values()} | self._in_preparation.keys()
+        needed = {bind.pod.policy for bind in core.binds.in_flight.values()}
+        needed |= self._in_preparation.keys() | core.changing_policies
         for name in reversed(core.policies.removed_without_key()):
             owner = core.permissions.owner(name)
             newer[owner] += 1
-            if newer[owner] <= REMOVED_KEPT_MAX or name in needed or any(self._membership.pods_of(name)):
+            if newer[owner] <= REMOVED_KEPT_MAX or name in needed or any(self._pods.pods_of(name)):
                 continue
             core.policies.forget(name)
             core.samples.forget(name)
             core.records.counters.forget(name)
-            self._membership.forget(name)
+            self._pods.forget(name)
             self._retain_prepared()
 
     def _retain_prepared(self) -> None:

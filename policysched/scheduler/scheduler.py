@@ -61,6 +61,7 @@ from policysched.scheduler.policies.policy_status import PolicyStatus, ReloadRes
 from policysched.scheduler.policy_membership import PolicyMembership
 from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.scheduler.policy_reload import PolicyReload
+from policysched.scheduler.policy_text_events import PolicyTextEvents
 from policysched.scheduler.prebind import Prebinder
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.queue.entries import QueueState
@@ -109,7 +110,8 @@ class Scheduler:
         self._kubelet_rejections = KubeletRejections(core)
         self._outages = MetricOutages(core)
         self._namespace_events = NamespaceEvents(core, self._membership)
-        self._reload = PolicyReload(core, self._membership)
+        self._policy_text_events = PolicyTextEvents(core, self._membership, enqueuer)
+        self._reload = PolicyReload(core, self._policy_text_events)
         self._sample_events = SampleEvents(core, self._reload, self._outages)
         self._storage_events = StorageEvents(core, self._prebinder)
         self._pod_events = PodEvents(
@@ -132,7 +134,8 @@ class Scheduler:
             (
                 GangBindFailures(core, prebinder, preemption),
                 self._pod_group_events,
-                self._namespace_events,
+                self._namespace_events.slices,
+                self._policy_text_events.slices,
                 core.queue,
                 enqueuer,
                 self._outages,
@@ -235,7 +238,7 @@ class Scheduler:
             return
         self._synced = True
         for name in list(self._core.policies.running):
-            self._membership.enqueue_pods_again(name, now_ns)
+            self._policy_text_events.enqueue_again(name, now_ns, at_once=True)
 
     def _node_updated(self, node: Node, now_ns: int) -> None:
         self._kubelet_rejections.node_updated(node, now_ns)

@@ -285,7 +285,7 @@ def test_extender_queries_fail_as_not_ready_while_the_first_samples_are_awaited(
 def test_a_queue_that_holds_no_pods_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = SchedulingQueue.__init__
     monkeypatch.setattr(
-        SchedulingQueue, "__init__", lambda self, limits, line_of, _: plain(self, limits, line_of)
+        SchedulingQueue, "__init__", lambda self, limits, line_of, *_: plain(self, limits, line_of)
     )
     rig = started()
 

@@ -10,9 +10,9 @@ from policysched.cluster.metric_samples import MetricSamples, Sample
 from policysched.lang.ir.program import removed_program
 from policysched.model.identifiers import NodeName
 from policysched.scheduler import events as e
-from policysched.scheduler.policy_membership import PolicyMembership
 from policysched.scheduler.policy_permissions import AllowedPolicy, PolicyPermissions
 from policysched.scheduler.policy_reload import REMOVED_KEPT_MAX
+from policysched.scheduler.policy_text_events import PolicyTextEvents
 from tests.builders import namespace, node, pod
 from tests.scheduler.rig import FIT, Rig, bundle
 
@@ -137,7 +137,7 @@ def test_nothing_is_left_of_a_policy_that_had_everything() -> None:
 @pytest.mark.parametrize("forgetful", ["drop of its queues", "counters"])
 def test_a_part_that_is_not_forgotten_is_caught(forgetful: str, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, method = {
-        "drop of its queues": (PolicyMembership, "forget"),
+        "drop of its queues": (PolicyTextEvents, "forget"),
         "counters": (type(World().scheduler.counters), "forget"),
     }[forgetful]
     monkeypatch.setattr(owner, method, lambda *_: None)

@@ -7,8 +7,9 @@ import pytest
 
 from policysched.model.namespaces import Namespace
 from policysched.scheduler import events as e
-from policysched.scheduler.namespace_events import PODS_PER_SLICE, NamespaceEvents
+from policysched.scheduler.namespace_events import NamespaceEvents
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
+from policysched.scheduler.sliced_changes import PODS_PER_SLICE
 from tests.builders import node, pod
 from tests.scheduler.rig import FIT, Rig
 from tests.scheduler.test_pauses import attempts_pause, decide_until_pause

@@ -27,11 +27,12 @@ from policysched.model.pod_groups import (
 from policysched.model.pod_status import ObservedPod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler import pod_group_events
+from policysched.scheduler import pod_group_events, sliced_changes
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.pod_events import PodEvents
-from policysched.scheduler.pod_group_events import PODS_PER_SLICE, PodGroupEvents
+from policysched.scheduler.pod_group_events import PodGroupEvents
 from policysched.scheduler.pod_group_reports import PodGroupReports
+from policysched.scheduler.sliced_changes import PODS_PER_SLICE
 from tests.builders import node, pod_manifest
 from tests.scheduler.rig import Rig
 
@@ -754,7 +755,7 @@ def test_no_pod_of_a_group_is_bound_while_a_change_has_reached_some_of_them() ->
 
 def test_a_planted_bug_in_the_slices_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as at_once:
-        at_once.setattr(pod_group_events, "PODS_PER_SLICE", MANY)
+        at_once.setattr(sliced_changes, "PODS_PER_SLICE", MANY)
         with pytest.raises(AssertionError):
             check_slices(monkeypatch)
     monkeypatch.setattr(PodGroupEvents, "_hold", lambda *_: None)

@@ -27,7 +27,7 @@ from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.bind_tracker import BindTracker
 from policysched.scheduler.policies.registry import PolicyRegistry
-from policysched.scheduler.policy_membership import PolicyMembership
+from policysched.scheduler.policy_text_events import PolicyTextEvents
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from policysched.scheduler.scheduler import Scheduler
@@ -486,8 +486,8 @@ def test_a_planted_bug_is_found_by_the_search(
             "no requeued one",
         ),
         (
-            PolicyMembership,
-            "enqueue_pods_again",
+            PolicyTextEvents,
+            "enqueue_again",
             gives(None),
             a_policy_that_rejected_all_pods_is_corrected,
             "have room",

@@ -19,7 +19,7 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.commands import Bind, Evict, Victim
 from policysched.scheduler.gangs import gang_preemption
 from policysched.scheduler.gangs.bind_failures import GangBindFailures
-from policysched.scheduler.policy_membership import PolicyMembership
+from policysched.scheduler.policy_text_events import PolicyTextEvents
 from policysched.scheduler.preemption import victim_selection
 from policysched.scheduler.preemption.victim_selection import Candidate
 from tests.simulation.bugs_of_decisions import (
@@ -209,7 +209,7 @@ def bound_members_of_a_refused_gang_stay() -> AbstractContextManager[Any]:
 
 
 def a_restart_forgets_refused_binds() -> AbstractContextManager[Any]:
-    return patch.object(PolicyMembership, "_resume_gang_failures", lambda *_: None)
+    return patch.object(PolicyTextEvents, "_resume_gang_failures", lambda *_: None)
 
 
 def the_preemptor_is_marked_as_a_victim() -> AbstractContextManager[Any]:

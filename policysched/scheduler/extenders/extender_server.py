@@ -70,8 +70,8 @@ class _NoPendingPods:
     def forget(self, policy: str) -> None:
         del policy
 
-    def enqueue_pods_again(self, policy: str, now_ns: int, precomputed: object = None) -> None:
-        del policy, now_ns, precomputed
+    def enqueue_again(self, policy: str, now_ns: int, precomputed: object = None, *, at_once: bool) -> None:
+        del policy, now_ns, precomputed, at_once
 
 
 class ExtenderServer:

@@ -7,7 +7,7 @@
 
 A bind that was sent may be carried out until it is answered (ADR 6), so such a member may still become bound. The
 withdrawn members are pending again, and the gang is attempted with them after its backoff. A process that starts in
-between reads in the condition of the refused pod what happened (`PolicyMembership`), and evicts. The bound members stay
+between reads in the condition of the refused pod what happened (`PolicyTextEvents`), and evicts. The bound members stay
 if that pod is gone, or if its condition was not written or says something newer.
 """
 

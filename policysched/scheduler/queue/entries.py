@@ -30,6 +30,7 @@ class QueueState(Enum):
     BINDING = "binding"  # assumed; its claims are not bound yet, or its bind is not answered
     BIND_LOST = "lost"  # its bind found the pod gone or on another node: the watch will show which
     ATTEMPTING = "being decided"  # an attempt has steps left
+    AWAITING_TEXT = "awaiting a new text"  # its policy has one, which has not reached it
     GANG_MEMBER = "member"  # attempted with its gang
     DETACHED = "nowhere"  # between two states, never between two events
 

@@ -7,8 +7,7 @@ the queue and `gangs.gang_attempt` places them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from policysched.evaluate import GangTerms, TopologyDomain
 from policysched.lang.ir.attributes import resource_type
@@ -23,6 +22,9 @@ from policysched.text.sanitize import sanitize_line
 Value = TypeVar("Value")
 GangId = tuple[str, str, str]
 """Policy, namespace, key."""
+
+POD_GROUP_CHANGE: Final = "a change of its PodGroup is applied to its members"
+POLICY_CHANGE: Final = "a new text of its policy is applied to its members"
 
 _TIMEOUT_MIN_NS = 1_000_000_000  # a timeout of 0 would restart the gang forever
 
@@ -51,7 +53,7 @@ class QueuedGang(QueueEntry):
         "disagreement_reported",
         "disruption",
         "domains_tried",
-        "held",
+        "holds",
         "id",
         "min_resources",
         "mode",
@@ -82,7 +84,7 @@ class QueuedGang(QueueEntry):
         self.restarted_ns = 0
         self.runs_unpaused = False  # the next attempt: this one yielded after a pause
         self.disagreement_reported = False
-        self.held = False  # a change of its PodGroup has not reached all members
+        self.holds: set[str] = set()  # changes that have not reached all members
         self.min_resources = terms.min_resources
         self._requested: list[int] = [0] * len(terms.min_resources)
         self._minima: dict[int, int] = {}
@@ -159,6 +161,10 @@ class QueuedGang(QueueEntry):
         return len(self.pending_members) + len(self.placed_members)
 
     @property
+    def held(self) -> bool:
+        return bool(self.holds)
+
+    @property
     def has_quorum(self) -> bool:
         if self.held:
             return False
@@ -170,7 +176,7 @@ class QueuedGang(QueueEntry):
     def incomplete_message(self) -> str:
         """Why an incomplete gang waits."""
         if self.held:
-            return f"gang {self.name}: a change of its PodGroup is applied to its members"
+            return f"gang {self.name}: {min(self.holds)}"
         lacking = self._lacking(self._requested)
         if self.member_count >= self.minimum and lacking is not None:
             return f"gang {self.name}: its {self.member_count} members request {lacking}"
@@ -294,7 +300,7 @@ class GangRegistry:
     def __init__(self) -> None:
         self._gangs: dict[GangId, QueuedGang] = {}
         self._gang_by_pod: dict[PodUid, QueuedGang] = {}
-        self._replaced: dict[GangId, QueuedGang] = {}
+        self._replaced: dict[str, dict[GangId, QueuedGang]] = {}  # by policy
         self.started_ns = 0
         """The first event of this process; gangs do not time out by what happened before."""
 
@@ -335,20 +341,30 @@ class GangRegistry:
         self._gangs.pop(gang.id, None)
         return True
 
-    @contextmanager
-    def replacing_policy(self, policy: str) -> Iterator[list[QueuedGang]]:
-        """Drop all gangs of a policy; they form again inside the context under its new text.
-
-        Yields the dropped gangs. Their restart time and reported disagreement carry over.
-        """
+    def begin_replacing(self, policy: str) -> list[QueuedGang]:
+        """Drop all gangs of a policy, and return them. Until `end_replacing` they form again under its new text, each held
+        with `POLICY_CHANGE`. Their restart time, reported disagreement and other holds carry over."""
         dropped = [gang for gang in self._gangs.values() if gang.policy == policy]
+        replaced = self._replaced.setdefault(policy, {})
         for gang in dropped:
             for uid in gang.terms:
                 del self._gang_by_pod[uid]
             del self._gangs[gang.id]
-            self._replaced[gang.id] = gang
-        yield dropped
-        self._replaced.clear()
+            replaced[gang.id] = gang
+        return dropped
+
+    def end_hold(self, gang_id: GangId, reason: str) -> QueuedGang | None:
+        """Also for the gang that forms again later. Returns the gang if it was held with this reason."""
+        replaced, gang = self._replaced.get(gang_id[0], {}).get(gang_id), self._gangs.get(gang_id)
+        if replaced is not None:
+            replaced.holds.discard(reason)
+        if gang is None or reason not in gang.holds:
+            return None
+        gang.holds.discard(reason)
+        return gang
+
+    def end_replacing(self, policy: str) -> None:
+        del self._replaced[policy]
 
     def _get_or_create(self, policy: str, terms: GangTerms) -> QueuedGang:
         namespace, key = terms.key
@@ -357,8 +373,12 @@ class GangRegistry:
         if gang is None:
             gang = self._gangs[gang_id] = QueuedGang(gang_id, terms)
             gang.restarted_ns = self.started_ns
-            before = self._replaced.get(gang_id)
+            replaced = self._replaced.get(policy)
+            if replaced is not None:
+                gang.holds.add(POLICY_CHANGE)
+            before = None if replaced is None else replaced.get(gang_id)
             if before is not None:
+                gang.holds |= before.holds
                 gang.restarted_ns, gang.disagreement_reported = (
                     before.restarted_ns,
                     before.disagreement_reported,

@@ -14,6 +14,7 @@ Key = Any
 """Comparable with `<` to every other key of the same heap."""
 
 _STALE_ENTRIES_MAX = 64
+_FEW = 4
 _KEY, _ITEM = 0, 2
 _Entry = list[Any]
 """Key, serial and item; without an item it is stale. No two serials are equal, so items are not compared."""
@@ -55,8 +56,13 @@ class MovableHeap(Generic[Item]):
         self._compact()
 
     def fill(self, entries: Iterable[tuple[Item, Key]]) -> None:
-        """Add many at once, in O(n)."""
-        for item, key in entries:
+        """Add many at once, in O(n); few to many that there are, one by one."""
+        added = list(entries)
+        if len(added) * _FEW < len(self._live):
+            for item, key in added:
+                self.put(item, key)
+            return
+        for item, key in added:
             self._new_entry(item, key)
         self._rebuild()
 

@@ -60,7 +60,7 @@ class SchedulingQueue:
         self.missed_events: set[ClusterEvent] = set()
         self._groups = ParkedGroups(limits, new_queue, self.decision_time, group_dropped)
         self._group_by_entry: dict[QueueEntry, ParkedGroup] = {}
-        self._gated: dict[QueueEntry, None] = {}
+        self._gated: dict[QueueEntry, None] = {}  # and those that await a new text
         self.incoming_counts: dict[tuple[str, str], int] = {}
 
     # ── popping ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -201,6 +201,11 @@ class SchedulingQueue:
         self._gated[entry] = None
         self._count("gated", "ScheduleAttemptFailure" if entry.attempts else "PodAdd")
 
+    def await_text(self, entry: QueueEntry) -> None:
+        """Keep a detached entry until the new text of its policy reaches it. Keys of the old text compare with no new ones."""
+        entry.state, entry.order_key = QueueState.AWAITING_TEXT, ()
+        self._gated[entry] = None
+
     def park(
         self,
         entry: QueueEntry,
@@ -274,7 +279,7 @@ class SchedulingQueue:
                 group = self._group_by_entry.pop(entry)
                 self._groups.remove(group, entry)
                 self._groups.drop_if_empty(group)
-            case QueueState.GATED:
+            case QueueState.GATED | QueueState.AWAITING_TEXT:
                 del self._gated[entry]
             case _:
                 pass
@@ -334,12 +339,14 @@ class SchedulingQueue:
 
     def counts(self) -> dict[str, int]:
         """Pods by the `queue` label of `scheduler_pending_pods`."""
+        awaiting = sum(entry.state is QueueState.AWAITING_TEXT for entry in self._gated)
         return {
             "active": sum(entry.pod_count for entry in self._active)
+            + awaiting
             + (0 if self.attempting is None else self.attempting.pod_count),
             "backoff": sum(entry.pod_count for entry in self._backoff),
             "unschedulable": sum(entry.pod_count for entry in self._group_by_entry),
-            "gated": sum(entry.pod_count for entry in self._gated),
+            "gated": sum(entry.pod_count for entry in self._gated) - awaiting,
         }
 
     def active_entries(self, policy: str) -> Iterator[QueueEntry]:
@@ -368,7 +375,8 @@ class SchedulingQueue:
         for entry in (entry for group in self._groups for entry in group.members):
             states.setdefault(entry, []).append(QueueState.UNSCHEDULABLE)
         for entry in self._gated:
-            states.setdefault(entry, []).append(QueueState.GATED)
+            is_awaiting = entry.state is QueueState.AWAITING_TEXT
+            states.setdefault(entry, []).append(entry.state if is_awaiting else QueueState.GATED)
         for entry, queue_states in states.items():
             if queue_states != [entry.state]:
                 problems.append(

@@ -1,0 +1,69 @@
+"""Changes that affect many pods: they are applied in slices, between which pods of others are decided."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterable
+from itertools import islice
+from typing import Generic, TypeVar
+
+from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
+
+Item = TypeVar("Item", bound=Hashable)
+
+PODS_PER_SLICE = 32
+"""A few milliseconds. A change for so few is applied at once."""
+
+
+class SlicedChanges(Generic[Item]):
+    """At most one change for each key, a namespace or a policy; `apply` applies it to a slice of what it affects, `end`
+    follows the last one. A part of the timers."""
+
+    def __init__(
+        self,
+        queue: SchedulingQueue,
+        apply: Callable[[str, list[Item], int], None],
+        end: Callable[[str, int], None] = lambda _key, _now_ns: None,
+    ) -> None:
+        self._queue = queue
+        self._apply = apply
+        self._end = end
+        self._left: OrderedDict[str, dict[Item, None]] = OrderedDict()
+        self._began_ns = 0
+
+    def begin(self, key: str, items: Iterable[Item], now_ns: int) -> None:
+        """Apply the first slice. A change of the key that has not reached everything is replaced."""
+        self._left[key] = dict.fromkeys(items)
+        self._began_ns = now_ns
+        self.reach(key, self._left[key], now_ns)
+
+    def left(self, key: str) -> Collection[Item]:
+        """What the change has not reached."""
+        return self._left.get(key, ())
+
+    def next_time_ns(self) -> int | None:
+        return self._began_ns if self._left else None
+
+    def advance(self, now_ns: int) -> None:
+        """Apply a slice of the change of each key in turn."""
+        if self._left:
+            key = next(iter(self._left))
+            self._left.move_to_end(key)
+            self.reach(key, self._left[key], now_ns)
+
+    def reach(self, key: str, items: Iterable[Item], now_ns: int) -> None:
+        """Apply the change to a slice of these; to all where others say what is attempted next, since they do not ask."""
+        count_max = None if self._queue.order_is_given else PODS_PER_SLICE
+        self._apply_to(key, list(islice(items, count_max)), now_ns)
+
+    def finish(self, key: str, now_ns: int) -> None:
+        """Apply the change to everything that it has not reached."""
+        while key in self._left:
+            self._apply_to(key, list(self._left[key]), now_ns)
+
+    def _apply_to(self, key: str, items: list[Item], now_ns: int) -> None:
+        left = self._left[key]
+        for item in items:
+            del left[item]
+        self._apply(key, items, now_ns)
+        if not left:
+            del self._left[key]
+            self._end(key, now_ns)
