@@ -25,6 +25,7 @@ from policysched.kube.write.bind import (
     binding_body,
 )
 from policysched.kube.write.bind_queue import BindQueue, PendingBind
+from policysched.kube.write.recent_namespaces import SLOW_FOR_S
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.sandbox.faults import FaultRates
 from policysched.scheduler.commands import Bind
@@ -447,7 +448,7 @@ def test_a_namespace_that_fails_is_known_for_a_while_when_its_pods_are_gone() ->
 
             assert await active_after(0) == 12, "it is unknown, then slow"
             assert await active_after(20) == 1, "it is a failing one"
-            await asyncio.sleep(bind_queue.KEPT_S)
+            await asyncio.sleep(SLOW_FOR_S)
             for command in commands("good", 1):
                 binding.binder.put(command)
             await until(lambda: not binding.binder.in_flight, "the answer to it", within_s=5.0)
@@ -538,7 +539,7 @@ def test_namespaces_that_are_prompt_now_and_then_leave_spare_workers() -> None:
 
 
 def test_a_namespace_that_failed_long_ago_may_have_binds_again_and_again() -> None:
-    """A failure is known for `KEPT_S`; what was forgotten of it once was forgotten twice, with what had come since."""
+    """A failure is known for `SLOW_FOR_S`; what was forgotten of it once was forgotten twice, with what had come since."""
     queue = BindQueue(4)
 
     def send(at_s: float, *, answered: bool) -> None:
@@ -550,7 +551,7 @@ def test_a_namespace_that_failed_long_ago_may_have_binds_again_and_again() -> No
 
     send(0.0, answered=False)
     for count in range(1, 6):
-        send(count * (bind_queue.KEPT_S + 1.0), answered=count % 3 > 0)
+        send(count * (SLOW_FOR_S + 1.0), answered=count % 3 > 0)
 
     assert len(queue) == 0
 
@@ -574,7 +575,7 @@ def test_a_namespace_that_was_slow_is_known_for_a_minute_after_a_prompt_answer_t
         assert queue.take(1.0)
     queue.put(last := next(binds))
     assert queue.take(1.0) is None, "a spare worker"
-    assert queue.take(bind_queue.KEPT_S + 1.0) is last
+    assert queue.take(SLOW_FOR_S + 1.0) is last
 
 
 def test_a_namespace_without_faults_uses_all_workers_after_its_first_answer() -> None:

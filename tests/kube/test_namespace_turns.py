@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from policysched.kube.write.namespace_turns import SLOW_FOR_S, UNKNOWN_SHARE, NamespaceTurns, send_in_turn
+from policysched.kube.write.namespace_turns import UNKNOWN_SHARE, NamespaceTurns, send_in_turn
+from policysched.kube.write.recent_namespaces import SLOW_FOR_S
 from tests.kube.world import on_virtual_time, running, until
 
 WORKERS = 8
@@ -167,6 +168,8 @@ def test_nothing_is_remembered_of_namespaces_without_commands() -> None:
         await asyncio.sleep(2)
         bench.released.set()
         await asyncio.sleep(SLOW_FOR_S + 1)
+        bench.put("other")
+        await until(lambda: not len(bench.turns), "a command that ends later")
         assert not bench.turns._namespaces
         assert len(bench.turns) == bench.turns._placed == 0
 

@@ -7,12 +7,13 @@
 
 One namespace may use every worker once a bind was answered promptly, and a twelfth of them before: nothing tells it from one
 that hangs. Retries, and all binds of a failing or slow namespace, are throttled: a quarter of the workers for one namespace,
-half of them for all. Beyond `workers` requests, only namespaces without a failure or a slow request in KEPT_S get another
+half of them for all. Beyond `workers` requests, only namespaces without a failure or a slow request lately get another
 one, SPARE_SHARE each, from `spare` more workers: what is prompt now and then takes the others for itself, not these. Every
 RETRY_TURN-th choice prefers throttled binds, so that a stream of first attempts does not starve them.
 
 A failing namespace rests after each request, so that thousands of its pods cost the API server one request a second. One
-answer ends that. It, or a slow one, is known for KEPT_S also without binds: a tenant can delete its pods and create them again.
+answer ends that. It, or a slow one, is known for a while also without binds (`kube.write.recent_namespaces`): a tenant can delete
+its pods and create them again.
 
 Each operation is constant in the number of binds, except for the heap of waiting retries. A choice skips only namespaces
 that use their whole share, of which there are few.
@@ -25,6 +26,7 @@ from dataclasses import dataclass, field
 
 from policysched.kube.client.api import ApiStatusError
 from policysched.kube.client.backoff import Backoff
+from policysched.kube.write.recent_namespaces import SLOW_FOR_S, RecentNamespaces
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.commands import Bind
 
@@ -41,9 +43,6 @@ SLOW_AFTER_S = 0.5
 
 SPARE_SHARE = 2
 """Binds that a namespace may have active to get a spare worker, with it."""
-
-KEPT_S = 60.0
-"""How long a namespace is known to have failed or been slow, since it was last seen so."""
 
 REPORT_AFTER_S = 2.0
 """When a namespace has failed for so long, all its binds are reported: with rests, most would fail themselves much later."""
@@ -88,14 +87,11 @@ class _NamespaceQueue:
     slow: bool = False
     is_known: bool = False
     """One of its binds was answered promptly, since it has binds."""
-    is_kept: bool = False
     in_first_ring: bool = False
     in_throttled_ring: bool = False
     is_retry_turn: bool = False
     rests_until_s: float | None = None
     failing_since_s: float = 0.0
-    failed_s: float = float("-inf")
-    """When it was last seen as failing or slow."""
     reason: str | None = None
     """Why it fails, once that is reported."""
 
@@ -140,8 +136,7 @@ class BindQueue:
         self._throttled_ring: deque[_NamespaceQueue] = deque()
         self._waiting: list[tuple[float, int, PendingBind]] = []
         self._resting: list[tuple[float, int, _NamespaceQueue]] = []
-        # Those that had no binds when they were appended, and their `failed_s` then.
-        self._kept: deque[tuple[float, _NamespaceQueue]] = deque()
+        self._slow_lately = RecentNamespaces[str](SLOW_FOR_S)
         self._sequence = 0
         self._choices = 0
         self._active = 0
@@ -190,16 +185,17 @@ class BindQueue:
 
     def take(self, now_s: float) -> PendingBind | None:
         """The next bind to send, or None if nothing may be sent now."""
+        self._forget(now_s)
         self._choices += 1
         if self._choices % RETRY_TURN == 0:
-            return self._take_throttled(now_s) or self._take_first(now_s)
-        return self._take_first(now_s) or self._take_throttled(now_s)
+            return self._take_throttled(now_s) or self._take_first()
+        return self._take_first() or self._take_throttled(now_s)
 
     def finish(self, pending: PendingBind, now_s: float, *, answered: bool, prompt: bool = True) -> bool:
         """The request ended. True: its namespace may use more or fewer workers now."""
         namespace = pending.queue
         assert namespace is not None, f"{pending.bind} was never put"
-        self._forget_kept(now_s)  # not its own, which has this bind yet
+        self._forget(now_s)  # not its own, which has this bind yet
         namespace.active -= 1
         self._active -= 1
         if pending.throttled:
@@ -210,7 +206,8 @@ class BindQueue:
         if answered and not (namespace.failures or namespace.slow):
             return is_first_answer
         was_failing, was_aside = namespace.failing, namespace.set_aside
-        namespace.failures, namespace.failed_s = (0 if answered else namespace.failures + 1), now_s
+        namespace.failures = 0 if answered else namespace.failures + 1
+        self._slow_lately.note(namespace.name, now_s)
         namespace.slow = namespace.slow and not (answered and prompt)
         if was_failing and not namespace.failing:
             namespace.reason = None
@@ -228,7 +225,8 @@ class BindQueue:
             namespace.throttled_active += 1
             self._throttled_active += 1
         was_aside = namespace.set_aside
-        namespace.slow, namespace.failed_s = True, now_s
+        namespace.slow = True
+        self._slow_lately.note(namespace.name, now_s)
         return self._note_aside(namespace, was_aside=was_aside)
 
     def _note_aside(self, namespace: _NamespaceQueue, *, was_aside: bool) -> bool:
@@ -250,25 +248,15 @@ class BindQueue:
         assert namespace is not None, f"{pending.bind} was never put"
         if namespace.has_binds:
             return
-        if namespace.failed_s == float("-inf"):
+        namespace.is_known = False
+        if namespace.name not in self._slow_lately:
             del self._namespaces[namespace.name]
-        elif not namespace.is_kept:
-            self._keep(namespace)
 
-    def _keep(self, namespace: _NamespaceQueue) -> None:
-        namespace.is_kept, namespace.is_known = True, False
-        self._kept.append((namespace.failed_s, namespace))
-
-    def _forget_kept(self, now_s: float) -> None:
-        while self._kept and now_s - self._kept[0][0] > KEPT_S:
-            _, namespace = self._kept.popleft()
-            namespace.is_kept = False
-            if namespace.has_binds:
-                continue  # kept when it has none again
-            if now_s - namespace.failed_s > KEPT_S:
-                del self._namespaces[namespace.name]
-            else:
-                self._keep(namespace)
+    def _forget(self, now_s: float) -> None:
+        for name in self._slow_lately.expire(now_s):
+            namespace = self._namespaces.get(name)
+            if namespace is not None and not namespace.has_binds:
+                del self._namespaces[name]
 
     def cancel(self, uid: PodUid) -> bool:
         """No worker takes this first attempt any more. False: one has taken it, or there is none."""
@@ -368,7 +356,7 @@ class BindQueue:
         if namespace.first or namespace.due:
             self._join_throttled(namespace)
 
-    def _take_first(self, now_s: float) -> PendingBind | None:
+    def _take_first(self) -> PendingBind | None:
         ring = self._first_ring
         only_spare = self._active >= self.workers
         for _ in range(len(ring)):
@@ -377,7 +365,7 @@ class BindQueue:
                 namespace.in_first_ring = False
                 continue
             if only_spare:
-                active_max = 0 if now_s - namespace.failed_s <= KEPT_S else SPARE_SHARE
+                active_max = 0 if namespace.name in self._slow_lately else SPARE_SHARE
             else:
                 active_max = self.workers if namespace.is_known else self.unknown_share
             if namespace.active >= active_max:

@@ -5,8 +5,8 @@
                └── of a slow namespace: without a place, each request with one of `workers` permits
 
 A command can take for ever, such as one that a webhook of its namespace makes fail: it is repeated. A namespace is slow until
-a command is prompt SLOW_FOR_S after its last slow one, or until it has had none for so long. One that is not slow never waits
-for those that are. Binds have their own rules (`kube.write.bind_queue`).
+a command is prompt SLOW_FOR_S after its last slow one, or it has had none for so long (`kube.write.recent_namespaces`). One that
+is not slow never waits for those that are. Binds have their own rules (`kube.write.bind_queue`).
 """
 
 import asyncio
@@ -16,8 +16,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from policysched.kube.write.recent_namespaces import SLOW_FOR_S, RecentNamespaces
+
 SLOW_AFTER_S = 1.0
-SLOW_FOR_S = 60.0
 UNKNOWN_SHARE = 2
 """Commands of a namespace at a time until one was prompt."""
 
@@ -31,9 +32,7 @@ class _Namespace(Generic[Command]):
     waiting: deque[Command] = field(default_factory=deque)
     active: int = 0
     active_max: int = UNKNOWN_SHARE
-    slow_s: float | None = None
-    """When it was last seen so. None: it is not slow."""
-    is_timed: bool = False
+    is_slow: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +69,7 @@ class NamespaceTurns(Generic[Command]):
         self._share = max(1, workers * 3 // 4)
         self._permits = asyncio.Semaphore(workers)
         self._namespaces: dict[Hashable, _Namespace[Command]] = {}
+        self._slow_lately = RecentNamespaces[Hashable](SLOW_FOR_S)
         self._ring: deque[_Namespace[Command]] = deque()  # those with waiting commands
         self._placed = self._size = 0
         self._wake = asyncio.Event()
@@ -108,7 +108,7 @@ class NamespaceTurns(Generic[Command]):
         for _ in range(len(self._ring)):
             namespace = self._ring[0]
             self._ring.rotate(-1)
-            is_slow = namespace.slow_s is not None
+            is_slow = namespace.is_slow
             if namespace.active < namespace.active_max and (is_slow or self._placed < self._workers):
                 self._placed += not is_slow
                 namespace.active += 1
@@ -136,13 +136,14 @@ class NamespaceTurns(Generic[Command]):
             self._placed -= turn.has_place
             namespace.active -= 1
             self._size -= 1
-            if loop.time() - began_s - turn.waited_s >= SLOW_AFTER_S:
+            now_s = loop.time()
+            expired = self._slow_lately.expire(now_s)
+            if now_s - began_s - turn.waited_s >= SLOW_AFTER_S:
                 self._note_slow(namespace)
             else:
                 namespace.active_max = self._share
-                if not self._was_slow_lately(namespace):
-                    namespace.slow_s = None
-            self._forget_unused(namespace)
+                namespace.is_slow = namespace.is_slow and namespace.key in self._slow_lately
+            self._forget_unused(namespace.key, *expired)
             self._wake.set()
 
     def _leave_place(self, turn: _Turn, namespace: _Namespace[Command]) -> None:
@@ -154,26 +155,12 @@ class NamespaceTurns(Generic[Command]):
             self._wake.set()
 
     def _note_slow(self, namespace: _Namespace[Command]) -> None:
-        namespace.slow_s, namespace.active_max = asyncio.get_running_loop().time(), UNKNOWN_SHARE
-        self._look_later(namespace)
+        namespace.is_slow, namespace.active_max = True, UNKNOWN_SHARE
+        self._slow_lately.note(namespace.key, asyncio.get_running_loop().time())
 
-    def _was_slow_lately(self, namespace: _Namespace[Command]) -> bool:
-        now_s = asyncio.get_running_loop().time()
-        return namespace.slow_s is not None and now_s < namespace.slow_s + SLOW_FOR_S
-
-    def _look_later(self, namespace: _Namespace[Command]) -> None:
-        if not namespace.is_timed and namespace.slow_s is not None:
-            namespace.is_timed = True
-            asyncio.get_running_loop().call_at(namespace.slow_s + SLOW_FOR_S, self._look, namespace)
-
-    def _look(self, namespace: _Namespace[Command]) -> None:
-        namespace.is_timed = False
-        if self._was_slow_lately(namespace):
-            self._look_later(namespace)
-        else:
-            self._forget_unused(namespace)
-
-    def _forget_unused(self, namespace: _Namespace[Command]) -> None:
-        is_used = namespace.waiting or namespace.active or self._was_slow_lately(namespace)
-        if not is_used and self._namespaces.get(namespace.key) is namespace:
-            del self._namespaces[namespace.key]
+    def _forget_unused(self, *keys: Hashable) -> None:
+        for key in keys:
+            namespace = self._namespaces.get(key)
+            is_used = namespace is None or namespace.waiting or namespace.active
+            if not is_used and key not in self._slow_lately:
+                del self._namespaces[key]
