@@ -514,6 +514,88 @@ def test_new_namespaces_whose_binds_hang_leave_workers() -> None:
     on_virtual_time(scenario)
 
 
+def test_any_number_of_namespaces_whose_binds_begin_to_hang_at_once_leave_workers() -> None:
+    """A dozen took four workers each, and six more the spare ones, for the 7 s of a request."""
+
+    async def scenario() -> None:
+        binding = Binding(
+            Server(lambda namespace: None if namespace == "good" else WEBHOOK_DOWN, hangs_s=7.0)
+        )
+        async with running(binding.binder.run()):
+            await assert_prompt(binding, "good", times=1)
+            for number in range(60):
+                for command in commands(f"bad{number}", 10):
+                    binding.binder.put(command)
+            await assert_prompt(binding, "good", times=150)
+
+    on_virtual_time(scenario)
+
+
+def test_namespaces_that_were_prompt_and_begin_to_hang_leave_their_workers_soon() -> None:
+    """One had all workers, and six others the spare ones, for the 7 s of a request."""
+
+    async def scenario() -> None:
+        is_down = False
+        server = Server(
+            lambda namespace: WEBHOOK_DOWN if is_down and namespace != "good" else None, hangs_s=7.0
+        )
+        binding, bad = Binding(server), [f"bad-{number}-" for number in range(10)]
+        async with running(binding.binder.run()):
+            for name in ("good", *bad):
+                await assert_prompt(binding, name, times=1)
+            is_down = True
+            for name in bad:
+                for command in commands(name, 100):
+                    binding.binder.put(command)
+                await asyncio.sleep(0.01)
+            assert server.active_most[bad[0]] == 48
+            await asyncio.sleep(bind_queue.SLOW_AFTER_S)
+            await assert_prompt(binding, "good", times=150)
+
+    on_virtual_time(scenario)
+
+
+async def binds_beside_idle_workers(seed: int) -> int:
+    """How often a bind of a random history that may be sent waits, and a worker too."""
+    random, found, count = Random(seed), 0, 0
+
+    def answer(namespace: str) -> ApiResponse | None:
+        kind = (int(namespace[1:]) + int(asyncio.get_running_loop().time() / 5)) % 5
+        server.hangs_s = random.choice((0.02, 0.3) if kind > 2 else (0.02, 0.6, 6.5))
+        return None if kind == 0 else WEBHOOK_DOWN if kind == 1 else DENIED
+
+    binding = Binding(server := Server(answer), settings=BindSettings(concurrent_binds_max=4))
+    async with running(binding.binder.run()):
+        for _ in range(300):
+            for _ in range(random.choice((0, 0, 1, 6))):
+                count += 1
+                binding.binder.put(
+                    bind(pod_manifest(f"p{count}", namespace=f"n{random.randrange(20)}", uid=f"u{count}"))
+                )
+            await asyncio.sleep(0.05 + 0.01 * random.random())
+            queue = binding.binder._queue
+            if any(not idle.done() for idle in binding.binder._idle):
+                found += queue.take(asyncio.get_running_loop().time()) is not None
+    return found
+
+
+def test_no_bind_that_may_be_sent_waits_beside_an_idle_worker() -> None:
+    async def scenario() -> None:
+        assert [await binds_beside_idle_workers(seed) for seed in range(8)] == [0] * 8
+
+    on_virtual_time(scenario)
+
+
+def test_a_thousand_new_namespaces_of_one_pod_each_use_all_workers() -> None:
+    async def scenario() -> None:
+        binding = Binding(Server(lambda _: None))
+        binds = [bind(pod_manifest("web", namespace=f"n{number}", uid=f"u{number}")) for number in range(960)]
+        async with running(binding.binder.run()):
+            assert await elapsed_until_bound(binding, binds) < 0.02 * 20 + 0.01
+
+    on_virtual_time(scenario)
+
+
 def test_namespaces_that_are_prompt_now_and_then_leave_spare_workers() -> None:
     """One prompt answer gives all workers back to them, but for a minute no spare one."""
 

@@ -248,7 +248,7 @@ def a_failing_bind_keeps_its_worker() -> AbstractContextManager[Any]:
 def _without_spare_workers(init: Callable[[BindQueue, int], None]) -> Callable[[BindQueue, int], None]:
     def without_spare(self: BindQueue, workers: int) -> None:
         init(self, workers)
-        self.spare, self.unknown_share = 0, workers
+        self.requests_max = self.unknown_share = workers
 
     return without_spare
 

@@ -14,8 +14,7 @@ the pod does not help, since the request can be carried out after the read. Repe
 that UID once. `?timeout=5s` limits the request's lifetime in the server; a new leader waits for it
 (`kube.leader_election`). Other writes are repeated by `kube.write.idempotent_retry`.
 
-A request that fails leaves its worker. `kube.write.bind_queue` orders what is sent, so that the failing or slow binds of one
-namespace leave workers to the others.
+A request that fails leaves its worker. `kube.write.bind_queue` orders what is sent, so that bad namespaces leave workers to others.
 """
 
 import asyncio
@@ -60,7 +59,7 @@ REPORT_AFTER_FAILURES = 4
 DELAYED_AFTER_FAILURES = 2
 """After this many failed requests, a bind no longer counts against `binds_in_flight_max`."""
 
-FAILING_LOG_INTERVAL_S = 60.0
+LOG_INTERVAL_S = 60.0
 
 BindOutcome = BindConfirmed | BindRefused | BindLost
 
@@ -164,22 +163,18 @@ class Binder:
     def cancel(self, uid: PodUid) -> None:
         """Do not send the bind of this pod if no worker has taken it. It is then refused."""
         if self._queue.cancel(uid):
-            refused = BindRefused(uid, "not sent: cancelled")
-            self._count(refused)
-            self._deliver(refused)
+            self._conclude(BindRefused(uid, "not sent: cancelled"))
 
     def abandon(self, uid: PodUid) -> None:
         """The pod is gone, and no request can bind it any more: its bind is lost, or will be once its request has ended."""
         if self._queue.abandon(uid) is not None:
-            lost = BindLost(uid, "the pod was deleted")
-            self._count(lost)
-            self._deliver(lost)
+            self._conclude(BindLost(uid, "the pod was deleted"))
 
     async def run(self) -> None:
         """Until cancelled. Raises LostLeadership (in a group) once `may_send` says no with binds to send."""
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(self._queue.workers + self._queue.spare):
+                for _ in range(self._queue.requests_max):
                     group.create_task(self._run_worker())
         finally:
             if self._retry_timer is not None:
@@ -204,6 +199,8 @@ class Binder:
                 result = await self._attempt(pending)
             finally:
                 timer.cancel()
+            if pending.untrusted or self._queue.queued:
+                self._wake(1)  # this worker may go on with a bind of another kind
             prompt = loop.time() - now_s < SLOW_AFTER_S
             if isinstance(result, RetryLater):
                 self._schedule_retry(pending, result, prompt=prompt)
@@ -215,13 +212,13 @@ class Binder:
             self._queue.remove(pending)
             if self._observe_duration_s is not None:
                 self._observe_duration_s(loop.time() - pending.began_s)
-            self._count(result)
-            self._deliver(result)
+            self._conclude(result)
 
     def _note_slow(self, pending: PendingBind) -> None:
         """Its request takes long: decisions and reports do not wait for the other binds of its namespace."""
         if self._queue.note_slow(pending, asyncio.get_running_loop().time()):
             self._note_change(pending.bind.namespace)
+        self._wake(1)
 
     def _note_change(self, namespace: str) -> None:
         """The namespace is set aside now, or is not any more."""
@@ -282,9 +279,7 @@ class Binder:
 
     def _log_failing(self, namespace: str, error: Exception) -> None:
         now_s = asyncio.get_running_loop().time()
-        is_due = (
-            now_s - self._failing_logged_s >= FAILING_LOG_INTERVAL_S and not self._connectivity.unreachable
-        )
+        is_due = now_s - self._failing_logged_s >= LOG_INTERVAL_S and not self._connectivity.unreachable
         if is_due:
             self._failing_logged_s = now_s
         log.log(
@@ -312,6 +307,10 @@ class Binder:
                 self._count(result)
                 return result
             await asyncio.sleep(result.delay_s)
+
+    def _conclude(self, outcome: BindOutcome) -> None:
+        self._count(outcome)
+        self._deliver(outcome)
 
     def _count(self, outcome: BindOutcome) -> None:
         match outcome:

@@ -5,18 +5,22 @@
                                        ├── FAILING_AFTER failures in a row: the namespace is failing until one answer
                                        └── longer than SLOW_AFTER_S: the namespace is slow until one prompt answer
 
-One namespace may use every worker once a bind was answered promptly, and a twelfth of them before: nothing tells it from one
-that hangs. Retries, and all binds of a failing or slow namespace, are throttled: a quarter of the workers for one namespace,
-half of them for all. Beyond `workers` requests, only namespaces without a failure or a slow request lately get another
-one, SPARE_SHARE each, from `spare` more workers: what is prompt now and then takes the others for itself, not these. Every
-RETRY_TURN-th choice prefers throttled binds, so that a stream of first attempts does not starve them.
+A namespace may have as many requests as there are workers once a bind was answered promptly, in the last minutes, and a twelfth
+as many before: nothing tells it from one that hangs. Retries, and all binds of a failing or slow namespace, are throttled: a
+quarter for one namespace, half for all. Every RETRY_TURN-th choice prefers them, so that a stream of first attempts does not
+starve them.
+
+A request that takes long leaves its place to others, so that any number of namespaces can begin to hang at once. All that are not
+trusted (without a prompt answer, or slow or failing lately) together have `workers` requests, those that hang included. Trusted
+ones have as many beside what hangs, and `spare` more, SPARE_SHARE each, until it leaves its place. While more hangs than may be
+throttled, each namespace has the share of an unknown one.
 
 A failing namespace rests after each request, so that thousands of its pods cost the API server one request a second. One
 answer ends that. It, or a slow one, is known for a while also without binds (`kube.write.recent_namespaces`): a tenant can delete
 its pods and create them again.
 
 Each operation is constant in the number of binds, except for the heap of waiting retries. A choice skips only namespaces
-that use their whole share, of which there are few.
+that use their whole share, of which there are few: those that are trusted and the others have a ring each.
 """
 
 import heapq
@@ -41,8 +45,11 @@ REST_STEP_S, REST_MAX_S = 0.1, 1.0
 SLOW_AFTER_S = 0.5
 """A request that takes longer makes its namespace slow."""
 
+PROMPT_FOR_S = 600.0
+"""How long a namespace is known to have been prompt, since a prompt answer."""
+
 SPARE_SHARE = 2
-"""Binds that a namespace may have active to get a spare worker, with it."""
+"""Binds that a namespace may have active to get a spare place, with it."""
 
 REPORT_AFTER_S = 2.0
 """When a namespace has failed for so long, all its binds are reported: with rests, most would fail themselves much later."""
@@ -62,6 +69,8 @@ class PendingBind:
     """Why the pod is read instead of bound."""
     queue: "_NamespaceQueue | None" = None
     throttled: bool = False
+    untrusted: bool = False
+    """It counts among those of namespaces that are not trusted. So does each throttled one."""
     is_delayed: bool = False
     is_reported: bool = False
     is_waiting: bool = False
@@ -73,6 +82,8 @@ class PendingBind:
 
 
 _Line = OrderedDict[PendingBind, None]
+_Ring = OrderedDict["_NamespaceQueue", int]
+"""Namespaces, and when their turns came."""
 
 
 @dataclass(slots=True, eq=False)
@@ -85,9 +96,6 @@ class _NamespaceQueue:
     throttled_active: int = 0
     failures: int = 0
     slow: bool = False
-    is_known: bool = False
-    """One of its binds was answered promptly, since it has binds."""
-    in_first_ring: bool = False
     in_throttled_ring: bool = False
     is_retry_turn: bool = False
     rests_until_s: float | None = None
@@ -128,19 +136,24 @@ class BindQueue:
         self.workers = workers
         self.share = max(1, workers // 4)
         self.spare = self.share
+        self.requests_max = 2 * workers
         self.unknown_share = max(1, workers // 12)
         self._throttled_max = max(1, workers // 2)
         self._namespaces: dict[str, _NamespaceQueue] = {}
         self._by_uid: dict[PodUid, PendingBind] = {}
-        self._first_ring: deque[_NamespaceQueue] = deque()
+        # Those with first attempts that are not set aside.
+        self._trusted_ring: _Ring = OrderedDict()
+        self._untrusted_ring: _Ring = OrderedDict()
         self._throttled_ring: deque[_NamespaceQueue] = deque()
         self._waiting: list[tuple[float, int, PendingBind]] = []
         self._resting: list[tuple[float, int, _NamespaceQueue]] = []
         self._slow_lately = RecentNamespaces[str](SLOW_FOR_S)
+        self._prompt_lately = RecentNamespaces[str](PROMPT_FOR_S)
         self._sequence = 0
         self._choices = 0
         self._active = 0
         self._throttled_active = 0
+        self._untrusted_active = 0
         self._size = 0
         self._queued = 0
 
@@ -195,16 +208,21 @@ class BindQueue:
         """The request ended. True: its namespace may use more or fewer workers now."""
         namespace = pending.queue
         assert namespace is not None, f"{pending.bind} was never put"
-        self._forget(now_s)  # not its own, which has this bind yet
+        was_calm, was_known = self._is_calm, namespace.name in self._prompt_lately
         namespace.active -= 1
         self._active -= 1
+        self._untrusted_active -= pending.untrusted
         if pending.throttled:
             namespace.throttled_active -= 1
             self._throttled_active -= 1
-        is_first_answer = answered and prompt and not namespace.is_known
-        namespace.is_known = namespace.is_known or is_first_answer
+        if answered and prompt:
+            self._prompt_lately.note(namespace.name, now_s)
+        is_first_answer = answered and prompt and not was_known
+        has_more = is_first_answer or self._is_calm != was_calm
         if answered and not (namespace.failures or namespace.slow):
-            return is_first_answer
+            if is_first_answer:
+                self._join_first(namespace)
+            return has_more
         was_failing, was_aside = namespace.failing, namespace.set_aside
         namespace.failures = 0 if answered else namespace.failures + 1
         self._slow_lately.note(namespace.name, now_s)
@@ -214,29 +232,33 @@ class BindQueue:
             self._end_rest(namespace)
         elif namespace.failing and not was_failing:
             namespace.failing_since_s = now_s
-        return self._note_aside(namespace, was_aside=was_aside) or is_first_answer
+        self._join_first(namespace)
+        return self._note_aside(namespace, was_aside=was_aside) or has_more
 
     def note_slow(self, pending: PendingBind, now_s: float) -> bool:
-        """Its request takes long. True: its namespace is set aside now."""
+        """Its request takes long, and leaves its place. True: its namespace is set aside now."""
         namespace = pending.queue
         assert namespace is not None, f"{pending.bind} was never put"
         if not pending.throttled:
-            pending.throttled = True
-            namespace.throttled_active += 1
-            self._throttled_active += 1
+            self._throttle(pending, namespace)
         was_aside = namespace.set_aside
         namespace.slow = True
         self._slow_lately.note(namespace.name, now_s)
         return self._note_aside(namespace, was_aside=was_aside)
 
+    def _throttle(self, pending: PendingBind, namespace: _NamespaceQueue) -> None:
+        self._untrusted_active += not pending.untrusted
+        pending.throttled = pending.untrusted = True
+        namespace.throttled_active += 1
+        self._throttled_active += 1
+
     def _note_aside(self, namespace: _NamespaceQueue, *, was_aside: bool) -> bool:
         if namespace.set_aside == was_aside:
             return False
+        self._join_first(namespace)
         if namespace.first:
             self._queued += len(namespace.first) if was_aside else -len(namespace.first)
-            if was_aside:
-                self._join_first(namespace)
-            else:
+            if not was_aside:
                 self._join_throttled(namespace)
         return True
 
@@ -246,16 +268,17 @@ class BindQueue:
         del self._by_uid[pending.bind.uid]
         namespace = pending.queue
         assert namespace is not None, f"{pending.bind} was never put"
-        if namespace.has_binds:
-            return
-        namespace.is_known = False
-        if namespace.name not in self._slow_lately:
+        if not namespace.has_binds and namespace.name not in self._slow_lately:
             del self._namespaces[namespace.name]
 
     def _forget(self, now_s: float) -> None:
-        for name in self._slow_lately.expire(now_s):
+        for name in self._slow_lately.expire(now_s) + self._prompt_lately.expire(now_s):
             namespace = self._namespaces.get(name)
-            if namespace is not None and not namespace.has_binds:
+            if namespace is None:
+                continue
+            if namespace.has_binds:
+                self._join_first(namespace)  # in the other ring
+            elif name not in self._slow_lately:
                 del self._namespaces[name]
 
     def cancel(self, uid: PodUid) -> bool:
@@ -266,6 +289,7 @@ class BindQueue:
             return False
         del namespace.first[pending]
         self._queued -= not namespace.set_aside
+        self._join_first(namespace)
         self.remove(pending)
         return True
 
@@ -335,10 +359,22 @@ class BindQueue:
     def is_failing(self, namespace: str) -> bool:
         return namespace in self._namespaces and self._namespaces[namespace].failing
 
+    @property
+    def _is_calm(self) -> bool:
+        """No more requests hang than may be throttled."""
+        return self._throttled_active <= self._throttled_max
+
     def _join_first(self, namespace: _NamespaceQueue) -> None:
-        if not namespace.in_first_ring:
-            namespace.in_first_ring = True
-            self._first_ring.append(namespace)
+        """In the ring where it belongs, or in none."""
+        ring, other = self._trusted_ring, self._untrusted_ring
+        if namespace.name not in self._prompt_lately or namespace.name in self._slow_lately:
+            ring, other = other, ring
+        other.pop(namespace, None)
+        if not namespace.first or namespace.set_aside:
+            ring.pop(namespace, None)
+        elif namespace not in ring:
+            self._sequence += 1
+            ring[namespace] = self._sequence
 
     def _join_throttled(self, namespace: _NamespaceQueue) -> None:
         if not namespace.in_throttled_ring and namespace.rests_until_s is None:
@@ -357,34 +393,40 @@ class BindQueue:
             self._join_throttled(namespace)
 
     def _take_first(self) -> PendingBind | None:
-        ring = self._first_ring
-        only_spare = self._active >= self.workers
-        for _ in range(len(ring)):
-            namespace = ring.popleft()
-            if not namespace.first or namespace.set_aside:
-                namespace.in_first_ring = False
-                continue
-            if only_spare:
-                active_max = 0 if namespace.name in self._slow_lately else SPARE_SHARE
-            else:
-                active_max = self.workers if namespace.is_known else self.unknown_share
-            if namespace.active >= active_max:
-                ring.append(namespace)
-                continue
-            pending = namespace.first.popitem(last=False)[0]
-            if namespace.first:
-                ring.append(namespace)
-            else:
-                namespace.in_first_ring = False
-            self._queued -= 1
-            pending.throttled = False
-            namespace.active += 1
-            self._active += 1
-            return pending
-        return None
+        placed, rings = self._active - self._throttled_active, list[_Ring]()
+        if placed < self.workers + self.spare:
+            rings.append(self._trusted_ring)
+        if placed < self.workers and self._untrusted_active < self.workers:
+            rings.append(self._untrusted_ring)
+        found = list[tuple[int, _NamespaceQueue, _Ring]]()
+        for ring in rings:
+            for namespace, turn in ring.items():
+                if namespace.active < self._active_max(namespace, placed):
+                    found.append((turn, namespace, ring))
+                    break
+        if not found:
+            return None
+        _, namespace, ring = min(found)  # no two have the same turn
+        pending = namespace.first.popitem(last=False)[0]
+        del ring[namespace]
+        if namespace.first:
+            self._sequence += 1
+            ring[namespace] = self._sequence
+        self._queued -= 1
+        pending.throttled, pending.untrusted = False, ring is self._untrusted_ring
+        namespace.active += 1
+        self._active += 1
+        self._untrusted_active += pending.untrusted
+        return pending
+
+    def _active_max(self, namespace: _NamespaceQueue, placed: int) -> int:
+        if placed >= self.workers:
+            return SPARE_SHARE
+        is_known = namespace.name in self._prompt_lately
+        return self.workers if is_known and self._is_calm else self.unknown_share
 
     def _take_throttled(self, now_s: float) -> PendingBind | None:
-        if self._throttled_active >= self._throttled_max or self._active >= self.workers:
+        if self._throttled_active >= self._throttled_max or self._untrusted_active >= self.workers:
             return None
         ring = self._throttled_ring
         for _ in range(len(ring)):
@@ -400,10 +442,9 @@ class BindQueue:
                 self._rest(namespace, now_s)
             else:
                 ring.append(namespace)
-            pending.throttled = True
+            pending.untrusted = False
+            self._throttle(pending, namespace)
             namespace.active += 1
-            namespace.throttled_active += 1
             self._active += 1
-            self._throttled_active += 1
             return pending
         return None
