@@ -329,7 +329,7 @@ class PodAttempts:
         events = core.cache.assume(pod.pod, success.node)
         core.samples.update_assumed_load(pod.uid, None, now_ns)
         pod.state, pod.node, pod.pending_message = QueueState.BINDING, success.node, ""
-        bind = core.binds.in_flight[pod.uid] = InFlightBind(pod, success.node, program.sha256, now_ns)
+        bind = core.binds.add(InFlightBind(pod, success.node, program.sha256, now_ns))
         self._enqueuer.stop_rekeying(pod)
         core.reports.cancel_deferred(pod.uid)
         core.queue.mark_placed(pod, now_ns)

@@ -71,7 +71,7 @@ class BindTracker:
         bind = core.binds.in_flight.get(uid)
         if bind is None:
             return
-        core.binds.delayed.add(uid)
+        core.binds.prompt.discard(uid)
         observed = core.cache.pods.get(uid)
         if reason is not None and observed is not None and observed.node is None:
             message = f"binding to {bind.node} has no response yet; retrying: {reason}"

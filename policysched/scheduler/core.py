@@ -115,7 +115,7 @@ class SchedulerCore:
         )
         self.gangs = GangRegistry()
         self.canaries = Canaries(self.namespace_of)
-        self.binds = InFlightBinds()
+        self.binds = InFlightBinds(self.queue.decision_time.prompt_binds)
         self.reports = PendingReports(limits)
         self.records = DecisionRecords(limits.decision_records_max)
         self.capacity_holds: dict[NodeName, tuple[HeldCapacity, ...]] = {}

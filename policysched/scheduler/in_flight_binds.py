@@ -9,6 +9,7 @@ from policysched.model.identifiers import NodeName, PodUid, PrebindTarget, Resou
 from policysched.model.pods import Pod
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import GangId, GangMode, QueuedGang
+from policysched.scheduler.queue.prompt_binds import PromptBinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class InFlightBinds:
 
     in_flight: every bind without an answer. A bind outlives a pod that is deleted meanwhile.
     prebinding: those of `in_flight` that are not sent yet, because the pod's claims are not bound.
-    delayed: those of `in_flight` whose requests keep failing.
+    prompt: those of `in_flight` that are sent, and whose requests do not keep failing.
     reserved_claims: the resource claims, by key and UID, that are reserved for the pod.
     created_claims: the claim that is created for the pod's extended resources.
     gang_failures: gangs whose binds are being withdrawn, because one was refused.
@@ -57,10 +58,10 @@ class InFlightBinds:
         until the API server answers, because the write may still succeed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prompt: PromptBinds) -> None:
         self.in_flight: dict[PodUid, InFlightBind] = {}
         self.prebinding: dict[PodUid, PrebindState] = {}
-        self.delayed: set[PodUid] = set()
+        self.prompt = prompt
         self.reserved_claims: dict[PodUid, tuple[tuple[ResourceClaimKey, str], ...]] = {}
         self.created_claims: dict[PodUid, ResourceClaimKey] = {}
         self.gang_failures: dict[GangId, GangBindFailure] = {}
@@ -71,10 +72,21 @@ class InFlightBinds:
         """Binds that were sent and are not answered."""
         return len(self.in_flight) - len(self.prebinding)
 
-    @property
-    def prompt_count(self) -> int:
-        """Binds that were sent, are not answered, and are not delayed."""
-        return self.sent_count - len(self.delayed)
+    def add(self, bind: InFlightBind) -> InFlightBind:
+        """The pod was just assumed, and its bind is sent, unless `begin_prebind` follows."""
+        self.in_flight[bind.pod.uid] = bind
+        self.prompt.add(bind.pod.uid, bind.pod.namespace)
+        return bind
+
+    def begin_prebind(self, uid: PodUid, state: PrebindState) -> None:
+        self.prebinding[uid] = state
+        self.prompt.discard(uid)
+
+    def end_prebind(self, uid: PodUid) -> None:
+        """The bind is sent now, or removed."""
+        state = self.prebinding.pop(uid)
+        if uid in self.in_flight:
+            self.prompt.add(uid, state.in_flight_bind.pod.namespace)
 
     def note_gang_failure(self, gang: QueuedGang, pod: Pod, message: str, now_ns: int) -> None:
         """The bind of `pod` was refused: does that leave its gang below the minimum?"""
@@ -84,7 +96,7 @@ class InFlightBinds:
 
     def remove(self, uid: PodUid, now_ns: int) -> tuple[InFlightBind | None, ResourceClaimKey | None]:
         """Forget the pod's bind. Returns it, and the claim that was created for the pod."""
-        self.delayed.discard(uid)
+        self.prompt.discard(uid)
         for failure in self.gang_failures.values():
             failure.due_ns = now_ns
         self.reserved_claims.pop(uid, None)

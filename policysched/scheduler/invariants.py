@@ -36,6 +36,9 @@ def check_invariants(core: SchedulerCore) -> list[str]:
         for placement in core.cache.ledger.unconfirmed
         if placement.pod.uid not in core.binds.in_flight
     ]
+    for uid in core.binds.prompt:
+        if uid not in core.binds.in_flight or uid in core.binds.prebinding:
+            problems.append(f"pod {uid}: decisions wait for its bind, and no bind is sent")
     for uid in core.binds.prebinding:
         if uid not in core.binds.in_flight:
             problems.append(f"pod {uid}: its volumes are being bound and no bind is in flight")

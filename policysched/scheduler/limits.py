@@ -14,7 +14,8 @@ _RECOUNT_DELAY_MAX_NS = 300 * SECOND_NS
 class SchedulerLimits:
     """backoff_*: kube-scheduler's backoff, 1 s doubled with each attempt up to 10 s. It also limits how often the
         reported message of a pod changes (see `recount_delay_ns`).
-    binds_in_flight_max: no attempt while more binds than this are without an answer.
+    binds_in_flight_max: no attempt while more binds than this are without an answer, except for namespaces with less than a
+        tenth of that number (`queue.prompt_binds`).
     gang_backtracks_max: how often one attempt of a gang with unequal members takes back the node of a member.
     gang_report_delay_s: a gang with too few members is reported after this long.
     rekey_pods_max: pods that one call of `decide` evaluates for a policy text that is about to take over.

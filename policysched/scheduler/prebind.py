@@ -76,7 +76,7 @@ class Prebinder:
         core.cache.volumes.reserve(pod.uid, choice, bind.node)
         core.cache.devices.reserve(pod.uid, requirements.devices)
         deadline_ns = now_ns + _timeout_s(requirements) * SECOND_NS
-        core.binds.prebinding[pod.uid] = PrebindState(bind, requirements, deadline_ns)
+        core.binds.begin_prebind(pod.uid, PrebindState(bind, requirements, deadline_ns))
         self._deadlines.put(pod.uid, deadline_ns)
         for key in _objects_of(core.binds.prebinding[pod.uid]):
             self._by_object.setdefault(key, {})[pod.uid] = None
@@ -329,7 +329,7 @@ class Prebinder:
 
     def _finish(self, state: PrebindState, now_ns: int) -> None:
         uid = state.in_flight_bind.pod.uid
-        del self._core.binds.prebinding[uid]
+        self._core.binds.end_prebind(uid)
         for key in _objects_of(state):
             uids = self._by_object.get(key, {})
             uids.pop(uid, None)

@@ -266,8 +266,6 @@ class Scheduler:
             return True
         if not self._synced or not core.policies.running:
             return self._synced and self._reload.busy
-        if core.binds.prompt_count > core.limits.binds_in_flight_max:
-            return False
         if core.queue.can_pop or self._reload.busy:
             return True
         next_ns = self._timers.next_time_ns()

@@ -59,7 +59,7 @@ SAID: Mapping[str, str] = {
     "reporting.series_update_interval_s": "Minimum interval between updates of the count of a repeated event.",
     "scheduling.backoff_initial_s": "Backoff after the first failed attempt of a pod; doubled with each further one.",
     "scheduling.backoff_max_s": "Maximum backoff.",
-    "scheduling.binds_in_flight_max": "Decisions pause while more binds than this are in flight.",
+    "scheduling.binds_in_flight_max": "While more binds than this are in flight, decisions pause for namespaces with a tenth of it or more, and for lower priorities.",
     "scheduling.gang_report_delay_s": "Delay before missing members of a gang are reported.",
     "scheduling.decision_records_max": "Number of decision records that `/decisions` keeps.",
     "check_timeout_s": "CPU time limit of the check of all texts. Texts that are not checked within it are rejected.",

@@ -423,8 +423,7 @@ def deferred_entries_are_forgotten(self: ActiveQueues, policy: str) -> None:
 
 
 def deferred_entries_come_last_for_ever(self: ActiveQueues, policy: str) -> object:
-    queue = self._queues[policy]
-    while (head := queue.first()) is not None and self._time.is_overdrawn(head.namespace):
+    while (head := self._queues[policy].first()) is not None and self._time.is_overdrawn(head.namespace):
         self._defer(policy)
     return head
 

@@ -438,7 +438,8 @@ def forgets_its_status(policies: PolicyRegistry, name: str, *_more: object) -> N
 
 
 def accepts_every_confirmation(binding: BindTracker, uid: PodUid, node_name: NodeName, now_ns: int) -> None:
-    flight = binding._core.binds.in_flight.pop(uid)
+    flight, _ = binding._core.binds.remove(uid, now_ns)
+    assert flight is not None
     binding._core.cache.confirm(flight.pod.pod, node_name)
     binding._enqueuer.remove(flight.pod, now_ns)
 

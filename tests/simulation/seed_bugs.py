@@ -381,7 +381,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(
         an_overdrawn_namespace_overtakes_itself,
         r"stands ahead of it and fits too",
-        seed=8,
+        seed=19,
         profile=_decisions_cost_time,
     ),
     PlantedBug(
@@ -395,7 +395,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(recovery_conditions_are_ignored, r"was over the limit", seed=153),
     PlantedBug(missing_metrics_are_not_awaited, r"whose load is unknown", seed=7),
     PlantedBug(the_pod_index_keeps_deleted_pods, r"(active|ended) pods: index has", seed=2),
-    PlantedBug(extender_rejections_are_ignored, r"which an extender rejects", seed=8),
+    PlantedBug(extender_rejections_are_ignored, r"which an extender rejects", seed=19),
     PlantedBug(gang_topology_is_ignored, r"has a topology and goes to domains", seed=32),
     PlantedBug(a_gang_times_out_too_early, r"reports its gang as failed after", seed=23),
     PlantedBug(no_quota_refuses, r"is bound above a quota", seed=0, profile=_teams_share_a_calm_cluster),

@@ -130,10 +130,9 @@ class Pause:
 
     def next_pod(self) -> PendingPod | None:
         """The next pod to decide; None: the attempt continues."""
-        core = self.core
-        if self.cost_left <= 0 or core.binds.prompt_count > core.limits.binds_in_flight_max:
+        if self.cost_left <= 0:
             return None
-        return core.queue.pop_beside(self.gang, self._waiting_policies, overtaking=self.overtaking)
+        return self.core.queue.pop_beside(self.gang, self._waiting_policies, overtaking=self.overtaking)
 
     def decide(self, pod: PendingPod, now_ns: int) -> None:
         """Decide about a pod that was just popped, or put it back."""

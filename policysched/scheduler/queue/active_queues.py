@@ -3,7 +3,8 @@
 Of the first entries of the policies, the one with the highest pod priority is popped first, then one whose policy has
 not taken more time than the others, then the one that waits longest. Entries of overdrawn namespaces
 (`DecisionTime`) come after all others that have their priority or a higher one, and in their policy after those that the
-order puts ahead of them. If the next one is of a namespace that rests, and no others are left, nothing is popped.
+order puts ahead of them. If the next one is of a namespace that rests, and no others are left, nothing is popped; nor if it is of
+one that waits for answers to its binds, as those of lower priority wait for it (`PromptBinds`).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -30,17 +31,28 @@ class ActiveQueues(PolicyQueues):
     def has_unheld_entries(self) -> bool:
         return any(self.has_entries(policy) for policy in self.policies if policy not in self._held_policies)
 
+    @property
+    def can_pop(self) -> bool:
+        if self._time.is_anybody_resting or self._time.prompt_binds.are_too_many:
+            return self._next() is not None
+        return self.has_unheld_entries
+
     def pop(self) -> QueueEntry | None:
-        heads = self.heads()
-        first = self.first_of(heads.values())
-        next_behind = self._first_behind(heads)
-        if first is None and next_behind is not None:
-            first = next_behind if self._time.rest_ends_ns(next_behind.namespace) is None else None
-        elif first is not None and next_behind is not None and next_behind.priority > first.priority:
-            first = next_behind
+        first = self._next()
         if first is not None:
             self.discard(first)
         return first
+
+    def _next(self) -> QueueEntry | None:
+        heads = self.heads()
+        first = self.first_of(heads.values())
+        next_behind = self._first_behind(heads)
+        if next_behind is None or (first is not None and first.priority >= next_behind.priority):
+            return first
+        if self._time.prompt_binds.are_too_many_of(next_behind.namespace):
+            return None
+        rests = first is None and self._time.rest_ends_ns(next_behind.namespace) is not None
+        return None if rests else next_behind
 
     def rest_ends_ns(self) -> int | None:
         """When `pop` returns an entry again, if there are entries; None: it does now, or there are none."""
@@ -60,7 +72,12 @@ class ActiveQueues(PolicyQueues):
         ]
         return min(
             behind,
-            key=lambda head: (-head.priority, self._time.debt_ns(head.namespace), head.queued_ns),
+            key=lambda head: (
+                -head.priority,
+                self._time.prompt_binds.are_too_many_of(head.namespace),
+                self._time.debt_ns(head.namespace),
+                head.queued_ns,
+            ),
             default=None,
         )
 

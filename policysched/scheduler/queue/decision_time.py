@@ -3,6 +3,7 @@
     policies     policies of one priority take turns by the time that their decisions took
     namespaces   a namespace whose failed attempts took more than its share of the time comes after the others; one that
                  goes on so rests now and then, while there are others
+    binds        a namespace that waits for answers to its binds (`PromptBinds`) comes after the others
     all of them  while the failed attempts of all namespaces take more than a quarter of the time, those with any not long ago
                  come after those without: many namespaces of one tenant could take all of it with their shares
 
@@ -13,6 +14,7 @@ decides which pod is tried first, never whether a pod is tried.
 from collections.abc import Collection
 
 from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
+from policysched.scheduler.queue.prompt_binds import PromptBinds
 
 FAILED_ATTEMPT_CREDIT_NS = SECOND_NS // 10
 """Time that the failed attempts of a namespace may take at once."""
@@ -43,6 +45,7 @@ class DecisionTime:
 
     def __init__(self, limits: SchedulerLimits) -> None:
         self.now_ns = 0
+        self.prompt_binds = PromptBinds(limits.binds_in_flight_max)
         self._share = limits.failed_attempts_share
         self._share_of_all = min(1.0, SHARES_OF_ALL * self._share)
         self._paid_ns: dict[str, int] = {}
@@ -97,7 +100,9 @@ class DecisionTime:
         )
 
     def is_overdrawn(self, namespace: str) -> bool:
-        """Whether the entries of the namespace come after those of others. Never if the share is 1."""
+        """Whether the entries of the namespace come after those of others. If the share is 1, only for its binds."""
+        if self.prompt_binds.are_too_many_of(namespace):
+            return True
         if self._share >= 1 or namespace not in self._paid_ns:
             return False
         failed_recently = self._paid_ns[namespace] > self.now_ns - FAILED_RECENTLY_NS

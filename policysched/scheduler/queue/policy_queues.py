@@ -65,10 +65,9 @@ class PolicyQueues:
 
     def head_of(self, policy: str) -> QueueEntry | None:
         """The first entry of the namespaces that are not overdrawn."""
-        policy_queue = self._queues.get(policy)
-        if policy_queue is None:
+        if policy not in self._queues:
             return None
-        while (head := policy_queue.first()) is not None and self._time.is_overdrawn(head.namespace):
+        while (head := self._queues[policy].first()) is not None and self._time.is_overdrawn(head.namespace):
             self._defer(policy)
         for namespace, deferred in self._deferred.get(policy, {}).items():
             if not self._time.is_overdrawn(namespace) and (head is None or deferred.precedes(head)):
@@ -100,7 +99,7 @@ class PolicyQueues:
             if not self._time.is_overdrawn(first.namespace):
                 break
             self._defer(entry.policy)
-            first = None
+            policy_queue, first = self._queues[entry.policy], None
         for namespace, deferred in self._deferred.get(entry.policy, {}).items():
             if not deferred.precedes(entry) or (first is not None and not deferred.precedes(first)):
                 continue
@@ -129,12 +128,16 @@ class PolicyQueues:
         ]
 
     def _defer(self, policy: str) -> None:
-        """Move all entries of overdrawn namespaces: their keys can change places without `put`. Of all such namespaces, so that
-        the queue is read once for hundreds of them."""
+        """The first entry is of an overdrawn namespace. Move all entries of such: their keys can change places without `put`. Of all
+        of these namespaces, so that the queue is read once for hundreds of them."""
         policy_queue = self._queues[policy]
         by_namespace: dict[str, list[QueueEntry]] = {}
         for entry in policy_queue:
             by_namespace.setdefault(entry.namespace, []).append(entry)
+        if len(by_namespace) == 1:  # such as thousands of the only tenant, which wait for binds
+            self._deferred.setdefault(policy, {}).update(dict.fromkeys(by_namespace, policy_queue))
+            self._queues[policy] = self._new_policy_queue(policy)
+            return
         for namespace, entries in by_namespace.items():
             if self._time.is_overdrawn(namespace):
                 for entry in entries:

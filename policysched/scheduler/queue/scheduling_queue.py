@@ -69,7 +69,7 @@ class SchedulingQueue:
     def can_pop(self) -> bool:
         """Whether `pop` returns an entry."""
         if self._active.has_unheld_entries:
-            return self._active.rest_ends_ns() is None
+            return self._active.can_pop
         return bool(self._backoff.heads(self._held_policies))
 
     @property
@@ -83,7 +83,7 @@ class SchedulingQueue:
 
     def pop(self) -> QueueEntry | None:
         """The next entry to attempt. With no active entry, the first one in backoff is popped early (KEP-5142), unless it
-        is in error backoff. None: there is none, or only such of namespaces that rest."""
+        is in error backoff. None: there is none, or only such of namespaces that rest or wait for binds."""
         if self.yielded is not None and self.decision_time.is_overdrawn(self.yielded.namespace):
             self.yielded = None  # other policies' entries need not wait until it is popped again
         head = self._active.pop() if self.yielded is None else self._active.pop_until(self.yielded)
