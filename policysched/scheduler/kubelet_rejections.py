@@ -38,6 +38,8 @@ HELD_PODS_MAX = 1_000
 """Pods that are held back of a node, since each has a stand-in, and a node may claim room for 2**63."""
 
 _PODS = "pods"
+_COUNTED_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage", _PODS})
+"""With a reason of their own in the metric, as in the kubelet's. A node can list any number of others in its status."""
 _OF_UNKNOWN_RESOURCE = KubeletRejection("OutOfUnknownResource", None)
 """For a resource that the node does not have, which nothing is held back of: whoever names a node in a pod also names the
 resource (`hugepages-3Mi`), and would make a series of metrics and a line of the log for each."""
@@ -81,7 +83,9 @@ class KubeletRejections:
         if shortage is not None and (node is None or shortage.resource not in node.allocatable):
             rejection, shortage = _OF_UNKNOWN_RESOURCE, None
         if observed.pod.scheduler in core.policies.running:
-            core.records.counters.count_kubelet_rejection(rejection.reason, observed.pod.scheduler)
+            is_counted = shortage is None or shortage.resource in _COUNTED_RESOURCES
+            reason = rejection.reason if is_counted else "OutOfOtherResource"
+            core.records.counters.count_kubelet_rejection(reason, observed.pod.scheduler)
         if node is None:
             return
         if shortage is None:

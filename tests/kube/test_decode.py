@@ -223,6 +223,10 @@ def test_a_value_that_is_not_an_object_is_malformed(junk: Any) -> None:
             },
             KubeletRejection("NodeShutdown", None),
         ),
+        (
+            {"phase": "Failed", "reason": "Invented", "message": "Pod was rejected: no"},
+            KubeletRejection("Other", None),
+        ),
         ({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}, None),
         ({"phase": "Failed", "reason": "Error"}, None),
         ({"phase": "Running", "reason": "OutOfcpu"}, None),

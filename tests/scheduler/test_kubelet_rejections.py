@@ -442,3 +442,22 @@ def test_rejections_for_resources_that_a_node_does_not_have_count_as_one_reason(
     assert rig.scheduler.counters.kubelet_rejections == {("OutOfUnknownResource", "test"): 20}
     logs = [log for log in rig.of(c.Log) if "rejected" in log.message]
     assert [log.fields["held_back"] for log in logs] == ["nothing"]
+
+
+def test_reasons_and_resources_that_a_node_invents_have_one_series_each() -> None:
+    """The kubelet writes the status of its pods, and the resources of its node."""
+    invented = {f"rogue.example/{number}": "1" for number in range(20)}
+    rig = Rig(FIT, node("a", resources=invented))
+
+    for number, resource in enumerate(invented):
+        device, plain = job(number, resources={resource: "1"}), job(100 + number)
+        rig.observe(placed(device, "a"), placed(plain, "a"))
+        rig.observe(rejected(device, "a", f"OutOf{resource}", too_little(resource, 1, 0, 0)))
+        rig.observe(rejected(plain, "a", f"Rogue{number}", "for that reason"))
+
+    assert rig.scheduler.counters.kubelet_rejections == {
+        ("OutOfOtherResource", "test"): 20,
+        ("Other", "test"): 20,
+    }
+    logged = {log.fields["reason"] for log in rig.of(c.Log) if "rejected" in log.message}
+    assert {reason for reason in logged if "OutOf" not in str(reason)} == {"Other"}

@@ -307,6 +307,18 @@ def _phase(value: Any) -> Phase:
             raise ValueError(f"unknown phase `{value}`")
 
 
+_REJECTION_REASONS = frozenset(
+    {
+        *("AppArmor", "EmptyPodSharedPoolError", "Evicted", "InitContainerRestartPolicyForbidden"),
+        *("InvalidNodeInfo", "NodeAffinity", "NodeName", "NodePorts", "NodeShutdown", "NodeUnschedulable"),
+        *("PodFeatureUnsupported", "PodLevelResourcesNotSupported", "PodOSNotSupported"),
+        *("PodOSSelectorNodeLabelDoesNotMatch", "SMTAlignmentError", "SupplementalGroupsPolicyNotSupported"),
+        *("SysctlForbidden", "TaintToleration", "TopologyAffinityError", "UnexpectedAdmissionError"),
+        *("UnexpectedPredicateFailureType", "UnknownReason", "VolumeAttachmentLimitExceeded"),
+    }
+)
+"""Those of kubelets, except for lack of a resource. A node that invents others would make a series of metrics and a line of the
+log for each. Source: `admissionRejectionReasons` in `pkg/kubelet/allocation`, and the admit handlers."""
 _OUT_OF_PREFIX = "OutOf"
 _REJECTED_PREFIX = "Pod was rejected"
 _SHORTAGE_MESSAGE = re.compile(
@@ -326,7 +338,9 @@ def decode_kubelet_rejection(status: Json) -> KubeletRejection | None:
         return None
     if reason.startswith(_OUT_OF_PREFIX) and len(reason) > len(_OUT_OF_PREFIX):
         return KubeletRejection(reason, _shortage(reason.removeprefix(_OUT_OF_PREFIX), message))
-    return KubeletRejection(reason or "Other", None) if message.startswith(_REJECTED_PREFIX) else None
+    if not message.startswith(_REJECTED_PREFIX):
+        return None
+    return KubeletRejection(reason if reason in _REJECTION_REASONS else "Other", None)
 
 
 def _shortage(resource: str, message: str) -> ResourceShortage:
