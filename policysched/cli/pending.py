@@ -61,6 +61,8 @@ def print_causes(console: "Console", page: Mapping[str, Any]) -> None:
         console.print("No pod is pending.")
     for cause in page["causes"]:
         _print_cause(console, cause)
+    if omitted := page.get("omitted_causes", 0):  # an older scheduler lists all
+        console.print(f"and {omitted} more causes of fewer pods\n", style="dim")
     if page["binding"]:
         console.print(
             f"{_pods(page['binding'])} {_have(page['binding'])} a node and {_be(page['binding'])} being bound.\n"

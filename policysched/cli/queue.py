@@ -12,7 +12,11 @@ from policysched.cli.tables import output_console, print_table
 
 @click.command()
 @click.option(
-    "--limit", type=click.IntRange(0, 10**6), default=100, show_default=True, help="How many pods to show."
+    "--limit",
+    type=click.IntRange(0, 1_000),
+    default=100,
+    show_default=True,
+    help="How many pods to show, at most 1,000.",
 )
 @live_options
 @output_format_option
@@ -51,4 +55,4 @@ def queue(limit: int, output_format: str, **target: Any) -> None:
         console, headings if console.is_terminal else (*headings, "gang", "message"), rows, right=(3,)
     )
     if page["omitted"] and console.is_terminal:
-        console.print(f"and {page['omitted']} more; --limit shows more", style="dim")
+        console.print(f"and {page['omitted']} more; --limit shows up to 1,000", style="dim")

@@ -19,6 +19,8 @@ _EXAMPLES_MAX = 3
 REQUESTS_MAX = 16
 """Resources of a cause that are shown. A pod can request thousands."""
 _CAUSES_PER_STEP = 100
+CAUSES_MAX = 1_000
+"""That are listed: each pod can have a cause of its own, of thousands of characters."""
 
 
 class CausesOfPods:
@@ -92,7 +94,7 @@ class PendingCauses:
         groups = sorted(self._groups.items(), key=lambda item: (-item[1].pods, item[0]))
         yield None
         causes: list[dict[str, Any]] = []
-        for text, group in groups:
+        for text, group in groups[:CAUSES_MAX]:
             causes.append(_cause_record(text, group, now_ns))
             if len(causes) % _CAUSES_PER_STEP == 0:
                 yield None
@@ -101,6 +103,7 @@ class PendingCauses:
             "pods": sum(group.pods for _, group in groups),
             "binding": self._binding,
             "causes": causes,
+            "omitted_causes": len(groups) - len(causes),
             "would_free": dict(freed.most_common()),
         }
 

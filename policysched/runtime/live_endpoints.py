@@ -30,6 +30,8 @@ _PODS_PER_STEP = 100
 """Few, because each can have a cause and a message of its own."""
 _NODES_PER_STEP = 500
 FORMAT_VERSION = 1
+QUEUE_ROWS_MAX = 1_000
+"""With messages of 4,096 characters they are 5 MB of JSON, made in one piece beside the main loop."""
 
 
 class LiveEndpoints:
@@ -84,10 +86,12 @@ class LiveEndpoints:
             yield None if record is None else {**record, "note": self._unavailable_reason()}
 
     def queue(self, query: Query) -> Steps:
-        """The pending pods in the order of the queue, the first `limit` (default: 100)."""
+        """The pending pods in the order of the queue, the first `limit` (default: 100, at most QUEUE_ROWS_MAX)."""
         limit = query.get("limit", "100")
         if not (limit.isascii() and limit.isdigit() and len(limit) < 9):
             raise NoSuchEndpoint(f"limit is not a number: {limit}")
+        if int(limit) > QUEUE_ROWS_MAX:
+            raise NoSuchEndpoint(f"limit is {QUEUE_ROWS_MAX:,} at most")
         core, count = self._scheduler.core, 0
         first: list[tuple[str, tuple[Any, ...], PodUid, Json]] = []
         for uids in chunks(list(core.pods), _PODS_PER_STEP):

@@ -178,6 +178,23 @@ def test_a_long_queue_is_sorted_in_steps(rig: Rig) -> None:
     assert sum(in_step) > 2_000 and max(in_step) < 1_500
 
 
+def test_no_document_lists_more_than_a_thousand_pods_or_causes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_endpoints, "QUEUE_ROWS_MAX", 20)
+    monkeypatch.setattr(pending_causes, "CAUSES_MAX", 20)
+    rig = Rig(FIT, node("a", cpu="4"), *(pod(f"p{number}", cpu=f"{64 + number}") for number in range(30)))
+    for number, pending in enumerate(rig.scheduler.core.pods.values()):
+        pending.pending_message = f"message {number}"
+
+    queue = rendered(pages(rig).queue({"limit": "20"}))
+    with pytest.raises(NoSuchEndpoint, match="limit is 20 at most"):
+        rendered(pages(rig).queue({"limit": "21"}))
+    causes = rendered(pages(rig).pending({}))
+
+    assert (len(queue["pods"]), queue["omitted"]) == (20, 10)
+    jsonschema.validate(causes, schema("pending"))
+    assert (len(causes["causes"]), causes["omitted_causes"], causes["pods"]) == (20, 10, 30)
+
+
 def test_samples_are_exported_beside_the_main_loop(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a metric between pods can be tens of thousands."""
     threads = []
