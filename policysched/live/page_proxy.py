@@ -1,22 +1,19 @@
 """The page of a running scheduler on a loopback port, with the user's own credentials towards the scheduler.
 
-Whoever may use the port reads with these credentials. So it asks for a secret that only the printed URL has, as a
-cookie from then on, and answers only to loopback names: other users of the machine and other sites in the browser get
-nothing. Only the page's paths are passed on.
+Whoever may use the port reads with these credentials. So every path begins with a secret that only the printed URL has, and
+only loopback names are answered: other users of the machine and other sites in the browser get nothing. A cookie would not do:
+a browser sends it to all ports of the host, which other users can listen on. Only the page's paths are passed on.
 """
 
 import hmac
 import secrets
 from collections.abc import Callable
-from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, urlsplit
 
 from policysched.live.connection import ForwardedAnswer, LiveFailed
 
 Ask = Callable[[str, dict[str, str], bytes | None], ForwardedAnswer]
 
-_COOKIE = "policysched-page"
 _LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
 _ASKED = ("Accept", "Accept-Encoding", "Content-Type", "If-None-Match")
 _TRY_PATH = "/page/try"
@@ -50,7 +47,7 @@ class PageProxy(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/?key={self.key}"
+        return f"http://127.0.0.1:{self.server_address[1]}/{self.key}/"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -58,32 +55,22 @@ class _Handler(BaseHTTPRequestHandler):
     server: PageProxy
 
     def do_GET(self) -> None:
-        host = self.headers.get("Host", "").rpartition(":")[0]
-        parts = urlsplit(self.path)
-        if host not in _LOOPBACK_HOSTS:
-            self._say(403, "only the host names 127.0.0.1 and localhost are accepted")
-        elif parts.path == "/" and self._is_key(parse_qs(parts.query).get("key", [""])[0]):
-            self.send_response(303)
-            self.send_header("Set-Cookie", f"{_COOKIE}={self.server.key}; HttpOnly; SameSite=Strict; Path=/")
-            self.send_header("Location", "/")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-        elif not self._is_key(self._cookie()):
-            self._say(403, "open the URL that `policysched page` printed")
-        elif parts.path != "/" and not parts.path.startswith("/page/"):
+        path = self._admitted_path()
+        if path is None:
+            return
+        if path != "/" and not path.startswith("/page/"):
             self._say(404, "404: this port serves only the page")
         else:
-            self._forward(None)
+            self._forward(path, None)
 
     def do_POST(self) -> None:
-        """The playground. Other sites cannot send this request: browsers do not send them the cookie, and ask before sending the content type."""
+        """The playground. Other sites cannot send this request: they lack the key, and browsers ask before sending the content type."""
         length = self.headers.get("Content-Length", "")
         self.close_connection = True  # an error leaves the body unread
-        if self.headers.get("Host", "").rpartition(":")[0] not in _LOOPBACK_HOSTS:
-            self._say(403, "only the host names 127.0.0.1 and localhost are accepted")
-        elif not self._is_key(self._cookie()):
-            self._say(403, "open the URL that `policysched page` printed")
-        elif self.path != _TRY_PATH:
+        path = self._admitted_path()
+        if path is None:
+            return
+        if path != _TRY_PATH:
             self._say(404, "404: this path accepts no POST")
         elif self.headers.get_content_type() != "application/json":
             self._say(415, "send application/json")
@@ -92,13 +79,24 @@ class _Handler(BaseHTTPRequestHandler):
         elif int(length) > _BODY_BYTES_MAX:
             self._say(413, "the text is too long")
         else:
-            self._forward(self.rfile.read(int(length)))
+            self._forward(path, self.rfile.read(int(length)))
 
-    def _forward(self, body: bytes | None) -> None:
+    def _admitted_path(self) -> str | None:
+        """The path below the key; None after an answer that refuses."""
+        key, slash, path = self.path.removeprefix("/").partition("/")
+        if self.headers.get("Host", "").rpartition(":")[0] not in _LOOPBACK_HOSTS:
+            self._say(403, "only the host names 127.0.0.1 and localhost are accepted")
+        elif not slash or not hmac.compare_digest(key.encode(), self.server.key.encode()):
+            self._say(403, "open the URL that `policysched page` printed")
+        else:
+            return f"/{path}"
+        return None
+
+    def _forward(self, path: str, body: bytes | None) -> None:
         request_headers = {name: value for name in _ASKED if (value := self.headers.get(name)) is not None}
-        ask = self.server.ask_long if urlsplit(self.path).path in _LONG_PATHS else self.server.ask
+        ask = self.server.ask_long if path.partition("?")[0] in _LONG_PATHS else self.server.ask
         try:
-            answer = ask(self.path, request_headers, body)
+            answer = ask(path, request_headers, body)
         except LiveFailed as error:
             self._say(502, str(error))
             return
@@ -110,16 +108,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
         self.wfile.write(answer.body)
-
-    def _cookie(self) -> str:
-        try:
-            cookie = SimpleCookie(self.headers.get("Cookie", "")).get(_COOKIE)
-        except CookieError:
-            return ""
-        return "" if cookie is None else cookie.value
-
-    def _is_key(self, text: str) -> bool:
-        return hmac.compare_digest(text.encode(), self.server.key.encode())
 
     def _say(self, status: int, text: str) -> None:
         body = f"{text}\n".encode()

@@ -3,11 +3,13 @@
 import asyncio
 import http.client
 import json
+import re
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 import pytest
 
@@ -56,33 +58,41 @@ def proxied(
 
 def test_the_page_is_served_with_the_users_credentials_over_one_connection(tmp_path: Path) -> None:
     def scenario(proxy: PageProxy, ask: Ask) -> None:
-        status, headers, _ = ask(f"/?key={proxy.key}")
-        assert status == 303 and "HttpOnly; SameSite=Strict" in headers["Set-Cookie"]
-        cookie = headers["Set-Cookie"].partition(";")[0]
-        status, headers, body = ask("/", Cookie=cookie)
+        below = urlsplit(proxy.url).path
+        status, headers, body = ask(below)
         assert status == 200 and b"<title>policysched</title>" in body
         assert headers["Content-Security-Policy"].startswith("default-src 'none'")
-        status, headers, body = ask("/page/overview", Cookie=cookie)
+        links = re.findall(r'(?:href|src)="([^"#]+)"', body.decode())
+        assert len(links) == 4 and {ask(urljoin(below, link))[0] for link in links} == {200}
+        status, headers, body = ask(f"{below}page/overview")
         assert status == 200 and b'"note":null' in body
         etag = headers["ETag"]
-        assert ask("/page/overview", Cookie=cookie, **{"If-None-Match": etag})[0] == 304
-        assert ask("/page/files/page.js", Cookie=cookie)[0] == 200
+        assert ask(f"{below}page/overview", **{"If-None-Match": etag})[0] == 304
 
     assert proxied(tmp_path, scenario) == ["leader"]
 
 
 def test_others_get_nothing(tmp_path: Path) -> None:
     def scenario(proxy: PageProxy, ask: Ask) -> None:
-        cookie = f"policysched-page={proxy.key}"
-        assert ask("/")[0] == 403
-        assert ask("/page/overview")[0] == 403
-        assert ask("/page/overview", Cookie="policysched-page=guess")[0] == 403
-        assert ask("/?key=guess")[0] == 403
-        assert ask("/page/overview", Cookie=cookie, Host="evil.example:80")[0] == 403
-        assert ask("/metrics", Cookie=cookie)[0] == 404
-        assert ask("/decisions", Cookie=cookie)[0] == 404
+        below = urlsplit(proxy.url).path
+        for path in ("/", "/page/overview", "/guess/page/overview", below.rstrip("/")):
+            assert ask(path)[0] == 403
+        assert ask(f"{below}page/overview", Host="evil.example:80")[0] == 403
+        for path in ("metrics", "decisions", "page", "/page/overview", "../metrics"):
+            assert ask(f"{below}{path}")[0] == 404
 
     assert proxied(tmp_path, scenario) == []
+
+
+def test_the_browser_keeps_nothing_that_it_sends_to_other_ports(tmp_path: Path) -> None:
+    """Another user of the machine can listen on any of them, and would get the cookies of the host."""
+
+    def scenario(proxy: PageProxy, ask: Ask) -> None:
+        for path in (urlsplit(proxy.url).path, f"/?key={proxy.key}", "/"):
+            assert "Set-Cookie" not in ask(path)[1]
+            assert ask("/page/overview", Cookie=f"policysched-page={proxy.key}")[0] == 403
+
+    proxied(tmp_path, scenario)
 
 
 JSON = {"Content-Type": "application/json"}
@@ -93,11 +103,11 @@ def test_the_page_is_updated_while_a_changed_policy_is_simulated(tmp_path: Path)
     tries = SlowTries()
 
     def scenario(proxy: PageProxy, ask: Ask) -> None:
-        cookie = f"policysched-page={proxy.key}"
+        below = urlsplit(proxy.url).path
         with ThreadPoolExecutor(1) as pool:
-            tried = pool.submit(ask, "/page/try", TRY, Cookie=cookie, **JSON)
+            tried = pool.submit(ask, f"{below}page/try", TRY, **JSON)
             assert tries.asked.wait(PATIENCE_S)
-            status, _, _ = ask("/page/overview", Cookie=cookie)
+            status, _, _ = ask(f"{below}page/overview")
             assert status == 200 and not tried.done()
             tries.may_answer.set()
             status, headers, body = tried.result()
@@ -111,14 +121,14 @@ def test_only_authorized_users_may_try_a_policy(tmp_path: Path) -> None:
     tries = SlowTries()
 
     def scenario(proxy: PageProxy, ask: Ask) -> None:
-        cookie = f"policysched-page={proxy.key}"
+        below = urlsplit(proxy.url).path
         assert ask("/page/try", TRY, **JSON)[0] == 403
-        assert ask("/page/try", TRY, Cookie="policysched-page=guess", **JSON)[0] == 403
-        assert ask("/page/try", TRY, Cookie=cookie, Host="evil.example:80", **JSON)[0] == 403
-        assert ask("/page/try", TRY, Cookie=cookie, **{"Content-Type": "text/plain"})[0] == 415
-        assert ask("/page/overview", TRY, Cookie=cookie, **JSON)[0] == 404
+        assert ask("/guess/page/try", TRY, **JSON)[0] == 403
+        assert ask(f"{below}page/try", TRY, Host="evil.example:80", **JSON)[0] == 403
+        assert ask(f"{below}page/try", TRY, **{"Content-Type": "text/plain"})[0] == 415
+        assert ask(f"{below}page/overview", TRY, **JSON)[0] == 404
         too_long = {**JSON, "Content-Length": str(2**20 + 1)}
-        assert ask("/page/try", b"x", Cookie=cookie, **too_long)[0] == 413
+        assert ask(f"{below}page/try", b"x", **too_long)[0] == 413
 
     assert proxied(tmp_path, scenario, tries) == []
     assert not tries.asked.is_set()

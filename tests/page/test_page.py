@@ -3,6 +3,7 @@
 import asyncio
 import io
 import pickle
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -12,6 +13,8 @@ from typing import Any, Literal
 import pytest
 
 from policysched.comparison.try_worker import tried
+from policysched.live.connection import LiveChannel, LiveTarget
+from policysched.live.page_proxy import PageProxy
 from policysched.runtime.policy_tries import WorkerTries
 from tests.builders import node, pod
 from tests.page.fixtures import Tab
@@ -54,6 +57,19 @@ def test_the_pending_pod_and_its_story_are_a_click_apart(tab: Tab, url: str) -> 
 
     assert tab.page.inner_text("h1").startswith("default/huge")
     assert "node_resources_fit" in tab.page.inner_text("main")
+
+
+def test_the_page_of_the_command_works_below_its_key(tab: Tab, url: str) -> None:
+    channel = LiveChannel(LiveTarget(url=url))
+    with PageProxy(0, channel.ask, channel.ask) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        for view in VIEWS:
+            tab.open(f"{proxy.url}#{view}")
+            tab.page.wait_for_selector("main h1")
+
+        assert "node_resources_fit" in tab.page.inner_text("main")
+        proxy.shutdown()
+    channel.close()
 
 
 def test_every_view_is_reached_by_its_key_and_has_a_heading(tab: Tab, url: str) -> None:

@@ -71,7 +71,7 @@ function refresh() {
 async function update(mine) {
   const shown = view;
   try {
-    const overview = (await fetchDocument("/page/overview")).value;
+    const overview = (await fetchDocument("page/overview")).value;
     const path = shown.path?.();
     const own = path ? await fetchDocument(path) : { value: null, changed: true };
     if (mine !== turn) return;

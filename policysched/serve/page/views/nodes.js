@@ -154,7 +154,7 @@ export function nodesView(argument, refresh) {
 
   return {
     element,
-    path: () => `/page/nodes?by=${encodeURIComponent(by)}`,
+    path: () => `page/nodes?by=${encodeURIComponent(by)}`,
     close: () => resized.disconnect(),
     fail: (message) => {
       setText(detail, message);

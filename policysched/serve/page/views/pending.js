@@ -16,7 +16,7 @@ export function pendingView() {
   const element = el("section", {}, title, causes, freedHead, freed);
   return {
     element,
-    path: () => "/page/pending",
+    path: () => "page/pending",
     update(_overview, page, now) {
       const more = page.omitted_causes ? `; ${count(page.omitted_causes)} more causes` : "";
       setText(title.lastChild, `${count(page.pods)} pods, ${count(page.binding)} being bound${more}`);

@@ -14,7 +14,7 @@ export function podView(pod) {
   return {
     element: el("section", {}, title, body),
     intervalMs: 10000,
-    path: () => `/page/pod?pod=${encodeURIComponent(pod)}`,
+    path: () => `page/pod?pod=${encodeURIComponent(pod)}`,
     fail(message) {
       shown = null;
       body.replaceChildren(el("p", { class: "story" }, message));

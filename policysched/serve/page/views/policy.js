@@ -84,7 +84,7 @@ export function policyView(argument) {
     }
   }
 
-  return { element, path: () => "/page/policies", update: (_overview, page) => choose(page) };
+  return { element, path: () => "page/policies", update: (_overview, page) => choose(page) };
 }
 
 function coloured(line) {

@@ -36,7 +36,7 @@ export function queueView() {
   const title = el("h1", {}, "Queue", el("small"));
   return {
     element: el("section", {}, title, gangHead, gangs, quotaHead, quotas, podHead, pods, none),
-    path: () => "/page/queue",
+    path: () => "page/queue",
     update(_overview, page, at) {
       now = at;
       setText(title.lastChild, Object.entries(page.counts).map(([name, n]) => `${count(n)} ${name}`).join(" · "));

@@ -74,7 +74,7 @@ export function tryView(argument) {
     if (simulates) simulate.disabled = true;
     setText(status, simulate.disabled ? "simulating…" : "checking…"); // a check may run beside a simulation
     try {
-      const answer = await postDocument("/page/try", body);
+      const answer = await postDocument("page/try", body);
       if (closed) return;
       if (asked === typed) show(answer);
       if (simulates) {
@@ -120,7 +120,7 @@ export function tryView(argument) {
 
   return {
     element,
-    path: () => (running === null ? "/page/policies" : null),
+    path: () => (running === null ? "page/policies" : null),
     update: (_overview, page) => page && running === null && choose(page),
     close: () => {
       closed = true;
