@@ -16,6 +16,7 @@ from policysched.lang.check.parameter_values import ParameterValue
 from policysched.lang.check.scope import Scope, declared_here, did_you_mean
 from policysched.lang.ir.declarations import Parameter
 from policysched.lang.ir.expr import Const
+from policysched.lang.parse.name_length import STRING_CHARACTERS_MAX
 from policysched.lang.syntax import tree as s
 from policysched.lang.types.kinds import QOS_CLASSES, Type, TypeKind
 from policysched.lang.types.units import ParseFailure, format_value, parse_value, parse_value_or_failure
@@ -181,8 +182,8 @@ def _truncate(written: str) -> str:
 
 
 def _is_too_large(text: str | tuple[str, ...], type_: Type) -> bool:
-    """Whether it is a number of the type's kind that exceeds the range of the type."""
-    return (
+    """Whether it has a string that is too long, or is a number of the type's kind that exceeds the range of the type."""
+    return max(map(len, (text,) if isinstance(text, str) else text), default=0) > STRING_CHARACTERS_MAX or (
         isinstance(text, str)
         and type_.is_numeric
         and parse_value_or_failure(text, type_, None) == ParseFailure("large")
@@ -206,11 +207,15 @@ def _parse_given_text(text: str | tuple[str, ...], type_: Type) -> _ConstantValu
 
 
 def _has_literal(value: _ConstantValue, type_: Type) -> bool:
-    """Whether the value has a literal: strings cannot contain tabs, numbers have no exponent."""
+    """Whether the value has a literal: strings are short and cannot contain tabs, numbers have no exponent."""
     if isinstance(value, tuple):
         return all(_has_literal(item, type_.element or type_) for item in value)
     if isinstance(value, str):
-        return all(char.isprintable() or char == "\n" for char in value) and not _FORBIDDEN_TEXT.search(value)
+        return (
+            len(value) <= STRING_CHARACTERS_MAX
+            and all(char.isprintable() or char == "\n" for char in value)
+            and not _FORBIDDEN_TEXT.search(value)
+        )
     return (
         isinstance(value, bool)
         or type_.kind is TypeKind.QOS

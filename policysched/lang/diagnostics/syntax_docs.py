@@ -356,4 +356,13 @@ SYNTAX_DOCS: tuple[DiagnosticDoc, ...] = (
         bad=f"filter {'very_' * 13}roomy require node.free.memory > 1Gi",
         good="filter very_roomy require node.free.memory > 1Gi",
     ),
+    diagnostic_doc(
+        "PS135",
+        "string-too-long",
+        "a string has more than 4,096 characters",
+        "Strings are compared for each pod and node, kept with each program, and sent with queries. A value of a parameter has the "
+        "same limit, and messages one of 2,000 characters.",
+        bad=f'filter own require pod.namespace == "{"x" * 4_097}"',
+        good='filter own require pod.namespace == "x"',
+    ),
 )

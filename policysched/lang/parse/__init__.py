@@ -12,7 +12,7 @@ import re
 
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.parse.grammar import UnexpectedInput, parse_with_grammar
-from policysched.lang.parse.name_length import long_names
+from policysched.lang.parse.name_length import long_tokens
 from policysched.lang.parse.scan_errors import stray_brace
 from policysched.lang.parse.scanner import RawStatement, ScanResult, scan
 from policysched.lang.parse.statement_checks import check_expression_size, check_statement
@@ -66,7 +66,7 @@ class _Parser:
     def __init__(self, source: Source, scanned: ScanResult) -> None:
         self.source = source
         self.scan_result = scanned
-        self.diagnostics = [*scanned.diagnostics, *long_names(source)]
+        self.diagnostics = [*scanned.diagnostics, *long_tokens(source)]
         self.broken_names: list[str] = []
         self.declared_keywords: set[str] = set()
 

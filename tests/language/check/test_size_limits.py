@@ -12,6 +12,7 @@ from policysched.lang.check.include import _Expander
 from policysched.lang.check.limits import TextLimitExceeded
 from policysched.lang.diagnostics import ignore_comments
 from policysched.lang.diagnostics.catalogue import make_diagnostic
+from policysched.policy_files.parameter_values import parse_parameter_flags
 from policysched.text import Severity, Source, Span, suggestions
 
 HEADER = "policy test version 1\ninclude kube_default\n"
@@ -175,6 +176,42 @@ def test_names_in_quotas_are_as_long_as_the_key_of_a_label_at_most(row: str) -> 
     assert "PS134" not in [error.code for error in longest.diagnostics]
     (error,) = [error for error in longer.diagnostics if error.code == "PS134"]
     assert error.span is not None and error.span.text == f'"{"n" * 318}"'
+
+
+# ── strings ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'filter f require pod.namespace == "{long}"',
+        'filter f require pod.namespace in ["a\\"", "{long}"]',
+        'filter f require has pod.annotations["{long}"]',
+        'filter f require node.pods < 3 says "{long}"',
+        'param a: string = "{long}"\nfilter f require pod.namespace == a',
+        'metric m: ratio { query = "{long}" unit = "1" join = node every = 15s stale = 90s }',
+    ],
+)
+def test_a_string_has_a_limit(text: str) -> None:
+    limited = text.replace("{long}", "x" * 4_095 + r"\\"), text.replace("{long}", "x" * 4_097)
+    longest, longer = (check_text(f"{HEADER}{written}\n").diagnostics for written in limited)
+
+    assert "PS135" not in [error.code for error in longest]
+    (error,) = [error for error in longer if error.severity is Severity.ERROR]
+    assert (error.code, error.message) == ("PS135", "the string has 4,097 characters, the limit is 4,096")
+    assert error.span is not None and error.span.text == f'"{"x" * 4_097}"'
+
+
+def test_the_value_of_a_parameter_has_the_limit_of_a_string() -> None:
+    declared = f'{HEADER}param a: string = "b"\nfilter f require pod.namespace == a\n'
+    longest, longer = (
+        check_text(declared, parameter_values=parse_parameter_flags([f"a={'x' * count}"])).diagnostics
+        for count in (4_096, 4_097)
+    )
+
+    assert [error.code for error in longest if error.severity is Severity.ERROR] == []
+    (error,) = [error for error in longer if error.severity is Severity.ERROR]
+    assert (error.code, error.label) == ("PS260", "too large")
 
 
 def test_every_text_of_a_diagnostic_is_short() -> None:
