@@ -4,7 +4,9 @@ The lines of a block scalar are those of the policy, indented. For a quoted scal
 JSON is read as YAML.
 """
 
+import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from policysched.files import normalize_text
 from policysched.policy_files.source_set import (
@@ -17,19 +19,35 @@ from policysched.policy_files.source_set import (
 from policysched.text import Origin, Position, Source
 from policysched.yaml_values import InvalidYaml, YamlValue, read_yaml_documents
 
+DOCUMENT_CHARACTERS_MAX = 2 * 2**20
+"""A ConfigMap holds 1 MiB, which is longer in YAML. The parser needs up to 200 times the size of a document."""
+_DOCUMENT_START = re.compile(r"^---", re.MULTILINE)
+
 
 def read_config_maps(text: str, name: str) -> Iterator[SourceSet]:
-    """Each ConfigMap with a policy key. Raises UnusableFile where the text is not YAML."""
+    """Each ConfigMap with a policy key. Raises UnusableFile where the text is not YAML, or too long for it."""
+    _limit_documents(text, name)
     lines = text.split("\n")
     try:
-        documents = list(read_yaml_documents(text))
+        sets = [
+            _config_map(config_map, name, lines)
+            for document in read_yaml_documents(text)
+            for config_map in _config_maps(document)
+        ]
     except InvalidYaml as error:
         raise UnusableFile(error.at(name)) from None
-    for document in documents:
-        for config_map in _config_maps(document):
-            source_set = _config_map(config_map, name, lines)
-            if source_set is not None:
-                yield source_set
+    yield from (source_set for source_set in sets if source_set is not None)
+
+
+def _limit_documents(text: str, name: str) -> None:
+    starts = [0, *(match.start() for match in _DOCUMENT_START.finditer(text)), len(text)]
+    for start, end in pairwise(starts):
+        if end - start > DOCUMENT_CHARACTERS_MAX:
+            line = text.count("\n", 0, start) + 1
+            raise UnusableFile(
+                f"{name}:{line}: a document of {end - start:,} characters, the limit is {DOCUMENT_CHARACTERS_MAX:,}: a ConfigMap "
+                "holds 1 MiB; write each ConfigMap of a long List as a document of its own"
+            )
 
 
 def _config_maps(value: YamlValue) -> Iterator[YamlValue]:
