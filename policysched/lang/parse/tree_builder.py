@@ -372,7 +372,10 @@ class TreeBuilder(Transformer[Token, Any]):
 
     def attribute(self, children: Children) -> s.AttributeExpr:
         owner, *path = children
-        return s.AttributeExpr(str(owner), tuple(path), span_of(children))
+        span = span_of(children)
+        if path[-1].is_constant_key:  # the span of such a part is that of the name in the brackets
+            span = Span(span.source, span.start, span.source.text.index("]", span.end) + 1)
+        return s.AttributeExpr(str(owner), tuple(path), span)
 
     def path_name(self, children: Children) -> s.PathPart:
         return s.PathPart(str(children[0]), False, span_of(children))
