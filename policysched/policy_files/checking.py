@@ -62,7 +62,7 @@ def _check(
     sources: SourceSet, values: ParameterValuesByPolicy, rules: LoadRules, base: RequiredBase | None
 ) -> PolicyBundle:
     bundle = check_sources(sources.sources, values, rules.cost_max, base=base)
-    if base is None or rules.team_cost_max >= rules.cost_max:
+    if base is None or base.operator_keys == bundle.sources.keys() or rules.team_cost_max >= rules.cost_max:
         return bundle
     by_team_limit = check_sources(sources.sources, values, rules.team_cost_max, base=base).sources
     return PolicyBundle(
@@ -74,9 +74,11 @@ def _check(
 
 
 def _required_base(sources: SourceSet, rules: LoadRules) -> RequiredBase | None:
-    """None if no text is a team's. The others are the operator's."""
+    """None if no text is a team's or the base. The others are the operator's."""
     owned = {key for key in sources.sources if _is_owned(sources, key, rules)}
-    return RequiredBase(rules.required_base, frozenset(sources.sources.keys() - owned)) if owned else None
+    if not owned and rules.required_base not in sources.sources:
+        return None
+    return RequiredBase(rules.required_base, frozenset(sources.sources.keys() - owned))
 
 
 def _is_owned(sources: SourceSet, key: str, rules: LoadRules) -> bool:

@@ -173,6 +173,32 @@ help: begin the condition with `other.namespace == pod.namespace and`, or use a 
     )
 
 
+def test_a_key_that_teams_can_choose_is_shown_in_the_base_alone(tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text(TEAM_SETTINGS)
+    (tmp_path / "base.policy").write_text(
+        'library base version 1\nparam key: string = "heat"\nfilter cool require not has node.annotations[key]\n'
+    )
+
+    without = run("lint", str(tmp_path))
+    shown = run("lint", str(tmp_path), "--config", str(tmp_path / "settings.yaml"))
+
+    assert "PS915" not in without.out
+    assert shown.code == 0
+    assert re.sub(r"-->.*/", "--> ", shown.out) == (
+        """\
+warning[PS915] teams can choose which key `node.annotations[key]` reads
+ --> base.policy:3:29
+  |
+3 | filter cool require not has node.annotations[key]
+  |                             ^^^^^^^^^^^^^^^^^^^^^ the parameter is not locked
+  |
+help: write `locked param`, or list the keys that teams may read: `in ["KEY", ...]`
+note: run `policysched rule PS915` for an explanation
+
+"""
+    )
+
+
 @pytest.mark.parametrize(
     ("statements", "params", "code"),
     [

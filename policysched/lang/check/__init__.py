@@ -119,7 +119,7 @@ class _Checker:
             tuple(self.sources),
             self.parameter_values,
             self.cost_max,
-            is_of_team=self.base is not None and key not in self.base.operator_keys,
+            self.base,
         )
         self.in_progress.pop()
         return result

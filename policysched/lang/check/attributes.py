@@ -30,7 +30,7 @@ def check_attribute(scope: Scope, node: s.AttributeExpr, context: ExpressionCont
             label=_unreadable_label(owner),
         )
         return None
-    if refuses_attribute(scope, node):
+    if refuses_attribute(scope, node, context):
         return None
     if owner == "other" and node.path[0].text == "node" and not context.other_node:
         scope.report(

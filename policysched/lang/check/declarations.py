@@ -20,6 +20,7 @@ from policysched.lang.check.scope import (
     declared_here,
     did_you_mean,
 )
+from policysched.lang.check.team_reads import is_settable
 from policysched.lang.check.templates import check_message_length
 from policysched.lang.ir.attributes import ATTRIBUTES
 from policysched.lang.ir.declarations import Input
@@ -93,6 +94,8 @@ def declare_let(scope: Scope, node: s.LetDecl) -> None:
             )
     elif type_ is not None:
         value = check_constant(scope, node.value, type_)
+        if is_settable(scope, node.value):
+            scope.settable_names.add(node.name.text)
     declared = declare_name(scope, "let", node.name)
     if declared is not None:
         declared.definition = value
@@ -186,6 +189,8 @@ def declare_input(scope: Scope, node: s.InputDecl) -> None:
     value = None
     if type_ is not None and source is not None:
         value = _input(scope, node, type_, source)
+    if is_settable(scope, node.source):
+        scope.settable_names.add(node.name.text)
     declared = declare_name(scope, "input", node.name)
     if declared is not None and scope.error_count() == errors:
         declared.definition = value

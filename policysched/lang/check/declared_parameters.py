@@ -44,6 +44,8 @@ def declare_parameter(scope: Scope, node: s.ParameterDecl) -> None:
             case s.ChoiceLimit():
                 choices = _check_choices(scope, node.limits, type_)
     declared = declare_name(scope, "param", node.name)
+    if not (node.locked or choices):
+        scope.settable_names.add(node.name.text)
     if declared is None or default is None or scope.error_count() > errors:
         return
     parameter = Parameter(node.name.text, default, default, low, high, choices, "", node.name.span)

@@ -41,6 +41,7 @@ from policysched.lang.check.scheduling_statements import (
 )
 from policysched.lang.check.scope import DeclaredGang, Scope, declared_here
 from policysched.lang.check.states import declare_state
+from policysched.lang.check.team_texts import RequiredBase
 from policysched.lang.ir.declarations import OutageSpec
 from policysched.lang.ir.layers import Layer
 from policysched.lang.ir.program import CanarySpec, Extender, GangSpec, OrderKey, PreemptionSpec, Program
@@ -114,19 +115,16 @@ def check_document(
     bundle_keys: tuple[str, ...],
     parameter_values: ParameterValuesByPolicy = NO_PARAMETER_VALUES,
     cost_max: int = POLICY_COST_MAX,
-    is_of_team: bool = False,
+    base: RequiredBase | None = None,
 ) -> tuple[CheckState, tuple[Diagnostic, ...]]:
     """Run all passes over one text. The diagnostics are in the order of the text."""
-    team_source = document.span.source if is_of_team else None
-    work = CheckState(
-        key,
-        document,
-        find_include_target,
-        bundle_keys,
-        parameter_values,
-        cost_max,
-        Scope(broken_names=frozenset(document.unparsed_names), team_source=team_source),
-    )
+    scope = Scope(broken_names=frozenset(document.unparsed_names))
+    is_library = any(isinstance(x, s.HeaderDecl) and x.kind == "library" for x in document.statements)
+    if base is not None and key not in base.operator_keys:
+        scope.team_source = document.span.source
+    elif base is not None and is_library:
+        scope.library_for_teams = document.span.source
+    work = CheckState(key, document, find_include_target, bundle_keys, parameter_values, cost_max, scope)
     for run_pass in PASSES:
         run_pass(work)
     diagnostics = sorted(_relocate_diagnostics(work), key=lambda d: (d.span.start if d.span else 0, d.code))

@@ -5,6 +5,7 @@ from policysched.lang.check.dimensions import describe_type
 from policysched.lang.check.expressions import check_expression, check_expression_as
 from policysched.lang.check.presence import check_always_present
 from policysched.lang.check.scope import CAPACITY, REQUEST, DeclaredResource, Scope, declared_here
+from policysched.lang.check.team_reads import warn_of_settable_key
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.constant_folding import fold_constants
 from policysched.lang.ir.declarations import ResourceSpec
@@ -92,6 +93,9 @@ def _request(scope: Scope, params: BlockParams, owner: str, kind: Type | None) -
                 pass
             case e.InputRef(name=name) if inputs[name].owner == "namespace":
                 pass
+            case e.InputRef(name=name) if name in scope.settable_names:
+                warn_of_settable_key(scope, part.span)
+                continue
             case _:
                 continue
         scope.report(

@@ -166,12 +166,15 @@ class Scope:
 
     `broken_names` are declared in statements with syntax errors, `parameter_values` are set outside the
     policy, and `gang` is None without a `gang by` statement. `team_source` is the text itself if a team owns it:
-    what it includes is the operator's.
+    what it includes is the operator's. `library_for_teams` is the text itself if teams can include it, and `settable_names`
+    are the constants that they can then set, and the inputs whose keys they can set.
     """
 
     names: dict[str, DeclaredName] = field(default_factory=dict)
     broken_names: frozenset[str] = frozenset()
     team_source: Source | None = None
+    library_for_teams: Source | None = None
+    settable_names: set[str] = field(default_factory=set)
     resources: dict[str, DeclaredResource] = field(default_factory=dict)
     quotas: dict[str, DeclaredQuota] = field(default_factory=dict)
     gang: DeclaredGang | None = None

@@ -3,23 +3,27 @@
 Of pods of other namespaces it learns what `podAffinity` with a `namespaceSelector` tells everybody: whether labels of placed
 pods have given values. A condition with `other.namespace == pod.namespace` admits only pods of the team, so all of them may be
 read. Annotations and objects of nodes are for the operator, like metrics. The operator's libraries may read everything,
-and a team what these declare.
+and a team what these declare; where it would choose the key by a parameter, the library gets a warning.
 """
 
 from collections.abc import Iterator
 
-from policysched.lang.check.scope import Scope
+from policysched.lang.check.scope import REQUEST, ExpressionContext, Scope
 from policysched.lang.syntax import tree as s
 from policysched.lang.syntax.children import syntax_children
+from policysched.text import Span
 
 _OWN_NAMESPACE = ({"other.namespace", "pod.namespace"}, {"other.namespace", "namespace.name"})
 _NODE_MAPS = ("annotations", "objects")
 _ADMIT_OWN = "begin the condition with `other.namespace == pod.namespace and`, or use a `let` of the operator's libraries"
 
 
-def refuses_attribute(scope: Scope, node: s.AttributeExpr) -> bool:
-    """Whether the text of a team reads what belongs to the operator; reported."""
-    if node.owner != "node" or node.path[0].text not in _NODE_MAPS or not _is_of_team(scope, node):
+def refuses_attribute(scope: Scope, node: s.AttributeExpr, context: ExpressionContext) -> bool:
+    """Whether the text of a team reads what belongs to the operator; reported. The request of a resource is read of all pods."""
+    is_operator_s = node.owner == "node" and node.path[0].text in _NODE_MAPS
+    if (is_operator_s or context == REQUEST) and is_settable(scope, node):
+        warn_of_settable_key(scope, node.span)
+    if not is_operator_s or not _is_of_team(scope, node):
         return False
     _report(
         scope,
@@ -33,7 +37,13 @@ def refuses_attribute(scope: Scope, node: s.AttributeExpr) -> bool:
 
 def refuses_pod_total(scope: Scope, node: s.PodTotalExpr) -> bool:
     """Whether the text of a team reads too much of pods of other namespaces; reported."""
-    if not _is_of_team(scope, node) or (node.where is not None and _admits_own_alone(node.where)):
+    if node.where is not None and _admits_own_alone(node.where):
+        return False
+    reads = [read for part in (node.value, node.where) if part is not None for read in _foreign_reads(part)]
+    if not _is_of_team(scope, node):
+        for read in reads:
+            if is_settable(scope, read):
+                warn_of_settable_key(scope, read.span)
         return False
     if node.pods.word in (None, "all"):
         label = "also pods that are on no node"
@@ -45,7 +55,6 @@ def refuses_pod_total(scope: Scope, node: s.PodTotalExpr) -> bool:
             f"count `placed pods`; or {_ADMIT_OWN}",
         )
         return True
-    reads = [read for part in (node.value, node.where) if part is not None for read in _foreign_reads(part)]
     for read in reads:
         label = (
             "only allowed beside `==`, `!=`, `in`, `not in` and in `has`"
@@ -54,6 +63,35 @@ def refuses_pod_total(scope: Scope, node: s.PodTotalExpr) -> bool:
         )
         _report(scope, read, f"`{read.span.text}` of pods of other namespaces", label, _ADMIT_OWN)
     return bool(reads)
+
+
+def is_settable(scope: Scope, node: s.Expression) -> bool:
+    """Whether a team that includes the text can set a constant in the expression, or the key that it reads."""
+    pending = [node]
+    while pending:
+        match pending.pop():
+            case s.NameExpr(name=name):
+                names = [name]
+            case s.AttributeExpr(path=path):
+                names = [part.text for part in path if part.is_constant_key]
+            case operation:
+                pending += syntax_children(operation)
+                continue
+        if not scope.settable_names.isdisjoint(names):
+            return True
+    return False
+
+
+def warn_of_settable_key(scope: Scope, span: Span) -> None:
+    """A team would choose what is read here, and a library of the operator may read everything."""
+    if span.source is scope.library_for_teams:
+        scope.report(
+            "PS915",
+            f"teams can choose which key `{span.text}` reads",
+            span,
+            label="the parameter is not locked",
+            help='write `locked param`, or list the keys that teams may read: `in ["KEY", ...]`',
+        )
 
 
 def _is_of_team(scope: Scope, node: s.Expression) -> bool:

@@ -8,8 +8,10 @@ from policysched.lang.diagnostics.diagnostic_doc import DiagnosticDoc
 from policysched.text import Severity
 
 
-def _team_doc(code: str, name: str, title: str, text: str) -> DiagnosticDoc:
-    return DiagnosticDoc(code, name, Severity.ERROR, title, text, bad_example="", good_example="")
+def _team_doc(
+    code: str, name: str, title: str, text: str, severity: Severity = Severity.ERROR
+) -> DiagnosticDoc:
+    return DiagnosticDoc(code, name, severity, title, text, bad_example="", good_example="")
 
 
 TEAM_DOCS: tuple[DiagnosticDoc, ...] = (
@@ -56,6 +58,16 @@ TEAM_DOCS: tuple[DiagnosticDoc, ...] = (
         "`other.namespace == pod.namespace and ...` as condition it counts only its own pods, and may read everything of them. "
         "Annotations and objects of nodes are refused as well. The operator's libraries may read all of this, so a team uses a "
         "`let` or `input` of its base. The scheduler does not activate such a text; the previous version stays active.",
+    ),
+    _team_doc(
+        "PS915",
+        "team-chosen-key",
+        "teams can choose what a library of the operator reads",
+        "A parameter that is not locked is the key of an annotation or object of nodes, of a value of pods of other namespaces, or of an "
+        "annotation that the request of a resource reads of all pods. A team sets the parameter in its `NAME.params.yaml`, and so "
+        "reads by any key what its own text may not (PS914). Lock the parameter, or list its values. Reported for the libraries of the "
+        "operator where the settings (`--config`) have `team_policies`.",
+        Severity.WARNING,
     ),
 )
 

@@ -17,6 +17,8 @@ input memory_use: int = pod.annotations["memory-use"] default 0 invalid default
 resource use { capacity = 10, request = memory_use }
 """
 
+OF_OPERATOR = RequiredBase("base.policy", frozenset({"base.policy"}))
+
 
 def errors(*lines: str, of_team: bool = True) -> list[str]:
     texts = {
@@ -118,3 +120,48 @@ def test_a_team_declares_no_resource_because_requests_are_read_of_all_pods() -> 
     line = "resource more { capacity = 10, request = memory_use }"
 
     assert (errors(line), errors(line, of_team=False)) == (["PS911"], [])
+
+
+CHOSEN = [
+    'param key: string = "a"\nlet l: int = count(placed pods where (other.annotations[key] else "") == "x")',
+    'param key: string = "a"\nlet l: int = count(placed pods where starts_with(other.labels[key] else "", "x"))',
+    'param k: string = "a"\nlet key: string = k\ninput i: int = node.annotations[key] default 0 invalid default',
+    'param key: string = "a"\nfilter f require has node.annotations[key]',
+    'param key: string = "a"\ninput i: int = node.objects[key] at "x" default 0 invalid default',
+    'param key: string = "a"\nfilter f require node.ready says "{node.annotations[key]}"',
+    'param key: string = "a"\ninput i: int = pod.annotations[key] default 0 invalid default\n'
+    "resource u { capacity = 10, request = i }",
+    'param key: string = "a"\nresource u { capacity = 10, request = if has pod.labels[key] then 1 else 0 }',
+]
+NOT_CHOSEN = [
+    *(lines.replace("param ", "locked param ") for lines in CHOSEN),
+    *(lines.replace('= "a"', '= "a" in ["a", "b"]', 1) for lines in CHOSEN),
+    'param key: string = "a"\nlet l: int = count(placed pods where other.labels[key] == "x")',
+    'param key: string = "a"\nfilter f require (pod.annotations[key] else "") == "x"',
+    'param key: string = "a"\nlet l: int = count(placed pods where other.namespace == pod.namespace and has other.annotations[key])',
+    'param n: int = 3\ninput i: int = pod.annotations["a"] default 0 invalid default\n'
+    "resource u { capacity = 10, request = i * n }",
+]
+
+
+def chosen(lines: str, kind: str = "library", base: RequiredBase | None = OF_OPERATOR) -> list[str]:
+    source = Source("base.policy", f"{kind} base version 1\ninclude kube_default\n{lines}\n")
+    checked = check_sources({"base.policy": source}, base=base).sources["base.policy"]
+    assert [d.message for d in checked.diagnostics if d.severity is Severity.ERROR] == []
+    return [d.message for d in checked.diagnostics if d.code == "PS915"]
+
+
+@pytest.mark.parametrize("lines", CHOSEN)
+def test_a_library_that_lets_a_team_choose_what_it_reads_gets_a_warning(lines: str) -> None:
+    (message,) = chosen(lines)
+    assert message.startswith("teams can choose which key `") and message.endswith("` reads")
+
+
+@pytest.mark.parametrize("lines", NOT_CHOSEN)
+def test_a_library_that_chooses_itself_or_reads_what_a_team_may_read_gets_none(lines: str) -> None:
+    assert chosen(lines) == []
+
+
+@pytest.mark.parametrize("lines", CHOSEN)
+def test_no_team_chooses_what_a_policy_of_the_operator_reads_or_where_there_are_no_teams(lines: str) -> None:
+    assert chosen(lines, kind="policy") == chosen(lines, base=None) == []
