@@ -6,12 +6,18 @@ server's clock, so the two clocks need not agree.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from policysched.lang.ir.declarations import Metric, PairJoinSpec
 from policysched.metric_sources.clock_skew import ClockSkewTracker, QuerySkew
+from policysched.metric_sources.largest_pairs import (
+    NAMESPACE_LABEL,
+    LargestPairs,
+    PrometheusTransport,
+    describe_left_out,
+)
 from policysched.metric_sources.pod_pairs import PairLabels, PairSeriesJoin, RawPairs
 from policysched.metric_sources.polling import QueryResult, process_in_batches
 from policysched.metric_sources.prometheus_response import (
@@ -23,15 +29,8 @@ from policysched.metric_sources.series_join import NodeJoin, SeriesJoiner
 from policysched.metric_sources.source import Nodes, RawSamples
 from policysched.model.identifiers import NodeName
 
+RESPONSE_BYTES_MAX = 16 * 1024 * 1024
 _JOINERS_MAX = 16
-
-
-class PrometheusTransport(Protocol):
-    """Sends queries to one server."""
-
-    async def query(self, query: str) -> bytes:
-        """The body of a response with status 200. Raises PollError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,15 @@ class _JoinedSeries:
 class PrometheusQueryClient:
     """A `QueryClient`. Responses are parsed at once and joined in batches; all queries share the keys of the nodes."""
 
-    def __init__(self, transport: PrometheusTransport, *, now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        transport: PrometheusTransport,
+        *,
+        now_ns: Callable[[], int],
+        response_bytes_max: int = RESPONSE_BYTES_MAX,
+    ) -> None:
         self._transport = transport
+        self._largest_pairs = LargestPairs(transport, response_bytes_max)
         self._now_ns = now_ns
         self._joiners: dict[NodeJoin, SeriesJoiner] = {}
         self._clock_skew = ClockSkewTracker()
@@ -74,12 +80,13 @@ class PrometheusQueryClient:
 
     async def fetch(self, query: PrometheusQuery, nodes: Callable[[], Nodes]) -> QueryResult:
         sent_ns = self._now_ns()
+        if isinstance(query.join, PairLabels):
+            body, count = await self._largest_pairs.fetch(query.query, query.join.sender[0])
+            return await _join_pairs(parse_response(body), query.join, count, sent_ns)
         response = parse_response(await self._transport.query(query.query))
         ages = None
         if query.sampled_at is not None:
             ages = parse_response(await self._transport.query(query.sampled_at))
-        if isinstance(query.join, PairLabels):
-            return await _join_pairs(response, query.join, sent_ns)
         joiner = self._joiner(query.join)
         nodes_by_name = nodes()
         joiner.update_nodes(nodes_by_name)
@@ -106,8 +113,11 @@ class PrometheusQueryClient:
         return joiner
 
 
-async def _join_pairs(response: InstantVector, labels: PairLabels, sent_ns: int) -> QueryResult:
-    joined = PairSeriesJoin(labels)
+async def _join_pairs(
+    response: InstantVector, labels: PairLabels, count: int | None, sent_ns: int
+) -> QueryResult:
+    """`count`: of the series of each namespace there are at most so many."""
+    joined, of_namespace = PairSeriesJoin(labels), Counter[str]()
 
     def join_batch(batch: Sequence[object]) -> None:
         for item in batch:
@@ -116,6 +126,7 @@ async def _join_pairs(response: InstantVector, labels: PairLabels, sent_ns: int)
                 joined.unreadable += 1
             else:
                 joined.add_series(series.labels, series.value)
+                of_namespace[str(series.labels.get(NAMESPACE_LABEL, ""))] += 1
 
     await process_in_batches(response.series, join_batch)
     return QueryResult(
@@ -123,7 +134,7 @@ async def _join_pairs(response: InstantVector, labels: PairLabels, sent_ns: int)
         unmatched=joined.unmatched,
         duplicated=joined.duplicated,
         unreadable=joined.unreadable,
-        warnings=response.warnings,
+        warnings=response.warnings + (() if count is None else describe_left_out(of_namespace, count)),
     )
 
 

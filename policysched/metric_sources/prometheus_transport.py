@@ -23,7 +23,7 @@ from policysched.http_errors import describe_http_error
 from policysched.lang.ir.declarations import Metric
 from policysched.metric_sources.poll_status import PollError
 from policysched.metric_sources.polling import PollingSource
-from policysched.metric_sources.prometheus import PrometheusQueryClient
+from policysched.metric_sources.prometheus import RESPONSE_BYTES_MAX, PrometheusQueryClient
 from policysched.metric_sources.prometheus_response import error_message
 from policysched.metric_sources.source import SampleSource
 from policysched.metric_sources.source_kind import SettingProblem, SourceContext
@@ -63,7 +63,7 @@ class PrometheusSettings:
 
     url: str
     timeout_s: float = 10.0
-    response_bytes_max: int = 16 * 1024 * 1024
+    response_bytes_max: int = RESPONSE_BYTES_MAX
     bearer_token_file: Path | None = None
     basic_auth: BasicAuth | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -123,7 +123,11 @@ class PrometheusSettings:
     def create(self, context: SourceContext) -> SampleSource:
         if not self.tls.verify:
             log.warning("TLS verification is disabled by the settings", extra={"source": context.name})
-        client = PrometheusQueryClient(PrometheusHttpTransport(self, context.pool), now_ns=context.now_ns)
+        client = PrometheusQueryClient(
+            PrometheusHttpTransport(self, context.pool),
+            now_ns=context.now_ns,
+            response_bytes_max=self.response_bytes_max,
+        )
         return PollingSource(client, context.status, now_ns=context.now_ns, random=context.random)
 
 

@@ -13,7 +13,7 @@ from policysched.lang.check import check_text
 from policysched.lang.ir.declarations import Metric
 from policysched.metric_sources.poll_status import PollError, SourcePollStatus
 from policysched.metric_sources.polling import PollingSource
-from policysched.metric_sources.prometheus import PrometheusQueryClient
+from policysched.metric_sources.prometheus import RESPONSE_BYTES_MAX, PrometheusQueryClient
 from policysched.metric_sources.source import DeclaredMetrics, SampleConsumer
 from policysched.model.identifiers import NodeName
 from policysched.model.nodes import Node
@@ -101,12 +101,15 @@ class Listener:
 
 
 def prometheus(
-    transport: PretendTransport, poll_status: SourcePollStatus | None = None, seed: int = 1
+    transport: PretendTransport,
+    poll_status: SourcePollStatus | None = None,
+    seed: int = 1,
+    response_bytes_max: int = RESPONSE_BYTES_MAX,
 ) -> PollingSource[Any]:
     """The clock of the running loop."""
     now_ns = loop_now_ns()
     return PollingSource(
-        PrometheusQueryClient(transport, now_ns=now_ns),
+        PrometheusQueryClient(transport, now_ns=now_ns, response_bytes_max=response_bytes_max),
         poll_status or SourcePollStatus("prom"),
         now_ns=now_ns,
         random=Random(seed),

@@ -3,7 +3,9 @@ unusable values differ from missing ones.
 """
 
 import asyncio
+import re
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -14,7 +16,7 @@ from policysched.metric_sources.annotations import unsupported_reason as why_not
 from policysched.metric_sources.file import convert_file_metric
 from policysched.metric_sources.metrics_api import unsupported_reason as why_not_metrics_api
 from policysched.metric_sources.pod_pairs import parse_pair
-from policysched.metric_sources.poll_status import SourcePollStatus
+from policysched.metric_sources.poll_status import PollError, SourcePollStatus
 from tests.kube.world import on_virtual_time, running
 from tests.metric_sources.builders import (
     Listener,
@@ -161,6 +163,104 @@ def test_thousands_of_pairs_take_the_event_loop_in_small_pieces_whatever_the_num
 
     assert len(listener.got) == 20
     assert max(pieces_s) < 0.1
+
+
+# ── more series than a response may have ───────────────────────────────────────────────────────────────────────────
+
+
+BYTES_MAX = 100_000
+
+
+class BoundedServer(PretendTransport):
+    """Evaluates `topk` as Prometheus does, and refuses larger responses. `tests/prometheus` sends the query to a real one."""
+
+    def __init__(self, *series: Series) -> None:
+        super().__init__({})
+        self.series = series
+
+    async def query(self, query: str) -> bytes:
+        self.requests.append((asyncio.get_running_loop().time(), query))
+        series = self.series
+        if top := re.match(r"topk by \(policysched_namespace\) \((\d+),", query):
+            by_namespace: dict[str, list[Series]] = {}
+            for labels, value in series:
+                named = {**labels, "policysched_namespace": labels["ns"]}
+                by_namespace.setdefault(labels["ns"], []).append((named, value))
+            series = tuple(
+                one
+                for some in by_namespace.values()
+                for one in sorted(some, key=lambda each: -float(str(each[1])))[: int(top[1])]
+            )
+        body = vector(*series)
+        if len(body) > BYTES_MAX:
+            raise PollError("too_large", f"the response exceeds {BYTES_MAX:,} bytes")
+        return body
+
+    def asked(self) -> list[str]:
+        """`all`, or how many of each namespace."""
+        counts = [re.search(r"\((\d+),", query) for _, query in self.requests]
+        return ["all" if count is None else count[1] for count in counts]
+
+
+def all_talk(namespace: str, pods: int) -> list[Series]:
+    names = [(namespace, f"p{number}") for number in range(pods)]
+    return [(between(sender, receiver), 1) for sender in names for receiver in names if sender != receiver]
+
+
+def polls_of(
+    server: BoundedServer, poll_status: SourcePollStatus, then: Callable[[], object] = lambda: None
+) -> list[PairSamples]:
+    """For a minute, and `then` for another one."""
+    listener = Listener({"test": {"talk": talk()}})
+
+    async def scenario() -> None:
+        source = prometheus(server, poll_status, response_bytes_max=BYTES_MAX)
+        async with running(source.run(listener.customer())):
+            await asyncio.sleep(60.0)
+            then()
+            await asyncio.sleep(60.0)
+
+    on_virtual_time(scenario)
+    return [arrival.samples.pairs for arrival in listener.got]
+
+
+def test_pods_that_all_talk_to_each_other_cost_no_other_namespace_its_samples() -> None:
+    poll_status = SourcePollStatus("prom")
+    server = BoundedServer(*all_talk("tenant", 60), (between(A, B), 1000), (between(B, A), 500))
+
+    polls = polls_of(server, poll_status)
+
+    assert len(polls) >= 7 and all(pairs[A] == {B: 12_000.0} for pairs in polls)
+    assert all(0 < sum(map(len, pairs.values())) <= 2 * 252 for pairs in polls)
+    assert server.asked() == ["all", "1000", *["250"] * len(polls)]
+    assert poll_status.last_good["test", "talk"].warnings == (
+        "all series are too many bytes: only the 250 largest ones of tenant count",
+    )
+
+
+def test_all_series_are_asked_for_again_when_they_fit() -> None:
+    poll_status = SourcePollStatus("prom")
+    server = BoundedServer(*all_talk("tenant", 60), (between(A, B), 1000))
+
+    def end() -> None:
+        server.series = server.series[-1:]
+        server.requests.clear()
+
+    polls = polls_of(server, poll_status, end)
+
+    assert server.asked()[:4] == ["250", "1000", "all", "all"]
+    assert polls[-1] == {A: {B: 8_000.0}, B: {A: 8_000.0}}
+    assert poll_status.last_good["test", "talk"].warnings == ()
+
+
+def test_more_namespaces_than_fit_with_the_fewest_series_fail_the_poll() -> None:
+    poll_status = SourcePollStatus("prom")
+    server = BoundedServer(*(series for number in range(1_000) for series in all_talk(f"n{number}", 2)))
+
+    assert polls_of(server, poll_status) == []
+
+    assert poll_status.failures["test", "talk"].kind == "too_large"
+    assert server.asked()[:6] == ["all", "1000", "250", "62", "15", "3"]
 
 
 def test_a_file_names_two_pods_with_an_arrow() -> None:

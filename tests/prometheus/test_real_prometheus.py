@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from policysched.lang.ir.declarations import Metric
+from policysched.metric_sources.largest_pairs import NAMESPACE_LABEL, largest_series
 from policysched.metric_sources.poll_status import SourcePollStatus
 from policysched.metric_sources.polling import PollingSource
 from policysched.metric_sources.prometheus import PrometheusQueryClient
@@ -19,7 +20,7 @@ from policysched.metric_sources.prometheus_transport import (
     PrometheusHttpTransport,
     PrometheusSettings,
 )
-from tests.controlplane.waiting import PATIENCE_S
+from tests.controlplane.waiting import PATIENCE_S, wait_for
 from tests.metric_sources.builders import Listener, checked_metric, metric, node_at
 from tests.prometheus.monitoring import LONG_RATE, RATE, SAMPLED_AT, Monitoring
 from tests.prometheus.programs import Missing, find_programs
@@ -199,6 +200,21 @@ def test_counters_between_pods_become_pairs_and_outlive_their_exporter(monitorin
         assert rate(polls + 1) > 1e6, "the range query still has them"
 
     polling(monitoring, action, of=metric)
+
+
+def test_of_each_namespace_the_largest_series_are_asked_for(monitoring: Monitoring) -> None:
+    names = [f"noisy/p-{number}" for number in range(4)]
+    flows = {(one, two): 1.0 + names.index(one) + 4 * names.index(two) for one in names for two in names}
+    monitoring.flows("a", {**flows, ("shop/db-0", "shop/db-1"): 1.0})
+    query = "max by (source, destination) (pod_flow_bytes_total)  # a comment"
+
+    def asked() -> list[tuple[str, float]]:
+        series = monitoring.ask(largest_series(query, "source", 2))
+        return sorted((each["metric"][NAMESPACE_LABEL], float(each["value"][1])) for each in series)
+
+    wait_for(lambda: len(asked()) == 3, "the flows of both namespaces")
+
+    assert asked() == [("noisy", 15.0), ("noisy", 16.0), ("shop", 1.0)]
 
 
 # ── the fixture ────────────────────────────────────────────────────────────────────────────────────────────────────
