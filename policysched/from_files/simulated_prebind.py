@@ -98,7 +98,8 @@ def simulate_unreserve(
 ) -> Iterator[e.Event]:
     """The events of the released claims."""
     if isinstance(command, DeleteExtendedClaim):
-        yield e.ExtendedClaimDeleted(command.claim)
+        deleted = cache.devices.claims.get(command.claim)
+        yield e.ExtendedClaimDeleted(command.claim, "" if deleted is None else deleted.uid)
         return
     keys = [command.claim] if isinstance(command, Deallocate) else [key for key, _ in command.claims]
     for claim in [cache.devices.claims[key] for key in keys if key in cache.devices.claims]:

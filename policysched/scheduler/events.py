@@ -182,9 +182,10 @@ class WorkloadsServed(PodGroupChange):
 
 @dataclass(frozen=True, slots=True)
 class ExtendedClaimDeleted:
-    """The claim for a pod's extended resources was deleted or never created."""
+    """The claim for a pod's extended resources was deleted or never created. `uid`: that of the claim that was deleted."""
 
     claim: ResourceClaimKey
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

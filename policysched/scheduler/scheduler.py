@@ -203,8 +203,8 @@ class Scheduler:
                 self._storage_events.device_kind_served(device_kind, now_ns, served=served)
             case e.PodGroupChange():
                 self._pod_group_events.apply(event, now_ns, synced=self._synced)
-            case e.ExtendedClaimDeleted(claim):
-                self._storage_events.extended_claim_deleted(claim, now_ns)
+            case e.ExtendedClaimDeleted(claim, claim_uid):
+                self._storage_events.extended_claim_deleted(claim, claim_uid, now_ns)
             case e.PrebindWritten(uid, versions):
                 self._prebinder.on_written(uid, versions, now_ns)
             case e.PrebindRefused(uid, reason, versions):

@@ -51,8 +51,8 @@ class StorageEvents:
         else:
             devices.mark_kind_unserved(kind)
 
-    def extended_claim_deleted(self, claim: ResourceClaimKey, now_ns: int) -> None:
-        self._requeue(self._core.cache.devices.mark_claim_deleted(claim), None, now_ns)
+    def extended_claim_deleted(self, claim: ResourceClaimKey, uid: str, now_ns: int) -> None:
+        self._requeue(self._core.cache.devices.mark_claim_deleted(claim, uid), None, now_ns)
 
     def _requeue(self, events: frozenset[ClusterEvent], claim: ResourceClaimKey | None, now_ns: int) -> None:
         """A change of a claim can help the pods that use it, freed devices every pod."""

@@ -243,5 +243,5 @@ def reserve_some(cache: ClusterCache, rng: ClusterRandom, step: int) -> None:
                 versions = {claim.key: claim.version + 1 for claim, _ in choice.allocated}
                 cache.devices.mark_written(pod.uid, choice, versions)
             if choice.claim_to_create is not None and rng.one_in(3):
-                cache.devices.mark_claim_deleted(choice.claim_to_create[0].key)
+                cache.devices.mark_claim_deleted(choice.claim_to_create[0].key, "")
             return

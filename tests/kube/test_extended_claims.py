@@ -142,13 +142,14 @@ def test_a_pod_whose_status_is_dropped_is_refused_and_the_reason_names_the_gate(
 def test_a_claim_is_deleted_with_its_finalizer() -> None:
     server = Server(made_before())
 
-    assert asyncio.run(delete_claim(server, DeleteExtendedClaim(KEY, PodUid("uid-web"))))
+    deleted = asyncio.run(delete_claim(server, DeleteExtendedClaim(KEY, PodUid("uid-web"))))
 
     assert server.claims == {}
+    assert deleted == f"uid-{KEY.name}"
 
 
 def test_deleting_a_missing_claim_succeeds() -> None:
-    assert asyncio.run(delete_claim(Server(), DeleteExtendedClaim(KEY, PodUid("uid-web"))))
+    assert asyncio.run(delete_claim(Server(), DeleteExtendedClaim(KEY, PodUid("uid-web")))) == ""
 
 
 class DenyingServer(Server):
@@ -172,7 +173,7 @@ def test_a_claim_with_other_finalizers_is_not_reported_as_deleted() -> None:
     held["metadata"]["finalizers"].append("example.com/driver")
     server = Server(held)
 
-    assert not asyncio.run(delete_claim(server, DeleteExtendedClaim(KEY, PodUid("uid-web"))))
+    assert asyncio.run(delete_claim(server, DeleteExtendedClaim(KEY, PodUid("uid-web")))) is None
 
     assert server.claims[KEY.name]["metadata"]["finalizers"] == ["example.com/driver"]
 
@@ -180,7 +181,16 @@ def test_a_claim_with_other_finalizers_is_not_reported_as_deleted() -> None:
 def test_a_claim_of_another_pod_is_not_deleted() -> None:
     server = Server(made_before(owner="uid-other"))
 
-    assert asyncio.run(delete_claim(server, DeleteExtendedClaim(KEY, PodUid("uid-web"))))
+    assert asyncio.run(delete_claim(server, DeleteExtendedClaim(KEY, PodUid("uid-web")))) == ""
+
+    assert list(server.claims) == [KEY.name]
+
+
+def test_a_claim_with_devices_whose_owner_was_changed_is_not_reported_as_deleted() -> None:
+    """Its namespace can change the owner and the annotation, and still use the devices."""
+    server = Server(made_before(owner="uid-other", status=given("g0")))
+
+    assert asyncio.run(delete_claim(server, DeleteExtendedClaim(KEY, PodUid("uid-web")))) is None
 
     assert list(server.claims) == [KEY.name]
 

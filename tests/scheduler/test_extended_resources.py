@@ -218,7 +218,7 @@ def test_a_late_watch_event_of_a_deleted_claim_allocates_nothing() -> None:
     rig.settle()
     wanted = made(rig)
     rig.handle(e.PrebindRefused(WEB, "no", {}))
-    rig.handle(e.ExtendedClaimDeleted(wanted.claim))
+    rig.handle(e.ExtendedClaimDeleted(wanted.claim, "made"))
     rig.pass_time(20)
 
     rig.handle(e.DeviceObjectUpdated(shown(wanted)))
@@ -227,6 +227,57 @@ def test_a_late_watch_event_of_a_deleted_claim_allocates_nothing() -> None:
 
     assert made(rig).claim != wanted.claim
     assert late
+    assert agreed(rig)
+
+
+def test_another_claim_with_the_name_of_a_deleted_one_keeps_its_devices() -> None:
+    """A tenant knows the name, and can have kube-scheduler allocate devices for a claim of that name."""
+    rig = rig_with()
+    rig.observe(asking_for("web"))
+    rig.settle()
+    wanted = made(rig)
+    rig.handle(e.PrebindRefused(WEB, "no", {}), e.DeviceObjectUpdated(shown(wanted)))
+    rig.handle(e.PodDeleted(WEB), e.DeviceObjectDeleted("ResourceClaim", "default", wanted.claim.name))
+    rig.handle(e.ExtendedClaimDeleted(wanted.claim, "made"))
+
+    rig.handle(e.DeviceObjectUpdated(claim(wanted.claim.name, uid="another", status=given("g0"))))
+    rig.observe(asking_for("other"))
+    rig.settle()
+
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web"]
+    assert agreed(rig)
+
+
+def test_a_claim_that_is_not_the_one_that_was_made_keeps_its_devices() -> None:
+    rig = rig_with()
+    rig.observe(asking_for("web"))
+    rig.settle()
+    wanted = made(rig)
+    rig.handle(e.DeviceObjectUpdated(claim(wanted.claim.name, uid="another", status=given("g0"))))
+
+    rig.handle(e.PrebindRefused(WEB, "no", {}), e.PodDeleted(WEB), e.ExtendedClaimDeleted(wanted.claim))
+    rig.observe(asking_for("other"))
+    rig.settle()
+
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web"]
+    assert agreed(rig)
+
+
+def test_a_claim_that_is_gone_frees_no_devices_of_one_with_its_name_that_is_being_created() -> None:
+    """A tenant who guesses the name could otherwise have its device given to a second pod."""
+    rig = rig_with()
+    rig.observe(asking_for("web"))
+    rig.settle()
+    wanted = made(rig)
+
+    rig.handle(e.DeviceObjectUpdated(claim(wanted.claim.name, uid="earlier")))
+    rig.handle(e.DeviceObjectDeleted("ResourceClaim", "default", wanted.claim.name))
+    rig.observe(asking_for("other"))
+    rig.settle()
+    meanwhile = [prebind.name for prebind in rig.of(c.Prebind)]
+    rig.handle(e.PrebindWritten(WEB, {wanted.claim: 5}), e.DeviceObjectUpdated(shown(wanted)))
+
+    assert meanwhile == ["web"]
     assert agreed(rig)
 
 

@@ -56,9 +56,9 @@ class DeviceCache:
         ] = {}  # what `usage` counts for each claim
         # The claims for the extended resources of each pod, created or reserved.
         self._extended_claims: dict[PodUid, set[ResourceClaimKey]] = {}
-        self._deleted_claims: OrderedDict[ResourceClaimKey, None] = (
-            OrderedDict()
-        )  # deletions that the watch has not shown yet
+        self._owners: dict[ResourceClaimKey, set[PodUid]] = {}  # the same by claim
+        # The UIDs of deleted claims whose deletion the watch may not have shown yet.
+        self._deleted_claims: OrderedDict[ResourceClaimKey, str] = OrderedDict()
         self._class_by_resource: dict[str, DeviceClass] = {}
 
     @property
@@ -94,14 +94,9 @@ class DeviceCache:
 
     def put_claim(self, claim: ResourceClaim) -> frozenset[ClusterEvent]:
         cached = self.claims.get(claim.key)
-        if cached == claim or claim.key in self._deleted_claims:
+        if cached == claim or self._deleted_claims.get(claim.key) == claim.uid:
             return _NO_EVENTS
         self.claims[claim.key] = claim
-        if cached is not None and cached.controller_uid is not None:
-            # The claim may be another one with the same name.
-            self._forget_extended_claim(cached.controller_uid, claim.key)
-        if claim.for_extended_resources and claim.controller_uid is not None:
-            self._extended_claims.setdefault(claim.controller_uid, set()).add(claim.key)
         reservation = self._reservations.get(claim.key)
         if reservation is not None and reservation.is_superseded(claim):
             del self._reservations[claim.key]
@@ -115,38 +110,33 @@ class DeviceCache:
         cached = self.claims.pop(key, None)
         if cached is None:
             return _NO_EVENTS
-        self._reservations.pop(key, None)
+        reservation = self._reservations.get(key)
+        # Else a claim of this name is being created, and this was another one.
+        if reservation is not None and (reservation.uid or reservation.written_version is not None):
+            del self._reservations[key]
         self.stamps.claim_deleted(key)
         freed = self._recount(key)
         if cached.for_extended_resources and cached.controller_uid is not None:
-            self._forget_extended_claim(cached.controller_uid, key)
             freed |= {ClusterEvent.DEVICES_FREED}  # its pod is parked until this event
         return freed
 
-    def mark_claim_deleted(self, key: ResourceClaimKey) -> frozenset[ClusterEvent]:
-        """A claim for extended resources was deleted or never created. Later watch events of it are
-        stale and ignored: its name is unique."""
-        self._deleted_claims[key] = None
-        if len(self._deleted_claims) > _DELETED_CLAIMS_MAX:
-            self._deleted_claims.popitem(last=False)
-        reservation = self._reservations.pop(key, None)
-        cached = self.claims.pop(key, None)
-        if reservation is None and cached is None:
+    def mark_claim_deleted(self, key: ResourceClaimKey, uid: str) -> frozenset[ClusterEvent]:
+        """A claim for extended resources was deleted, or never created if `uid` is empty. Later watch events of it are
+        stale and ignored. Another claim may have its name by now, and devices of its own."""
+        if uid:
+            self._deleted_claims[key] = uid
+            if len(self._deleted_claims) > _DELETED_CLAIMS_MAX:
+                self._deleted_claims.popitem(last=False)
+        reservation, cached = self._reservations.pop(key, None), self.claims.get(key)
+        is_another = cached is not None and cached.uid != uid
+        if reservation is None and (cached is None or is_another):
             return _NO_EVENTS
-        for pod in (
-            *(() if reservation is None else reservation.pods),
-            *(() if cached is None else (cached.controller_uid,)),
-        ):
-            if pod is not None:
-                self._forget_extended_claim(pod, key)
-        self.stamps.claim_deleted(key)
+        if is_another:
+            self.stamps.claim_changed(key)
+        else:
+            self.claims.pop(key, None)
+            self.stamps.claim_deleted(key)
         return self._recount(key) | {ClusterEvent.DEVICES_FREED}
-
-    def _forget_extended_claim(self, pod: PodUid, key: ResourceClaimKey) -> None:
-        claim_keys = self._extended_claims.get(pod, set())
-        claim_keys.discard(key)
-        if not claim_keys:
-            self._extended_claims.pop(pod, None)
 
     def extended_claims_of(self, pod: PodUid, namespace: str | None = None) -> frozenset[ResourceClaimKey]:
         """The claims for the pod's extended resources that exist, or may exist; with its `namespace`, those in it: in others
@@ -229,8 +219,6 @@ class DeviceCache:
                 self._reservations[claim.key] = replace(reservation, pods=reservation.pods | {pod})
             else:
                 self._reservations[claim.key] = DeviceReservation(frozenset({pod}), claim.uid, allocation)
-                if not claim.uid:
-                    self._extended_claims.setdefault(pod, set()).add(claim.key)
             self.stamps.claim_changed(claim.key)
             self._recount(claim.key)
 
@@ -342,7 +330,8 @@ class DeviceCache:
         return self._slices.exclusive_node_of(pool)
 
     def _recount(self, key: ResourceClaimKey) -> frozenset[ClusterEvent]:
-        """Replace the counted allocation of the claim by its current one."""
+        """Replace what is counted of the claim by its current state."""
+        self._recount_owners(key)
         before, after = self._counted_allocations.get(key), self.allocation(key)
         if before == after:
             return _NO_EVENTS
@@ -361,6 +350,21 @@ class DeviceCache:
         for pool in {PoolId(device.driver, device.pool) for device in changed}:
             self._pool_changed(pool)
         return _NO_EVENTS if before is None else frozenset({ClusterEvent.DEVICES_FREED})
+
+    def _recount_owners(self, key: ResourceClaimKey) -> None:
+        """The pods for whose extended resources the claim exists, or may exist."""
+        claim, reservation = self.claims.get(key), self._reservations.get(key)
+        owners = set() if reservation is None or reservation.uid else set(reservation.pods)
+        if claim is not None and claim.for_extended_resources and claim.controller_uid is not None:
+            owners.add(claim.controller_uid)
+        for pod in self._owners.pop(key, set()) - owners:
+            self._extended_claims[pod].discard(key)
+            if not self._extended_claims[pod]:
+                del self._extended_claims[pod]
+        for pod in owners:
+            self._extended_claims.setdefault(pod, set()).add(key)
+        if owners:
+            self._owners[key] = owners
 
     def _pool_changed(self, pool: PoolId) -> None:
         self.stamps.pool_changed(self.exclusive_node_of(pool))

@@ -192,8 +192,9 @@ class PrebindWriter:
             await self._prebinding[command.uid].wait()
         while True:
             try:
-                if await delete_claim(self, command):
-                    self._deliver(ExtendedClaimDeleted(command.claim))
+                deleted = await delete_claim(self, command)
+                if deleted is not None:
+                    self._deliver(ExtendedClaimDeleted(command.claim, deleted))
                 return
             except Conflict:
                 continue  # changed by another writer

@@ -75,13 +75,16 @@ async def create_claim(api: ClaimCreationApi, wanted: ClaimToCreate, pod: ClaimC
     return version
 
 
-async def delete_claim(api: ClaimDeletionApi, command: DeleteExtendedClaim) -> bool:
-    """Whether the claim is gone. Raises as `create_claim`."""
+async def delete_claim(api: ClaimDeletionApi, command: DeleteExtendedClaim) -> str | None:
+    """The UID of the claim that is gone, "" if there was none; None: it is still there. Raises as `create_claim`."""
     path = resource_claims.resource_claim_path(command.claim)
+    uid = ""
     try:
         claim = _decode_claim(await api.get(path))
         if not _is_made_for(claim, command.uid):
-            return True
+            # Its namespace can change what tells that it was made for the pod. It has its devices as long as it exists.
+            return "" if claim.allocation is None else None
+        uid = claim.uid
         if resource_claims.FINALIZER in claim.finalizers:
             remaining = [name for name in claim.finalizers if name != resource_claims.FINALIZER]
             meta = {"uid": claim.uid, "resourceVersion": str(claim.version), "finalizers": remaining or None}
@@ -89,8 +92,8 @@ async def delete_claim(api: ClaimDeletionApi, command: DeleteExtendedClaim) -> b
         await api.delete(path, {"preconditions": {"uid": claim.uid}})
         await api.get(path)
     except NotFound:
-        return True
-    return False
+        return uid
+    return None
 
 
 def claim_manifest(wanted: ClaimToCreate, pod: ClaimConsumer) -> Json:
