@@ -462,6 +462,19 @@ def test_the_options_of_claims_count_as_steps() -> None:
     assert ATTEMPT_STEPS_MAX - allowance.steps_left >= 900
 
 
+def test_a_negative_request_makes_no_room_on_a_shared_device() -> None:
+    """The API server takes it. kube-scheduler refuses it since 1.37."""
+    shared = gpu("g", allowMultipleAllocations=True, capacity={"memory": "8Gi"})
+    consumed = given("g", shareID="5b5bb0b3-3b3d-4f0a-8f0e-0c8f1c1c1c1c", consumedCapacity={"memory": "-80Gi"})
+    asked = {name: asking(capacity={"requests": {"memory": name}}) for name in ("-80Gi", "9Gi", "8Gi")}
+    claims = [claim(f"c{at}", request) for at, request in enumerate(asked.values())]
+    devices = world(device_slice("a", shared), claim("allocated", status=consumed), *claims)
+
+    results = [got(devices, f"c{at}") for at in range(3)]
+
+    assert results == ["cannot allocate all claims", "cannot allocate all claims", ["r:g"]]
+
+
 @pytest.mark.parametrize("step", ["-100u", "0"])
 def test_a_step_of_a_capacity_that_is_next_to_nothing_divides_by_nothing(step: str) -> None:
     """The API server takes a step of -0.0001, which it rounds to -1."""

@@ -18,7 +18,10 @@ def has_capacity(device: Device, requested: Amounts, consumed: Amounts) -> bool:
         return False
     for name, capacity in device.capacity.items():
         amount = consumed_amount(capacity, requested.get(name))
-        if _violates_policy(amount, capacity.policy) or consumed.get(name, 0) + amount > capacity.amount:
+        # The API server takes negative requests, which would make room for others that is not there.
+        if amount < 0 or _violates_policy(amount, capacity.policy):
+            return False
+        if consumed.get(name, 0) + amount > capacity.amount:
             return False
     return True
 

@@ -32,9 +32,8 @@ class DeviceUsage:
             if not counted[device.device]:
                 del counted[device.device]
             if device.share_id and device.consumed_capacity:
-                left = add_amounts(
-                    self.consumed.pop(device.device, {}), dict(device.consumed_capacity), times
-                )
+                amounts = {name: amount for name, amount in device.consumed_capacity if amount > 0}
+                left = add_amounts(self.consumed.pop(device.device, {}), amounts, times)
                 if left:
                     self.consumed[device.device] = left
 
