@@ -395,6 +395,26 @@ def test_others_are_decided_between_two_slices_of_a_search(monkeypatch: pytest.M
     assert len(steps) < NODES * STEPS_OF_A_NODE, "no node is searched twice"
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_devices_that_lack_capacity_count_as_several_steps(shared: bool) -> None:
+    """Each is compared with what is requested, and left out."""
+
+    def steps_of(names: int) -> int:
+        amounts = {f"c{at:02}": "80Gi" for at in range(names)}
+        gpus = [gpu(f"g{at}", capacity=amounts, allowMultipleAllocations=shared) for at in range(64)]
+        wanted = {**amounts, f"c{names - 1:02}": "81Gi"}
+        rig = rig_with(claim("c", asking(capacity={"requests": wanted})))
+        rig.handle(e.DeviceObjectUpdated(device_slice("n0", *gpus, version=2, generation=2)))
+        allowance = allocator.SearchAllowance()
+        devices = rig.scheduler.cache.devices
+        with devices.allocation_cache.limited(allowance):
+            item = devices.claims[next(iter(devices.claims))]
+            devices.allocation_cache.find([item], rig.scheduler.cache.nodes["n0"], None)
+        return allocator.ATTEMPT_STEPS_MAX - allowance.steps_left
+
+    assert steps_of(32) > 5 * steps_of(1)
+
+
 @pytest.mark.parametrize("more", ["constraints", "tolerations", "capacities"])
 def test_a_device_with_much_to_compare_counts_as_several_steps(more: str) -> None:
     requests = [asking(f"r{number}") for number in range(3)]

@@ -13,7 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from policysched.cluster.devices.capacity import add_amounts, capacity_consumption, has_capacity
+from policysched.cluster.devices.capacity import (
+    add_amounts,
+    capacity_consumption,
+    capacity_steps,
+    has_capacity,
+)
 from policysched.cluster.devices.constraints import ConstraintChecker
 from policysched.cluster.devices.device_requests import (
     CLAIM_PLACEHOLDER,
@@ -241,7 +246,9 @@ class _DeviceSearch:
                 resource_slice = pool.slices[slice_index]
                 is_first_slice = (pool_index, slice_index) == (first_pool, first_slice)
                 for index in range(first_device if is_first_slice else 0, len(resource_slice.devices)):
-                    self._count_step(1 + len(option.request.selectors) // 8)
+                    asked = option.request
+                    steps = capacity_steps(resource_slice.devices[index], asked.capacity)
+                    self._count_step(1 + len(asked.selectors) // 8 + steps)
                     after = (pool_index, slice_index, index + 1)
                     if self._is_candidate(
                         claim, request, alternative, option, pool, resource_slice, index

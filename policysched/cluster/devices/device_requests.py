@@ -8,7 +8,7 @@ k8s.io/dynamic-resource-allocation v0.36.3, `structured/internal/incubating`.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from policysched.cluster.devices.capacity import has_capacity
+from policysched.cluster.devices.capacity import capacity_steps, has_capacity
 from policysched.cluster.devices.cel_selectors import CelSelectorError
 from policysched.cluster.devices.constraints import ConstraintChecker
 from policysched.cluster.devices.device_usage import AllocatedDevices
@@ -213,7 +213,8 @@ class RequestLoader:
                 raise DeviceSearchFailed(message, claim)
             for resource_slice in pool.slices:
                 for index, device in enumerate(resource_slice.devices):
-                    self._count_steps(1)
+                    steps = 1 + len(request.selectors) // 8 + capacity_steps(device, request.capacity)
+                    self._count_steps(steps)
                     # What is consumed does not count here: a full device stays, and all cannot be had.
                     if self._matcher.is_selected(
                         claim, request_index, alternative, option, resource_slice, index
