@@ -29,6 +29,7 @@ from policysched.scheduler.policies.policy_states import (
     state_entry,
     state_text,
 )
+from policysched.scheduler.policy_permissions import COUNTS_ALWAYS
 from policysched.text.abbreviate import abbreviate_names
 from policysched.yaml_values import parse_yaml
 
@@ -130,7 +131,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 def state_tables(program: Program, saved_states: str | None, *, now_ns: int) -> Mapping[str, MetricSamples]:
     """The state tables that rules read, restored from saved values."""
-    states = PolicyStates(lambda observed: Namespace(observed.pod.namespace, {}, {}))
+    states = PolicyStates(lambda observed: Namespace(observed.pod.namespace, {}, {}), COUNTS_ALWAYS)
     if saved_states is not None:
         problems = states.restore({program.name: saved_states})
         assert not problems, problems

@@ -19,6 +19,7 @@ from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
 from policysched.model.quantity import INT64_MAX
+from policysched.scheduler.policy_permissions import COUNTS_ALWAYS, Counts
 
 _RECORD_KEY = "canary"
 NamespaceOf = Callable[[Pod], Namespace | None]
@@ -75,12 +76,13 @@ class ActiveCanary:
 class Canaries:
     """By policy: the active canaries, and the records. Deterministic: time comes in as an argument."""
 
-    def __init__(self, namespace_of: NamespaceOf) -> None:
+    def __init__(self, namespace_of: NamespaceOf, counts: Counts = COUNTS_ALWAYS) -> None:
         self.active: dict[str, ActiveCanary] = {}
         self.records: dict[str, CanaryRecord] = {}
         self.can_measure = True
         """False where no queue shows whether pods stay pending: without a guard no canary is used."""
         self._namespace_of = namespace_of
+        self._counts = counts
 
     def effective(self, program: Program) -> Program:
         """What runs of the program: without its canary if that is rolled back."""
@@ -96,7 +98,11 @@ class Canaries:
         self.active.pop(program.name, None)
         if canary is not None and canary.layer is not None:
             active = self.active[program.name] = ActiveCanary(canary, canary.layer, plan, now_ns)
-            active.members = {pod.uid: None for pod in pods if active.has(pod, self._namespace_of(pod))}
+            active.members = {
+                pod.uid: None
+                for pod in pods
+                if self._counts(pod.scheduler, pod.namespace) and active.has(pod, self._namespace_of(pod))
+            }
         is_suspended = program.removed and program.text
         if is_suspended or not self.can_measure:
             return False
@@ -109,7 +115,7 @@ class Canaries:
 
     def put_pod(self, pod: Pod) -> None:
         active = self.active.get(pod.scheduler)
-        if active is None:
+        if active is None or not self._counts(pod.scheduler, pod.namespace):
             return
         if active.has(pod, self._namespace_of(pod)):
             active.members[pod.uid] = None

@@ -1,6 +1,7 @@
 """The state of the scheduler, shared by the parts that change it: the way into the queue, attempts, binding and reloading."""
 
 from collections.abc import Callable, Hashable, Mapping
+from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple, TypedDict
 
@@ -47,6 +48,7 @@ from policysched.scheduler.unschedulable_message import short_text
 
 GROUP_STATUS_DELAY_NS = SECOND_NS // 5
 """So that a gang of a thousand pods is one write."""
+_COUNTS_CACHED_MAX = 8192
 
 
 def queued_at_arrival(_pod: Pod, now_ns: int) -> int:
@@ -103,18 +105,21 @@ class SchedulerCore:
         self.evaluator = Evaluator(self.cache, limits.decision_budget)
         self.policies = PolicyRegistry(extenders or {}, self.permissions)
         held_policies = HeldPolicies()
-        self.samples = PolicySamples(self.cache, first_samples_s, source_name_of, held_policies.for_reason())
+        counts = lru_cache(_COUNTS_CACHED_MAX)(self.permissions.counts)
+        self.samples = PolicySamples(
+            self.cache, first_samples_s, source_name_of, held_policies.for_reason(), counts
+        )
         self.counting_policies = held_policies.for_reason()
         """Policies that count the pods that their totals are over."""
         self.changing_policies = held_policies.for_reason()
         """Policies whose new text has not reached all of their pods."""
         self.pods: dict[PodUid, PendingPod] = {}
-        self.quotas = QuotaAccounts(self.cache)
+        self.quotas = QuotaAccounts(self.cache, counts)
         self.queue = SchedulingQueue(
             limits, self._new_policy_queue, held_policies.names, self.quotas.stop_waiting
         )
         self.gangs = GangRegistry()
-        self.canaries = Canaries(self.namespace_of)
+        self.canaries = Canaries(self.namespace_of, counts)
         self.binds = InFlightBinds(self.queue.decision_time.prompt_binds)
         self.reports = PendingReports(limits)
         self.records = DecisionRecords(limits.decision_records_max)

@@ -4,7 +4,7 @@ may evict.
 The values come from the settings, so that the author of a policy cannot change them. Nothing here reads a policy.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Literal, get_args
@@ -31,10 +31,13 @@ class NamespaceSelection:
 
     def selects(self, name: str, namespace: Namespace | None) -> bool:
         """A namespace that is not known yet (None) has no labels."""
-        if self.names and not any(fnmatchcase(name, pattern) for pattern in self.names):
+        if not self.selects_name(name):
             return False
         labels: Mapping[str, str] = {} if namespace is None else namespace.labels
         return all(labels.get(key) == value for key, value in self.labels.items())
+
+    def selects_name(self, name: str) -> bool:
+        return not self.names or any(fnmatchcase(name, pattern) for pattern in self.names)
 
     def __str__(self) -> str:
         """`ml-*, batch with the labels team=ml`."""
@@ -117,6 +120,18 @@ class PolicyPermissions:
         owner = self.owner(policy)
         return (owner is not None and victim.namespace != owner) or self.victims.protects(victim, namespace)
 
+    def counts(self, policy: str, namespace: str) -> bool:
+        """Whether pods of the namespace that name the policy count for it: in quotas, states and canaries. Anybody can create a
+        pod with `nodeName`, whatever policy it names. By the names of namespaces alone: their labels change."""
+        if self.policies is None:
+            return True
+        owner = self.owner(policy)
+        if owner is not None:
+            return namespace == owner
+        return any(
+            allowed.allows(policy) and allowed.namespaces.selects_name(namespace) for allowed in self.policies
+        )
+
     def namespace_rejection(self, policy: str, name: str, namespace: Namespace | None) -> str | None:
         """Why the policy schedules no pods of the namespace called `name`; None if it serves it."""
         if self.policies is None:
@@ -139,6 +154,12 @@ class PolicyPermissions:
             f"let it serve {'; '.join(map(str, served))}"
         )
 
+
+Counts = Callable[[str, str], bool]
+"""`PolicyPermissions.counts`."""
+
+COUNTS_ALWAYS: Counts = PolicyPermissions().counts
+"""Without settings."""
 
 ANY_POLICY_NAME = PolicyPermissions((AllowedPolicy("*"), AllowedPolicy(DEFAULT_SCHEDULER)))
 """For offline commands without settings: every name, every namespace, and the default ceiling."""

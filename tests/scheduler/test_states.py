@@ -13,6 +13,7 @@ from policysched.model.pod_status import ContainerEvent, ObservedPod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.policies import policy_states
+from policysched.scheduler.policy_permissions import COUNTS_ALWAYS
 from tests.builders import namespace, node, placed, pod
 from tests.evaluate.test_hostile import calls_of
 from tests.scheduler.rig import START_NS, Rig, bundle
@@ -311,7 +312,7 @@ def test_an_edit_does_not_load_the_values_of_an_unchanged_state_again() -> None:
     """100,000 values took a second of the main loop, at each edit."""
     program = bundle({"main.policy": policy(most=2_000)}).sources["main.policy"].program
     assert program is not None
-    states = policy_states.PolicyStates(lambda _: namespace())
+    states = policy_states.PolicyStates(lambda _: namespace(), COUNTS_ALWAYS)
     saved: list[policy_states.StateEntry] = [(f"k{n}", NodeName("a"), 0.5) for n in range(2_000)]
     states.restore({"test": policy_states.state_text(0, {"reward": saved})})
     states.activate(program, START_NS)

@@ -7,12 +7,13 @@ import pytest
 
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.lang.ir.program import Program, TeamSource, suspended_program
+from policysched.model.pod_status import ContainerEvent
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.policies.saved_texts import with_saved_team
-from policysched.scheduler.policy_permissions import AllowedPolicy, PolicyPermissions
+from policysched.scheduler.policy_permissions import AllowedPolicy, NamespaceSelection, PolicyPermissions
 from tests.builders import namespace, node, placed, pod
-from tests.scheduler.rig import FIT, Rig, bundle
+from tests.scheduler.rig import FIT, START_NS, Rig, bundle
 
 OWNED = PolicyPermissions((AllowedPolicy("*"), AllowedPolicy("ml-*", owner="ml")))
 TEAM = "policy ml-a version 1\nfilter node_resources_fit\npreemption { victims = any }\n"
@@ -65,6 +66,100 @@ def test_a_team_s_policy_serves_its_namespace_alone_also_from_the_last_known_goo
         "policy ml-a does not serve namespace default: the settings (policy_permissions.policies_allowed) say that "
         "namespace ml owns it"
     )
+
+
+QUOTA = """\
+policy ml-a version 1
+filter node_resources_fit
+preemption never
+quota kind by pod.labels["kind"] else "none" { "train" { cpu = 2 } others unlimited }
+"""
+STATE = """\
+policy ml-a version 1
+filter node_resources_fit
+preemption never
+state trust: float {
+  key = pod.labels["kind"] else pod.name
+  on = terminated
+  value = if container.terminated and container.exit_code != 0 then 0.0 else 1.0
+  keep = 50%
+  start = 1.0
+  most = 100
+}
+filter trusted require trust > 0.6
+"""
+CANARY = """\
+policy ml-a version 1
+filter node_resources_fit
+preemption never
+canary strict 100% by pod.owner.name guard pending < 20% for 30s else rollback {
+  filter none reject node.pods >= 0 says "the canary takes no node"
+}
+"""
+
+
+def with_foreign_pods(text: str) -> Rig:
+    """Pods that another tenant has put on the node itself; they name the team's policy. The text is edited once more."""
+    ended = ContainerEvent("c", "run-1", True, START_NS, 1, "Error", 10**9)
+    foreign = [
+        pod(
+            f"foreign-{number}",
+            cpu="1",
+            scheduler="ml-a",
+            namespace="default",
+            labels={"kind": "train"},
+            owner=("apps/v1", "ReplicaSet", "web"),
+        )
+        for number in range(9)
+    ]
+    rig = team_rig(node("a", cpu="64"))
+    offer(rig, text)
+    rig.observe(*[replace(placed(each, "a"), container_events=(ended,)) for each in foreign])
+    offer(rig, text.replace("preemption", "filter node_unschedulable\npreemption"))
+    rig.settle()
+    rig.observe(
+        pod(
+            "own",
+            cpu="2",
+            scheduler="ml-a",
+            namespace="ml",
+            labels={"kind": "train"},
+            owner=("apps/v1", "ReplicaSet", "own"),
+        )
+    )
+    rig.settle()
+    return rig
+
+
+@pytest.mark.parametrize("text", [QUOTA, STATE])
+def test_pods_of_other_namespaces_count_in_no_quota_and_no_state_of_a_team(text: str) -> None:
+    rig = with_foreign_pods(text)
+
+    assert rig.placements() == {"own": "a"}
+    rig.check_invariants()
+
+
+def test_pods_of_other_namespaces_do_not_keep_a_canary_of_a_team_from_its_rollback() -> None:
+    rig = with_foreign_pods(CANARY)
+    before = rig.placements()
+
+    rig.pass_time(40)
+
+    assert before == {}
+    assert rig.placements() == {"own": "a"}
+
+
+def test_a_policy_of_the_operator_counts_pods_of_the_namespaces_that_it_serves() -> None:
+    served = NamespaceSelection(("ml-*",), {"tier": "gold"})
+    permissions = PolicyPermissions((AllowedPolicy("batch", served), AllowedPolicy("batch", owner=None)))
+    limited = PolicyPermissions((AllowedPolicy("batch", served),))
+
+    def counts(permissions: PolicyPermissions, name: str) -> bool:
+        return permissions.counts("batch", name)
+
+    assert [counts(limited, name) for name in ("ml-a", "web")] == [True, False]
+    assert counts(permissions, "web")
+    assert counts(PolicyPermissions(), "web")
 
 
 def evicted(scheduler: str, victim_namespace: str) -> bool:

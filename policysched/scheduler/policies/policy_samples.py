@@ -10,6 +10,7 @@ from policysched.scheduler.policies.assumed_load_tracker import AssumedLoadTrack
 from policysched.scheduler.policies.first_samples import FirstSamples, SourceNameOf
 from policysched.scheduler.policies.policy_states import PolicyStates
 from policysched.scheduler.policies.recovery_tracker import RecoveryTracker
+from policysched.scheduler.policy_permissions import COUNTS_ALWAYS, Counts
 from policysched.scheduler.queue.held_policies import HeldForReason
 
 
@@ -31,6 +32,7 @@ class PolicySamples:
         first_samples_s: float,
         source_name_of: SourceNameOf,
         held_policies: HeldForReason,
+        counts: Counts = COUNTS_ALWAYS,
     ) -> None:
         self._cache = cache
         self.source_name_of = source_name_of
@@ -39,7 +41,8 @@ class PolicySamples:
         self.assumed_load = AssumedLoadTracker()
         self.recovery_tracker = RecoveryTracker()
         self.policy_states = PolicyStates(
-            lambda observed: cache.namespaces.get(observed.pod.namespace) or unknown_namespace(observed.pod)
+            lambda observed: cache.namespaces.get(observed.pod.namespace) or unknown_namespace(observed.pod),
+            counts,
         )
 
     def of_policy(self, policy: str) -> Samples:

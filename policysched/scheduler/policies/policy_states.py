@@ -32,6 +32,7 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pod_status import ContainerEvent, ObservedPod
 from policysched.model.quantity import INT64_MAX
+from policysched.scheduler.policy_permissions import Counts
 
 WRITE_INTERVAL_NS = 30 * 10**9
 TEXTS_BYTES_MAX = 512 * 1024
@@ -194,8 +195,9 @@ class _PolicyStateTables:
 class PolicyStates:
     """States of all active policies. Deterministic: time comes in as an argument."""
 
-    def __init__(self, namespace_of: Callable[[ObservedPod], Namespace]) -> None:
+    def __init__(self, namespace_of: Callable[[ObservedPod], Namespace], counts: Counts) -> None:
         self._namespace_of = namespace_of
+        self._counts = counts
         self._policies: dict[str, _PolicyStateTables] = {}
         self._buffered_pods: dict[PodUid, ObservedPod] | None = {}
         self._restored: dict[str, Mapping[str, Any]] = {}
@@ -283,7 +285,7 @@ class PolicyStates:
             else event.downtime_ns
             for event in observed.container_events
         }
-        if downtimes.keys() == before.keys():
+        if downtimes.keys() == before.keys() or not self._counts(policy, observed.pod.namespace):
             return None
         policy_tables.events_by_pod[uid] = downtimes
         changed = False

@@ -14,6 +14,7 @@ from policysched.evaluate import Plan
 from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
+from policysched.scheduler.policy_permissions import COUNTS_ALWAYS, Counts
 from policysched.scheduler.quotas.quota_account import QuotaAccount
 from policysched.scheduler.quotas.quota_limits import QuotaNode
 from policysched.scheduler.quotas.quota_messages import quota_message
@@ -52,8 +53,9 @@ class _Reservations:
 class QuotaAccounts:
     """`accounts` by policy, of the policies that have quotas."""
 
-    def __init__(self, cache: ClusterCache) -> None:
+    def __init__(self, cache: ClusterCache, counts: Counts = COUNTS_ALWAYS) -> None:
         self._cache = cache
+        self._counts = counts
         self.accounts: dict[str, QuotaAccount] = {}
         self._prepared: dict[str, QuotaAccount] = {}  # of texts that are about to replace another
         self._waiters: dict[str, QuotaWaiters] = {}  # by policy
@@ -81,15 +83,17 @@ class QuotaAccounts:
         account = self._prepared.get(name)
         if account is None or account.plan is not plan:
             account = self._prepared[name] = QuotaAccount(plan)
-        pods = [
-            placement.pod for placement in self._cache.ledger.placements if placement.pod.scheduler == name
-        ]
+        pods = list(self._placed_pods(name))
         for number, pod in enumerate(pods, start=1):
             placement = self._cache.ledger.placement(pod.uid)
             if placement is not None and account.charged(pod.uid) is None:
                 account.add(placement.pod, self._cache.namespaces.get(pod.namespace))
             if number % _PODS_PER_SLICE == 0:
                 yield
+
+    def _placed_pods(self, policy: str) -> Iterator[Pod]:
+        pods = (placement.pod for placement in self._cache.ledger.placements)
+        return (pod for pod in pods if pod.scheduler == policy and self._counts(policy, pod.namespace))
 
     def forget_prepared(self, policy: str) -> None:
         """The text in preparation is not wanted any more."""
@@ -99,7 +103,8 @@ class QuotaAccounts:
 
     def pod_placed(self, pod: Pod) -> None:
         for accounts in (self.accounts, self._prepared):
-            if (account := accounts.get(pod.scheduler)) is not None:
+            account = accounts.get(pod.scheduler)
+            if account is not None and self._counts(pod.scheduler, pod.namespace):
                 account.add(pod, self._cache.namespaces.get(pod.namespace))
 
     def pod_removed(self, pod: Pod) -> None:
@@ -253,11 +258,7 @@ class QuotaAccounts:
         problems = []
         for policy, account in self.accounts.items():
             problems += account.check()
-            placed = {
-                placement.pod.uid: placement.pod
-                for placement in self._cache.ledger.placements
-                if placement.pod.scheduler == policy
-            }
+            placed = {pod.uid: pod for pod in self._placed_pods(policy)}
             counted = {uid: charged.pod for uid, charged in account.charged_pods.items()}
             wrong = {uid for uid in {*placed, *counted} if placed.get(uid) != counted.get(uid)}
             if wrong:
