@@ -174,14 +174,14 @@ class LeaderElector:
             watching.cancel()
 
     async def release(self, *, nothing_in_flight: bool) -> None:
-        """Release the lease on a clean stop. With binds in flight it is not released but expires, so that the next leader waits. Call
+        """Release the lease on a clean stop. With writes in flight it is not released but expires, so that the next leader waits. Call
         it after cancelling `run`."""
         if self.status is not LeadershipStatus.LEADING:
             return
         self._leads_until_s = float("-inf")
         self._set_status(LeadershipStatus.LOST)
         if not nothing_in_flight:
-            log.warning("stopping with binds in flight; leaving the lease to expire")
+            log.warning("stopping with writes in flight; leaving the lease to expire")
             return
         try:
             lease = await self._get()

@@ -214,7 +214,7 @@ class SchedulerApp(DaemonApp):
                 await self._sleep_until_woken(1.0)
             if self._exit_reason is None:
                 in_flight = await self._lead()
-                # After a lost leadership the binder's count is not reliable: its binds may still be executed.
+                # After a lost leadership the count is not reliable: writes may still be executed.
                 nothing_in_flight = in_flight == 0 and self._exit_reason is not ExitReason.LOST_LEASE
         finally:
             await leadership.stop(nothing_in_flight=nothing_in_flight)
@@ -222,7 +222,7 @@ class SchedulerApp(DaemonApp):
         return self._exit_reason
 
     async def _lead(self) -> int:
-        """Runs everything until an end is requested. Returns the number of binds still in flight."""
+        """Runs everything until an end is requested. Returns the number of writes still in flight."""
         tasks: list[asyncio.Task[None]] = [
             asyncio.create_task(work, name=name) for name, work in self._background_tasks().items()
         ]
@@ -234,7 +234,7 @@ class SchedulerApp(DaemonApp):
             self._raise_task_errors([*tasks, deciding])
             if self._exit_reason in (ExitReason.STOPPED, ExitReason.CLOCK_STEPPED):
                 await self._drain()
-            return self.binder.in_flight
+            return self._writes_in_flight
         finally:
             for task in everything:
                 task.cancel()
@@ -390,13 +390,17 @@ class SchedulerApp(DaemonApp):
         # A time in the past was not ready for another reason, such as binds in flight; their responses wake the loop.
         return max(0.001, min(wait_s for wait_s in waits_s if wait_s > 0))
 
+    @property
+    def _writes_in_flight(self) -> int:
+        """Binds, evictions, and writes of volumes and claims. The server may act on them after this process has ended: the next
+        leader could give the devices of such a claim to another one."""
+        return self.binder.in_flight + self.evictor.in_flight + self.prebind_writer.in_flight
+
     async def _drain(self) -> None:
         """A clean stop: waits for binds, evictions and volume writes in flight, then for their events and conditions."""
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + self.settings.shutdown_timeout_s
-        while (
-            self.binder.in_flight or self.evictor.in_flight or self.prebind_writer.in_flight
-        ) and loop.time() < ends_s:
+        while self._writes_in_flight and loop.time() < ends_s:
             await asyncio.sleep(0.02)
         ends_s = min(ends_s, loop.time() + REPORTS_FLUSH_TIMEOUT_S)
         while (

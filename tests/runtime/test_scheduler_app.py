@@ -29,6 +29,7 @@ from policysched.scheduler.commands import Command
 from policysched.scheduler.events import Event, NodeUpdated
 from policysched.schemas import findings
 from tests.builders import node, pod_manifest
+from tests.devices import claim_manifest, claiming, class_manifest, gpu, new, slice_manifest
 from tests.inline import EventLoopLeaderElection, check_inline
 from tests.kube.world import Failing, World, on_virtual_time, running, until
 
@@ -166,6 +167,37 @@ def test_a_shutdown_waits_for_unanswered_binds_up_to_its_limit_and_then_keeps_th
         await run
 
         assert 25 <= world.loop.time() - asked_s < 30
+        (lease,) = world.local.list("leases")
+        assert lease["spec"]["holderIdentity"] == "one"
+
+    on_virtual_time(scenario)
+
+
+def test_a_shutdown_keeps_the_lease_while_devices_may_still_be_allocated() -> None:
+    """A webhook of the claim's namespace can keep the request under way until the next leader has given them to another claim."""
+
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        world.add_node("a")
+        world.local.create("deviceclasses", "", new(class_manifest()))
+        world.local.create("resourceslices", "", new(slice_manifest("a", gpu("g0"))))
+        world.local.create("resourceclaims", "default", new(claim_manifest("c")))
+        world.add_pod("web", spec=claiming("c"))
+        transport, lease_transport = world.transport(FaultRates()), world.transport()
+        app = app_on(world, transport, elected(world, lease_transport, "one"))
+        run = asyncio.ensure_future(app.run())
+        await until(
+            lambda: app.scheduler.synced and app.leadership.decides_in_s() < 0.1, "the first decision"
+        )
+        assert transport._faults is not None
+        transport._faults.rates = FaultRates(lost_before_share=1.0)
+        await until(lambda: app.prebind_writer.in_flight, "an allocation in flight")
+
+        app.request_stop()
+        await run
+
+        assert app.binder.in_flight == 0
         (lease,) = world.local.list("leases")
         assert lease["spec"]["holderIdentity"] == "one"
 
