@@ -13,6 +13,7 @@ from policysched.scheduler import events as e
 from policysched.scheduler.policies.assumed_load_tracker import AssumedLoadTracker
 from policysched.scheduler.policies.policy_samples import PolicySamples
 from tests.builders import node, placed, pod
+from tests.evaluate.test_hostile import calls_of
 from tests.scheduler.rig import Rig
 
 IDLE = """\
@@ -78,6 +79,20 @@ def a_burst_spreads() -> None:
 
     assert spread(rig) == {"idle": 4, "busy": 2}
     assert assumed(rig) == {"idle": 8e8, "busy": 4e8}
+
+
+def test_pods_that_become_stale_together_are_dropped_in_linear_time() -> None:
+    """A tenant can put thousands of pods with `nodeName` on a node that nobody samples."""
+    rig = sampled(ASSUMING, node("dark"))
+    rig.observe(*[placed(pod(f"dark-{number}"), "dark") for number in range(400)])
+    before = assumed(rig)
+    rig.pass_time(100)
+
+    calls = calls_of(lambda: rig.observe(placed(pod("late"), "idle")))
+
+    assert before == {"dark": 400 * 2e8}
+    assert assumed(rig) == {"idle": 2e8}
+    assert calls < 20_000
 
 
 def test_with_assume_the_burst_spreads() -> None:

@@ -6,7 +6,7 @@ subtracted. The amount is fixed on arrival, even if the pod or its namespace cha
 arrive while the metric is active count: samples contain the earlier ones.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from policysched.cluster.metric_samples import MetricSamples
@@ -51,18 +51,19 @@ class _MetricLoad:
         self.totals[node] = self._sum(self.totals.get(node, 0), amount)
 
     def remove(self, uid: PodUid) -> None:
-        assumed = self.pods.pop(uid, None)
+        assumed = self.pods.get(uid)
         if assumed is not None:
-            del self.by_node[assumed.node][uid]
-            self._recompute_total(assumed.node)
+            self._drop(assumed.node, [uid])
 
     def drop_stale(self, now_ns: int) -> None:
         """Drop pods older than `stale_after_ns`: a sample without them is stale, so nothing is added to it."""
-        while self.pods:
-            uid, oldest = next(iter(self.pods.items()))
-            if now_ns - oldest.at_ns <= self.metric.stale_after_ns:
-                return
-            self.remove(uid)
+        stale: dict[NodeName, list[PodUid]] = {}
+        for uid, assumed in self.pods.items():
+            if now_ns - assumed.at_ns <= self.metric.stale_after_ns:
+                break
+            stale.setdefault(assumed.node, []).append(uid)
+        for node, uids in stale.items():
+            self._drop(node, uids)
 
     def drop_sampled(self, samples: MetricSamples) -> None:
         """Drop pods that arrived before the samples were taken; at the same nanosecond a pod still counts."""
@@ -72,10 +73,13 @@ class _MetricLoad:
                 continue
             measured_ns = min(sample.at_ns, samples.polled_ns)
             sampled = [uid for uid, assumed in assumed_pods.items() if assumed.at_ns < measured_ns]
-            for uid in sampled:
-                del assumed_pods[uid], self.pods[uid]
             if sampled:
-                self._recompute_total(node)
+                self._drop(node, sampled)
+
+    def _drop(self, node: NodeName, uids: Iterable[PodUid]) -> None:
+        for uid in uids:
+            del self.by_node[node][uid], self.pods[uid]
+        self._recompute_total(node)
 
     def _recompute_total(self, node: NodeName) -> None:
         """Sum from scratch: subtracting floats would leave a residue."""
