@@ -155,6 +155,8 @@ def _join_batch(series: Sequence[object], joiner: SeriesJoiner, joined: _JoinedS
         if not nodes:
             joined.unmatched += 1
         joined.evaluated_s = parsed.evaluated_s
+        if duplicated and next(iter(nodes), None) in duplicated:
+            continue  # so are the others: a response could have thousands of series of one label that all nodes have
         for node in nodes:
             if node in values or node in duplicated:
                 values.pop(node, None)

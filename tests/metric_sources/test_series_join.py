@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 
 from policysched.metric_sources import series_join
+from policysched.metric_sources.polling import QueryResult
 from policysched.metric_sources.prometheus import PrometheusQuery, PrometheusQueryClient
 from policysched.metric_sources.series_join import SeriesJoiner, instance_host
 from policysched.model.identifiers import NodeName
 from policysched.model.nodes import Node
+from tests.evaluate.test_hostile import calls_of
 from tests.metric_sources.builders import PretendTransport, node_at, vector
 
 
@@ -87,6 +89,21 @@ def test_a_label_value_of_several_nodes_joins_each_of_them() -> None:
     assert joined(joiner, rack="r1") == ["a", "b"]
     assert joined(joiner, rack="r2") == []
     assert joined(joiner) == []
+
+
+def test_thousands_of_series_of_one_label_do_not_visit_its_nodes_each_time() -> None:
+    """Whoever can add series to a source could otherwise take the event loop for seconds."""
+    in_rack = {"example_com__rack": "r1"}
+    racked = nodes(*[node_at(f"n{number}", **in_rack) for number in range(200)])
+    transport = PretendTransport({"q": vector(*[({"rack": "r1"}, number) for number in range(400)])})
+    client = PrometheusQueryClient(transport, now_ns=lambda: 1)
+    query = PrometheusQuery("q", None, ("rack", "example.com/rack"))
+    results: list[QueryResult] = []
+
+    calls = calls_of(lambda: results.append(asyncio.run(client.fetch(query, lambda: racked))))
+
+    assert (results[0].duplicated, results[0].raw.values) == (200, {})
+    assert calls < 30_000
 
 
 def test_added_changed_and_deleted_nodes_are_followed() -> None:
