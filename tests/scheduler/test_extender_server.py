@@ -7,6 +7,7 @@ import pytest
 
 from policysched.cluster.devices.cel_selectors import DeviceSelectors
 from policysched.cluster.metric_samples import MetricSamples, Sample
+from policysched.evaluate import Evaluator
 from policysched.model.identifiers import NodeName
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
@@ -19,6 +20,7 @@ from policysched.scheduler.extenders.queries import ExtenderQuery, ExtenderServe
 from policysched.scheduler.policy_permissions import AllowedPolicy, NamespaceSelection, PolicyPermissions
 from tests.builders import node, pending, placed, pod, service
 from tests.devices import asking, claim, claiming
+from tests.hostile import hostile_pod
 from tests.scheduler.rig import START_NS, bundle
 
 RACKS = """\
@@ -288,6 +290,17 @@ def test_a_node_with_an_unknown_victim_is_left_out() -> None:
     kept = server.answering.preempt(
         "racks", pod("urgent", priority=5), {NodeName("a"): victims(pod("ghost"), whole=False)}, START_NS
     )
+
+    assert kept == ()
+
+
+def test_a_pod_over_the_budget_preempts_nothing_and_is_not_evaluated() -> None:
+    """kube-scheduler asks about any pod that it finds no node for. Meanwhile nobody else is answered."""
+    server = Asked("policy all version 1\ninclude kube_default\n", node("a"), placed(pod("low"), "a"))
+    hostile = hostile_pod("anti-affinity on its own topology keys", count=3_000, priority=5)
+
+    with patch.object(Evaluator, "dry_run", side_effect=AssertionError("the pod is evaluated")):
+        kept = server.answering.preempt("all", hostile, {NodeName("a"): victims(pod("low"))}, START_NS)
 
     assert kept == ()
 

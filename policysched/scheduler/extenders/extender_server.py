@@ -259,11 +259,11 @@ class ExtenderServer:
         """Nodes where the policy and the settings allow the pod to evict all victims, and it fits without them.
 
         A node that is not cached, or has a victim with an unknown UID, is left out: it cannot be
-        evaluated, so no pod is evicted there.
+        evaluated, so no pod is evicted there. Nor is one for a pod that is too expensive to decide about.
         """
         core, plan, facts = self._core, self._plan(policy), _facts(pod, now_ns)
         pod = without_delegated_features(pod, plan, AvailableDevices(core.cache.devices))
-        if core.pre_enqueue_rejection(policy, pod) is not None:
+        if core.evaluator.over_budget_message(pod) or core.pre_enqueue_rejection(policy, pod):
             return ()
         selects = plan.may_evict(pod, core.namespace_of(pod), facts, now_ns, core.cache.shares)
         may_evict = EvictionRights(core, policy, selects)
