@@ -35,6 +35,8 @@ def to_json(value: Any) -> bytes:
 
 _BIG_INTEGER_DIGITS_MAX = 1000
 _INTEGER = re.compile(r"-?[0-9]+")
+_FRACTION = re.compile(r"-?[0-9]+(/[0-9]+)?")
+"""Not `1e999999999`, for which Python computes all digits."""
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY
 BIG_INTEGER = "__integer__"
 """Key of the object that stands for an integer of more than 64 bits, with its digits."""
@@ -131,10 +133,13 @@ def _number(value: Any) -> int | float:
 
 
 def _fraction(value: Any) -> Fraction:
+    digits = _a(str, value)
     try:
-        return Fraction(_a(str, value))
-    except (ValueError, ZeroDivisionError):
-        raise UndecodableValue(f"expected a fraction, got {sanitize_line(value):.80}") from None
+        if len(digits) <= _BIG_INTEGER_DIGITS_MAX and _FRACTION.fullmatch(digits):
+            return Fraction(digits)
+    except ZeroDivisionError:
+        pass
+    raise UndecodableValue(f"expected a fraction, got {sanitize_line(value):.80}")
 
 
 def _text(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """Every event survives its way through JSON, and every event is known to the snapshots."""
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -90,6 +91,15 @@ def test_settings_and_integers_of_any_size_are_kept() -> None:
 
     assert decoder(RecordedSettings)(value) == recorded
     assert decoder(dict[str, int])(huge) == {"cpu": 10**30}
+
+
+@pytest.mark.parametrize("text", ["1e9", "1/0", "0.5", "9" * 1001, "x"])
+def test_a_fraction_has_digits_alone(text: str) -> None:
+    """Of `1e999999999` Python would compute all digits."""
+    with pytest.raises(UndecodableValue, match="expected a fraction"):
+        decoder(Fraction)(text)
+
+    assert [decoder(Fraction)(value) for value in ("-3/4", "7")] == [Fraction(-3, 4), 7]
 
 
 def test_each_event_shows_an_object_deletes_one_or_does_neither() -> None:
