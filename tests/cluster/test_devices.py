@@ -15,7 +15,7 @@ from policysched.cluster.devices.pod_claims import (
     score_on,
 )
 from policysched.cluster.devices.reservations import DeviceChoice
-from policysched.kube.decode.devices import decode_device_taint_rule
+from policysched.kube.decode.devices import decode_device_taint_rule, decode_resource_claim
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.devices import DeviceTaintRule, ResourceClaim
 from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey
@@ -26,6 +26,7 @@ from tests.devices import (
     ask,
     asking,
     claim,
+    claim_manifest,
     device_class,
     device_slice,
     given,
@@ -462,10 +463,35 @@ def test_the_options_of_claims_count_as_steps() -> None:
     assert ATTEMPT_STEPS_MAX - allowance.steps_left >= 900
 
 
+def test_a_pod_may_have_very_many_claims_that_request_nothing() -> None:
+    """The exception would drop what is kept of its policy's evaluations, with each attempt."""
+    manifests = [{**claim_manifest(f"c{number}"), "spec": {}} for number in range(1_500)]
+    devices = world(device_slice("a", gpu("g")), claim("used"), *map(decode_resource_claim, manifests))
+
+    assert got(devices, *[f"c{number}" for number in range(1_500)], "used") == ["r:g"]
+
+
+def test_claims_that_request_nothing_count_as_steps() -> None:
+    constraints = [{"matchAttribute": f"{DRIVER}/same"}] * 32
+    manifests = [
+        {**claim_manifest(f"c{at}"), "spec": {"devices": {"constraints": constraints}}} for at in range(100)
+    ]
+    devices = world(device_slice("a", gpu("g")), *map(decode_resource_claim, manifests))
+    allowance = SearchAllowance()
+
+    with devices.allocation_cache.limited(allowance):
+        chosen = got(devices, *[f"c{at}" for at in range(100)])
+
+    assert chosen == []
+    assert ATTEMPT_STEPS_MAX - allowance.steps_left >= 1_700
+
+
 def test_a_negative_request_makes_no_room_on_a_shared_device() -> None:
     """The API server takes it. kube-scheduler refuses it since 1.37."""
     shared = gpu("g", allowMultipleAllocations=True, capacity={"memory": "8Gi"})
-    consumed = given("g", shareID="5b5bb0b3-3b3d-4f0a-8f0e-0c8f1c1c1c1c", consumedCapacity={"memory": "-80Gi"})
+    consumed = given(
+        "g", shareID="5b5bb0b3-3b3d-4f0a-8f0e-0c8f1c1c1c1c", consumedCapacity={"memory": "-80Gi"}
+    )
     asked = {name: asking(capacity={"requests": {"memory": name}}) for name in ("-80Gi", "9Gi", "8Gi")}
     claims = [claim(f"c{at}", request) for at, request in enumerate(asked.values())]
     devices = world(device_slice("a", shared), claim("allocated", status=consumed), *claims)

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from policysched.evaluate import Evaluator, Overlay
+from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT, over_budget_message
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.attempt import PodAttempts
@@ -62,6 +63,19 @@ def test_a_pod_with_very_many_uses_of_resource_claims_is_over_the_budget() -> No
     scheduler.settle()
 
     assert "1500 resource claims" in str(scheduler.pending_message("hostile"))
+
+
+def test_claims_are_read_for_each_node() -> None:
+    uses = [{"name": f"r{number}", "resourceClaimName": f"c{number}"} for number in range(300)]
+    hostile, usual = (
+        pod("hostile", spec={"resourceClaims": uses}),
+        pod("usual", spec={"resourceClaims": uses[:30]}),
+    )
+
+    assert over_budget_message(hostile, 100, DECISION_BUDGET_DEFAULT) is None
+    message = over_budget_message(hostile, 1_000, DECISION_BUDGET_DEFAULT)
+    assert message is not None and "mostly by its 300 resource claims over 1000 nodes" in message
+    assert over_budget_message(usual, 5_000, DECISION_BUDGET_DEFAULT) is None
 
 
 def test_a_pod_with_very_many_requests_for_extended_resources_is_over_the_budget() -> None:

@@ -195,8 +195,11 @@ class _DeviceSearch:
         if claim == len(self._claims):
             return True
         if request == len(self._options[claim]):
+            following = claim + 1
+            while following < len(self._claims) and not self._options[following]:
+                following += 1  # requests nothing: a pod may have more such claims than the stack has frames
             try:
-                return self._search_request(claim + 1, 0)
+                return self._search_request(following, 0)
             except _TooManyDevices:
                 return False  # fewer devices for an earlier claim may help
         options = self._options[claim][request]

@@ -125,7 +125,8 @@ class DeviceMatcher:
 
 class RequestLoader:
     """Reads claims into options and constraint checkers. `count_steps` is called for each device
-    that is looked at, and for options: a claim has up to 256, with 32 selectors each, and is read for each node."""
+    that is looked at, for claims, of which a pod has up to thousands, and for options: a claim has up to 256, with 32 selectors
+    each. All are read for each node."""
 
     def __init__(
         self,
@@ -147,6 +148,7 @@ class RequestLoader:
     ) -> tuple[list[list[RequestOption]], list[ConstraintChecker], int]:
         """The options of each request, the constraints, and how many devices the claim needs at
         least."""
+        self._count_steps(1 + len(claim.constraints) // 2)
         options = []
         devices_min = 0
         for request_index, request in enumerate(claim.requests):
