@@ -4,7 +4,7 @@
       ▲           ◄──guard holds──┘                             │
       └───────────────── another text of the canary ◄───────────┘
 
-The record survives a restart: it is saved beside the states of the policy, whenever it changes. A rolled back canary is
+The record survives a restart: it is saved beside the states of the policy once it changes, twice a minute at most. A rolled back canary is
 removed from its program before the program is compiled, so nothing else knows of the rollback. `canary_guards` measures.
 """
 

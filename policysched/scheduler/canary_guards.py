@@ -45,12 +45,13 @@ class CanaryGuards:
         total = tried + untried + placed
         state = guard_state(tried, untried, total, active.spec.pending_max)
         since_ns = canaries.records[policy].broken_since_ns
+        # Who creates and deletes pods can change the state each second, and a save is of the states of all policies.
         if state == "holds" and since_ns is not None:
             canaries.update(policy, broken_since_ns=None)
-            self._core.save_all_states()
+            self._core.samples.policy_states.request_save(now_ns)
         elif state == "broken" and since_ns is None:
             canaries.update(policy, broken_since_ns=now_ns)
-            self._core.save_all_states()
+            self._core.samples.policy_states.request_save(now_ns)
         elif state == "broken" and since_ns is not None and now_ns - since_ns >= active.spec.broken_for_ns:
             self._roll_back(policy, active, tried, total, now_ns)
 

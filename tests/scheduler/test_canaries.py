@@ -110,6 +110,17 @@ def test_a_guard_that_holds_again_does_not_roll_back() -> None:
     assert json.loads(saved_states(rig)["test"])["canary"]["broken_since_ns"] is None
 
 
+def test_a_guard_that_changes_all_the_time_is_not_saved_each_time() -> None:
+    rig = Rig(ALL, *NODES)
+    for number in range(10):
+        rig.observe(owned(f"p{number}"))
+        rig.pass_time(2)
+        rig.handle(e.PodDeleted(owned(f"p{number}").uid))
+        rig.pass_time(2)
+
+    assert len(rig.of(c.SavePolicyStates)) <= 4
+
+
 def test_a_rolled_back_canary_stays_so_after_a_restart_until_its_text_changes() -> None:
     rig = Rig(ALL, *NODES, owned("a"))
     rig.pass_time(60)

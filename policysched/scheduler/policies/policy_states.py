@@ -338,6 +338,11 @@ class PolicyStates:
 
     # ── persistence ────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def request_save(self, now_ns: int) -> None:
+        """For what is saved beside the values: now, or when the last save is old enough."""
+        at_ns = now_ns if self._written_ns is None else max(now_ns, self._written_ns + WRITE_INTERVAL_NS)
+        self._write_at_ns = at_ns if self._write_at_ns is None else min(self._write_at_ns, at_ns)
+
     def next_time_ns(self) -> int | None:
         """When the values are saved next; None while they are unchanged."""
         return self._write_at_ns
