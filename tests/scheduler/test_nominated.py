@@ -15,7 +15,6 @@ from policysched.evaluate import nominated_rows
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import NodeRejection
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
@@ -70,8 +69,6 @@ def judged(
         if uid not in left_out:
             cache.put_pod(observed)
     for other, on in added:
-        if other.namespace not in cache.namespaces:
-            cache.put_namespace(Namespace(other.namespace, {}, {}))
         cache.put_pod(placed(other, on))
     explanation = evaluate(by, case.pod, cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
     return explanation.pod_rejection, {node: rules[0] for node, rules in explanation.rejections.items()}
