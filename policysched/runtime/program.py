@@ -34,6 +34,7 @@ from policysched.kube.leader_election import LeaderElector, LeadershipStatus
 from policysched.recording.recorder import Recorder
 from policysched.recording.recording_settings import RecordingSettings
 from policysched.recording.writer import RecordingWriter
+from policysched.runtime.failed_objects import FailedObjects
 from policysched.runtime.leadership import (
     EXIT_TIMEOUT_S,
     Leadership,
@@ -73,6 +74,18 @@ def run_program(settings: Settings) -> int:
 
 
 async def _run(settings: Settings) -> int:
+    failed_objects, stop_requested = FailedObjects(), asyncio.Event()
+    while True:
+        exit_code = await _run_once(settings, failed_objects, stop_requested)
+        if exit_code is not None:
+            return exit_code
+        log.info("reading the cluster again")
+
+
+async def _run_once(
+    settings: Settings, failed_objects: FailedObjects, stop_requested: asyncio.Event
+) -> int | None:
+    """The exit code. None: everything is to be made anew, because the event of an object raised."""
     telemetry = Telemetry()
     async with open_process(settings, user_agent="policysched") as process:
         writer = _make_recording(settings.recording, process)
@@ -84,17 +97,23 @@ async def _run(settings: Settings) -> int:
             observe_decision_s=telemetry.observe_decision_s,
             observe_bind_s=telemetry.observe_bind_s,
             recorder=None if writer is None else writer.recorder,
+            failed_objects=failed_objects,
         )
         export = _make_export(settings.otlp_endpoint, process)
         telemetry.attach(app, process.clock.now_ns, writer, export)
         _start_http(settings, process, app, telemetry)
         loop = asyncio.get_running_loop()
         for number in shutdown_signals():
-            signal.signal(number, partial(_on_signal, loop, app))
+            signal.signal(number, partial(_on_signal, loop, app, stop_requested))
+        if stop_requested.is_set():  # while there was no app
+            app.request_stop()
         checks: set[asyncio.Task[list[str]]] = set()
         loop.add_signal_handler(signal.SIGUSR2, _start_self_check, app, ApiClient(process.session), checks)
+        if failed_objects.counts(process.clock.now_ns()):
+            collect_all()  # the app before, which no signal handler has any more
         process.announce(app, str(settings.policies))
-        return _exit_code(await _run_app(app, process.checker, process.clock, export))
+        exit_code = _exit_code(await _run_app(app, process.checker, process.clock, export))
+        return None if app.rereads and not exit_code and not stop_requested.is_set() else exit_code
 
 
 def _make_recording(settings: RecordingSettings | None, process: DaemonProcess) -> RecordingWriter | None:
@@ -249,15 +268,22 @@ def _ready_checks(app: SchedulerApp) -> Mapping[str, HealthCheck]:
     }
 
 
-def _on_signal(loop: asyncio.AbstractEventLoop, app: SchedulerApp, number: int, _frame: object) -> None:
+def _on_signal(
+    loop: asyncio.AbstractEventLoop,
+    app: SchedulerApp,
+    stop_requested: asyncio.Event,
+    number: int,
+    _frame: object,
+) -> None:
     """A plain handler, since the loop removes its own as it closes: a signal after that would kill the process and hide
     its exit code."""
     if not loop.is_closed():
-        loop.call_soon_threadsafe(_stop, app, number)
+        loop.call_soon_threadsafe(_stop, app, stop_requested, number)
 
 
-def _stop(app: SchedulerApp, number: int) -> None:
+def _stop(app: SchedulerApp, stop_requested: asyncio.Event, number: int) -> None:
     log.info("stopping", extra={"signal": signal.Signals(number).name})
+    stop_requested.set()
     app.request_stop()
 
 

@@ -41,9 +41,10 @@ from policysched.kube.write.evict import Evictor
 from policysched.model.identifiers import PodUid
 from policysched.recording.recorder import RecordedScheduler, Recorder
 from policysched.runtime.command_dispatcher import CommandDispatcher
+from policysched.runtime.failed_objects import FailedObjects
 from policysched.runtime.leadership import Leadership
 from policysched.scheduler.commands import Command
-from policysched.scheduler.events import PoliciesUpdated
+from policysched.scheduler.events import Event, PoliciesUpdated
 from policysched.scheduler.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -61,10 +62,15 @@ a slice in each of them. A pass with nothing to do takes a microsecond."""
 REPORTS_FLUSH_TIMEOUT_S = 3.0
 """How long shutdown waits for pending events and conditions, once the binds are answered."""
 
+REREAD_TIMEOUT_S = 5.0
+"""How long binds in flight are waited for before the cluster is read again: everybody waits meanwhile."""
+
 
 class SchedulerApp(DaemonApp):
     """Call `run` once. Until it leads, only leader election runs. The observers get the duration of a decision, and of a
-    bind until its outcome; `recorder` gets every call of the scheduler."""
+    bind until its outcome; `recorder` gets every call of the scheduler. `failed_objects` are those of the app before.
+
+    `rereads`: `run` ended because the event of an object raised, and the next app reads the cluster again without it."""
 
     def __init__(
         self,
@@ -76,8 +82,12 @@ class SchedulerApp(DaemonApp):
         observe_decision_s: Callable[[float], None] | None = None,
         observe_bind_s: Callable[[float], None] | None = None,
         recorder: Recorder | None = None,
+        failed_objects: FailedObjects | None = None,
     ) -> None:
         self.settings = settings
+        self.failed_objects = failed_objects or FailedObjects()
+        self.failed_objects.begin()
+        self.rereads = False
         self.leadership = leadership
         self._observe_decision_s = observe_decision_s
         make_scheduler = Scheduler if recorder is None else partial(RecordedScheduler, recorder)
@@ -310,6 +320,8 @@ class SchedulerApp(DaemonApp):
             if self.scheduler.startup_error is not None and not self.stopping:
                 self._request_end(ExitReason.NOTHING_TO_RUN)
                 return
+            if self.rereads:
+                return
             if more:
                 await self._run_other_tasks()
             else:
@@ -326,6 +338,8 @@ class SchedulerApp(DaemonApp):
     def _run_slice(self) -> bool:
         """Handles events, then decides, for a few milliseconds. True: there is more work now."""
         runtime, scheduler = self.runtime, self.scheduler
+        for event in self.failed_objects.take_due(runtime.now_ns()):
+            self.post(event)
         now_s = runtime.monotonic_s()
         ends_s = now_s + SLICE_S
         # Events that arrive faster than they are handled must not keep every pod waiting.
@@ -342,7 +356,9 @@ class SchedulerApp(DaemonApp):
             if is_begun and not (self._may_decide() and self._decision_fence()):
                 self._dispatcher.dispatch(scheduler.requeue_current_attempt(now_ns))
             elif self._inbox and not scheduler.attempt_in_progress and not decision_is_due:
-                self._dispatcher.dispatch(scheduler.handle(self._inbox.popleft(), now_ns))
+                self._handle(self._inbox.popleft(), now_ns)
+                if self.rereads:
+                    return False
             elif self._may_decide() and scheduler.ready(now_ns):
                 decision_is_due, has_decided = False, True
                 self._is_behind = self._is_behind and bool(self._inbox)
@@ -359,6 +375,23 @@ class SchedulerApp(DaemonApp):
             else:
                 return False
         return True
+
+    def _handle(self, event: Event, now_ns: int) -> None:
+        """Apply the event. If it raises, the state may be half changed: nothing is decided or written by it any more."""
+        failed = self.failed_objects
+        admitted = failed.admit(event, now_ns)
+        if admitted is not None:
+            try:
+                commands = self.scheduler.handle(admitted, now_ns)
+            except Exception as error:
+                if not failed.note(event, error, now_ns):
+                    raise
+                self.rereads = True
+                self._request_end(ExitReason.STOPPED)
+                return
+            self._dispatcher.dispatch(commands)
+        if failed.untold and self.synced and (policies := self.scheduler.programs()):
+            self._dispatcher.dispatch(failed.take_reports(policies))
 
     def _make_fence(self) -> Callable[[], bool]:
         """A decision begins: whether this process has not stalled since. Binds, PreBinds and evictions keep it (`fence`)."""
@@ -399,12 +432,13 @@ class SchedulerApp(DaemonApp):
     async def _drain(self) -> None:
         """A clean stop: waits for binds, evictions and volume writes in flight, then for their events and conditions."""
         loop = asyncio.get_running_loop()
-        ends_s = loop.time() + self.settings.shutdown_timeout_s
+        timeout_s = self.settings.shutdown_timeout_s
+        ends_s = loop.time() + (min(timeout_s, REREAD_TIMEOUT_S) if self.rereads else timeout_s)
         while self._writes_in_flight and loop.time() < ends_s:
             await asyncio.sleep(0.02)
         ends_s = min(ends_s, loop.time() + REPORTS_FLUSH_TIMEOUT_S)
         while (
-            self._inbox or self.reporter.pending_writes or self._has_unsaved_policies
+            (self._inbox and not self.rereads) or self.reporter.pending_writes or self._has_unsaved_policies
         ) and loop.time() < ends_s:
             await asyncio.sleep(0.02)
         log.info(

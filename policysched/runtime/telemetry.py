@@ -26,6 +26,7 @@ from policysched.kube.write.bind import Binder
 from policysched.kube.write.events_and_conditions import Reporter
 from policysched.kube.write.evict import Evictor
 from policysched.recording.writer import RecordingWriter
+from policysched.runtime.failed_objects import FailedObjects
 from policysched.scheduler.scheduler import Scheduler
 from policysched.serve.prometheus_text import (
     Labels,
@@ -51,6 +52,7 @@ class ObservedApp(Protocol):
     last_good: LastGoodStore | None
     connectivity: Connectivity
     malformed: dict[str, int]
+    failed_objects: FailedObjects
 
     metric_monitor: MetricMonitor
 
@@ -156,6 +158,11 @@ class Telemetry:
             {(): float(app.leadership_status is LeadershipStatus.LEADING)},
         )
         yield from api_connection_families(app.connectivity, app.reflectors, app.malformed)
+        yield gauge_family(
+            "policysched_failed_objects",
+            "Objects that are left out because their event raised, which is a bug; the log has the error.",
+            {(("kind", kind),): float(n) for kind, n in app.failed_objects.counts(now_ns).items()},
+        )
         yield from process_families(now_ns)
 
 

@@ -8,9 +8,11 @@ from random import Random
 from policysched.config.settings import read_settings
 from policysched.daemon.app import Runtime
 from policysched.daemon.sample_sources import make_sources
+from policysched.model.identifiers import NodeName
 from policysched.runtime.leadership import NoLeaderElection
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.runtime.telemetry import Telemetry
+from policysched.scheduler.events import NodeDeleted
 from policysched.serve.http_counters import HttpCounters
 from tests.inline import check_inline
 from tests.kube.world import World, on_virtual_time, until
@@ -103,6 +105,9 @@ def _exposition() -> str:
             observe_bind_s=telemetry.observe_bind_s,
         )
         app.malformed["Node"] = 1  # as if an object had been left out: the in-memory server has none
+        app.failed_objects.note(
+            NodeDeleted(NodeName("gone")), ValueError(), world.now_ns()
+        )  # as if it had raised
         app.extender_caller.calls["gpu", "filter", "answered"] = 1  # as if an extender had been called
         app.scheduler.counters.count_over_budget("test")  # as if a pod had thousands of terms
         app.scheduler.counters.count_internal_error("test")  # as if an attempt had raised

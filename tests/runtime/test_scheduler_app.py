@@ -19,6 +19,7 @@ from policysched.kube.decode import core_objects
 from policysched.kube.decode.pods import decode_pod
 from policysched.kube.leader_election import LeaderElector, LeaseSettings
 from policysched.model.identifiers import PodUid
+from policysched.runtime.failed_objects import FailedObjects
 from policysched.runtime.leadership import Leadership, NoLeaderElection
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.runtime.self_check import compare_with_server
@@ -66,6 +67,7 @@ def app_on(
     name: str = "one",
     settings: Settings | None = None,
     check_texts: CheckTexts = check_inline,
+    failed_objects: FailedObjects | None = None,
 ) -> SchedulerApp:
     return SchedulerApp(
         settings or read_settings(None, {}, {"policies": "kube-system/policies"}),
@@ -78,6 +80,7 @@ def app_on(
             identity=name,
         ),
         leadership or NoLeaderElection(),
+        failed_objects=failed_objects,
     )
 
 

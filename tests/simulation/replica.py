@@ -34,6 +34,7 @@ from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.policy_files.last_good_format import unpack_texts
 from policysched.policy_files.source_set import POLICY_SUFFIX
+from policysched.runtime.failed_objects import FailedObjects
 from policysched.runtime.scheduler_app import CATCH_UP_S, SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.faults import FaultInjector
@@ -150,6 +151,8 @@ class Replica:
         )
         self._task: asyncio.Task[ExitReason] | None = None
         self.app: SchedulerApp | None = None
+        self.failed_objects = FailedObjects()
+        self.expects_failed_objects = False
         self.exits = 0
         self.asked = 0
 
@@ -265,6 +268,7 @@ class Replica:
         self.asked += listening.oracle_checker.comparisons
         if self._task.cancelled():
             self.exits += 1
+            self.failed_objects = FailedObjects()
             return
         error = self._task.exception()
         if error is not None:
@@ -273,6 +277,10 @@ class Replica:
             self._world.fail(f"{identity} crashed: {error!r}")
             raise error
         outcome = self._task.result()
+        if app.rereads and not self.expects_failed_objects:
+            self._world.fail(f"{identity}: the event of an object raised")
+        if not app.rereads:
+            self.failed_objects = FailedObjects()
         self._world.log(f"{identity} ended: {outcome.name}")
         self.exits += 1
         if outcome is not ExitReason.STOPPED or app.binder.in_flight:
@@ -336,6 +344,7 @@ class Replica:
             runtime,
             EventLoopLeaderElection(elector),
             extenders={PEER.name: world.extender()},
+            failed_objects=self.failed_objects,
         )
 
     def _kept_policies(self) -> list[str]:

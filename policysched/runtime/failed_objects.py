@@ -1,0 +1,315 @@
+"""Objects whose event raised: a fault of the program, which a value of the object brings to light.
+
+    applied ──raises──► left out, and the cluster is read again ──after an hour, then twice as long──► applied
+
+The state may be half changed after the exception, so that all of it is made anew, as after a restart of the process. What the
+object uses still counts: a pod on a node as what it takes there, an allocated claim with its devices. If even that
+raises, its node is left out.
+"""
+
+import logging
+import traceback
+from collections import Counter
+from collections.abc import Container
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from policysched.model.devices import DeviceObject, ResourceClaim
+from policysched.model.identifiers import NodeName
+from policysched.model.pod_groups import PodGroupKey
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod
+from policysched.model.storage import CsiDriver, CsiNode, StorageCapacity, StorageObject
+from policysched.scheduler import events as e
+from policysched.scheduler.commands import ReportPodEvent
+from policysched.scheduler.limits import SECOND_NS
+from policysched.text.sanitize import sanitize_line
+
+log = logging.getLogger(__name__)
+
+RETRY_NS = 3600 * SECOND_NS
+_DOUBLINGS_MAX = 4
+NAMESPACE_FAILURES_MAX = 3
+"""So often within an hour may objects of one namespace have the cluster read again. Then all of its objects are left out."""
+_RETRY_CHECK_NS = 60 * SECOND_NS
+_TRACEBACK_CHARACTERS_MAX = 4_000
+_STORAGE_KINDS = {CsiNode: "CSINode", CsiDriver: "CSIDriver", StorageCapacity: "CSIStorageCapacity"}
+
+_UPDATES = (
+    e.PodUpdated,
+    e.NodeUpdated,
+    e.NodeObjectUpdated,
+    e.NamespaceUpdated,
+    e.DisruptionBudgetUpdated,
+    e.SelectorOwnerUpdated,
+    e.StorageObjectUpdated,
+    e.DeviceObjectUpdated,
+    e.PodGroupUpdated,
+    e.WorkloadUpdated,
+)
+_DELETIONS = (
+    e.PodDeleted,
+    e.NodeDeleted,
+    e.NodeObjectDeleted,
+    e.NamespaceDeleted,
+    e.DisruptionBudgetDeleted,
+    e.SelectorOwnerDeleted,
+    e.StorageObjectDeleted,
+    e.DeviceObjectDeleted,
+    e.PodGroupDeleted,
+    e.WorkloadDeleted,
+)
+
+
+class ObjectId(NamedTuple):
+    """`name` is the UID of a pod. `namespace` is empty where there is none, and where the event of a pod does not name it."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return (self.kind, "", self.name) if self.kind == "Pod" else self
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """`hidden_node`: what the object uses of it cannot be counted."""
+
+    count: int
+    until_ns: int
+    message: str
+    hidden_node: NodeName | None
+
+
+class FailedObjects:
+    """Outlives the app, which is made anew."""
+
+    def __init__(self) -> None:
+        self._failures: dict[tuple[str, str, str], _Failure] = {}
+        self._raised_ns: dict[str, list[int]] = {}  # by namespace, within the last hour
+        self._namespaces: dict[str, int] = {}  # left out as a whole, until then
+        self._left_out: dict[tuple[str, str, str], e.Event] = {}
+        self._checked_ns = 0
+        self._told: set[str] = set()
+        self.untold: list[Pod] = []
+
+    def begin(self) -> None:
+        """A new app reads all objects again."""
+        self._left_out.clear()
+
+    def admit(self, event: e.Event, now_ns: int) -> e.Event | None:
+        """What is to be applied instead of the event; None: nothing."""
+        if not self._failures and not self._namespaces:
+            return event
+        object_id = object_of(event)
+        if object_id is None:
+            return event
+        if isinstance(event, _DELETIONS):
+            self._failures.pop(object_id.key, None)
+            self._told.discard(object_id.name)
+            self._left_out.pop(object_id.key, None)
+        if not isinstance(event, _UPDATES):
+            return event
+        if not self._is_left_out(object_id, now_ns):
+            self._left_out.pop(object_id.key, None)
+            return event
+        self._left_out[object_id.key] = event
+        failure = self._failures.get(object_id.key)
+        if failure is not None and failure.hidden_node is not None and now_ns < failure.until_ns:
+            return None
+        if isinstance(event, e.PodUpdated) and event.pod.finished:
+            return e.PodDeleted(event.pod.pod.uid)
+        if isinstance(event, e.PodUpdated) and event.pod.node is None:
+            self._tell_later(event.pod.pod)
+        return _what_it_uses(event)
+
+    def note(self, event: e.Event, error: Exception, now_ns: int) -> bool:
+        """The event, or what was admitted instead of it, raised. False: leaving out an object would be of no use."""
+        object_id = object_of(event)
+        if object_id is None:
+            return False
+        hidden_node = None
+        if isinstance(event, e.NodeObjectUpdated) or object_id.kind == "CSINode":
+            hidden_node = NodeName(object_id.name)
+        if isinstance(event, _UPDATES) and self._is_left_out(object_id, now_ns):
+            if not isinstance(event, e.PodUpdated) or event.pod.node is None:
+                return False
+            hidden_node = event.pod.node
+        earlier = self._failures.get(object_id.key)
+        count = 1 if earlier is None else earlier.count + 1
+        until_ns = now_ns + RETRY_NS * 2 ** min(count - 1, _DOUBLINGS_MAX)
+        message = sanitize_line(f"{type(error).__name__}: {error}")
+        self._failures[object_id.key] = _Failure(count, until_ns, message, hidden_node)
+        frames = "".join(traceback.format_tb(error.__traceback__))[-_TRACEBACK_CHARACTERS_MAX:]
+        log.error(
+            "an event could not be applied, please report this bug; its object is left out, and the cluster is read again",
+            extra={"object": _description(event, object_id), "error": f"{frames}{message}"},
+        )
+        self._note_namespace(object_id.namespace, now_ns)
+        return True
+
+    def take_due(self, now_ns: int) -> list[e.Event]:
+        """The last events of objects that are to be tried again."""
+        if not self._left_out or now_ns < self._checked_ns + _RETRY_CHECK_NS:
+            return []
+        self._checked_ns = now_ns
+        due = {
+            key: event
+            for key, event in self._left_out.items()
+            if (object_id := object_of(event)) is not None and not self._is_left_out(object_id, now_ns)
+        }
+        for key in due:
+            del self._left_out[key]
+        return list(due.values())
+
+    def take_reports(self, policies: Container[str]) -> list[ReportPodEvent]:
+        """For the pending pods of these policies that are left out, once for each."""
+        pods, self.untold = self.untold, []
+        return [
+            ReportPodEvent(
+                pod.uid,
+                pod.namespace,
+                pod.name,
+                pod.scheduler,
+                "Warning",
+                "SchedulerError",
+                self._message(pod),
+            )
+            for pod in pods
+            if pod.scheduler in policies
+        ]
+
+    def counts(self, now_ns: int) -> dict[str, int]:
+        """The objects that are left out because their event raised, by kind. `all of a namespace` counts namespaces."""
+        kinds = Counter(kind for (kind, _, _), failure in self._failures.items() if now_ns < failure.until_ns)
+        namespaces = sum(now_ns < until_ns for until_ns in self._namespaces.values())
+        return {**kinds, "all of a namespace": namespaces} if namespaces else dict(kinds)
+
+    def _note_namespace(self, namespace: str, now_ns: int) -> None:
+        if not namespace:
+            return
+        recent = [at_ns for at_ns in self._raised_ns.get(namespace, ()) if at_ns > now_ns - RETRY_NS]
+        self._raised_ns[namespace] = recent = [*recent, now_ns]
+        if len(recent) >= NAMESPACE_FAILURES_MAX:
+            self._namespaces[namespace] = now_ns + RETRY_NS
+            log.error("all objects of a namespace are left out", extra={"namespace": namespace})
+
+    def _is_left_out(self, object_id: ObjectId, now_ns: int) -> bool:
+        failure = self._failures.get(object_id.key)
+        if failure is not None and now_ns < failure.until_ns:
+            return True
+        if object_id.kind == "Node":
+            return any(
+                failure.hidden_node == object_id.name and now_ns < failure.until_ns
+                for failure in self._failures.values()
+            )
+        return now_ns < self._namespaces.get(object_id.namespace, 0)
+
+    def _tell_later(self, pod: Pod) -> None:
+        if pod.uid not in self._told:
+            self._told.add(pod.uid)
+            self.untold.append(pod)
+
+    def _message(self, pod: Pod) -> str:
+        failure = self._failures.get(("Pod", "", pod.uid))
+        if failure is None:
+            return f"internal errors with other objects of namespace {pod.namespace}: all of it is left out for an hour"
+        return f"internal error: {failure.message[:200]}; the pod is left out for an hour, or until it is created again"
+
+
+def object_of(event: e.Event) -> ObjectId | None:
+    """The object that the event is about, or the pod that an answer is about."""
+    match event:
+        case e.PodUpdated():
+            return ObjectId("Pod", event.pod.pod.namespace, event.pod.pod.uid)
+        case e.PodDeleted() | e.PrebindWritten() | e.PrebindRefused():
+            return ObjectId("Pod", "", event.uid)
+        case e.BindConfirmed() | e.BindRefused() | e.BindLost() | e.BindDelayed():
+            return ObjectId("Pod", "", event.uid)
+        case e.Evicted() | e.EvictionRefused():
+            return ObjectId("Pod", "", event.preemptor)
+        case e.NodeUpdated():
+            return ObjectId("Node", "", event.node.name)
+        case e.NodeDeleted():
+            return ObjectId("Node", "", event.name)
+        case e.NodeObjectUpdated() | e.NodeObjectDeleted():
+            return ObjectId(f"object of a node: {event.kind}", "", event.name)
+        case e.NamespaceUpdated():
+            return ObjectId("Namespace", event.namespace.name, event.namespace.name)
+        case e.NamespaceDeleted():
+            return ObjectId("Namespace", event.name, event.name)
+        case e.DisruptionBudgetUpdated():
+            return ObjectId("PodDisruptionBudget", event.budget.namespace, event.budget.name)
+        case e.DisruptionBudgetDeleted():
+            return ObjectId("PodDisruptionBudget", event.namespace, event.name)
+        case e.SelectorOwnerUpdated():
+            owner = event.selector_owner
+            return ObjectId(owner.kind, owner.namespace, owner.name)
+        case e.StorageObjectUpdated():
+            return _id_of(event.storage_object)
+        case e.DeviceObjectUpdated():
+            return _id_of(event.device_object)
+        case e.SelectorOwnerDeleted() | e.StorageObjectDeleted() | e.DeviceObjectDeleted():
+            return ObjectId(event.kind, event.namespace, event.name)
+        case e.PodGroupUpdated():
+            return _id_of_group(event.group.key)
+        case e.PodGroupDeleted():
+            return _id_of_group(event.key)
+        case e.WorkloadUpdated() | e.WorkloadDeleted():
+            return ObjectId("Workload", event.namespace, event.name)
+        case _:
+            return None
+
+
+def _id_of(changed: StorageObject | CsiNode | DeviceObject) -> ObjectId:
+    kind = _STORAGE_KINDS.get(type(changed), type(changed).__name__)
+    named: Any = getattr(changed, "key", changed)
+    return ObjectId(kind, getattr(named, "namespace", ""), named.name)
+
+
+def _id_of_group(key: PodGroupKey) -> ObjectId:
+    return ObjectId(f"PodGroup.{key.api}", key.namespace, key.name)
+
+
+def _description(event: e.Event, object_id: ObjectId) -> str:
+    if isinstance(event, e.PodUpdated):
+        return f"Pod {event.pod.pod.full_name}"
+    return " ".join(part for part in object_id if part)
+
+
+def _what_it_uses(event: e.Event) -> e.Event | None:
+    """The object without what others can do without. None: it uses nothing."""
+    match event:
+        case e.PodUpdated(observed) if observed.node is not None:
+            return e.PodUpdated(_room_of(observed))
+        case e.DeviceObjectUpdated(ResourceClaim() as claim) if claim.allocation is not None:
+            return e.DeviceObjectUpdated(replace(claim, constraints=(), configs=(), device_statuses=()))
+        case _:
+            return None
+
+
+def _room_of(observed: ObservedPod) -> ObservedPod:
+    """The pod with what takes room on its node: amounts, ports and volumes."""
+    pod = replace(
+        observed.pod,
+        labels={},
+        annotations={},
+        node_selector={},
+        affinity=None,
+        pod_affinity=None,
+        spread=(),
+        tolerations=(),
+        images=(),
+        image_volumes=(),
+        gates=(),
+        required_features=frozenset(),
+        uncovered=(),
+        device_claims=(),
+        extended=(),
+        group_references=(),
+        group=None,
+        group_problem=None,
+    )
+    return replace(observed, pod=pod, container_events=())
