@@ -15,6 +15,7 @@ It does not import the reference implementation (`tests/reference`), which defin
 """
 
 from policysched.evaluate.columns.columns import text_hash
+from policysched.evaluate.columns.not_counted import NotCounted
 from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT
 from policysched.evaluate.dry_run import DryRun
@@ -40,6 +41,7 @@ __all__ = [
     "GangTerms",
     "Listing",
     "NodeSelection",
+    "NotCounted",
     "OneNode",
     "Overlay",
     "Plan",

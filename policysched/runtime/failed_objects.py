@@ -1,4 +1,4 @@
-"""Objects whose event raised: a fault of the program, which a value of the object brings to light.
+"""Objects whose event raised, or that could not be counted: a fault of the program, which a value of them brings to light.
 
     applied ──raises──► left out, and the cluster is read again ──after an hour, then twice as long──► applied
 
@@ -14,6 +14,7 @@ from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from policysched.evaluate import NotCounted
 from policysched.model.devices import DeviceObject, ResourceClaim
 from policysched.model.identifiers import NodeName
 from policysched.model.pod_groups import PodGroupKey
@@ -33,6 +34,7 @@ NAMESPACE_FAILURES_MAX = 3
 """So often within an hour may objects of one namespace have the cluster read again. Then all of its objects are left out."""
 _RETRY_CHECK_NS = 60 * SECOND_NS
 _TRACEBACK_CHARACTERS_MAX = 4_000
+_NODE_OBJECT = "object of a node: "
 _STORAGE_KINDS = {CsiNode: "CSINode", CsiDriver: "CSIDriver", StorageCapacity: "CSIStorageCapacity"}
 
 _UPDATES = (
@@ -125,27 +127,32 @@ class FailedObjects:
             self._tell_later(event.pod.pod)
         return _what_it_uses(event)
 
-    def note(self, event: e.Event, error: Exception, now_ns: int) -> bool:
-        """The event, or what was admitted instead of it, raised. False: leaving out an object would be of no use."""
-        object_id = object_of(event)
+    def note(self, event: e.Event | None, error: Exception, now_ns: int) -> bool:
+        """The event, or what was admitted instead of it, raised; None: a decision did. False: it is the fault of no object,
+        or leaving it out is of no use."""
+        object_id = None if event is None else object_of(event)
+        if isinstance(error, NotCounted):
+            object_id = _id_of_counted(error)
         if object_id is None:
             return False
         hidden_node = None
-        if isinstance(event, e.NodeObjectUpdated) or object_id.kind == "CSINode":
+        if object_id.kind == "CSINode" or object_id.kind.startswith(_NODE_OBJECT):
             hidden_node = NodeName(object_id.name)
-        if isinstance(event, _UPDATES) and self._is_left_out(object_id, now_ns):
-            if not isinstance(event, e.PodUpdated) or event.pod.node is None:
+        if self._is_left_out(object_id, now_ns):
+            applied = self._left_out.get(object_id.key)
+            if not isinstance(applied, e.PodUpdated) or applied.pod.node is None:
                 return False
-            hidden_node = event.pod.node
+            hidden_node = applied.pod.node
         earlier = self._failures.get(object_id.key)
         count = 1 if earlier is None else earlier.count + 1
         until_ns = now_ns + RETRY_NS * 2 ** min(count - 1, _DOUBLINGS_MAX)
-        message = sanitize_line(f"{type(error).__name__}: {error}")
+        cause = error.__cause__ or error
+        message = sanitize_line(f"{type(cause).__name__}: {cause}")
         self._failures[object_id.key] = _Failure(count, until_ns, message, hidden_node)
-        frames = "".join(traceback.format_tb(error.__traceback__))[-_TRACEBACK_CHARACTERS_MAX:]
+        frames = "".join(traceback.format_tb(cause.__traceback__))[-_TRACEBACK_CHARACTERS_MAX:]
         log.error(
             "an event could not be applied, please report this bug; its object is left out, and the cluster is read again",
-            extra={"object": _description(event, object_id), "error": f"{frames}{message}"},
+            extra={"object": _description(event, error, object_id), "error": f"{frames}{message}"},
         )
         self._note_namespace(object_id.namespace, now_ns)
         return True
@@ -235,7 +242,7 @@ def object_of(event: e.Event) -> ObjectId | None:
         case e.NodeDeleted():
             return ObjectId("Node", "", event.name)
         case e.NodeObjectUpdated() | e.NodeObjectDeleted():
-            return ObjectId(f"object of a node: {event.kind}", "", event.name)
+            return ObjectId(f"{_NODE_OBJECT}{event.kind}", "", event.name)
         case e.NamespaceUpdated():
             return ObjectId("Namespace", event.namespace.name, event.namespace.name)
         case e.NamespaceDeleted():
@@ -273,8 +280,16 @@ def _id_of_group(key: PodGroupKey) -> ObjectId:
     return ObjectId(f"PodGroup.{key.api}", key.namespace, key.name)
 
 
-def _description(event: e.Event, object_id: ObjectId) -> str:
-    if isinstance(event, e.PodUpdated):
+def _id_of_counted(error: NotCounted) -> ObjectId | None:
+    if error.pod is not None:
+        return ObjectId("Pod", error.pod.namespace, error.pod.uid)
+    return None if error.node is None else ObjectId("Node", "", error.node)
+
+
+def _description(event: e.Event | None, error: Exception, object_id: ObjectId) -> str:
+    if isinstance(error, NotCounted) and error.pod is not None:
+        return f"Pod {error.pod.full_name}"
+    if isinstance(event, e.PodUpdated) and not isinstance(error, NotCounted):
         return f"Pod {event.pod.pod.full_name}"
     return " ".join(part for part in object_id if part)
 

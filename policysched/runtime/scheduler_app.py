@@ -70,7 +70,8 @@ class SchedulerApp(DaemonApp):
     """Call `run` once. Until it leads, only leader election runs. The observers get the duration of a decision, and of a
     bind until its outcome; `recorder` gets every call of the scheduler. `failed_objects` are those of the app before.
 
-    `rereads`: `run` ended because the event of an object raised, and the next app reads the cluster again without it."""
+    `rereads`: `run` ended because the event of an object raised, or it could not be counted. The next app reads the cluster
+    again without it."""
 
     def __init__(
         self,
@@ -348,6 +349,8 @@ class SchedulerApp(DaemonApp):
         for step in range(STEPS_PER_SLICE_MAX):
             if step and step % STEPS_PER_CLOCK_READ == 0:
                 now_s = runtime.monotonic_s()
+            if self.rereads:
+                return False
             if now_s >= ends_s:
                 self._decision_is_due = not has_decided and not self._is_behind
                 return True
@@ -357,13 +360,12 @@ class SchedulerApp(DaemonApp):
                 self._dispatcher.dispatch(scheduler.requeue_current_attempt(now_ns))
             elif self._inbox and not scheduler.attempt_in_progress and not decision_is_due:
                 self._handle(self._inbox.popleft(), now_ns)
-                if self.rereads:
-                    return False
             elif self._may_decide() and scheduler.ready(now_ns):
                 decision_is_due, has_decided = False, True
                 self._is_behind = self._is_behind and bool(self._inbox)
                 began_s = runtime.monotonic_s()
-                self._dispatcher.dispatch(scheduler.decide(now_ns))
+                if not self._dispatch_step(partial(scheduler.decide, now_ns), None, now_ns):
+                    return False
                 now_s = runtime.monotonic_s()
                 attempt_ns = scheduler.account_time(round((now_s - began_s) * 1e9))
                 if attempt_ns is not None and self._observe_decision_s is not None:
@@ -377,21 +379,26 @@ class SchedulerApp(DaemonApp):
         return True
 
     def _handle(self, event: Event, now_ns: int) -> None:
-        """Apply the event. If it raises, the state may be half changed: nothing is decided or written by it any more."""
+        """Apply the event, or what is admitted instead of it."""
         failed = self.failed_objects
         admitted = failed.admit(event, now_ns)
         if admitted is not None:
-            try:
-                commands = self.scheduler.handle(admitted, now_ns)
-            except Exception as error:
-                if not failed.note(event, error, now_ns):
-                    raise
-                self.rereads = True
-                self._request_end(ExitReason.STOPPED)
-                return
-            self._dispatcher.dispatch(commands)
-        if failed.untold and self.synced and (policies := self.scheduler.programs()):
+            self._dispatch_step(partial(self.scheduler.handle, admitted, now_ns), event, now_ns)
+        if failed.untold and not self.rereads and self.synced and (policies := self.scheduler.programs()):
             self._dispatcher.dispatch(failed.take_reports(policies))
+
+    def _dispatch_step(self, step: Callable[[], list[Command]], event: Event | None, now_ns: int) -> bool:
+        """False: the step raised. The state may be half changed, so nothing is decided or written by it any more."""
+        try:
+            commands = step()
+        except Exception as error:
+            if not self.failed_objects.note(event, error, now_ns):
+                raise
+            self.rereads = True
+            self._request_end(ExitReason.STOPPED)
+            return False
+        self._dispatcher.dispatch(commands)
+        return True
 
     def _make_fence(self) -> Callable[[], bool]:
         """A decision begins: whether this process has not stalled since. Binds, PreBinds and evictions keep it (`fence`)."""

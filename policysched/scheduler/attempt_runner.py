@@ -22,6 +22,7 @@ from policysched.cluster.devices.allocator import (
 )
 from policysched.cluster.devices.pod_claims import uses_devices
 from policysched.cluster.devices.pod_selectors import evaluate_selectors
+from policysched.evaluate import NotCounted
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.core import SchedulerCore
@@ -293,6 +294,8 @@ class AttemptRunner:
         in_flight = len(self._core.binds.in_flight)
         try:
             yield
+        except NotCounted:
+            raise  # a fault of another pod, and no decision is right any more
         except Exception as error:
             running = self._can_be_parked
             if running is None or len(self._core.binds.in_flight) != in_flight:

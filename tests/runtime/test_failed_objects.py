@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from policysched.daemon.process import ExitReason
+from policysched.evaluate import NotCounted
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.runtime import program
 from policysched.runtime.failed_objects import (
@@ -26,8 +27,9 @@ MINUTE_NS = 60 * 10**9
 def failed(*events: e.Event) -> FailedObjects:
     objects = FailedObjects()
     for event in events:
+        objects.admit(event, 0)
         assert objects.note(event, ERROR, 0)
-    objects.begin()
+        objects.begin()
     return objects
 
 
@@ -98,6 +100,30 @@ def test_a_namespace_whose_objects_raise_again_and_again_is_left_out_as_a_whole(
 )
 def test_an_event_of_no_object_is_not_passed_over(event: e.Event) -> None:
     assert not FailedObjects().note(event, ERROR, 0)
+
+
+def test_a_pod_that_cannot_be_counted_is_left_out_then_its_node() -> None:
+    bad, its_node = e.PodUpdated(placed(pod("bad", labels={"a": "b"}), "n")), e.NodeUpdated(node("n"))
+    objects = FailedObjects()
+
+    assert objects.note(None, NotCounted(NodeName("n"), bad.pod.pod), 0)
+    admitted = objects.admit(bad, 1)
+    assert isinstance(admitted, e.PodUpdated)
+    assert admitted.pod.pod.labels == {}
+    assert objects.admit(its_node, 1) is its_node
+    assert objects.note(None, NotCounted(NodeName("n"), bad.pod.pod), 1)
+    assert objects.admit(its_node, 2) is None
+
+
+def test_a_node_that_cannot_be_read_is_left_out() -> None:
+    objects = FailedObjects()
+
+    assert objects.note(None, NotCounted(NodeName("n"), None), 0)
+    assert objects.admit(e.NodeUpdated(node("n")), 1) is None
+
+
+def test_an_error_of_a_decision_alone_is_not_passed_over() -> None:
+    assert not FailedObjects().note(None, ERROR, 0)
 
 
 def test_an_answer_that_raises_is_about_its_pod() -> None:

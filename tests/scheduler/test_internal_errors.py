@@ -9,14 +9,17 @@ from weakref import ref
 
 import pytest
 
-from policysched.evaluate import Evaluator
+from policysched.evaluate import Evaluator, NotCounted
+from policysched.evaluate.columns.columns import Columns
+from policysched.evaluate.columns.pod_totals import DomainTotals, PodTotals
 from policysched.scheduler import commands as c
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.builders import node, placed, pod
-from tests.scheduler.rig import GANG, Rig
+from tests.scheduler.rig import FIT, GANG, Rig
 from tests.scheduler.test_pauses import decide_until_pause, gang, plain, rig
+from tests.scheduler.test_pod_totals import LICENCES, licensed
 
 FIT_AND_PREEMPT = "policy test version 1\nfilter node_resources_fit\npreemption { victims = any }\n"
 
@@ -170,3 +173,53 @@ def test_an_error_after_the_pod_was_assumed_is_not_passed_over() -> None:
     ):
         scheduler.observe(node("a"), pod("bad"))
         scheduler.settle()
+
+
+def test_nothing_is_decided_by_columns_that_do_not_know_a_change() -> None:
+    scheduler = Rig(FIT, node("a", cpu="4"), pod("first", cpu="1"))
+    scheduler.settle()
+    scheduler.confirm_binds()
+    scheduler.observe(placed(pod("taken", cpu="3"), "a"), pod("second", cpu="1"), pod("third", cpu="1"))
+
+    with raising(Columns, "_refresh_usage", about="name='a'"), pytest.raises(NotCounted, match="a cannot"):
+        scheduler.settle()
+    with pytest.raises(NotCounted):
+        scheduler.settle()
+
+    assert scheduler.scheduler.binds_in_flight == 0
+
+
+@pytest.mark.parametrize("scope", ["placed pods", "pods"])
+def test_an_error_names_the_pod_that_cannot_be_counted(scope: str) -> None:
+    few = f'filter few require count({scope} where other.labels["app"] == pod.labels["app"]) < 9\n'
+    labels = {"app": "a"}
+    scheduler = Rig(f"policy test version 1\n{few}preemption never\n", node("a"), pod("first", labels=labels))
+    scheduler.settle()
+    scheduler.observe(placed(pod("bad", labels=labels), "a"), pod("second", labels=labels))
+
+    with (
+        raising(PodTotals, "keys", about="name='bad'"),
+        pytest.raises(NotCounted, match="default/bad cannot"),
+    ):
+        scheduler.settle()
+
+
+def test_a_total_that_is_half_updated_is_not_used() -> None:
+    right, raised = DomainTotals.add, list[str]()
+
+    def add_and_fail(totals: DomainTotals, *change: Any) -> None:
+        right(totals, *change)
+        if not raised:
+            raised.append("once")
+            raise OverflowError
+
+    scheduler = Rig(LICENCES, node("a", cpu="100"), licensed("a1"))
+    scheduler.settle()
+    with patch.object(DomainTotals, "add", add_and_fail), patch.object(Rig, "check_invariants"):
+        scheduler.observe(licensed("b1"))
+        scheduler.settle()
+        scheduler.observe(licensed("b2"))
+        scheduler.settle()
+
+    assert raised
+    assert scheduler.bind_order() == ["a1", "b2"]

@@ -8,6 +8,8 @@ from unittest.mock import patch
 
 import pytest
 
+from policysched.evaluate.columns.pod_totals import PodTotals
+from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.scheduler.events import Event, PodUpdated
 from policysched.scheduler.scheduler import Scheduler
 from tests.simulation.churn import OTHER_SCHEDULER
@@ -57,8 +59,10 @@ def play_with_exceptions(line: int, *, name: str, label: str) -> tuple[Scenario,
         world.node("a", cpu="4")
         world.node("b", cpu="4")
         labels = {"x": label}
-        world.pod(f"{name}-placed", cpu="3", node="a", scheduler=OTHER_SCHEDULER, labels=labels)
-        world.pod(f"{name}-pending", cpu="8", labels=labels)
+        world.local.create("namespaces", "", {"metadata": {"name": "tenant"}})
+        of_tenant = {"namespace": "tenant", "labels": labels}
+        world.pod(f"{name}-placed", cpu="3", node="a", scheduler=OTHER_SCHEDULER, **of_tenant)
+        world.pod(f"{name}-pending", cpu="8", **of_tenant)
         leader = world.start("leader")
         leader.expects_failed_objects = True
         for pod in ("first", "second"):
@@ -69,7 +73,7 @@ def play_with_exceptions(line: int, *, name: str, label: str) -> tuple[Scenario,
         nodes = world.nodes_by_pod()
         assert [nodes[pod] for pod in ("first", "second", "third")] == ["b", "b", None]
 
-        taken = world.local.get("pods", "default", f"{name}-placed")
+        taken = world.local.get("pods", "tenant", f"{name}-placed")
         assert taken is not None
         world.local.delete("pods", taken, grace_period_s=0)
         await world.until(lambda: world.nodes_by_pod()["third"], "node of the third", within_s=150.0)
@@ -97,8 +101,38 @@ def test_a_node_is_left_out_if_not_even_the_room_of_its_pod_can_be_counted(line:
     assert planted.raised == 3 or line > 34
 
 
+def test_others_are_scheduled_while_a_placed_pod_cannot_be_counted() -> None:
+    right = PodTotals.adjust_by
+
+    def adjust_by(totals: PodTotals, other: EvalContext, delta: int) -> Any:
+        if POISON in other.pod.labels.values():
+            raise OverflowError("planted")
+        return right(totals, other, delta)
+
+    async def script(world: Scenario) -> None:
+        counting = 'filter few require count(placed pods where other.labels["x"] == pod.labels["y"]) < 9\n'
+        world.policies(beta=BETA + counting)
+        world.node("a", cpu="4")
+        leader = world.start("leader")
+        leader.expects_failed_objects = True
+        world.pod("first", cpu="1", labels={"y": "z"})
+        await world.until(lambda: world.nodes_by_pod()["first"], "node of the first")
+        world.pod("bad", cpu="2", node="a", scheduler=OTHER_SCHEDULER, labels={"x": POISON})
+        world.pod("second", cpu="1", labels={"y": "z"})
+        world.pod("third", cpu="1", labels={"y": "z"})
+        await world.until(lambda: sum(map(bool, world.nodes_by_pod().values())) == 3, "a second node")
+        await asyncio.sleep(20.0)
+        assert sum(map(bool, world.nodes_by_pod().values())) == 3
+        assert leader.exits == 1
+
+    with patch.object(PodTotals, "adjust_by", adjust_by):
+        world = play(script)
+
+    assert world.problems == []
+
+
 def test_the_pod_is_told() -> None:
     world, _ = play_with_exceptions(5, name="bad", label=POISON)
 
-    notes = [event.get("note", "") for event in world.local.list("events")]
+    notes = [event.get("message", "") for event in world.local.list("events")]
     assert [note for note in notes if note.startswith("internal error: OverflowError: planted; the pod")]

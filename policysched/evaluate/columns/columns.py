@@ -8,6 +8,7 @@ and recompute only those.
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from policysched.evaluate.columns.constant_columns import ConstantColumns, absen
 from policysched.evaluate.columns.device_rejections import DeviceRejectionCache
 from policysched.evaluate.columns.free_volume_index import FreeVolumeIndexCache
 from policysched.evaluate.columns.gang_members import GangMembers, GangMemberSpec
+from policysched.evaluate.columns.not_counted import NotCounted
 from policysched.evaluate.columns.placed_pod_totals import PODS_PER_STEP, PlacedPodTotals
 from policysched.evaluate.columns.placed_pods import PlacedPods
 from policysched.evaluate.columns.shared_interners import Interners
@@ -39,6 +41,7 @@ _ROWS_PER_STEP = 1024
 _NO_PODS: Mapping[PodUid, Pod] = {}
 _UPDATES_PER_CODE_CHECK = 16
 _GANG_MEMBERS_MAX = 64  # distinct gang declarations: mostly one per policy
+_keys_of = attrgetter("labels", "allocatable", "images")
 _WEIGHT_PER_ROW_MAX = 16  # with more distinct values per row, most are of the past
 
 
@@ -83,14 +86,15 @@ class Columns:
         self._row_by_name: dict[NodeName, int] = {}
         self._free_rows: list[int] = []
         self._plan_columns: dict[ColumnKind, Array] = {}
-        self._usage_columns: list[tuple[ColumnKind, Array]] | None = (
-            None  # those to read again after a placement
-        )
+        # Those to read again after a placement.
+        self._usage_columns: list[tuple[ColumnKind, Array]] | None = None
         self._pod_columns: OrderedDict[ColumnKind, Array] = OrderedDict()
         self._constant_columns = ConstantColumns()
         self._log: list[int] = []
         self._log_start = 0
         self._updates = 0
+        self._updating: tuple[NodeName | None, Pod | None] = None, None
+        self._failure: NotCounted | None = None
         self._update_rows(cache.nodes)
         cache.changed_nodes()
 
@@ -142,9 +146,10 @@ class Columns:
     def attached_volumes(self) -> AttachedVolumes:
         """Attached volumes by row, counted from the first use on."""
         if self._attached_volumes is None:
-            self._attached_volumes = AttachedVolumes(self._cache.volumes, self.capacity, self._node_and_usage)
+            attached = AttachedVolumes(self._cache.volumes, self.capacity, self._node_and_usage)
             for row in range(self.size):
-                self._attached_volumes.update_row(row)
+                attached.update_row(row)
+            self._attached_volumes = attached
         self._attached_volumes.catch_up()
         return self._attached_volumes
 
@@ -155,16 +160,18 @@ class Columns:
     def placed_pods(self) -> PlacedPods:
         """Counts of placed pods by row, kept from the first use on."""
         if self._placed_pods is None:
-            self._placed_pods = PlacedPods(self._cache.namespaces, self.capacity, self.nodes_with_label)
-            self._count_placed(self._placed_pods)
+            placed = PlacedPods(self._cache.namespaces, self.capacity, self.nodes_with_label)
+            self._count_placed(placed)
+            self._placed_pods = placed
         return self._placed_pods
 
     def gang_members(self, spec: GangMemberSpec) -> GangMembers:
         """Members of gangs by row, counted from the first use on."""
         members = self._gang_members.get(spec)
         if members is None:
-            members = self._gang_members[spec] = GangMembers(spec, self._cache.namespaces)
+            members = GangMembers(spec, self._cache.namespaces)
             self._count_placed(members)
+            self._gang_members[spec] = members
             if len(self._gang_members) > _GANG_MEMBERS_MAX:
                 self._gang_members.popitem(last=False)
         else:
@@ -180,7 +187,10 @@ class Columns:
         """Add all placed pods to new counts."""
         for row, pods in self._pods_by_row().items():
             for pod in pods.values():
-                counts.adjust(row, pod, 1)
+                try:
+                    counts.adjust(row, pod, 1)
+                except Exception as error:
+                    raise NotCounted(self.names[row], pod) from error
 
     def _pods_by_row(self) -> dict[int, Mapping[PodUid, Pod]]:
         if self._counted_pods is None:
@@ -266,23 +276,30 @@ class Columns:
 
     def _forget_outdated_gangs(self) -> None:
         """Before rows change: a pod must leave the gang that it was counted in, and its namespace may name another now."""
+        if self._failure is not None:
+            raise self._failure  # rows are half changed
         if self._namespaces_version != self._cache.namespaces_version:
             self._gang_members.clear()
 
     def _update_rows(self, names: Iterable[NodeName]) -> None:
         # In the order of the names: rows do not affect decisions, but repeated runs must be byte-identical.
-        for name in sorted(names):
-            node, row = self._cache.nodes.get(name), self._row_by_name.get(name)
-            if node is None:
-                if row is not None:
-                    self._drop_row(row, name)
-            elif row is None:
-                self._write_row(self._new_row(name), node)
-            elif self.nodes[row] is node:
-                self._refresh_usage(row, node)
-                self._log.append(row << 1)
-            else:
-                self._write_row(row, node)
+        try:
+            for name in sorted(names):
+                self._updating = name, None
+                node, row = self._cache.nodes.get(name), self._row_by_name.get(name)
+                if node is None:
+                    if row is not None:
+                        self._drop_row(row, name)
+                elif row is None:
+                    self._write_row(self._new_row(name), node)
+                elif self.nodes[row] is node:
+                    self._refresh_usage(row, node)
+                    self._log.append(row << 1)
+                else:
+                    self._write_row(row, node)
+        except Exception as error:
+            self._failure = NotCounted(*self._updating)
+            raise self._failure from error
         if self._placed_pods is not None:
             self._placed_pods.evict_unused()
         if len(self._log) > 4 * self.capacity:
@@ -297,11 +314,10 @@ class Columns:
 
     def _write_row(self, row: int, node: Node) -> None:
         before = self.nodes[row]
-        self._count_images(before, node)
         self.nodes[row] = node
         if before is None or (before.labels, before.taints) != (node.labels, node.taints):
             self.topology_version += 1
-        if before is None or (before.labels, before.allocatable) != (node.labels, node.allocatable):
+        if before is None or _keys_of(before) != _keys_of(node):
             self._count_keys(before, node)
         usage = self.usage(row)
         for kind, array in self._all_columns():
@@ -338,6 +354,7 @@ class Columns:
             self._counted_pods.pop(row, None)
 
     def _adjust_pod_counts(self, row: int, pod: Pod, delta: int) -> None:
+        self._updating = self.names[row], pod
         if self._placed_pods is not None:
             self._placed_pods.adjust(row, pod, delta)
         for members in self._gang_members.values():
@@ -345,7 +362,6 @@ class Columns:
         self.placed_totals.adjust(row, pod, delta)
 
     def _drop_row(self, row: int, name: NodeName) -> None:
-        self._count_images(self.nodes[row], None)
         self._count_keys(self.nodes[row], None)
         self._update_pod_counts(row, _NO_PODS)  # while the row still has its node
         self.nodes[row] = None
@@ -418,11 +434,12 @@ class Columns:
         self._recode_above = 2 * self.codes.weight()
 
     def _count_keys(self, old: Node | None, new: Node | None) -> None:
-        """Count the labels and resources of a node that changed."""
+        """Count the labels, resources and images of a node that changed."""
         appeared = [] if new is None else [key for key in new.labels if key not in self.nodes_with_label]
         for counter, of_old, of_new in (
             (self.nodes_with_label, old and old.labels, new and new.labels),
             (self.nodes_with_resource, old and old.allocatable, new and new.allocatable),
+            (self.nodes_with_image, old and old.images, new and new.images),
         ):
             counter.update((of_new or {}).keys())
             counter.subtract((of_old or {}).keys())
@@ -431,14 +448,3 @@ class Columns:
                     del counter[key]
         if appeared and self._placed_pods is not None:
             self._placed_pods.topology_keys_appeared(appeared)
-
-    def _count_images(self, old: Node | None, new: Node | None) -> None:
-        if old is not None and new is not None and old.images == new.images:
-            return
-        if old is not None:
-            self.nodes_with_image.subtract(old.images.keys())
-            for image in old.images:
-                if not self.nodes_with_image[image]:
-                    del self.nodes_with_image[image]
-        if new is not None:
-            self.nodes_with_image.update(new.images.keys())

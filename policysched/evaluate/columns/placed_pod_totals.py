@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from policysched.evaluate.columns.not_counted import NotCounted
 from policysched.evaluate.columns.pod_query import PodTotalSpec, other_pod_context
 from policysched.evaluate.columns.pod_totals import PodTotals
 from policysched.model.identifiers import PodUid
@@ -123,8 +124,12 @@ class PlacedPodTotals:
                 visited = 0
                 yield
                 continue  # the row may have changed
+            node = self._nodes[row]
             for pod in on_row.values():
-                preparation.totals.adjust(pod, self._nodes[row], 1)
+                try:
+                    preparation.totals.adjust(pod, node, 1)
+                except Exception as error:
+                    raise NotCounted(None if node is None else node.name, pod) from error
             preparation.row += 1
             visited += len(on_row)
         preparation.row = _EVERY_ROW  # also those that come before the last step is over

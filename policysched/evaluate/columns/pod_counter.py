@@ -12,6 +12,7 @@ from weakref import ref
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.pod_index import PodIndex
 from policysched.evaluate.columns.columns import Columns
+from policysched.evaluate.columns.not_counted import NotCounted
 from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.columns.placed_pod_totals import PODS_PER_STEP
 from policysched.evaluate.columns.pod_query import PodTotalSpec
@@ -271,6 +272,10 @@ class _FollowedPods:
         before, pod = self._keys.pop(uid, None), index.pods.get(uid)
         if before is not None:
             self.totals.remove(before)
-        keys = None if pod is None else self.totals.adjust(pod, None, 1)
+        try:
+            keys = None if pod is None else self.totals.adjust(pod, None, 1)
+        except Exception as error:
+            self._pending[uid] = None
+            raise NotCounted(None, pod) from error
         if keys is not None:
             self._keys[uid] = keys

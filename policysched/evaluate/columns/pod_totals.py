@@ -5,6 +5,7 @@ topology domain. A total that was read once follows the changes of its group, an
 """
 
 from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
@@ -166,6 +167,16 @@ class _Group:
         }
 
 
+@contextmanager
+def _dropping(group: _Group, values: PodValues) -> Iterator[None]:
+    """An error leaves the result half updated."""
+    try:
+        yield
+    except Exception:
+        group.results.pop(values, None)
+        raise
+
+
 class PodTotals:
     """The totals of one spec over pods that `adjust` adds and removes."""
 
@@ -319,11 +330,12 @@ class PodTotals:
         self, group: _Group, result: _Result, values: PodValues, context: EvalContext, position: int
     ) -> None:
         """Apply the changes up to the position."""
-        for change in group.changes[result.position - group.dropped : position - group.dropped]:
-            amount = self._counted_amount(result, change.class_key, change.pod_class, values, context)
-            if amount:
-                result.totals.add(change.domain, amount * change.delta)
-        result.position = position
+        with _dropping(group, values):
+            for change in group.changes[result.position - group.dropped : position - group.dropped]:
+                amount = self._counted_amount(result, change.class_key, change.pod_class, values, context)
+                if amount:
+                    result.totals.add(change.domain, amount * change.delta)
+            result.position = position
 
     def _may_follow(self, group: _Group, result: _Result, now_ns: int) -> bool:
         """Whether the changes since are kept, and time did not go back. Classes without pods must not fill the memory."""
@@ -358,16 +370,17 @@ class PodTotals:
     ) -> Iterator[int]:
         """Yields the domains that each class of pods visits that has come of age."""
         result.now_ns = context.now_ns
-        while result.ageing and result.ageing[0][0] <= context.now_ns:
-            class_key = heappop(result.ageing)[2]
-            before = result.ageing_amounts.pop(class_key)
-            pod_class = group.classes.get(class_key)
-            if pod_class is None:
-                continue
-            after = self._counted_amount(result, class_key, pod_class, values, context)
-            for domain, number in pod_class.counts.items() if after != before else ():
-                result.totals.add(domain, (after - before) * number)
-            yield len(pod_class.counts)
+        with _dropping(group, values):
+            while result.ageing and result.ageing[0][0] <= context.now_ns:
+                class_key = heappop(result.ageing)[2]
+                before = result.ageing_amounts.pop(class_key)
+                pod_class = group.classes.get(class_key)
+                if pod_class is None:
+                    continue
+                after = self._counted_amount(result, class_key, pod_class, values, context)
+                for domain, number in pod_class.counts.items() if after != before else ():
+                    result.totals.add(domain, (after - before) * number)
+                yield len(pod_class.counts)
 
 
 class HypotheticalPodTotals:
