@@ -7,6 +7,7 @@ process, it would do so again after each restart: one pod would stop all others.
 import traceback
 
 from policysched.model.cluster_events import ClusterEvent
+from policysched.model.pods import Pod
 from policysched.scheduler.commands import Log
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
@@ -32,9 +33,7 @@ class InternalErrors:
         """Park a detached entry whose attempt raised. Nothing of the attempt is in effect."""
         core = self._core
         core.evaluator.forget(core.plan(entry.policy))
-        self._latest = sanitize_line(f"{type(error).__name__}: {error}")
-        self._log(entry, error, now_ns)
-        message = f"internal error: {self._latest}"
+        message = self._note(entry.representative_pod, error, now_ns)
         core.queue.apply_backoff(entry, now_ns)
         core.queue.park(
             entry,
@@ -50,20 +49,25 @@ class InternalErrors:
             core.records.counters.count_internal_error(pod.policy)
             core.report_pending(pod, "SchedulerError", message, now_ns)
 
+    def rejection(self, pod: Pod, error: Exception, now_ns: int) -> str:
+        """What the policy reads of the pod alone raised: its message, until the pod, its namespace or the policy changes."""
+        self._core.records.counters.count_internal_error(pod.scheduler)
+        return self._note(pod, error, now_ns)
+
     def check(self) -> list[str]:
         """Each is a bug, which a simulation or a test must not pass over."""
         return [f"an attempt raised {self._latest}"] if self._latest else []
 
-    def _log(self, entry: QueueEntry, error: Exception, now_ns: int) -> None:
-        if now_ns < self._logged_ns + LOG_INTERVAL_NS:
-            return
-        self._logged_ns = now_ns
-        pod = entry.representative_pod
-        frames = "".join(traceback.format_tb(error.__traceback__))[-_TRACEBACK_CHARACTERS_MAX:]
-        fields = {"pod": pod.full_name, "policy": entry.policy, "error": f"{frames}{self._latest}"}
-        self._core.commands.append(
-            Log("error", "an attempt failed, please report this bug; the pod waits", fields)
-        )
+    def _note(self, pod: Pod, error: Exception, now_ns: int) -> str:
+        self._latest = sanitize_line(f"{type(error).__name__}: {error}")
+        if now_ns >= self._logged_ns + LOG_INTERVAL_NS:
+            self._logged_ns = now_ns
+            frames = "".join(traceback.format_tb(error.__traceback__))[-_TRACEBACK_CHARACTERS_MAX:]
+            fields = {"pod": pod.full_name, "policy": pod.scheduler, "error": f"{frames}{self._latest}"}
+            self._core.commands.append(
+                Log("error", "an attempt failed, please report this bug; the pod waits", fields)
+            )
+        return f"internal error: {self._latest}"
 
 
 def _pods(entry: QueueEntry) -> list[PendingPod]:

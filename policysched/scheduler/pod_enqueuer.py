@@ -15,6 +15,7 @@ from policysched.model.identifiers import PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.scheduler.commands import Log, ReportPodEvent
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.internal_errors import InternalErrors
 from policysched.scheduler.limits import REPORTS_PER_SLICE_MAX, SECOND_NS
 from policysched.scheduler.policies.rejection_message import format_duration
 from policysched.scheduler.queue.entries import PendingPod, QueueState
@@ -29,8 +30,9 @@ _LOGGED_PROBLEMS_MAX = 10_000
 class PodEnqueuer:
     """Owns the deadlines of the queue: order keys that change with time, gang timeouts, reports of incomplete gangs."""
 
-    def __init__(self, core: SchedulerCore) -> None:
+    def __init__(self, core: SchedulerCore, errors: InternalErrors) -> None:
         self._core = core
+        self.errors = errors
         self._order_key_expiries: MovableHeap[PendingPod] = MovableHeap()
         self._gang_deadlines: MovableHeap[QueuedGang] = MovableHeap()
         self._incomplete_gangs: MovableHeap[QueuedGang] = MovableHeap()
@@ -97,9 +99,13 @@ class PodEnqueuer:
     def rekey(self, pod: PendingPod, now_ns: int) -> None:
         """Update the order key after a change of what the order reads of the queue: attempts or waiting time."""
         plan = self._core.plan(pod.policy)
-        pod.order_key, expires_ns = plan.order_key(
-            pod.pod, self._core.namespace_of(pod.pod), pod.facts, now_ns
-        )
+        try:
+            pod.order_key, expires_ns = plan.order_key(
+                pod.pod, self._core.namespace_of(pod.pod), pod.facts, now_ns
+            )
+        except Exception as error:  # noqa: BLE001  # any fault of the program; the pod keeps its place
+            self.errors.rejection(pod.pod, error, now_ns)
+            expires_ns = None
         self._set_order_key_expiry(pod, expires_ns)
 
     def _set_order_key_expiry(self, pod: PendingPod, expires_ns: int | None) -> None:
@@ -151,15 +157,19 @@ class PodEnqueuer:
         if result is not None and result.is_current(pod.pod, namespace, pod.attempts):
             return result
         running = core.policies.running[pod.policy]
-        return evaluate_pre_enqueue(
-            running.plan,
-            pod.pod,
-            namespace,
-            pod.facts,
-            now_ns,
-            reads_queue=running.reads_queue,
-            namespace_rejection=core.namespace_rejection(pod.policy, pod.pod),
-        )
+        try:
+            return evaluate_pre_enqueue(
+                running.plan,
+                pod.pod,
+                namespace,
+                pod.facts,
+                now_ns,
+                reads_queue=running.reads_queue,
+                namespace_rejection=core.namespace_rejection(pod.policy, pod.pod),
+            )
+        except Exception as error:  # noqa: BLE001  # any fault of the program
+            message = self.errors.rejection(pod.pod, error, now_ns)
+            return PreEnqueueResult(pod.pod, namespace, pod.attempts, message, (), (), None, None, None)
 
     def _apply_pre_enqueue(self, pod: PendingPod, result: PreEnqueueResult) -> None:
         self._warn(pod, result.warnings)

@@ -104,7 +104,11 @@ class PolicyMembership:
         running = core.policies.running.get(pod.scheduler)
         if running is None or running.program.gang is None:
             return
-        terms = None if observed.deleting else self._gang_terms(pod, running.plan)
+        try:
+            terms = None if observed.deleting else self._gang_terms(pod, running.plan)
+        except Exception as error:  # noqa: BLE001  # any fault of the program
+            self._enqueuer.errors.rejection(pod, error, now_ns)
+            terms = None
         gang = core.gangs.gang_of(pod.uid)
         if terms is None:
             self._remove_from_gang(pod, now_ns)

@@ -60,15 +60,18 @@ class PolicyTextEvents:
             pod = core.pods.get(uid)
             facts = QueuedPodInfo(core.queued_ns_of(observed.pod, now_ns), 0) if pod is None else pod.facts
             namespace = core.namespace_of(observed.pod)
-            results[uid] = evaluate_pre_enqueue(
-                plan,
-                observed.pod,
-                namespace,
-                facts,
-                now_ns,
-                reads_queue=reads_queue,
-                namespace_rejection=core.namespace_rejection(program.name, observed.pod),
-            )
+            try:
+                results[uid] = evaluate_pre_enqueue(
+                    plan,
+                    observed.pod,
+                    namespace,
+                    facts,
+                    now_ns,
+                    reads_queue=reads_queue,
+                    namespace_rejection=core.namespace_rejection(program.name, observed.pod),
+                )
+            except Exception:  # noqa: BLE001  # again when the text takes over, and is then reported
+                continue
             if len(results) % core.limits.rekey_pods_max == 0:
                 yield results
         yield results

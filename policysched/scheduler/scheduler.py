@@ -101,7 +101,8 @@ class Scheduler:
             source_name_of=source_name_of,
             queued_ns_of=queued_ns_of,
         )
-        enqueuer = PodEnqueuer(core)
+        errors = self._internal_errors = InternalErrors(core)
+        enqueuer = PodEnqueuer(core, errors)
         self._bind_tracker = BindTracker(core, enqueuer)
         self._membership = PolicyMembership(core, enqueuer)
         self._preemption = DefaultPreemption(core)
@@ -127,7 +128,6 @@ class Scheduler:
         preemption, prebinder = self._preemption, self._prebinder
         self._pod_attempts = PodAttempts(core, enqueuer, preemption, self._extender_calls, prebinder)
         pods, gangs = self._pod_attempts, GangAttempts(core, self._pod_attempts, enqueuer, preemption)
-        errors = self._internal_errors = InternalErrors(core)
         self._attempts = AttemptRunner(core, enqueuer, self._namespace_events, pods, gangs, errors)
         self._canary_guards = CanaryGuards(core, self._reload)
         self._timers = Timers(

@@ -9,7 +9,7 @@ from weakref import ref
 
 import pytest
 
-from policysched.evaluate import Evaluator, NotCounted
+from policysched.evaluate import Evaluator, NotCounted, Plan
 from policysched.evaluate.columns.columns import Columns
 from policysched.evaluate.columns.pod_totals import DomainTotals, PodTotals
 from policysched.scheduler import commands as c
@@ -58,6 +58,35 @@ def test_the_pod_waits_and_others_are_scheduled() -> None:
         )
         assert len(message) < 300
         assert scheduler.scheduler.check() != [], "a simulation would not pass over it"
+
+
+def test_a_pod_that_cannot_be_queued_waits_also_for_another_text_and_others_are_scheduled() -> None:
+    scheduler = Rig()
+    with raising(Plan, "order_key", about="name='bad'"):
+        scheduler.observe(node("a"), pod("bad"), pod("good"))
+        scheduler.settle()
+        scheduler.apply_policies(FIT + "filter node_unschedulable\n")
+        scheduler.observe(pod("better"))
+        scheduler.settle()
+
+        assert sorted(scheduler.bind_order()) == ["better", "good"]
+        assert (scheduler.pending_message("bad") or "").startswith("internal error: OverflowError")
+        assert scheduler.scheduler.counters.internal_errors["test"] > 1, "the other text took over"
+        assert scheduler.scheduler.check() != [], "a simulation would not pass over it"
+    with patch.object(Rig, "check_invariants"):
+        scheduler.observe(pod("bad", labels={"new": "value"}))
+        scheduler.settle()
+    assert scheduler.bind_order()[-1] == "bad"
+
+
+def test_a_placed_member_whose_gang_cannot_be_computed_hurts_no_other_pod() -> None:
+    scheduler = Rig(GANG.format(more=""))
+    labels = {"group": "g", "least": "2"}
+    with raising(Plan, "gang", about="name='bad'"):
+        scheduler.observe(node("a"), placed(pod("bad", labels=labels), "a"), pod("good"))
+        scheduler.settle()
+
+        assert scheduler.bind_order() == ["good"]
 
 
 def test_it_is_tried_again_after_a_minute() -> None:
