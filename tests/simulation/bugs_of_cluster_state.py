@@ -44,6 +44,16 @@ from tests.simulation.policy_texts import BAD, GOOD, SCHEDULERS
 # ── ledger, cache and watches ───────────────────────────────────────────────────────────────────────
 
 
+def the_event_of_a_node_raises() -> AbstractContextManager[Any]:
+    def put_node(self: ClusterCache, node: Node) -> Any:
+        if node.unschedulable:
+            raise OverflowError("planted")
+        return right(self, node)
+
+    right = ClusterCache.put_node
+    return patch.object(ClusterCache, "put_node", put_node)
+
+
 def an_unanswered_bind_is_withdrawn() -> AbstractContextManager[Any]:
     async def carry_out(self: Binder, pending: PendingBind) -> BindConfirmed | BindRefused:
         bind = pending.bind

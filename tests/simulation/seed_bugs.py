@@ -30,6 +30,7 @@ from tests.simulation.bugs_of_cluster_state import (
     nominations_are_never_cleared,
     policy_updates_are_ignored,
     read_write_once_pod_claims_are_shared,
+    the_event_of_a_node_raises,
     the_ledger_does_not_count_assumed_pods,
     the_ledger_does_not_subtract_removed_pods,
     the_overlay_omits_earlier_gang_members,
@@ -292,6 +293,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(
         an_unanswered_bind_is_withdrawn, r"in our pods and has", seed=49, profile=_binds_are_unanswered
     ),
+    PlantedBug(the_event_of_a_node_raises, r"the event of an object raised", seed=2),
     PlantedBug(a_bind_omits_the_uid, r"is on .*, our decision was", seed=24),
     PlantedBug(the_ledger_does_not_subtract_removed_pods, r"ledger (priorities|claims): kept", seed=2),
     PlantedBug(the_ledger_does_not_count_assumed_pods, r"in our pods and has", seed=0),
