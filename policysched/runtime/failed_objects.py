@@ -12,7 +12,7 @@ import traceback
 from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from policysched.evaluate import NotCounted
 from policysched.model.devices import DeviceObject, ResourceClaim
@@ -97,9 +97,10 @@ class FailedObjects:
         self._told: set[str] = set()
         self.untold: list[Pod] = []
 
-    def begin(self) -> None:
+    def begin(self) -> Self:
         """A new app reads all objects again."""
         self._left_out.clear()
+        return self
 
     def admit(self, event: e.Event, now_ns: int) -> e.Event | None:
         """What is to be applied instead of the event; None: nothing."""

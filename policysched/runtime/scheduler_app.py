@@ -62,16 +62,14 @@ a slice in each of them. A pass with nothing to do takes a microsecond."""
 REPORTS_FLUSH_TIMEOUT_S = 3.0
 """How long shutdown waits for pending events and conditions, once the binds are answered."""
 
-REREAD_TIMEOUT_S = 5.0
-"""How long binds in flight are waited for before the cluster is read again: everybody waits meanwhile."""
+REREAD_TIMEOUT_S = 5.0  # for writes in flight, before the cluster is read again: everybody waits meanwhile
 
 
 class SchedulerApp(DaemonApp):
     """Call `run` once. Until it leads, only leader election runs. The observers get the duration of a decision, and of a
     bind until its outcome; `recorder` gets every call of the scheduler. `failed_objects` are those of the app before.
 
-    `rereads`: `run` ended because the event of an object raised, or it could not be counted. The next app reads the cluster
-    again without it."""
+    `rereads`: the next app has to read the cluster again, since the event of an object raised or it could not be counted."""
 
     def __init__(
         self,
@@ -86,8 +84,7 @@ class SchedulerApp(DaemonApp):
         failed_objects: FailedObjects | None = None,
     ) -> None:
         self.settings = settings
-        self.failed_objects = failed_objects or FailedObjects()
-        self.failed_objects.begin()
+        self.failed_objects = (failed_objects or FailedObjects()).begin()
         self.rereads = False
         self.leadership = leadership
         self._observe_decision_s = observe_decision_s
@@ -439,8 +436,7 @@ class SchedulerApp(DaemonApp):
     async def _drain(self) -> None:
         """A clean stop: waits for binds, evictions and volume writes in flight, then for their events and conditions."""
         loop = asyncio.get_running_loop()
-        timeout_s = self.settings.shutdown_timeout_s
-        ends_s = loop.time() + (min(timeout_s, REREAD_TIMEOUT_S) if self.rereads else timeout_s)
+        ends_s = loop.time() + (REREAD_TIMEOUT_S if self.rereads else self.settings.shutdown_timeout_s)
         while self._writes_in_flight and loop.time() < ends_s:
             await asyncio.sleep(0.02)
         ends_s = min(ends_s, loop.time() + REPORTS_FLUSH_TIMEOUT_S)
