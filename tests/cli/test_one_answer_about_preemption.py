@@ -23,7 +23,12 @@ from tests.cli.test_explain_gangs import INPUTS, WHOLE
 from tests.reference.checked import program
 from tests.scheduler.rig import START_NS, Rig
 
-LINES = (*INPUTS, WHOLE, "filter node_resources_fit", "preemption { victims = own }")
+ORDER = (
+    'score first weight 2 when node.name == "n0" higher 1 normalize range(0, 1)',
+    'score second weight 1 when node.name == "n1" higher 1 normalize range(0, 1)',
+)
+"""Where nodes are equal, their place would depend on UIDs, which policy tests choose by themselves."""
+LINES = (*INPUTS, WHOLE, "filter node_resources_fit", *ORDER, "preemption { victims = own }")
 PROGRAM = program(*LINES)
 TEXT = "\n".join(("policy test version 1", *LINES, ""))
 URGENT = 1000
@@ -154,6 +159,13 @@ def policy_tests_agree(case: Case, folder: Path) -> None:
 TWO_OF_A_GANG = Case([4], [Running(0, 2, True), Running(0, 2, True)], [2], 0)
 """One of the two members would be enough; the gang goes whole."""
 GANG_FOR_TWO = Case([3, 3], [Running(0, 2, False), Running(1, 2, False)], [2, 2], 2)
+EQUAL_NODES = Case(
+    [4, 3],
+    [Running(1, 1, False), Running(1, 1, False), Running(0, 2, False), Running(0, 1, False)],
+    [1, 2],
+    2,
+)
+"""The first member can go to both."""
 
 
 @settings(max_examples=25, deadline=None)
@@ -173,6 +185,7 @@ def test_run_and_simulate_give_one_answer(case: Case) -> None:
 
 
 @settings(max_examples=15, deadline=None)
+@example(EQUAL_NODES)
 @example(TWO_OF_A_GANG)
 @example(GANG_FOR_TWO)
 @given(case=cases().filter(lambda case: case.running))
