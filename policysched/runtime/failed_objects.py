@@ -24,6 +24,7 @@ from policysched.model.storage import CsiDriver, CsiNode, StorageCapacity, Stora
 from policysched.scheduler import events as e
 from policysched.scheduler.commands import ReportPodEvent
 from policysched.scheduler.limits import SECOND_NS
+from policysched.scheduler.policies.rejection_message import format_duration
 from policysched.text.sanitize import sanitize_line
 
 log = logging.getLogger(__name__)
@@ -77,9 +78,10 @@ class ObjectId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """`hidden_node`: what the object uses of it cannot be counted."""
+    """`span_ns`: for how long the object is left out. `hidden_node`: what it uses of that node cannot be counted."""
 
     count: int
+    span_ns: int
     until_ns: int
     message: str
     hidden_node: NodeName | None
@@ -146,10 +148,11 @@ class FailedObjects:
             hidden_node = applied.pod.node
         earlier = self._failures.get(object_id.key)
         count = 1 if earlier is None else earlier.count + 1
-        until_ns = now_ns + RETRY_NS * 2 ** min(count - 1, _DOUBLINGS_MAX)
+        span_ns = RETRY_NS * 2 ** min(count - 1, _DOUBLINGS_MAX)
         cause = error.__cause__ or error
         message = sanitize_line(f"{type(cause).__name__}: {cause}")
-        self._failures[object_id.key] = _Failure(count, until_ns, message, hidden_node)
+        self._failures[object_id.key] = _Failure(count, span_ns, now_ns + span_ns, message, hidden_node)
+        self._told.discard(object_id.name)
         frames = "".join(traceback.format_tb(cause.__traceback__))[-_TRACEBACK_CHARACTERS_MAX:]
         log.error(
             "an event could not be applied, please report this bug; its object is left out, and the cluster is read again",
@@ -173,7 +176,7 @@ class FailedObjects:
         return list(due.values())
 
     def take_reports(self, policies: Container[str]) -> list[ReportPodEvent]:
-        """For the pending pods of these policies that are left out, once for each."""
+        """For the pending pods of these policies that are left out, once for each failure."""
         pods, self.untold = self.untold, []
         return [
             ReportPodEvent(
@@ -224,7 +227,10 @@ class FailedObjects:
         failure = self._failures.get(("Pod", "", pod.uid))
         if failure is None:
             return f"internal errors with other objects of namespace {pod.namespace}: all of it is left out for an hour"
-        return f"internal error: {failure.message[:200]}; the pod is left out for an hour, or until it is created again"
+        return (
+            f"internal error: {failure.message[:200]}; the pod is left out for {format_duration(failure.span_ns)}, "
+            "or until it is created again"
+        )
 
 
 def object_of(event: e.Event) -> ObjectId | None:

@@ -273,9 +273,8 @@ class PodEnqueuer:
         if gang.state is not QueueState.GATED:
             queue.remove(gang, now_ns)
             queue.gate(gang)
-        nominated = (
-            () if gang.held else self._core.cache.nominated
-        )  # one that is held may be complete in a moment
+        # One that is held may be complete in a moment.
+        nominated = () if gang.held else self._core.cache.nominated
         for uid in [uid for uid in nominated if uid in gang.unqueued_members]:
             self._core.withdraw_nomination(uid, now_ns)
         if gang not in self._incomplete_gangs:

@@ -183,3 +183,18 @@ def test_the_program_goes_on_with_what_failed(monkeypatch: pytest.MonkeyPatch) -
 
     assert asyncio.run(program._run(settings)) == 3
     assert given == [given[0]] * 3
+
+
+def test_a_pending_pod_is_told_for_how_long_it_is_left_out_after_each_failure() -> None:
+    bad, objects, now_ns = e.PodUpdated(pending(pod("bad"))), FailedObjects(), 0
+
+    told = []
+    for _ in range(3):
+        assert objects.note(bad, ERROR, now_ns)
+        objects.admit(bad, now_ns)
+        objects.admit(bad, now_ns)
+        told += [report.message for report in objects.take_reports({bad.pod.pod.scheduler})]
+        now_ns += 5 * RETRY_NS
+
+    spans = [message.partition(" is left out for ")[2].partition(",")[0] for message in told]
+    assert spans == ["1h", "2h", "4h"]

@@ -149,20 +149,24 @@ def test_pending_pods_are_bound_and_a_shutdown_ends_with_all_binds_answered_and_
     on_virtual_time(scenario)
 
 
+async def app_without_answers(world: World) -> tuple[SchedulerApp, asyncio.Future[ExitReason]]:
+    """Elected, about to decide, and from now on no answer reaches it but those about its Lease."""
+    transport = world.transport(FaultRates())
+    app = app_on(world, transport, elected(world, world.transport(), "one"))
+    run = asyncio.ensure_future(app.run())
+    await until(lambda: app.scheduler.synced and app.leadership.decides_in_s() < 0.1, "the first decision")
+    assert transport._faults is not None
+    transport._faults.rates = FaultRates(lost_before_share=1.0)
+    return app, run
+
+
 def test_a_shutdown_waits_for_unanswered_binds_up_to_its_limit_and_then_keeps_the_lease() -> None:
     async def scenario() -> None:
         world = World()
         put_policies(world, main=PLAIN)
         world.add_node("a")
         world.add_pod("web")
-        transport, lease_transport = world.transport(FaultRates()), world.transport()
-        app = app_on(world, transport, elected(world, lease_transport, "one"))
-        run = asyncio.ensure_future(app.run())
-        await until(
-            lambda: app.scheduler.synced and app.leadership.decides_in_s() < 0.1, "the first decision"
-        )
-        assert transport._faults is not None
-        transport._faults.rates = FaultRates(lost_before_share=1.0)
+        app, run = await app_without_answers(world)
         await until(lambda: app.binder.in_flight, "a bind in flight")
         asked_s = world.loop.time()
 
@@ -187,14 +191,7 @@ def test_a_shutdown_keeps_the_lease_while_devices_may_still_be_allocated() -> No
         world.local.create("resourceslices", "", new(slice_manifest("a", gpu("g0"))))
         world.local.create("resourceclaims", "default", new(claim_manifest("c")))
         world.add_pod("web", spec=claiming("c"))
-        transport, lease_transport = world.transport(FaultRates()), world.transport()
-        app = app_on(world, transport, elected(world, lease_transport, "one"))
-        run = asyncio.ensure_future(app.run())
-        await until(
-            lambda: app.scheduler.synced and app.leadership.decides_in_s() < 0.1, "the first decision"
-        )
-        assert transport._faults is not None
-        transport._faults.rates = FaultRates(lost_before_share=1.0)
+        app, run = await app_without_answers(world)
         await until(lambda: app.prebind_writer.in_flight, "an allocation in flight")
 
         app.request_stop()

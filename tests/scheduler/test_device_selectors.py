@@ -395,6 +395,17 @@ def test_others_are_decided_between_two_slices_of_a_search(monkeypatch: pytest.M
     assert len(steps) < NODES * STEPS_OF_A_NODE, "no node is searched twice"
 
 
+def steps_of_search(rig: Rig, gpus: list[dict[str, Any]]) -> int:
+    """Of the search for the only claim on a node that now has these devices."""
+    rig.handle(e.DeviceObjectUpdated(device_slice("n0", *gpus, version=2, generation=2)))
+    allowance = allocator.SearchAllowance()
+    devices = rig.scheduler.cache.devices
+    with devices.allocation_cache.limited(allowance):
+        item = devices.claims[next(iter(devices.claims))]
+        devices.allocation_cache.find([item], rig.scheduler.cache.nodes["n0"], None)
+    return allocator.ATTEMPT_STEPS_MAX - allowance.steps_left
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_devices_that_lack_capacity_count_as_several_steps(shared: bool) -> None:
     """Each is compared with what is requested, and left out."""
@@ -403,14 +414,7 @@ def test_devices_that_lack_capacity_count_as_several_steps(shared: bool) -> None
         amounts = {f"c{at:02}": "80Gi" for at in range(names)}
         gpus = [gpu(f"g{at}", capacity=amounts, allowMultipleAllocations=shared) for at in range(64)]
         wanted = {**amounts, f"c{names - 1:02}": "81Gi"}
-        rig = rig_with(claim("c", asking(capacity={"requests": wanted})))
-        rig.handle(e.DeviceObjectUpdated(device_slice("n0", *gpus, version=2, generation=2)))
-        allowance = allocator.SearchAllowance()
-        devices = rig.scheduler.cache.devices
-        with devices.allocation_cache.limited(allowance):
-            item = devices.claims[next(iter(devices.claims))]
-            devices.allocation_cache.find([item], rig.scheduler.cache.nodes["n0"], None)
-        return allocator.ATTEMPT_STEPS_MAX - allowance.steps_left
+        return steps_of_search(rig_with(claim("c", asking(capacity={"requests": wanted}))), gpus)
 
     assert steps_of(32) > 5 * steps_of(1)
 
@@ -434,14 +438,7 @@ def test_a_device_with_much_to_compare_counts_as_several_steps(more: str) -> Non
 
     def steps_of(requests: Any, constraints: Any, device: dict[str, Any]) -> int:
         gpus = [gpu(f"g{at}", attributes={"uuid": str(at), "same": "x"}, **device) for at in range(8)]
-        rig = rig_with(claim("c", *requests, constraints=constraints))
-        rig.handle(e.DeviceObjectUpdated(device_slice("n0", *gpus, version=2, generation=2)))
-        allowance = allocator.SearchAllowance()
-        devices = rig.scheduler.cache.devices
-        with devices.allocation_cache.limited(allowance):
-            item = devices.claims[next(iter(devices.claims))]
-            devices.allocation_cache.find([item], rig.scheduler.cache.nodes["n0"], None)
-        return allocator.ATTEMPT_STEPS_MAX - allowance.steps_left
+        return steps_of_search(rig_with(claim("c", *requests, constraints=constraints)), gpus)
 
     assert steps_of(requests, constraints, device) > 1.5 * steps_of(requests, constraints[:1], {})
 
