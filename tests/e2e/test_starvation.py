@@ -42,7 +42,8 @@ BOUND_S = 60.0
 
 
 class Teams:
-    """The pods of the teams, each of 1 cpu."""
+    """The pods of the teams: single ones of 1 cpu, and members of gangs of a little less. Large pods are evicted first: where
+    gangs are evicted in part, they always are."""
 
     def __init__(self, deployed: Deployed) -> None:
         self._deployed = deployed
@@ -57,7 +58,8 @@ class Teams:
             name = f"{team}-{self._created[team]}"
             labels = {"team": team} | ({"group": name} if index >= count else {})
             for member in ("a", "b") if index >= count else ("a",):
-                self._deployed.create(f"{name}{member}", cpu="1", labels=labels)
+                cpu = "900m" if "group" in labels else "1"
+                self._deployed.create(f"{name}{member}", cpu=cpu, labels=labels)
 
     def recreate(self, team: str) -> None:
         """As a controller does: there is a single pod and two gangs of the team, or a little more."""
