@@ -26,7 +26,7 @@ from policysched.daemon.process import DaemonProcess, ExitReason, open_process
 from policysched.daemon.quota_documents import quotas_document
 from policysched.daemon.signals import shutdown_signals
 from policysched.daemon.status_documents import DecisionsDocument, configz_document, policy_document
-from policysched.gc_tuning import collect_all, keep_collections_short
+from policysched.gc_tuning import MemoryGrowth, collect_all, keep_collections_short, peak_memory_bytes
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.session import connect
 from policysched.kube.extender.client import ExtenderClient
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FULL_COLLECTION_INTERVAL_S = 3600.0
+MEMORY_INTERVAL_S = 60.0
 """Reference cycles among objects that lived for long wait for it. It stops decisions for half a second with 300 MiB, so it is rare,
 and what changes often leaves no cycles (`tests/runtime/test_replaced_policies.py`)."""
 
@@ -174,8 +174,11 @@ async def _tune_gc_when_synced(app: SchedulerApp) -> None:
     while not app.synced:
         await asyncio.sleep(1.0)
     keep_collections_short()
+    growth = MemoryGrowth(peak_memory_bytes())
     while True:
-        await asyncio.sleep(FULL_COLLECTION_INTERVAL_S)
+        await asyncio.sleep(MEMORY_INTERVAL_S)
+        if not growth.is_due(peak_memory_bytes()):
+            continue
         began_s = time.monotonic()
         freed = collect_all()
         elapsed_ms = round((time.monotonic() - began_s) * 1000)
