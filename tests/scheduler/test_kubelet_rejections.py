@@ -179,6 +179,18 @@ def test_a_node_that_claims_room_for_any_number_of_pods_takes_no_memory_for_each
     assert len(rig.scheduler.core.capacity_holds[NodeName("a")]) == HELD_PODS_MAX
 
 
+def test_a_node_that_lacks_a_resource_for_each_priority_has_no_more_stand_ins() -> None:
+    names = [f"example.com/r{number}" for number in range(2 * HELD_PODS_MAX)]
+    rig = Rig(FIT, node("a", pods="1000", resources=dict.fromkeys(names, "1")))
+
+    for priority, name in enumerate(names):
+        one = pod(f"job-{priority}", resources={name: "1"}, priority=priority)
+        rig.observe(placed(one, "a"), rejected(one, "a", f"OutOf{name}", too_little(name, 1, 1, 1)))
+
+    holds = rig.scheduler.core.capacity_holds[NodeName("a")]
+    assert [hold.pod.priority for hold in holds] == list(range(HELD_PODS_MAX, 2 * HELD_PODS_MAX))
+
+
 @pytest.mark.parametrize(
     "reason",
     [
