@@ -15,6 +15,7 @@ from policysched.comparison.runner import PolicyRun, Show
 from policysched.from_files.simulate import Observe
 from policysched.lang.ir.program import Program
 from policysched.recording.reader import (
+    CONTRADICTIONS,
     Item,
     RecordedDecide,
     RecordedEvent,
@@ -23,6 +24,7 @@ from policysched.recording.reader import (
     UnusableRecording,
 )
 from policysched.scheduler import events as e
+from policysched.text.sanitize import sanitize_line
 
 _ITEMS_PER_PROGRESS = 1000
 _ITEMS_KEPT_MAX = 100_000
@@ -128,10 +130,9 @@ class ComparedRecording:
             try:
                 for rerun in reruns:
                     rerun.apply(item)
-            except (AssertionError, KeyError, AttributeError, TypeError, ValueError) as error:
-                # The core trusts its inputs: an edited recording can contradict itself.
+            except CONTRADICTIONS as error:
                 raise UnusableRecording(
-                    f"the recording contradicts itself: {type(error).__name__} {error}"
+                    f"the recording contradicts itself: {type(error).__name__} {sanitize_line(str(error))}"
                 ) from error
         for rerun in reruns:
             rerun.finish()

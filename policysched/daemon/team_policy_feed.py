@@ -33,6 +33,7 @@ from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.policies.rejection_message import errors_of, rejection_message
 from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.text import Diagnostic, Source, Span
+from policysched.text.sanitize import sanitize_line
 
 PAUSE_S = 2.0
 """Between two checks of one namespace, at least; and at least `PAUSE_FACTOR` times as long as the last one took."""
@@ -154,8 +155,7 @@ class TeamPolicyFeed:
         began_s = loop.time()
         namespace = next(name for name in self._due if self._pause_until_s.get(name, began_s) <= began_s)
         del self._due[namespace]
-        sources = await self._check_team(namespace)
-        fallbacks = await self._check_good(namespace, sources)
+        sources, fallbacks = await self._check_namespace(namespace)
         took_s = loop.time() - began_s
         self._pause_until_s[namespace] = loop.time() + max(PAUSE_S, PAUSE_FACTOR * took_s)
         results, before = (sources, fallbacks), (self._checked.get(namespace), self._fallbacks.get(namespace))
@@ -163,6 +163,31 @@ class TeamPolicyFeed:
             self._unread.discard(namespace)
             self._checked[namespace], self._fallbacks[namespace] = results
             self._offer()
+
+    async def _check_namespace(
+        self, namespace: str
+    ) -> tuple[Mapping[str, CheckedSource], Mapping[str, Program]]:
+        """What the team's texts are, and what runs of its policies without a valid text. What raises is invalid, for this
+        team alone."""
+        try:
+            sources = await self._check_team(namespace)
+            return sources, await self._check_good(namespace, sources)
+        except Exception as error:
+            log.exception(
+                "a team's policies could not be checked, please report this bug",
+                extra={"namespace": namespace},
+            )
+            message = sanitize_line(f"internal error: {type(error).__name__}: {error}")
+        key, base, good = f"{namespace}/", self._base, self._good.get(namespace, {})
+        problem = _diagnostic("PS901", message, f"ConfigMap {self.config_map(namespace)}", "report this bug")
+        suspension = f"the texts of namespace {namespace} cannot be checked: {message}"
+        fallbacks = {
+            name: program
+            if base is not None and _has_base(program, base)
+            else suspended_program(program, f"policy {name} is suspended: {suspension}")
+            for name, program in good.items()
+        }
+        return {key: CheckedSource(key, False, None, (problem,), None)}, fallbacks
 
     async def _check_team(self, namespace: str) -> Mapping[str, CheckedSource]:
         content = self._content.get(namespace)

@@ -11,18 +11,21 @@ Lease.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Literal
 
 from policysched.config.logs import write_log
 from policysched.config.settings import NamespacedName
 from policysched.daemon.app import DaemonApp, Runtime, Tasks
+from policysched.daemon.failed_objects import FailedObjects
 from policysched.daemon.metric_monitor import FIRST_SAMPLES_TIMEOUT_S
 from policysched.extender.settings import ExtenderSettings
 from policysched.kube.watch.resources import NAMESPACES, NODES, PODS, SELECTOR_OWNERS, STORAGE_RESOURCES
 from policysched.kube.write.bind import Binder
 from policysched.kube.write.report_content import EventContent, EventObject
 from policysched.scheduler import commands as c
+from policysched.scheduler.events import Event
 from policysched.scheduler.extenders.extender_server import ExtenderServer
 
 log = logging.getLogger(__name__)
@@ -37,11 +40,20 @@ class NoUsablePolicy(Exception):
     """There is no valid policy and no last known good one."""
 
 
-class ExtenderApp(DaemonApp):
-    """`run` until cancelled."""
+class _ReadAgain(Exception):
+    """An object was left out: everything else is to be read again."""
 
-    def __init__(self, settings: ExtenderSettings, runtime: Runtime) -> None:
+
+class ExtenderApp(DaemonApp):
+    """`run` until cancelled. `failed_objects` are those of the app before. `rereads`: the next app has to read the cluster
+    again, since an event or a request raised because of an object."""
+
+    def __init__(
+        self, settings: ExtenderSettings, runtime: Runtime, failed_objects: FailedObjects | None = None
+    ) -> None:
         self.settings = settings
+        self.failed_objects = (failed_objects or FailedObjects(settings.permissions.owner)).begin()
+        self.rereads = False
         self.extender_server = ExtenderServer(
             permissions=settings.permissions,
             first_samples_s=FIRST_SAMPLES_TIMEOUT_S,
@@ -56,13 +68,15 @@ class ExtenderApp(DaemonApp):
         )
 
     async def run(self) -> None:
-        """Raises NoUsablePolicy; any other exception is a bug."""
+        """Until cancelled, or everything is to be read again. Raises NoUsablePolicy; any other exception is a bug."""
         try:
             async with asyncio.TaskGroup() as group:
                 for name, work in self._background_tasks().items():
                     group.create_task(work, name=name)
         except* NoUsablePolicy as group_of_one:
             raise group_of_one.exceptions[0] from None
+        except* _ReadAgain:
+            log.info("stopped, to read the cluster again")
 
     def _background_tasks(self) -> Tasks:
         parts = self._reflector_set.add_cluster_reflectors(
@@ -75,15 +89,41 @@ class ExtenderApp(DaemonApp):
         while True:
             self._wake.clear()
             self.runtime.beat()
+            if self.rereads:  # a request has raised
+                raise _ReadAgain
+            for event in self.failed_objects.take_due(now_ns()):
+                self.post(event)
             for _ in range(min(EVENTS_PER_SLICE, len(self._inbox))):
-                self.dispatch(server.handle(self._inbox.popleft(), now_ns()))
-            self.dispatch(server.advance(now_ns()))
+                event = self._inbox.popleft()
+                admitted = self.failed_objects.admit(event, now_ns())
+                if admitted is not None:
+                    self._dispatch_step(partial(server.handle, admitted, now_ns()), event)
+            self._dispatch_step(partial(server.advance, now_ns()), None)
+            self.failed_objects.untold.clear()  # such pods are another scheduler's
             if server.startup_error is not None:
                 raise NoUsablePolicy(server.startup_error)
             if self._inbox or server.busy:
                 await asyncio.sleep(0)  # requests and watches first
                 continue
             await self._sleep_until_woken(1.0)
+
+    def _dispatch_step(self, step: Callable[[], list[c.Command]], event: Event | None) -> None:
+        """Raises _ReadAgain if an object is left out."""
+        try:
+            commands = step()
+        except Exception as error:  # raised again if nobody is to blame
+            self.leave_out(event, error)
+            raise _ReadAgain from error
+        self.dispatch(commands)
+
+    def leave_out(self, event: Event | None, error: Exception) -> None:
+        """The event, or a request (None), raised: the state may be half changed, so the app ends. Raises the error if no object
+        is to blame."""
+        pods = self.extender_server.pods()
+        if not self.failed_objects.note(event, error, self.runtime.now_ns(), pods):
+            raise error
+        self.rereads = True
+        self._wake.set()
 
     def dispatch(self, commands: Iterable[c.Command]) -> None:
         for command in commands:

@@ -16,10 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from policysched.evaluate import NotCounted
 from policysched.kube.extender import protocol
 from policysched.kube.extender.protocol import BadExtenderArgs, NodeDecodeCache
 from policysched.kube.write.bind import Binder, BindOutcome
 from policysched.model.identifiers import PodUid
+from policysched.scheduler.blame import RaisedFor
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import BindConfirmed
 from policysched.scheduler.extenders.extender_server import ExtenderServer, ScoreScale
@@ -50,7 +52,8 @@ _POD_WAIT_S, _POD_POLL_INTERVAL_S = 1.0, 0.01
 
 
 class ExtenderHandlers:
-    """Handlers for `serve.extender_routes`. `post` gets the outcomes of binds; `note` is called on the main loop."""
+    """Handlers for `serve.extender_routes`. `post` gets the outcomes of binds; `note` is called on the main loop. `leave_out`:
+    a request raised because of an object, so that all state is made anew."""
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class ExtenderHandlers:
         post: Callable[[BindOutcome], None],
         note: RecordRequest,
         *,
+        leave_out: Callable[[Exception], None],
         main_loop: asyncio.AbstractEventLoop,
         now_ns: Callable[[], int],
         limits: ExtenderLimits,
@@ -67,6 +71,7 @@ class ExtenderHandlers:
         self._binder = binder
         self._post = post
         self._record_request = note
+        self._leave_out = leave_out
         self._main_loop = main_loop
         self._now_ns = now_ns
         self._node_reader = NodeDecodeCache()
@@ -122,6 +127,9 @@ class ExtenderHandlers:
                 return await work()
             except ExtenderServerError as error:
                 return _failure_reply(call, 404 if error.ready else 503, "unanswered", str(error))
+            except (NotCounted, RaisedFor) as error:
+                self._leave_out(error)
+                return _failure_reply(call, 503, "unanswered", f"{error} raised; the cluster is read again")
 
         return timely
 

@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import logging
+from functools import partial
 from typing import Any
 
 from policysched.config.settings import NamespacedName
 from policysched.config.source_settings import redact_secrets
 from policysched.daemon.clock import wait_until_stepped
 from policysched.daemon.event_loop import run_event_loop
+from policysched.daemon.failed_objects import FailedObjects
 from policysched.daemon.http_service import RESPONSE_TIMEOUT_S, start_http_server
 from policysched.daemon.process import DaemonProcess, ExitReason, open_process
 from policysched.daemon.signals import shutdown_signals
@@ -31,9 +33,21 @@ def run_extender(settings: ExtenderSettings) -> int:
 
 
 async def _run(settings: ExtenderSettings) -> int:
-    telemetry, stopping = ExtenderTelemetry(), asyncio.Event()
+    failed_objects, stopping = FailedObjects(settings.permissions.owner), asyncio.Event()
+    while True:
+        exit_code = await _run_once(settings, failed_objects, stopping)
+        if exit_code is not None:
+            return exit_code
+        log.info("reading the cluster again")
+
+
+async def _run_once(
+    settings: ExtenderSettings, failed_objects: FailedObjects, stopping: asyncio.Event
+) -> int | None:
+    """The exit code. None: everything is to be made anew, because an event or a request raised."""
+    telemetry = ExtenderTelemetry()
     async with open_process(settings, user_agent="policysched-extender") as process:
-        app = ExtenderApp(settings, process.runtime)
+        app = ExtenderApp(settings, process.runtime, failed_objects)
         telemetry.attach(app, process.clock.now_ns)
         _serve(settings, process, app, telemetry, stopping)
         loop = asyncio.get_running_loop()
@@ -42,7 +56,9 @@ async def _run(settings: ExtenderSettings) -> int:
         process.announce(app, settings.source_name)
         work = [asyncio.create_task(app.run(), name="app")]
         stepped = asyncio.create_task(wait_until_stepped(process.clock))
-        return (await _until_stopped(work, stopping, stepped)).value
+        reason = await _until_stopped(work, stopping, stepped)
+        reads_again = app.rereads and reason is ExitReason.STOPPED and not stopping.is_set()
+        return None if reads_again else reason.value
 
 
 async def _until_stopped(
@@ -83,6 +99,7 @@ def _serve(
         app.binder,
         app.post,
         telemetry.record_request,
+        leave_out=partial(app.leave_out, None),
         main_loop=loop,
         now_ns=now_ns,
         limits=settings.limits,

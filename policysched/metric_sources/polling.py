@@ -8,6 +8,7 @@ not stay synchronized. Thousands of values are converted in batches, between whi
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -27,6 +28,9 @@ from policysched.metric_sources.poll_status import MetricKey, PollError, PollRes
 from policysched.metric_sources.source import Nodes, RawSamples, SampleConsumer, convert_into
 from policysched.model.identifiers import NodeName
 from policysched.scheduler.events import SamplesArrived
+from policysched.text.sanitize import sanitize_line
+
+log = logging.getLogger(__name__)
 
 SYNC_INTERVAL_S = 1.0
 """Interval between checks for new and removed queries."""
@@ -171,7 +175,8 @@ class PollingSource(Generic[Query]):
         query, status = active.query, self._status
         try:
             result = await self._client.fetch(query, consumer.nodes)
-        except PollError as error:
+        except Exception as raised:  # noqa: BLE001  # a value in the answer must not end the process
+            error = _as_poll_error(raised)
             active.failures += 1
             status.record_poll_failure(query, self._client.query_text(query), error)
             for key in active.subscribers:
@@ -196,7 +201,12 @@ class PollingSource(Generic[Query]):
         for (policy, name), metric in list(subscribers.items()):
             unit_key = metric.type, metric.unit
             if unit_key not in converted:
-                converted[unit_key] = await _convert_samples(metric, raw)
+                try:
+                    converted[unit_key] = await _convert_samples(metric, raw)
+                except Exception as error:  # noqa: BLE001  # the same
+                    failure = _as_poll_error(error)
+                    self._status.record_delivery_failure((policy, name), failure, self._now_ns())
+                    continue
             samples, unusable = converted[unit_key]
             # Policies may have changed meanwhile: the metric may have another unit now.
             if consumer.declared_metrics().get(policy, {}).get(name) != metric:
@@ -208,6 +218,13 @@ class PollingSource(Generic[Query]):
             )
             self._status.record_delivery((policy, name), poll)
             consumer.deliver(SamplesArrived(policy, name, samples))
+
+
+def _as_poll_error(error: Exception) -> PollError:
+    if isinstance(error, PollError):
+        return error
+    log.error("samples could not be read, please report this bug", exc_info=error)
+    return PollError("malformed", sanitize_line(f"internal error: {type(error).__name__}: {error}"))
 
 
 async def _convert_samples(metric: Metric, raw: RawSamples | RawPairs) -> tuple[MetricSamples, int]:

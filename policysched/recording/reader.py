@@ -24,9 +24,11 @@ from typing import Any
 
 import orjson
 
+from policysched.evaluate import NotCounted
 from policysched.recording.event_codec import EventDecoder, decode_line
 from policysched.recording.format import FORMAT_VERSION, Header, SchedulerState, parse_file_name
 from policysched.recording.value_codec import UndecodableValue, decoder
+from policysched.scheduler.blame import RaisedFor
 from policysched.scheduler.commands import Evict
 from policysched.scheduler.decision_records import Decision
 from policysched.scheduler.events import Event
@@ -38,6 +40,8 @@ LINE_BYTES_MAX = 2**28
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What values of a wrong form raise where they are used."""
+CONTRADICTIONS = (AssertionError, NotCounted, RaisedFor, *MALFORMED)
+"""What the core raises where a recording contradicts itself: it trusts its inputs, and the recording may be edited."""
 
 
 class UnusableRecording(Exception):

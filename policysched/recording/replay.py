@@ -16,7 +16,7 @@ import orjson
 from policysched.lang.ir.declarations import Metric
 from policysched.recording.format import Header, RecordedSettings
 from policysched.recording.reader import (
-    MALFORMED,
+    CONTRADICTIONS,
     FileStarted,
     RecordedDecide,
     RecordedDecision,
@@ -114,8 +114,7 @@ class _Replay:
             return
         try:
             self._apply_call(item, self._scheduler)
-        except (AssertionError, *MALFORMED) as error:
-            # The core trusts its inputs: an edited recording can contradict itself.
+        except CONTRADICTIONS as error:
             self.report.problems.append(
                 f"{self._file}: cannot go on after {item.at_ns} ns: {type(error).__name__} {sanitize_line(str(error))}"
             )

@@ -19,6 +19,7 @@ from policysched.cluster.devices.cel_selectors import DeviceSelectors
 from policysched.config.settings import Settings
 from policysched.daemon.clock import NonDecreasingClock, uptime_s, wait_until_stepped
 from policysched.daemon.event_loop import run_event_loop
+from policysched.daemon.failed_objects import FailedObjects
 from policysched.daemon.http_service import start_http_server
 from policysched.daemon.last_good_store import is_first_start
 from policysched.daemon.policy_checker import WorkerChecker
@@ -34,7 +35,6 @@ from policysched.kube.leader_election import LeaderElector, LeadershipStatus
 from policysched.recording.recorder import Recorder
 from policysched.recording.recording_settings import RecordingSettings
 from policysched.recording.writer import RecordingWriter
-from policysched.runtime.failed_objects import FailedObjects
 from policysched.runtime.leadership import (
     EXIT_TIMEOUT_S,
     Leadership,
@@ -74,7 +74,7 @@ def run_program(settings: Settings) -> int:
 
 
 async def _run(settings: Settings) -> int:
-    failed_objects, stop_requested = FailedObjects(), asyncio.Event()
+    failed_objects, stop_requested = FailedObjects(settings.permissions.owner), asyncio.Event()
     while True:
         exit_code = await _run_once(settings, failed_objects, stop_requested)
         if exit_code is not None:

@@ -18,6 +18,7 @@ from typing import Any
 from policysched.config.settings import Settings
 from policysched.daemon.app import DaemonApp, Runtime, Tasks
 from policysched.daemon.extender_caller import ExtenderCaller, extender_capabilities
+from policysched.daemon.failed_objects import FailedObjects
 from policysched.daemon.metric_monitor import FIRST_SAMPLES_TIMEOUT_S
 from policysched.daemon.process import ExitReason
 from policysched.daemon.team_policy_feed import TeamPolicyFeed
@@ -41,27 +42,22 @@ from policysched.kube.write.evict import Evictor
 from policysched.model.identifiers import PodUid
 from policysched.recording.recorder import RecordedScheduler, Recorder
 from policysched.runtime.command_dispatcher import CommandDispatcher
-from policysched.runtime.failed_objects import FailedObjects
 from policysched.runtime.leadership import Leadership
+from policysched.scheduler.blame import RaisedFor
 from policysched.scheduler.commands import Command
 from policysched.scheduler.events import Event, PoliciesUpdated
 from policysched.scheduler.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
-CATCH_UP_S = 1.0
-"""After a stall: until the watches have delivered what they missed."""
+CATCH_UP_S = 1.0  # after a stall: until the watches have delivered what they missed
 SLICE_S = 0.005
 STEPS_PER_CLOCK_READ = 4
-STEPS_PER_SLICE_MAX = 256
-"""Ends a slice where the clock does not advance (a simulation)."""
+STEPS_PER_SLICE_MAX = 256  # where the clock does not advance (a simulation)
 PASSES_BETWEEN_SLICES = 16
-"""Of the event loop, for the other tasks: a read, an event and a bind take several passes each, and would otherwise wait for
-a slice in each of them. A pass with nothing to do takes a microsecond."""
-
-REPORTS_FLUSH_TIMEOUT_S = 3.0
-"""How long shutdown waits for pending events and conditions, once the binds are answered."""
-
+"""Of the event loop, for the other tasks: a read, an event and a bind take several each, and would otherwise wait for a slice
+in each of them. A pass with nothing to do takes a microsecond."""
+REPORTS_FLUSH_TIMEOUT_S = 3.0  # for pending events and conditions, once the binds are answered at shutdown
 REREAD_TIMEOUT_S = 5.0  # for writes in flight, before the cluster is read again: everybody waits meanwhile
 
 
@@ -84,7 +80,7 @@ class SchedulerApp(DaemonApp):
         failed_objects: FailedObjects | None = None,
     ) -> None:
         self.settings = settings
-        self.failed_objects = (failed_objects or FailedObjects()).begin()
+        self.failed_objects = (failed_objects or FailedObjects(settings.permissions.owner)).begin()
         self.rereads = False
         self.leadership = leadership
         self._observe_decision_s = observe_decision_s
@@ -288,6 +284,9 @@ class SchedulerApp(DaemonApp):
                     f"{task.get_name()} ended unexpectedly"
                 )
                 continue
+            if isinstance(error, RaisedFor):  # between two steps
+                self._leave_out(None, error, self.runtime.now_ns())
+                continue
             if isinstance(error, BaseExceptionGroup) and error.split(LostLeadership)[1] is None:
                 self._request_end(ExitReason.LOST_LEASE)
                 continue
@@ -388,27 +387,28 @@ class SchedulerApp(DaemonApp):
         """False: the step raised. The state may be half changed, so nothing is decided or written by it any more."""
         try:
             commands = step()
-        except Exception as error:
-            if not self.failed_objects.note(event, error, now_ns):
-                raise
-            self.rereads = True
-            self._request_end(ExitReason.STOPPED)
+        except Exception as error:  # noqa: BLE001  # raised again if nobody is to blame
+            self._leave_out(event, error, now_ns)
             return False
         self._dispatcher.dispatch(commands)
         return True
 
+    def _leave_out(self, event: Event | None, error: Exception, now_ns: int) -> None:
+        if not self.failed_objects.note(event, error, now_ns, self.scheduler.cache.pods):
+            raise error
+        self.rereads = True
+        self._request_end(ExitReason.STOPPED)
+
     def _make_fence(self) -> Callable[[], bool]:
         """A decision begins: whether this process has not stalled since. Binds, PreBinds and evictions keep it (`fence`)."""
-        leadership = self.leadership
-        stalls = leadership.stalls()
+        leadership, stalls = self.leadership, self.leadership.stalls()
         return lambda: leadership.stalls() == stalls
 
     def _may_decide(self) -> bool:
         return not self.stopping and self.leadership.may_decide() and self._has_caught_up()
 
     def _has_caught_up(self) -> bool:
-        """After a stall, what happened in the cluster meanwhile is read before a decision, and before the bind of a pod that
-        was in PreBind."""
+        """After a stall, what happened meanwhile is read before a decision, and before the bind of a pod in PreBind."""
         now_s = self.runtime.monotonic_s()
         if not self._next_fence():
             self._next_fence = self._make_fence()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from policysched.daemon.extender_caller import ExtenderCaller
+from policysched.daemon.failed_objects import FailedObjects
 from policysched.daemon.last_good_store import LastGoodStore
 from policysched.daemon.metric_families import (
     api_connection_families,
@@ -26,7 +27,6 @@ from policysched.kube.write.bind import Binder
 from policysched.kube.write.events_and_conditions import Reporter
 from policysched.kube.write.evict import Evictor
 from policysched.recording.writer import RecordingWriter
-from policysched.runtime.failed_objects import FailedObjects
 from policysched.scheduler.scheduler import Scheduler
 from policysched.serve.prometheus_text import (
     Labels,
@@ -160,7 +160,7 @@ class Telemetry:
         yield from api_connection_families(app.connectivity, app.reflectors, app.malformed)
         yield gauge_family(
             "policysched_failed_objects",
-            "Objects that are left out because their event raised, which is a bug; the log has the error.",
+            "Objects, policy texts and metrics that are left out because their event raised, which is a bug; the log has the error.",
             {(("kind", kind),): float(n) for kind, n in app.failed_objects.counts(now_ns).items()},
         )
         yield from process_families(now_ns)

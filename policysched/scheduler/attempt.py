@@ -323,13 +323,13 @@ class PodAttempts:
         """Assume the pod on its node, and start its bind or the prebind work before it."""
         core = self._core
         program = core.policies.running[pod.policy].program
+        bind = core.binds.add(InFlightBind(pod, success.node, program.sha256, now_ns))
         gang = core.gangs.gang_of(pod.uid)
         if gang is not None:
             core.gangs.add_placed(pod.uid, pod.policy, gang.terms[pod.uid])
         events = core.cache.assume(pod.pod, success.node)
         core.samples.update_assumed_load(pod.uid, None, now_ns)
         pod.state, pod.node, pod.pending_message = QueueState.BINDING, success.node, ""
-        bind = core.binds.add(InFlightBind(pod, success.node, program.sha256, now_ns))
         self._enqueuer.stop_rekeying(pod)
         core.reports.cancel_deferred(pod.uid)
         core.queue.mark_placed(pod, now_ns)

@@ -7,7 +7,8 @@ popped ─► pods that a change of their namespace has not reached? ──a sli
        ─► runs ──a slice is over──► in progress: no event is applied ──► runs
            │└──a piece of a gang's search is over──► paused: events, and other pods ──► runs, or is given up
            ├─► ends
-           └─► raises: its pod or gang waits (`internal_errors`), and nothing of it is in effect
+           └─► raises: its pod or gang waits (`internal_errors`), and nothing of it is in effect. Once a pod is assumed:
+               all is made anew without that pod (`blame`)
 """
 
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from policysched.cluster.devices.pod_selectors import evaluate_selectors
 from policysched.evaluate import NotCounted
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
+from policysched.scheduler.blame import RaisedFor
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from policysched.scheduler.gangs.pause import Pause
@@ -294,11 +296,14 @@ class AttemptRunner:
         in_flight = len(self._core.binds.in_flight)
         try:
             yield
-        except NotCounted:
+        except (NotCounted, RaisedFor):
             raise  # a fault of another pod, and no decision is right any more
         except Exception as error:
+            binds = self._core.binds.in_flight
+            if len(binds) != in_flight:
+                raise RaisedFor(next(reversed(binds.values())).pod.object_id) from error
             running = self._can_be_parked
-            if running is None or len(self._core.binds.in_flight) != in_flight:
+            if running is None:
                 raise
             entry, attempts_before = running
             if self._attempt is None or entry is self._attempt.entry:

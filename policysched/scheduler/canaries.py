@@ -19,6 +19,7 @@ from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
 from policysched.model.quantity import INT64_MAX
+from policysched.scheduler.blame import pod_id, raises_for
 from policysched.scheduler.policy_permissions import COUNTS_ALWAYS, Counts
 
 _RECORD_KEY = "canary"
@@ -97,12 +98,10 @@ class Canaries:
         canary, before = program.canary, self.records.get(program.name)
         self.active.pop(program.name, None)
         if canary is not None and canary.layer is not None:
-            active = self.active[program.name] = ActiveCanary(canary, canary.layer, plan, now_ns)
-            active.members = {
-                pod.uid: None
-                for pod in pods
-                if self._counts(pod.scheduler, pod.namespace) and active.has(pod, self._namespace_of(pod))
-            }
+            self.active[program.name] = ActiveCanary(canary, canary.layer, plan, now_ns)
+            for pod in pods:
+                with raises_for(pod_id(pod)):
+                    self.put_pod(pod)
         is_suspended = program.removed and program.text
         if is_suspended or not self.can_measure:
             return False

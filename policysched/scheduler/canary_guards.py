@@ -37,7 +37,8 @@ class CanaryGuards:
         for policy, active in list(self._core.canaries.active.items()):
             if now_ns >= active.measured_ns + _PERIOD_NS:
                 active.measured_ns = now_ns
-                self._check(policy, active, now_ns)
+                with self._core.raises_for_text(self._core.policies.running[policy].program):
+                    self._check(policy, active, now_ns)
 
     def _check(self, policy: str, active: ActiveCanary, now_ns: int) -> None:
         canaries = self._core.canaries

@@ -1,6 +1,7 @@
 """The state of the scheduler, shared by the parts that change it: the way into the queue, attempts, binding and reloading."""
 
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple, TypedDict
@@ -8,12 +9,14 @@ from typing import NamedTuple, TypedDict
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.metric_samples import Samples
 from policysched.evaluate import Evaluator, Plan
+from policysched.lang.ir.program import Program
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pod_groups import PodGroupKey
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
+from policysched.scheduler.blame import RaisedFor, pod_id, raises_for, text_id
 from policysched.scheduler.canaries import Canaries
 from policysched.scheduler.commands import (
     ClearNomination,
@@ -130,6 +133,9 @@ class SchedulerCore:
     def plan(self, policy: str) -> Plan:
         return self.policies.running[policy].plan
 
+    def raises_for_text(self, program: Program) -> AbstractContextManager[None]:
+        return raises_for(text_id(program, self.permissions.owner(program.name)))
+
     def cluster_read_key(self, pod: PendingPod) -> Hashable:
         """What its policy reads of the cluster for the pod: part of the key of its equivalence class."""
         return self.evaluator.cluster_read_key(self.plan(pod.policy), pod.pod)
@@ -164,9 +170,12 @@ class SchedulerCore:
 
         def current_key(entry: QueueEntry) -> tuple[object, ...]:
             pod = entry.representative_pod
-            quota_share = None if account is None else account.shares_of(quotas.charge_of(pod))
-            namespace = self.namespace_of(pod)
-            key = plan.order_with_shares(entry.order_key, pod, namespace, shares, quota_share)
+            try:
+                quota_share = None if account is None else account.shares_of(quotas.charge_of(pod))
+                namespace = self.namespace_of(pod)
+                key = plan.order_with_shares(entry.order_key, pod, namespace, shares, quota_share)
+            except Exception as error:  # whoever looks at the queue may be the first to compute it
+                raise RaisedFor(pod_id(pod)) from error
             return entry.ordered_last, *key
 
         logs: list[ShareChanges] = [shares] if account is None else [shares, account]

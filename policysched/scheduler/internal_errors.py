@@ -22,7 +22,7 @@ _REQUEUE_EVENTS = frozenset({ClusterEvent.UNSCHEDULED_POD_UPDATE, ClusterEvent.N
 
 
 class InternalErrors:
-    """Logs one in a second; all are counted. Keeps no exception: its traceback has all that the attempt had in memory."""
+    """Logs one in a second; those of attempts are counted. Keeps no exception: its traceback has all that the attempt had in memory."""
 
     def __init__(self, core: SchedulerCore) -> None:
         self._core = core
@@ -33,7 +33,7 @@ class InternalErrors:
         """Park a detached entry whose attempt raised. Nothing of the attempt is in effect."""
         core = self._core
         core.evaluator.forget(core.plan(entry.policy))
-        message = self._note(entry.representative_pod, error, now_ns)
+        message = self._note_pod(entry.representative_pod, error, now_ns)
         core.queue.apply_backoff(entry, now_ns)
         core.queue.park(
             entry,
@@ -52,22 +52,27 @@ class InternalErrors:
     def rejection(self, pod: Pod, error: Exception, now_ns: int) -> str:
         """What the policy reads of the pod alone raised: its message, until the pod, its namespace or the policy changes."""
         self._core.records.counters.count_internal_error(pod.scheduler)
-        return self._note(pod, error, now_ns)
+        return self._note_pod(pod, error, now_ns)
+
+    def note_report(self, part: str, error: Exception, now_ns: int) -> None:
+        """A part of the timers that only reports raised. Nobody waits for it."""
+        self._note("a report failed, please report this bug", {"part": part}, error, now_ns)
 
     def check(self) -> list[str]:
         """Each is a bug, which a simulation or a test must not pass over."""
         return [f"an attempt raised {self._latest}"] if self._latest else []
 
-    def _note(self, pod: Pod, error: Exception, now_ns: int) -> str:
+    def _note_pod(self, pod: Pod, error: Exception, now_ns: int) -> str:
+        fields = {"pod": pod.full_name, "policy": pod.scheduler}
+        self._note("an attempt failed, please report this bug; the pod waits", fields, error, now_ns)
+        return f"internal error: {self._latest}"
+
+    def _note(self, message: str, fields: dict[str, str], error: Exception, now_ns: int) -> None:
         self._latest = sanitize_line(f"{type(error).__name__}: {error}")
         if now_ns >= self._logged_ns + LOG_INTERVAL_NS:
             self._logged_ns = now_ns
             frames = "".join(traceback.format_tb(error.__traceback__))[-_TRACEBACK_CHARACTERS_MAX:]
-            fields = {"pod": pod.full_name, "policy": pod.scheduler, "error": f"{frames}{self._latest}"}
-            self._core.commands.append(
-                Log("error", "an attempt failed, please report this bug; the pod waits", fields)
-            )
-        return f"internal error: {self._latest}"
+            self._core.commands.append(Log("error", message, {**fields, "error": f"{frames}{self._latest}"}))
 
 
 def _pods(entry: QueueEntry) -> list[PendingPod]:

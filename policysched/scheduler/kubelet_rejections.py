@@ -25,6 +25,7 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.nodes import Node
 from policysched.model.pod_status import KubeletRejection, ObservedPod, ResourceShortage
 from policysched.model.pods import Placement, Pod
+from policysched.scheduler.blame import change_id, raises_for
 from policysched.scheduler.commands import Log
 from policysched.scheduler.core import HeldCapacity, SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
@@ -168,7 +169,8 @@ class KubeletRejections:
             if hold.amount:
                 hold.amount = 0
                 self._expiries.put(key, due_ns + self._hold_max_ns)
-                self._apply(node, now_ns)
+                with raises_for(change_id("" if hold.owner is None else hold.owner[0])):
+                    self._apply(node, now_ns)
                 continue
             del self._holds[node][cause]
             if not self._holds[node]:

@@ -6,6 +6,7 @@ rejected.
 """
 
 from policysched.model.identifiers import PodUid
+from policysched.scheduler.blame import ObjectId, change_id, raises_for
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.policy_membership import PolicyMembership
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
@@ -19,7 +20,7 @@ class NamespaceEvents:
     def __init__(self, core: SchedulerCore, membership: PolicyMembership) -> None:
         self._core = core
         self._membership = membership
-        self.slices: SlicedChanges[PodUid] = SlicedChanges(core.queue, self._enqueue_again)
+        self.slices: SlicedChanges[PodUid] = SlicedChanges(core.queue, change_id, self._enqueue_again)
 
     def changed(self, namespace: str, now_ns: int) -> None:
         self.slices.begin(namespace, self._membership.reading_namespace(namespace), now_ns)
@@ -38,6 +39,7 @@ class NamespaceEvents:
             self.slices.reach(entry.namespace, pods, now_ns)
         return not pods
 
-    def _enqueue_again(self, _namespace: str, pods: list[PodUid], now_ns: int) -> None:
+    def _enqueue_again(self, namespace: str, pods: list[PodUid], now_ns: int) -> None:
         for uid in pods:
-            self._membership.namespace_changed(uid, now_ns)
+            with raises_for(ObjectId("Pod", namespace, uid)):
+                self._membership.namespace_changed(uid, now_ns)

@@ -13,6 +13,7 @@ from itertools import islice
 from policysched.lang.ir.program import GangMode, OnTimeout
 from policysched.model.identifiers import PodUid
 from policysched.model.pod_status import ObservedPod
+from policysched.scheduler.blame import raises_for
 from policysched.scheduler.commands import Log, ReportPodEvent
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.internal_errors import InternalErrors
@@ -127,7 +128,8 @@ class PodEnqueuer:
                     pod.backoff_until_ns = 0
                     ready.append(pod)
                     continue
-            self._place_in_queue(pod, now_ns, "PolicyChange")
+            with raises_for(pod.object_id):
+                self._place_in_queue(pod, now_ns, "PolicyChange")
         self._core.queue.enqueue_many(policy, ready, "PolicyChange")
 
     def _place_in_queue(self, pod: PendingPod, now_ns: int, event: str) -> None:
@@ -359,11 +361,13 @@ class PodEnqueuer:
         while (at_ns := self._order_key_expiries.first_key()) is not None and at_ns <= now_ns:
             pod = self._order_key_expiries.pop()
             assert pod is not None
-            self._rekey_expired(pod, now_ns)
+            with raises_for(pod.object_id):
+                self._rekey_expired(pod, now_ns)
         while (at_ns := self._gang_deadlines.first_key()) is not None and at_ns <= now_ns:
             gang = self._gang_deadlines.pop()
             assert gang is not None
-            self._check_gang_deadline(gang, now_ns)
+            with raises_for(gang.object_id):
+                self._check_gang_deadline(gang, now_ns)
         while (at_ns := self._incomplete_gangs.first_key()) is not None and at_ns <= now_ns:
             gang = self._incomplete_gangs.pop()
             assert gang is not None
@@ -373,7 +377,8 @@ class PodEnqueuer:
         while (at_ns := self._group_problems.first_key()) is not None and at_ns <= now_ns:
             pod = self._group_problems.pop()
             assert pod is not None
-            self._report_group_problem(pod, now_ns)
+            with raises_for(pod.object_id):
+                self._report_group_problem(pod, now_ns)
 
     def next_time_ns(self) -> int | None:
         return earlier_ns(
@@ -393,8 +398,9 @@ class PodEnqueuer:
             pod = None if gang is None else gang.unqueued_members.get(uid)
             if gang is None or pod is None or gang.state is not QueueState.GATED:
                 continue  # deleted, or its gang is complete
-            message = messages.get(gang.id) or messages.setdefault(gang.id, gang.incomplete_message)
-            self._core.report_pending(pod, "PolicyPending", message, now_ns)
+            with raises_for(pod.object_id):
+                message = messages.get(gang.id) or messages.setdefault(gang.id, gang.incomplete_message)
+                self._core.report_pending(pod, "PolicyPending", message, now_ns)
 
     def _rekey_expired(self, pod: PendingPod, now_ns: int) -> None:
         """Update an order key whose expiry has passed.

@@ -14,6 +14,7 @@ from policysched.model.identifiers import PodUid
 from policysched.model.pod_groups import PodGroupKey
 from policysched.model.pod_status import ObservedPod
 from policysched.scheduler import events as e
+from policysched.scheduler.blame import ObjectId, change_id, raises_for
 from policysched.scheduler.core import GROUP_STATUS_DELAY_NS, SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
@@ -62,7 +63,7 @@ class PodGroupEvents:
         self._core = core
         self._pod_events = pod_events
         self._enqueuer = enqueuer
-        self._slices: SlicedChanges[PodUid] = SlicedChanges(core.queue, self._apply_to, self._end)
+        self._slices: SlicedChanges[PodUid] = SlicedChanges(core.queue, change_id, self._apply_to, self._end)
         self._applying: dict[str, _Application] = {}  # by namespace
         self._used_until_ns: dict[str, int] = {}  # by namespace: when the time is over that it has used
         self._waiting: dict[str, dict[Hashable, _Change]] = {}
@@ -108,7 +109,8 @@ class PodGroupEvents:
         for namespace in list(self._waiting):
             waiting = self._waiting[namespace]
             while waiting and self._may_apply(namespace, now_ns):
-                self._apply(namespace, waiting.pop(next(iter(waiting))), now_ns)
+                with raises_for(change_id(namespace)):
+                    self._apply(namespace, waiting.pop(next(iter(waiting))), now_ns)
             if not waiting:
                 del self._waiting[namespace]
 
@@ -156,10 +158,11 @@ class PodGroupEvents:
 
     def _apply_to(self, namespace: str, pods: list[PodUid], now_ns: int) -> None:
         for uid in pods:
-            self._apply_again(uid, now_ns, synced=True)
-            gang = self._core.gangs.gang_of(uid)
-            if gang is not None:
-                self._hold(self._applying[namespace], gang, now_ns)
+            with raises_for(ObjectId("Pod", namespace, uid)):
+                self._apply_again(uid, now_ns, synced=True)
+                gang = self._core.gangs.gang_of(uid)
+                if gang is not None:
+                    self._hold(self._applying[namespace], gang, now_ns)
 
     def _apply_again(self, uid: PodUid, now_ns: int, *, synced: bool) -> None:
         """Unless the pod was deleted meanwhile, or has finished: it does not wait."""

@@ -67,7 +67,7 @@ class PolicyReload:
         self._pods = pods
         self._in_preparation: dict[str, _PlanInPreparation] = {}
         self._awaiting_samples: dict[str, tuple[Program, Plan]] = {}
-        self._totals_of_active: dict[str, Iterator[None]] = {}
+        self._totals_of_active: dict[str, tuple[Program, Iterator[None]]] = {}
 
     @property
     def busy(self) -> bool:
@@ -121,7 +121,8 @@ class PolicyReload:
                 preparation.program if preparation is not None else None if awaiting is None else awaiting[0]
             )
             if waiting is None or waiting.sha256 != program.sha256:
-                self._start(program, now_ns, synced=synced, decided=has_attempted)
+                with core.raises_for_text(program):
+                    self._start(program, now_ns, synced=synced, decided=has_attempted)
 
         self._forget_removed()
         if core.policies.running:
@@ -134,37 +135,45 @@ class PolicyReload:
 
     def step(self, now_ns: int) -> None:
         """Run one slice of preparation; activate the plan after the last one."""
-        for name, totals in list(self._totals_of_active.items()):
-            if next(totals, _DONE) is not _DONE:
-                return
+        for name, (program, totals) in list(self._totals_of_active.items()):
+            with self._core.raises_for_text(program):
+                if next(totals, _DONE) is not _DONE:
+                    return
             self._end_counting(name)
         for name in [
             name for name in self._awaiting_samples if not self._core.samples.first_samples.missing(name)
         ]:
-            self._start_preparation(*self._awaiting_samples.pop(name), now_ns)
-        for name, preparation in list(self._in_preparation.items()):
-            try:
-                if next(preparation.columns, _DONE) is not _DONE:
-                    return
-            except RecursionError:
-                del self._in_preparation[name]
-                self._core.quotas.forget_prepared(name)
-                self._reject_nesting(preparation.program, now_ns)
+            program, plan = self._awaiting_samples.pop(name)
+            with self._core.raises_for_text(program):
+                self._start_preparation(program, plan, now_ns)
+        preparation = next(iter(self._in_preparation.values()), None)
+        if preparation is not None:
+            with self._core.raises_for_text(preparation.program):
+                self._prepare(preparation, now_ns)
+
+    def _prepare(self, preparation: _PlanInPreparation, now_ns: int) -> None:
+        name = preparation.program.name
+        try:
+            if next(preparation.columns, _DONE) is not _DONE:
                 return
-            prepared = next(preparation.pod_results, None)
-            if prepared is not None:
-                preparation.precomputed = prepared
-                return
+        except RecursionError:
             del self._in_preparation[name]
-            self._activate(
-                preparation.program,
-                preparation.plan,
-                now_ns,
-                synced=True,
-                at_once=False,
-                precomputed=preparation.precomputed,
-            )
+            self._core.quotas.forget_prepared(name)
+            self._reject_nesting(preparation.program, now_ns)
             return
+        prepared = next(preparation.pod_results, None)
+        if prepared is not None:
+            preparation.precomputed = prepared
+            return
+        del self._in_preparation[name]
+        self._activate(
+            preparation.program,
+            preparation.plan,
+            now_ns,
+            synced=True,
+            at_once=False,
+            precomputed=preparation.precomputed,
+        )
 
     def restart_without_canary(self, policy: str, now_ns: int) -> None:
         """The canary of the active text was rolled back. A text that is being prepared takes over soon anyway, and is prepared
@@ -206,7 +215,7 @@ class PolicyReload:
             return
         self._activate(program, plan, now_ns, synced=synced, at_once=True)
         if plan.pod_totals:
-            self._totals_of_active[program.name] = core.evaluator.build_totals_in_steps(plan)
+            self._totals_of_active[program.name] = program, core.evaluator.build_totals_in_steps(plan)
             core.counting_policies.add(program.name)
 
     def _end_counting(self, policy: str) -> None:

@@ -16,6 +16,7 @@ from policysched.lang.ir.cost import layer_rules
 from policysched.lang.ir.program import OnBindFailure, Program
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod, QueuedPodInfo
+from policysched.scheduler.blame import ObjectId, pod_id, raises_for, text_id
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.policy_membership import PolicyMembership
@@ -34,10 +35,13 @@ class PolicyTextEvents:
         self._membership = membership
         self._enqueuer = enqueuer
         self.slices: SlicedChanges[PodUid | GangId] = SlicedChanges(
-            core.queue, self._apply_to, self._end_slices
+            core.queue, self._text_id, self._apply_to, self._end_slices
         )
         self._precomputed: dict[str, Mapping[PodUid, PreEnqueueResult]] = {}
         self._started: set[str] = set()  # policies whose pods were queued by this process
+
+    def _text_id(self, policy: str) -> ObjectId:
+        return text_id(self._core.policies.running[policy].program, self._core.permissions.owner(policy))
 
     def pods_of(self, policy: str) -> Iterator[Pod]:
         """All known pods that name the policy, on a node or not."""
@@ -110,7 +114,8 @@ class PolicyTextEvents:
         """Whether the pod waits for its slice. A placed one is counted in its gang."""
         core, observed = self._core, self._core.cache.pods[uid]
         if uid in core.binds.in_flight or not self._membership.is_unplaced(observed):
-            self._membership.count_in_gang(observed, now_ns)
+            with raises_for(pod_id(observed.pod)):
+                self._membership.count_in_gang(observed, now_ns)
             return False
         if observed.deleting:
             return False
@@ -131,7 +136,8 @@ class PolicyTextEvents:
             waiting = [pod for pod in pods if pod is not None and pod.state is QueueState.AWAITING_TEXT]
             self._enqueuer.enqueue_many(policy, waiting, now_ns)
         for gang in filter(None, [core.gangs.end_hold(gang_id, POLICY_CHANGE) for gang_id in gangs]):
-            self._enqueuer.refresh_gang(gang, now_ns, "PolicyChange")
+            with raises_for(gang.object_id):
+                self._enqueuer.refresh_gang(gang, now_ns, "PolicyChange")
 
     def _end_slices(self, policy: str, now_ns: int) -> None:
         """Of the pods, then of the gangs."""

@@ -35,6 +35,7 @@ from policysched.model.nodes import Node
 from policysched.model.selectors import volume_fits_labels
 from policysched.model.storage import PersistentVolume, PersistentVolumeClaim
 from policysched.scheduler.bind_tracker import BindTracker
+from policysched.scheduler.blame import raises_for
 from policysched.scheduler.commands import (
     Bind,
     ClaimToCreate,
@@ -167,13 +168,15 @@ class Prebinder:
             uids = {uid: None for uid, state in prebinding.items() if node == state.in_flight_bind.node}
         for uid in list(uids):
             if (state := prebinding.get(uid)) is not None:
-                self._recheck_pod(state, now_ns)
+                with raises_for(state.in_flight_bind.pod.object_id):
+                    self._recheck_pod(state, now_ns)
 
     def device_claim_changed(self, claim: ResourceClaimKey, now_ns: int) -> None:
         """Check the pods that wait for this device claim."""
         for state in list(self._core.binds.prebinding.values()):
             if claim in state.prebind_work.devices.awaiting_binding:
-                self._recheck_pod(state, now_ns)
+                with raises_for(state.in_flight_bind.pod.object_id):
+                    self._recheck_pod(state, now_ns)
 
     def advance(self, now_ns: int) -> None:
         while (deadline_ns := self._deadlines.first_key()) is not None and deadline_ns <= now_ns:
@@ -183,9 +186,10 @@ class Prebinder:
             if _has_unanswered_device_writes(state):
                 self._deadlines.discard(uid)  # the writes may still succeed: wait for their answer
                 continue
-            self._recheck_pod(state, now_ns)  # this may find a more exact reason
-            if uid in self._core.binds.prebinding:
-                self._time_out(state, now_ns)
+            with raises_for(state.in_flight_bind.pod.object_id):
+                self._recheck_pod(state, now_ns)  # this may find a more exact reason
+                if uid in self._core.binds.prebinding:
+                    self._time_out(state, now_ns)
 
     def _time_out(self, state: PrebindState, now_ns: int) -> None:
         if state.prebind_work.volumes is None:

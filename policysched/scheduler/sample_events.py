@@ -8,8 +8,11 @@
 `metric_sources` polls and posts the events; the values are kept in `policies.policy_samples`.
 """
 
+from contextlib import nullcontext
+
 from policysched.cluster.metric_samples import MetricSamples
 from policysched.model.cluster_events import ClusterEvent
+from policysched.scheduler.blame import metric_id, raises_for
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.metric_outages import MetricOutages
 from policysched.scheduler.policy_reload import PolicyReload
@@ -24,13 +27,16 @@ class SampleEvents:
         self._outages = outages
 
     def arrived(self, policy: str, metric: str, samples: MetricSamples, now_ns: int) -> None:
-        self._core.samples.put(policy, metric, samples)
-        self._metric_polled(policy, metric, now_ns)
-        self._core.queue.requeue({ClusterEvent.SAMPLES}, now_ns, policy=policy)
+        with raises_for(metric_id(policy, metric, self._core.permissions.owner(policy))):
+            self._core.samples.put(policy, metric, samples)
+            self._metric_polled(policy, metric, now_ns)
+            self._core.queue.requeue({ClusterEvent.SAMPLES}, now_ns, policy=policy)
 
     def failed(self, policy: str, metric: str, now_ns: int) -> None:
         """The poll failed, or no source serves the metric. Earlier samples are used until they are stale."""
-        self._metric_polled(policy, metric, now_ns)
+        running = self._core.policies.running.get(policy)
+        with nullcontext() if running is None else self._core.raises_for_text(running.program):
+            self._metric_polled(policy, metric, now_ns)
 
     def _metric_polled(self, policy: str, metric: str, now_ns: int) -> None:
         """A poll of the metric ended, with samples or without."""

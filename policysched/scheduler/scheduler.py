@@ -70,9 +70,17 @@ from policysched.scheduler.quotas.quota_status import QuotaEntityStatus
 from policysched.scheduler.sample_events import SampleEvents
 from policysched.scheduler.sample_wait_reports import SampleWaitReports
 from policysched.scheduler.storage_events import StorageEvents
-from policysched.scheduler.timers import DeferredReports, FirstSampleTimeouts, PolicyStateSaves, Timers
+from policysched.scheduler.timers import (
+    DeferredReports,
+    FirstSampleTimeouts,
+    PolicyStateSaves,
+    ReportTimer,
+    Timers,
+)
 
 __all__ = ["Scheduler", "SchedulerLimits"]
+
+REPORT_TIMERS = (PolicyStateSaves, DeferredReports, QuotaWarnings, PodGroupReports, PendingSummary)
 
 
 class Scheduler:
@@ -138,17 +146,13 @@ class Scheduler:
                 self._policy_text_events.slices,
                 core.queue,
                 enqueuer,
-                self._outages,
+                ReportTimer(self._outages, errors),
                 FirstSampleTimeouts(core),
-                SampleWaitReports(core),
+                ReportTimer(SampleWaitReports(core), errors),
                 self._kubelet_rejections,
                 self._prebinder,
                 self._canary_guards,
-                PolicyStateSaves(core),
-                DeferredReports(core),
-                QuotaWarnings(core),
-                PodGroupReports(core),
-                PendingSummary(core),
+                *(ReportTimer(part(core), errors) for part in REPORT_TIMERS),
             )
         )
         self.pending_pods = PendingPods(core)
@@ -238,7 +242,8 @@ class Scheduler:
             return
         self._synced = True
         for name in list(self._core.policies.running):
-            self._policy_text_events.enqueue_again(name, now_ns, at_once=True)
+            with self._core.raises_for_text(self._core.policies.running[name].program):
+                self._policy_text_events.enqueue_again(name, now_ns, at_once=True)
 
     def _node_updated(self, node: Node, now_ns: int) -> None:
         self._kubelet_rejections.node_updated(node, now_ns)

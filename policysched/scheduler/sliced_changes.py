@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable
 from itertools import islice
 from typing import Generic, TypeVar
 
+from policysched.scheduler.blame import ObjectId, raises_for
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 
 Item = TypeVar("Item", bound=Hashable)
@@ -15,15 +16,17 @@ PODS_PER_SLICE = 32
 
 class SlicedChanges(Generic[Item]):
     """At most one change for each key, a namespace or a policy; `apply` applies it to a slice of what it affects, `end`
-    follows the last one. A part of the timers."""
+    follows the last one. `id_of` a key says who is at fault if one of them raises. A part of the timers."""
 
     def __init__(
         self,
         queue: SchedulingQueue,
+        id_of: Callable[[str], ObjectId],
         apply: Callable[[str, list[Item], int], None],
         end: Callable[[str, int], None] = lambda _key, _now_ns: None,
     ) -> None:
         self._queue = queue
+        self._id_of = id_of
         self._apply = apply
         self._end = end
         self._left: OrderedDict[str, dict[Item, None]] = OrderedDict()
@@ -63,7 +66,8 @@ class SlicedChanges(Generic[Item]):
         left = self._left[key]
         for item in items:
             del left[item]
-        self._apply(key, items, now_ns)
-        if not left:
-            del self._left[key]
-            self._end(key, now_ns)
+        with raises_for(self._id_of(key)):
+            self._apply(key, items, now_ns)
+            if not left:
+                del self._left[key]
+                self._end(key, now_ns)

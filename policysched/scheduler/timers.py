@@ -2,13 +2,17 @@
 
 Each part keeps its own deadlines in a heap, because it moves and cancels them by its own keys. `Timers` has the
 parts in the order in which they advance, and finds the earliest deadline of all.
+
+What a part does for one pod or gang runs under `blame.raises_for`. What only reports is a `ReportTimer`.
 """
 
 from collections.abc import Iterable
 from typing import Protocol
 
+from policysched.evaluate import NotCounted
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.limits import REPORTS_PER_SLICE_MAX
+from policysched.scheduler.internal_errors import InternalErrors
+from policysched.scheduler.limits import REPORTS_PER_SLICE_MAX, SECOND_NS
 from policysched.scheduler.queue.entries import PendingPod
 
 
@@ -39,6 +43,30 @@ class Timers:
     def advance(self, now_ns: int) -> None:
         for part in self._parts:
             part.advance(now_ns)
+
+
+class ReportTimer:
+    """A part that decides nothing: what it raises is logged, and it goes on a second later."""
+
+    def __init__(self, part: DeadlineHandler, errors: InternalErrors) -> None:
+        self._part = part
+        self._errors = errors
+        self._resumes_ns = 0
+
+    def next_time_ns(self) -> int | None:
+        time_ns = self._part.next_time_ns()
+        return None if time_ns is None else max(time_ns, self._resumes_ns)
+
+    def advance(self, now_ns: int) -> None:
+        if now_ns < self._resumes_ns:
+            return
+        try:
+            self._part.advance(now_ns)
+        except NotCounted:
+            raise
+        except Exception as error:  # noqa: BLE001  # any fault of the program
+            self._resumes_ns = now_ns + SECOND_NS
+            self._errors.note_report(type(self._part).__name__, error, now_ns)
 
 
 class FirstSampleTimeouts:

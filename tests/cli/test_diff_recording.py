@@ -85,8 +85,14 @@ def test_what_cannot_be_run_again_exits_with_1_and_one_line(
     nowhere = run("diff", *[str(folder / "old.policy")] * 2, "--recording", str(tmp_path / "nowhere"))
     monkeypatch.setattr(Rerun, "apply", lambda _self, _item: {}["gone"])
     contradicting = run(*arguments(folder))
+    monkeypatch.setattr(Rerun, "apply", lambda _self, _item: 1 // 0)
+    malformed = run(*arguments(folder))
 
-    for done, part in ((nowhere, "no such folder"), (contradicting, "contradicts itself: KeyError 'gone'")):
+    for done, part in (
+        (nowhere, "no such folder"),
+        (contradicting, "contradicts itself: KeyError 'gone'"),
+        (malformed, "contradicts itself: ZeroDivisionError"),
+    ):
         assert done.code == 1
         assert part in done.err
         assert len(done.err.strip().split("\n")) == 1, done.err

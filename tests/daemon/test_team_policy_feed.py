@@ -11,7 +11,7 @@ from policysched.daemon import team_policy_feed
 from policysched.daemon.policy_checker import PolicyTexts, TeamBase, check_texts
 from policysched.daemon.team_policy_feed import TeamPolicyFeed
 from policysched.kube.watch.resources import ConfigMapUpdated, TeamConfigMapUpdated
-from policysched.lang.check.bundle import PolicyBundle
+from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.policies.rejection_message import errors_of, rejection_message
 from policysched.scheduler.policy_permissions import AllowedPolicy, PolicyPermissions
@@ -138,6 +138,39 @@ def codes_of(texts: Mapping[str, str], settings: TeamPolicySettings = SETTINGS) 
 )
 def test_a_team_owns_what_its_names_and_the_base_allow(text: str, expected: list[str]) -> None:
     assert codes_of({"a.policy": text})["a.policy"] == expected
+
+
+def test_a_team_whose_texts_raise_has_no_valid_text_and_others_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_team = TeamPolicyFeed._check_team
+
+    async def planted(feed: TeamPolicyFeed, namespace: str) -> Mapping[str, CheckedSource]:
+        if namespace == "ml" and feed._good.get("ml"):
+            raise OverflowError("planted")
+        return await check_team(feed, namespace)
+
+    monkeypatch.setattr(TeamPolicyFeed, "_check_team", planted)
+
+    async def script() -> None:
+        world = World()
+        task = asyncio.create_task(world.feed.run())
+        world.put("ml", {"a.policy": own("ml-a")})
+        world.feed.on_listed()
+        world.offer(OPERATOR)
+        await world.settle()
+        world.put("ml", {"a.policy": own("ml-a", "filter ready require node.ready")})
+        world.put("web", {"a.policy": own("web-a")})
+        await world.settle()
+        assert not task.done()
+        codes = {key: codes for key, codes in world.codes().items() if "/" in key}
+        assert codes == {"ml/": ["PS901"], "web/a.policy": []}
+        fallbacks = world.delivered[-1].fallbacks
+        assert [(name, program.removed) for name, program in fallbacks.items()] == [("ml-a", "")]
+        world.offer({**OPERATOR, "base.policy": BASE.replace("1..9", "1..8")}, "2")
+        await world.settle()
+        assert "cannot be checked" in world.delivered[-1].fallbacks["ml-a"].removed
+        task.cancel()
+
+    on_virtual_time(script)
 
 
 def test_a_team_sets_parameters_of_the_base_except_locked_ones() -> None:

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,12 +14,17 @@ import pytest
 
 from policysched.config.layers import BadSettings
 from policysched.daemon.app import Runtime
+from policysched.daemon.failed_objects import FailedObjects
 from policysched.daemon.sample_sources import make_sources
+from policysched.evaluate import NotCounted
+from policysched.extender import program
 from policysched.extender.extender_app import ExtenderApp, NoUsablePolicy
 from policysched.extender.handlers import ExtenderHandlers, ExtenderLimits
 from policysched.extender.settings import read_extender_settings
 from policysched.extender.telemetry import ExtenderTelemetry
 from policysched.kube.client.transport import ApiRequest, ApiResponse, Transport, TransportError
+from policysched.scheduler import events as e
+from policysched.scheduler.extenders.extender_server import ExtenderServer
 from policysched.serve.extender_routes import ExtenderHttpCall, ExtenderResponse
 from policysched.serve.tls import ServerTlsFiles
 from tests.builders import pod_manifest
@@ -51,7 +57,14 @@ class Lossy:
 
 
 class Extender:
-    def __init__(self, world: World, policy: str, response_timeout_s: float, sources: Any = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        policy: str,
+        response_timeout_s: float,
+        sources: Any = None,
+        failed_objects: FailedObjects | None = None,
+    ) -> None:
         self.world = world
         self.transport = Lossy(world.transport())
         given = {
@@ -71,18 +84,20 @@ class Extender:
             samples=make_sources(settings.samples, None, self.transport, now_ns=world.now_ns, random=Random),
         )
         data = {"main.policy": policy}
-        world.local.create(
-            "configmaps",
-            "kube-system",
-            {"metadata": {"name": "policies", "namespace": "kube-system"}, "data": data},
-        )
-        self.app = ExtenderApp(settings, runtime)
+        if failed_objects is None:
+            world.local.create(
+                "configmaps",
+                "kube-system",
+                {"metadata": {"name": "policies", "namespace": "kube-system"}, "data": data},
+            )
+        self.app = ExtenderApp(settings, runtime, failed_objects)
         self.outcomes: list[str] = []
         self.desk = ExtenderHandlers(
             self.app.extender_server,
             self.app.binder,
             self.app.post,
             lambda _policy, _verb, outcome, _s: self.outcomes.append(outcome),
+            leave_out=partial(self.app.leave_out, None),
             main_loop=world.loop,
             now_ns=world.now_ns,
             limits=ExtenderLimits(response_timeout_s=response_timeout_s),
@@ -163,6 +178,79 @@ NAMED: dict[str, dict[str, Any]] = {
     "preempt": {"Pod": pod_manifest("web"), "NodeNameToMetaVictims": {}},
     "bind": {"PodName": "web", "PodNamespace": "default", "PodUID": "u", "Node": "a"},
 }
+
+
+def test_an_event_that_raises_ends_the_app_and_the_next_one_leaves_its_object_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handle = ExtenderServer.handle
+
+    def planted(server: ExtenderServer, event: e.Event, now_ns: int) -> Any:
+        if isinstance(event, e.PodUpdated) and event.pod.pod.labels:
+            raise OverflowError("planted")
+        return handle(server, event, now_ns)
+
+    monkeypatch.setattr(ExtenderServer, "handle", planted)
+
+    async def scenario() -> None:
+        world = World()
+        world.add_node("a", cpu="4")
+        first = Extender(world, FIT, PATIENCE_S)
+        run = asyncio.ensure_future(first.app.run())
+        await until(lambda: first.app.extender_server.synced, "the start")
+        world.add_pod("bad", cpu="3", node="a", labels={"x": "y"})
+        await run
+        assert first.app.rereads
+
+        second = Extender(world, FIT, PATIENCE_S, failed_objects=first.app.failed_objects)
+        async with running(second.app.run()):
+            await until(
+                lambda: second.app.extender_server.synced and second.app.extender_server.programs(),
+                "the next start",
+            )
+            assert (await second.fits("a", "1"), await second.fits("a", "2")) == (True, False)
+            assert not second.app.rereads
+
+    on_virtual_time(scenario)
+
+
+def test_a_request_that_finds_a_pod_that_cannot_be_counted_ends_the_app(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        world = World()
+        world.add_node("a", cpu="4")
+        world.add_pod("bad", cpu="1", node="a")
+        it = Extender(world, FIT, PATIENCE_S)
+        run = asyncio.ensure_future(it.app.run())
+        await until(lambda: it.app.extender_server.synced and it.app.extender_server.programs(), "the start")
+        (bad,) = it.app.extender_server.pods().values()
+
+        def planted(*_: Any) -> Any:
+            raise NotCounted(bad.node, bad.pod) from OverflowError("planted")
+
+        monkeypatch.setattr(ExtenderServer, "filter", planted)
+        reply = await it.ask("filter", NAMED["filter"])
+        assert "cannot be counted" in reply.value["Error"]
+        await run
+        assert it.app.rereads
+        assert it.app.failed_objects.counts(world.now_ns()) == {"Pod": 1}
+
+    on_virtual_time(scenario)
+
+
+def test_the_program_reads_again_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[object] = []
+
+    async def run_once(_settings: object, objects: object, _stopping: object) -> int | None:
+        given.append(objects)
+        return None if len(given) < 3 else 3
+
+    monkeypatch.setattr(program, "_run_once", run_once)
+    settings = read_extender_settings(None, {}, {"policies": "kube-system/policies", "http": ":1"})
+
+    assert asyncio.run(program._run(settings)) == 3
+    assert given == [given[0]] * 3
 
 
 def test_samples_are_used_and_a_metric_without_a_source_is_reported() -> None:

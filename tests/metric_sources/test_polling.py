@@ -5,9 +5,12 @@ non-numeric values are missing.
 import asyncio
 import logging
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
+from policysched.lang.ir.declarations import Metric
+from policysched.metric_sources import polling
 from policysched.metric_sources import prometheus as prometheus_module
 from policysched.metric_sources import source as source_module
 from policysched.metric_sources.poll_status import PollError, SourcePollStatus
@@ -119,6 +122,34 @@ def test_series_of_unknown_nodes_are_counted() -> None:
 
 
 # ── sample times ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("part", ["fetch", "convert"])
+def test_what_an_answer_raises_is_a_failure_of_its_metric_alone(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch, convert = PrometheusQueryClient.fetch, polling._convert_samples
+
+    async def planted_fetch(client: Any, query: Any, nodes: Any) -> Any:
+        if part == "fetch" and query.query == "bad":
+            raise OverflowError("planted")
+        return await fetch(client, query, nodes)
+
+    async def planted_convert(bad: Metric, raw: Any) -> Any:
+        if part == "convert" and bad.name == "bad":
+            raise OverflowError("planted")
+        return await convert(bad, raw)
+
+    monkeypatch.setattr(PrometheusQueryClient, "fetch", planted_fetch)
+    monkeypatch.setattr(polling, "_convert_samples", planted_convert)
+    listener = Listener(wanting(metric(), metric("bad", query="bad")), [A])
+    answer, status = by_instance({"a": 1}), SourcePollStatus("main")
+
+    one_poll(listener, PretendTransport({"rx": answer, "bad": answer}), status, for_s=30.0)
+
+    assert {event.metric for event in listener.got} == {"net_rx"}
+    assert "OverflowError: planted" in status.failures["test", "bad"].message
+    assert status.failures.keys() == {("test", "bad")}
 
 
 def test_a_sample_has_the_time_at_which_its_query_was_sent() -> None:

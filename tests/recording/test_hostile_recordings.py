@@ -90,7 +90,7 @@ def test_a_value_of_any_other_form_ends_the_replay_with_a_problem_and_no_traceba
 def test_planted_trust_in_the_form_of_values_is_detected(recorded_lines: list[bytes], tmp_path: Path) -> None:
     with (
         patch.object(reader, "MALFORMED", ()),
-        patch.object(replay_module, "MALFORMED", ()),
+        patch.object(replay_module, "CONTRADICTIONS", (AssertionError,)),
         pytest.raises(Exception, match=r".") as raised,
     ):
         test_a_value_of_any_other_form_ends_the_replay_with_a_problem_and_no_traceback(

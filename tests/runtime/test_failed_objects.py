@@ -5,20 +5,31 @@ from typing import Any
 
 import pytest
 
-from policysched.daemon.process import ExitReason
-from policysched.evaluate import NotCounted
-from policysched.model.identifiers import NodeName, PodUid
-from policysched.runtime import program
-from policysched.runtime.failed_objects import (
+from policysched.cluster.metric_samples import MetricSamples
+from policysched.config.settings import read_settings
+from policysched.daemon.failed_objects import (
     NAMESPACE_FAILURES_MAX,
     RETRY_NS,
     FailedObjects,
 )
+from policysched.daemon.process import ExitReason
+from policysched.evaluate import NotCounted
+from policysched.lang.check.bundle import PolicyBundle
+from policysched.lang.ir.program import Program
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.runtime import program
 from policysched.scheduler import events as e
+from policysched.scheduler.blame import RaisedFor, change_id, pod_id, text_id
+from policysched.scheduler.pod_enqueuer import PodEnqueuer
+from policysched.scheduler.policies.rejection_message import rejection_message
+from policysched.scheduler.policy_reload import PolicyReload
+from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.scheduler import Scheduler
-from tests.builders import finished, node, pending, placed, pod
+from tests.builders import finished, namespace, node, pending, placed, pod
 from tests.kube.world import World, on_virtual_time, until
 from tests.runtime.test_scheduler_app import PLAIN, app_on, put_policies
+from tests.scheduler.rig import FIT, bundle
+from tests.scheduler.test_team_policies import TEAM
 
 ERROR = OverflowError("planted")
 MINUTE_NS = 60 * 10**9
@@ -170,6 +181,186 @@ def test_an_app_ends_with_its_binds_answered_and_the_next_one_leaves_the_object_
     on_virtual_time(scenario)
 
 
+def test_a_policy_that_raises_when_it_takes_effect_is_invalid_and_others_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    activate = PolicyReload._activate
+
+    def planted(reload: PolicyReload, program: Program, *arguments: Any, **more: Any) -> None:
+        if program.name == "bad":
+            raise ERROR
+        activate(reload, program, *arguments, **more)
+
+    monkeypatch.setattr(PolicyReload, "_activate", planted)
+
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, test=PLAIN, bad=PLAIN.replace("policy test", "policy bad"))
+        world.add_node("a")
+        world.add_pod("good")
+        app = app_on(world, world.transport())
+        assert await app.run() is ExitReason.STOPPED
+        assert app.rereads
+
+        app = app_on(world, world.transport(), failed_objects=app.failed_objects)
+        run = asyncio.ensure_future(app.run())
+        await until(lambda: world.node_of("good"), "the pod of the other policy to be bound")
+        assert {status.name: status.phase for status in app.scheduler.policies()} == {
+            "test": "active",
+            "bad": "rejected",
+        }
+        app.request_stop()
+        await run
+
+    on_virtual_time(scenario)
+
+
+def test_a_timer_that_raises_ends_the_app_and_the_next_one_leaves_its_pod_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expired = PodEnqueuer._rekey_expired
+
+    def planted(enqueuer: PodEnqueuer, pod: PendingPod, now_ns: int) -> None:
+        if pod.pod.name == "bad":
+            raise ERROR
+        expired(enqueuer, pod, now_ns)
+
+    monkeypatch.setattr(PodEnqueuer, "_rekey_expired", planted)
+
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, test=PLAIN + "queue by pod.waited > 5s desc, pod.priority\n")
+        world.add_node("a", cpu="4")
+        world.add_pod("bad", cpu="9")
+        app = app_on(world, world.transport())
+        assert await app.run() is ExitReason.STOPPED
+        assert app.rereads
+        assert app.failed_objects.counts(world.now_ns()) == {"Pod": 1}
+
+        world.add_pod("good")
+        app = app_on(world, world.transport(), failed_objects=app.failed_objects)
+        run = asyncio.ensure_future(app.run())
+        await until(lambda: world.node_of("good"), "the other pod to be bound")
+        await asyncio.sleep(60.0)
+        assert not app.rereads
+        app.request_stop()
+        await run
+
+    on_virtual_time(scenario)
+
+
+def test_what_raises_between_two_steps_has_its_pod_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = Scheduler.ready
+
+    def planted(scheduler: Scheduler, now_ns: int) -> bool:
+        for bad in (known for known in scheduler.cache.pods.values() if known.pod.name == "bad"):
+            raise RaisedFor(pod_id(bad.pod)) from ERROR
+        return ready(scheduler, now_ns)
+
+    monkeypatch.setattr(Scheduler, "ready", planted)
+
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, test=PLAIN)
+        world.add_node("a", cpu="4")
+        world.add_pod("bad")
+        app = app_on(world, world.transport())
+        assert await app.run() is ExitReason.STOPPED
+        assert app.rereads
+        assert app.failed_objects.counts(world.now_ns()) == {"Pod": 1}
+
+    on_virtual_time(scenario)
+
+
+def texts_of(event: e.Event | None) -> list[bool]:
+    """Whether each text is valid."""
+    assert isinstance(event, e.PoliciesUpdated)
+    bundles = [bundle for bundle in (event.bundle, event.last_good) if bundle is not None]
+    valid = [source.program is not None for bundle in bundles for source in bundle.sources.values()]
+    return [*valid, *[not program.removed for program in event.fallbacks.values()]]
+
+
+def team_texts(text: str) -> e.PoliciesUpdated:
+    """The operator's policy, and the text of a team: offered, saved, and as a fallback."""
+    team = bundle({"ml/a.policy": text})
+    program = team.sources["ml/a.policy"].program
+    assert program is not None
+    both = PolicyBundle({**bundle({"main.policy": FIT}).sources, **team.sources})
+    return e.PoliciesUpdated(both, "1", team, fallbacks={"ml-a": program})
+
+
+def test_the_text_of_a_team_that_raised_is_invalid_and_its_next_one_is_tried_at_once() -> None:
+    offered = team_texts(TEAM)
+    program = offered.fallbacks["ml-a"]
+    objects = FailedObjects({"ml-a": "ml"}.get)
+    cause = RaisedFor(text_id(program, "ml"))
+    cause.__cause__ = ERROR
+
+    assert objects.note(None, cause, 0)
+
+    admitted = objects.admit(offered, 1)
+    assert texts_of(admitted) == [True, False, False, False]
+    assert isinstance(admitted, e.PoliciesUpdated) and admitted.bundle is not None
+    assert "OverflowError: planted" in rejection_message(admitted.bundle.sources["ml/a.policy"])
+    edited = team_texts(f"{TEAM}filter node_unschedulable\n")
+    assert texts_of(objects.admit(edited, 1)) == [True, True, True, True]
+    assert texts_of(objects.admit(offered, RETRY_NS + 1)) == [True, True, True, True]
+
+
+def test_a_team_whose_texts_raise_again_and_again_is_left_out_as_a_whole() -> None:
+    objects = FailedObjects({"ml-a": "ml"}.get)
+    for number in range(NAMESPACE_FAILURES_MAX):
+        edited = team_texts(f"{TEAM}filter x{number} require node.ready\n")
+        assert objects.note(None, RaisedFor(text_id(edited.fallbacks["ml-a"], "ml")), 0)
+
+    assert texts_of(objects.admit(team_texts(TEAM), 1)) == [True, False, False, False]
+    assert objects.admit(e.PodUpdated(pending(pod("p", namespace="ml"))), 1) is None
+
+
+def test_samples_that_raised_count_as_missing() -> None:
+    arrived = e.SamplesArrived("test", "load", MetricSamples({}, 0))
+
+    assert failed(arrived).admit(arrived, 1) == e.SamplesFailed("test", "load")
+
+
+def test_a_change_of_no_object_counts_for_its_namespace() -> None:
+    objects = FailedObjects()
+    for _ in range(NAMESPACE_FAILURES_MAX):
+        assert objects.note(None, RaisedFor(change_id("tenant")), 0)
+
+    assert objects.counts(1) == {"all of a namespace": 1}
+
+
+def test_an_answer_that_raises_counts_for_the_namespace_of_its_pod() -> None:
+    objects = FailedObjects()
+    for number in range(NAMESPACE_FAILURES_MAX):
+        bad = pending(pod(f"bad-{number}", namespace="tenant"))
+        answer = e.BindConfirmed(bad.pod.uid, NodeName("n"))
+        assert objects.note(answer, ERROR, 0, {bad.pod.uid: bad})
+
+    assert objects.admit(e.PodUpdated(pending(pod("new", namespace="tenant"))), 1) is None
+
+
+def test_a_pod_that_was_deleted_while_the_cluster_was_read_again_keeps_no_node_out() -> None:
+    bad, its_node = e.PodUpdated(placed(pod("bad"), "n")), e.NodeUpdated(node("n"))
+    objects = failed(bad, bad)
+
+    assert objects.admit(its_node, 1) is None
+    objects.admit(e.Synced(), 1)
+
+    assert objects.take_due(2 * MINUTE_NS) == [its_node]
+    assert objects.counts(1) == {}
+
+
+def test_what_failed_is_forgotten_some_time_after_it_was_left_out() -> None:
+    objects = failed(e.NamespaceUpdated(namespace("gone")))
+
+    objects.take_due(RETRY_NS + MINUTE_NS)
+    assert objects._failures, "how often it failed counts if it fails again"
+    objects.take_due(2 * RETRY_NS + MINUTE_NS)
+    assert not objects._failures
+
+
 def test_the_program_goes_on_with_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[object] = []
     codes = [None, None, 3]
@@ -179,7 +370,7 @@ def test_the_program_goes_on_with_what_failed(monkeypatch: pytest.MonkeyPatch) -
         return codes[len(given) - 1]
 
     monkeypatch.setattr(program, "_run_once", run_once)
-    settings: Any = None
+    settings = read_settings(None, {}, {"policies": "kube-system/policies"})
 
     assert asyncio.run(program._run(settings)) == 3
     assert given == [given[0]] * 3

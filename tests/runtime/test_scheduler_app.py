@@ -11,6 +11,7 @@ import pytest
 from policysched.cluster.cache_differences import find_cache_differences
 from policysched.config.settings import Settings, read_settings
 from policysched.daemon.app import Runtime
+from policysched.daemon.failed_objects import FailedObjects
 from policysched.daemon.policy_checker import CheckTexts
 from policysched.daemon.process import ExitReason
 from policysched.daemon.status_documents import policy_document
@@ -19,7 +20,6 @@ from policysched.kube.decode import core_objects
 from policysched.kube.decode.pods import decode_pod
 from policysched.kube.leader_election import LeaderElector, LeaseSettings
 from policysched.model.identifiers import PodUid
-from policysched.runtime.failed_objects import FailedObjects
 from policysched.runtime.leadership import Leadership, NoLeaderElection
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.runtime.self_check import compare_with_server

@@ -16,7 +16,6 @@ from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
-from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import FIT, GANG, Rig
 from tests.scheduler.test_pauses import decide_until_pause, gang, plain, rig
@@ -193,16 +192,6 @@ def test_the_time_of_the_attempt_is_charged_to_its_namespace() -> None:
         scheduler.scheduler.account_time(10**9)
 
     assert scheduler.scheduler.core.queue.decision_time.is_overdrawn("tenant")
-
-
-def test_an_error_after_the_pod_was_assumed_is_not_passed_over() -> None:
-    scheduler = Rig()
-    with (
-        raising(SchedulingQueue, "mark_placed", about="bad"),
-        pytest.raises(OverflowError),
-    ):
-        scheduler.observe(node("a"), pod("bad"))
-        scheduler.settle()
 
 
 def test_nothing_is_decided_by_columns_that_do_not_know_a_change() -> None:

@@ -909,7 +909,8 @@ def test_the_status_of_a_group_without_pods_is_forgotten_with_it() -> None:
     rig = rig_with(e.PodGroupUpdated(gang_group(least=1)))
     rig.observe(member("a", cpu="9"))
     rig.pass_time(5)
-    reports = [part for part in rig.scheduler._timers._parts if isinstance(part, PodGroupReports)]
+    parts = [getattr(part, "_part", part) for part in rig.scheduler._timers._parts]
+    reports = [part for part in parts if isinstance(part, PodGroupReports)]
     known = len(reports[0]._reported)
 
     rig.handle(e.PodDeleted(member("a").pod.uid))

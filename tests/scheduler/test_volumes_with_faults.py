@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from policysched.cluster.volumes.volume_cache import VolumeCache
+from policysched.scheduler.blame import RaisedFor
 from policysched.scheduler.prebind import Prebinder
 from tests.scheduler.volume_world import run_world
 
@@ -50,3 +51,5 @@ def complaints(seed: int) -> list[str]:
         return run_world(seed)
     except AssertionError as error:
         return [str(error)]
+    except RaisedFor as error:
+        return [str(error.__cause__)]

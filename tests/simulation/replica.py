@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from policysched.config.settings import NamespacedName, Settings
 from policysched.daemon.app import Runtime
 from policysched.daemon.clock import NonDecreasingClock, wait_until_stepped
+from policysched.daemon.failed_objects import FailedObjects
 from policysched.daemon.process import ExitReason
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import (
@@ -34,7 +35,6 @@ from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.policy_files.last_good_format import unpack_texts
 from policysched.policy_files.source_set import POLICY_SUFFIX
-from policysched.runtime.failed_objects import FailedObjects
 from policysched.runtime.scheduler_app import CATCH_UP_S, SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.faults import FaultInjector

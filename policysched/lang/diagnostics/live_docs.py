@@ -16,7 +16,9 @@ LIVE_DOCS = (
         "that no edit can stop it. The process died, or did not answer. The offending key is "
         "unknown, so no key is accepted and the previous policies stay active. "
         "The key that was edited last is the likely cause: make it smaller or remove it. "
-        "`policysched lint` checks the same texts without limits.",
+        "`policysched lint` checks the same texts without limits. "
+        "With `internal error`: this text raised an exception when it took effect or was checked, "
+        "which is a bug; another text is tried at once.",
         bad_example="",
         good_example="",
     ),

@@ -26,6 +26,7 @@ from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
+from policysched.scheduler.blame import pod_id, raises_for
 from policysched.scheduler.commands import CallExtenders, Log
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
@@ -215,7 +216,8 @@ class ExtenderCalls:
         uid = call.pod.uid
         if self._call_by_pod.get(uid) == call_id:
             del self._call_by_pod[uid]
-            self._accept_answer(uid, call, answers, failure, now_ns)
+            with raises_for(pod_id(call.pod)):
+                self._accept_answer(uid, call, answers, failure, now_ns)
         self._send_waiting(now_ns)
 
     def _accept_answer(

@@ -27,6 +27,7 @@ from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.scheduler import events as e
+from policysched.scheduler.blame import pod_id, raises_for
 from policysched.scheduler.commands import Bind, Command
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.extenders.delegated_features import without_delegated_features
@@ -36,6 +37,7 @@ from policysched.scheduler.extenders.queries import (
     FilterResponse,
     NodeVictims,
 )
+from policysched.scheduler.internal_errors import InternalErrors
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.metric_outages import MetricOutages
 from policysched.scheduler.policies.first_samples import SourceNameOf
@@ -46,6 +48,7 @@ from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.pre_enqueue import PreEnqueueResult
 from policysched.scheduler.sample_events import SampleEvents
+from policysched.scheduler.timers import FirstSampleTimeouts, PolicyStateSaves, ReportTimer
 
 EXTENDER_SCORE_MAX = 10
 UNKNOWN_NODE = "node(s) not yet in the extender's cache"
@@ -95,9 +98,14 @@ class ExtenderServer:
             source_name_of=source_name_of,
         )
         self._core.canaries.can_measure = False
-        self._outages = MetricOutages(self._core)
+        outages, errors = MetricOutages(self._core), InternalErrors(self._core)
+        self._timers = (
+            ReportTimer(outages, errors),
+            FirstSampleTimeouts(self._core),
+            ReportTimer(PolicyStateSaves(self._core), errors),
+        )
         self._reload = PolicyReload(self._core, _NoPendingPods())
-        self._sample_events = SampleEvents(self._core, self._reload, self._outages)
+        self._sample_events = SampleEvents(self._core, self._reload, outages)
         self._synced = False
         self._has_answered = False
         self._in_flight_binds: dict[PodUid, NodeName] = {}
@@ -162,9 +170,8 @@ class ExtenderServer:
 
     def advance(self, now_ns: int) -> list[Command]:
         """Handle what is due, and run one slice of preparation while `busy`."""
-        self._outages.advance(now_ns)
-        self._core.commands += self._core.samples.first_samples.advance(now_ns)
-        self._core.save_states(now_ns)
+        for part in self._timers:
+            part.advance(now_ns)
         if self._reload.busy:
             self._reload.step(now_ns)
         return self._take_commands()
@@ -317,8 +324,9 @@ class ExtenderServer:
         self._in_flight_binds[uid] = node
         observed, before = core.cache.pods.get(uid), core.cache.ledger.placement(uid)
         if observed is not None and before is None:
-            core.cache.assume(observed.pod, node)
-            core.samples.update_assumed_load(uid, None, now_ns)
+            with raises_for(pod_id(observed.pod)):
+                core.cache.assume(observed.pod, node)
+                core.samples.update_assumed_load(uid, None, now_ns)
         return Bind(uid, namespace, name, node, policy, plan.program.sha256)
 
     def _require_bindable(self, plan: Plan, uid: PodUid, namespace: str, name: str) -> None:
@@ -392,6 +400,10 @@ class ExtenderServer:
     def nodes(self) -> Mapping[NodeName, Node]:
         """Cached nodes; read-only."""
         return self._core.cache.nodes
+
+    def pods(self) -> Mapping[PodUid, ObservedPod]:
+        """Cached pods; read-only."""
+        return self._core.cache.pods
 
     def node_count(self) -> int:
         return len(self._core.cache.nodes)

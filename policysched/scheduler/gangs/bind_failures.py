@@ -14,6 +14,7 @@ if that pod is gone, or if its condition was not written or says something newer
 from policysched.lang.ir.program import OnBindFailure
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
+from policysched.scheduler.blame import pod_id, raises_for
 from policysched.scheduler.commands import CancelBind, ReportPodEvent
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.in_flight_binds import GangBindFailure
@@ -41,11 +42,12 @@ class GangBindFailures:
         failures = self._core.binds.gang_failures
         for gang_id, failure in list(failures.items()):
             gang = self._core.gangs.get(gang_id)
-            if gang is None or len(gang.placed_members) >= gang.minimum:
-                del failures[gang_id]
-            elif failure.due_ns is not None and self._withdraw_unbound(gang, failure, now_ns):
-                del failures[gang_id]
-                self._settle(gang, failure, now_ns)
+            with raises_for(pod_id(failure.pod)):
+                if gang is None or len(gang.placed_members) >= gang.minimum:
+                    del failures[gang_id]
+                elif failure.due_ns is not None and self._withdraw_unbound(gang, failure, now_ns):
+                    del failures[gang_id]
+                    self._settle(gang, failure, now_ns)
 
     def _withdraw_unbound(self, gang: QueuedGang, failure: GangBindFailure, now_ns: int) -> bool:
         """Withdraw the members that are not bound, as far as possible. Returns whether none is left."""

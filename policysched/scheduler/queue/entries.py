@@ -18,6 +18,7 @@ from policysched.evaluate.verdict import RejectionCause
 from policysched.model.identifiers import AnyClaim, NodeName, PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
+from policysched.scheduler.blame import ObjectId, pod_id
 
 
 class QueueState(Enum):
@@ -74,6 +75,11 @@ class QueueEntry(ABC):
     @abstractmethod
     def representative_pod(self) -> Pod:
         """The pod that determines the place in the order."""
+
+    @property
+    def object_id(self) -> ObjectId:
+        """Who is at fault for an exception about the entry."""
+        return pod_id(self.representative_pod)
 
     @property
     def namespace(self) -> str:

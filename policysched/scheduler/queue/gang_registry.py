@@ -15,6 +15,7 @@ from policysched.lang.ir.program import GangMode, OnTimeout, TopologyLevel
 from policysched.lang.types.units import format_value
 from policysched.model.identifiers import AnyClaim, PodUid
 from policysched.model.pods import Pod
+from policysched.scheduler.blame import ObjectId, change_id
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.movable_heap import MovableHeap
 from policysched.text.sanitize import sanitize_line
@@ -111,6 +112,10 @@ class QueuedGang(QueueEntry):
         first = self._by_order.first() or self._left
         assert first is not None, f"gang {self.name} has had no pending member"
         return first.pod
+
+    @property
+    def object_id(self) -> ObjectId:
+        return super().object_id if self.pending_members else change_id(self.namespace)
 
     @property
     def namespace(self) -> str:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from policysched.evaluate.verdict import RejectionCause
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import AnyClaim
+from policysched.scheduler.blame import raises_for
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.active_queues import ActiveQueues
@@ -165,7 +166,8 @@ class SchedulingQueue:
         """Activate entries whose backoff is over, and open parked groups whose verdict expired."""
         self.decision_time.now_ns = now_ns
         while (entry := self._backoff.pop_expired(now_ns)) is not None:
-            self._activate(entry, "BackoffComplete")
+            with raises_for(entry.object_id):
+                self._activate(entry, "BackoffComplete")
         while (group := self._groups.pop_expired(now_ns)) is not None:
             self._unblock(group, now_ns, ClusterEvent.TIME.value)
 
@@ -414,11 +416,12 @@ class SchedulingQueue:
         if entry is None:
             self._groups.drop_if_empty(group)
             return
-        self._groups.remove(group, entry)
-        del self._group_by_entry[entry]
-        entry.state, entry.represented_key = QueueState.DETACHED, group.equivalence_key
-        group.representatives[entry] = None
-        self.enqueue(entry, now_ns, event)
+        with raises_for(entry.object_id):
+            self._groups.remove(group, entry)
+            del self._group_by_entry[entry]
+            entry.state, entry.represented_key = QueueState.DETACHED, group.equivalence_key
+            group.representatives[entry] = None
+            self.enqueue(entry, now_ns, event)
 
     def _return_representative(self, entry: QueueEntry, now_ns: int) -> None:
         """The entry's attempt as a representative is over. If its class is still open, requeue the next member."""

@@ -14,6 +14,7 @@ from policysched.evaluate import Plan
 from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
+from policysched.scheduler.blame import pod_id, raises_for
 from policysched.scheduler.policy_permissions import COUNTS_ALWAYS, Counts
 from policysched.scheduler.quotas.quota_account import QuotaAccount
 from policysched.scheduler.quotas.quota_limits import QuotaNode
@@ -87,7 +88,8 @@ class QuotaAccounts:
         for number, pod in enumerate(pods, start=1):
             placement = self._cache.ledger.placement(pod.uid)
             if placement is not None and account.charged(pod.uid) is None:
-                account.add(placement.pod, self._cache.namespaces.get(pod.namespace))
+                with raises_for(pod_id(pod)):
+                    account.add(placement.pod, self._cache.namespaces.get(pod.namespace))
             if number % _PODS_PER_SLICE == 0:
                 yield
 
@@ -165,10 +167,11 @@ class QuotaAccounts:
         """Add the nominated pods that are entitled to what they keep, and return their charges."""
         charges: dict[PodUid, QuotaCharge] = {}
         for pod in sorted(pods, key=_importance):
-            charge = account.charge_of(pod, self._cache.namespaces.get(pod.namespace))
-            if trial.is_within_amounts(charge):
-                trial.add(charge)
-                charges[pod.uid] = charge
+            with raises_for(pod_id(pod)):
+                charge = account.charge_of(pod, self._cache.namespaces.get(pod.namespace))
+                if trial.is_within_amounts(charge):
+                    trial.add(charge)
+                    charges[pod.uid] = charge
         return charges
 
     def _reserving_pods(self, policy: str) -> list[Pod]:

@@ -1,27 +1,33 @@
-"""Objects whose event raised, or that could not be counted: a fault of the program, which a value of them brings to light.
+"""Objects whose event, timer or count raised: a fault of the program, which a value of them brings to light.
 
     applied ──raises──► left out, and the cluster is read again ──after an hour, then twice as long──► applied
 
 The state may be half changed after the exception, so that all of it is made anew, as after a restart of the process. What the
 object uses still counts: a pod on a node as what it takes there, an allocated claim with its devices. If even that
-raises, its node is left out.
+raises, its node is left out. The policy text that raised where it took effect counts as one that does not check, and a
+metric whose samples raised as one without samples.
 """
 
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from types import MappingProxyType
+from typing import Any, Self
 
 from policysched.evaluate import NotCounted
+from policysched.lang.check.bundle import CheckedSource, PolicyBundle
+from policysched.lang.diagnostics.catalogue import make_diagnostic
+from policysched.lang.ir.program import Program, suspended_program
 from policysched.model.devices import DeviceObject, ResourceClaim
-from policysched.model.identifiers import NodeName
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_groups import PodGroupKey
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.model.storage import CsiDriver, CsiNode, StorageCapacity, StorageObject
 from policysched.scheduler import events as e
+from policysched.scheduler.blame import ObjectId, RaisedFor, metric_id, pod_id, text_id
 from policysched.scheduler.commands import ReportPodEvent
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.policies.rejection_message import format_duration
@@ -49,6 +55,7 @@ _UPDATES = (
     e.DeviceObjectUpdated,
     e.PodGroupUpdated,
     e.WorkloadUpdated,
+    e.SamplesArrived,
 )
 _DELETIONS = (
     e.PodDeleted,
@@ -64,18 +71,6 @@ _DELETIONS = (
 )
 
 
-class ObjectId(NamedTuple):
-    """`name` is the UID of a pod. `namespace` is empty where there is none, and where the event of a pod does not name it."""
-
-    kind: str
-    namespace: str
-    name: str
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        return (self.kind, "", self.name) if self.kind == "Pod" else self
-
-
 @dataclass(frozen=True, slots=True)
 class _Failure:
     """`span_ns`: for how long the object is left out. `hidden_node`: what it uses of that node cannot be counted."""
@@ -88,9 +83,10 @@ class _Failure:
 
 
 class FailedObjects:
-    """Outlives the app, which is made anew."""
+    """Outlives the app, which is made anew. `owner_of` a policy: the namespace of its team."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner_of: Callable[[str], str | None] = lambda _: None) -> None:
+        self._owner_of = owner_of
         self._failures: dict[tuple[str, str, str], _Failure] = {}
         self._raised_ns: dict[str, list[int]] = {}  # by namespace, within the last hour
         self._namespaces: dict[str, int] = {}  # left out as a whole, until then
@@ -108,6 +104,10 @@ class FailedObjects:
         """What is to be applied instead of the event; None: nothing."""
         if not self._failures and not self._namespaces:
             return event
+        if isinstance(event, e.PoliciesUpdated):
+            return self._without_failed_texts(event, now_ns)
+        if isinstance(event, e.Synced):
+            self._forget_deleted_pods(now_ns)
         object_id = object_of(event)
         if object_id is None:
             return event
@@ -130,14 +130,25 @@ class FailedObjects:
             self._tell_later(event.pod.pod)
         return _what_it_uses(event)
 
-    def note(self, event: e.Event | None, error: Exception, now_ns: int) -> bool:
-        """The event, or what was admitted instead of it, raised; None: a decision did. False: it is the fault of no object,
-        or leaving it out is of no use."""
+    def note(
+        self,
+        event: e.Event | None,
+        error: Exception,
+        now_ns: int,
+        pods: Mapping[PodUid, ObservedPod] = MappingProxyType({}),
+    ) -> bool:
+        """The event, or what was admitted instead of it, raised; None: a decision or a timer did. `pods` say to which
+        namespace an answer belongs. False: it is the fault of no object, or leaving it out is of no use."""
         object_id = None if event is None else object_of(event)
         if isinstance(error, NotCounted):
             object_id = _id_of_counted(error)
+        elif isinstance(error, RaisedFor):
+            object_id = error.object_id
         if object_id is None:
             return False
+        if object_id.kind == "Pod" and not object_id.namespace:
+            observed = pods.get(PodUid(object_id.name))
+            object_id = object_id if observed is None else pod_id(observed.pod)
         hidden_node = None
         if object_id.kind == "CSINode" or object_id.kind.startswith(_NODE_OBJECT):
             hidden_node = NodeName(object_id.name)
@@ -151,7 +162,8 @@ class FailedObjects:
         span_ns = RETRY_NS * 2 ** min(count - 1, _DOUBLINGS_MAX)
         cause = error.__cause__ or error
         message = sanitize_line(f"{type(cause).__name__}: {cause}")
-        self._failures[object_id.key] = _Failure(count, span_ns, now_ns + span_ns, message, hidden_node)
+        if object_id.name:
+            self._failures[object_id.key] = _Failure(count, span_ns, now_ns + span_ns, message, hidden_node)
         self._told.discard(object_id.name)
         frames = "".join(traceback.format_tb(cause.__traceback__))[-_TRACEBACK_CHARACTERS_MAX:]
         log.error(
@@ -163,9 +175,13 @@ class FailedObjects:
 
     def take_due(self, now_ns: int) -> list[e.Event]:
         """The last events of objects that are to be tried again."""
-        if not self._left_out or now_ns < self._checked_ns + _RETRY_CHECK_NS:
+        if (not self._failures and not self._left_out) or now_ns < self._checked_ns + _RETRY_CHECK_NS:
             return []
         self._checked_ns = now_ns
+        for key, failure in list(self._failures.items()):
+            if now_ns > failure.until_ns + failure.span_ns:  # also if it was deleted while nothing watched
+                del self._failures[key]
+                self._told.discard(key[2])
         due = {
             key: event
             for key, event in self._left_out.items()
@@ -197,6 +213,59 @@ class FailedObjects:
         kinds = Counter(kind for (kind, _, _), failure in self._failures.items() if now_ns < failure.until_ns)
         namespaces = sum(now_ns < until_ns for until_ns in self._namespaces.values())
         return {**kinds, "all of a namespace": namespaces} if namespaces else dict(kinds)
+
+    def _without_failed_texts(self, event: e.PoliciesUpdated, now_ns: int) -> e.PoliciesUpdated:
+        """Another text is tried at once, and one that has failed with the first change after its time."""
+
+        def checked(bundle: PolicyBundle | None) -> PolicyBundle | None:
+            return bundle and PolicyBundle(
+                {key: self._checked(source, now_ns) for key, source in bundle.sources.items()}
+            )
+
+        fallbacks = {
+            name: suspended_program(program, f"policy {name} is suspended: {problem}") if problem else program
+            for name, program in event.fallbacks.items()
+            for problem in [self._problem(program, now_ns)]
+        }
+        return replace(
+            event, bundle=checked(event.bundle), last_good=checked(event.last_good), fallbacks=fallbacks
+        )
+
+    def _checked(self, source: CheckedSource, now_ns: int) -> CheckedSource:
+        program = source.program
+        problem = None if program is None else self._problem(program, now_ns)
+        if program is None or problem is None:
+            return source
+        diagnostic = make_diagnostic(
+            "PS901",
+            problem,
+            program.name_span,
+            label="not in effect",
+            help="report this bug; another text is tried at once",
+        )
+        return replace(
+            source,
+            program=None,
+            policy_name=program.name,
+            diagnostics=(diagnostic, *source.diagnostics),
+        )
+
+    def _problem(self, program: Program, now_ns: int) -> str | None:
+        """Why the text may not take effect."""
+        object_id = text_id(program, self._owner_of(program.name))
+        if program.removed or not self._is_left_out(object_id, now_ns):
+            return None
+        failure = self._failures.get(object_id.key)
+        cause = f"objects of namespace {object_id.namespace}" if failure is None else failure.message[:200]
+        return f"internal error: {cause}"
+
+    def _forget_deleted_pods(self, now_ns: int) -> None:
+        """The first lists are complete. Their nodes are not left out any more."""
+        self._failures = {
+            key: failure
+            for key, failure in self._failures.items()
+            if key[0] != "Pod" or key in self._left_out or now_ns >= failure.until_ns
+        }
 
     def _note_namespace(self, namespace: str, now_ns: int) -> None:
         if not namespace:
@@ -273,6 +342,8 @@ def object_of(event: e.Event) -> ObjectId | None:
             return _id_of_group(event.key)
         case e.WorkloadUpdated() | e.WorkloadDeleted():
             return ObjectId("Workload", event.namespace, event.name)
+        case e.SamplesArrived():
+            return metric_id(event.policy, event.metric, None)
         case _:
             return None
 
@@ -308,6 +379,8 @@ def _what_it_uses(event: e.Event) -> e.Event | None:
             return e.PodUpdated(_room_of(observed))
         case e.DeviceObjectUpdated(ResourceClaim() as claim) if claim.allocation is not None:
             return e.DeviceObjectUpdated(replace(claim, constraints=(), configs=(), device_statuses=()))
+        case e.SamplesArrived(policy, metric):
+            return e.SamplesFailed(policy, metric)
         case _:
             return None
 
