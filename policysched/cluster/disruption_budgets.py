@@ -4,11 +4,13 @@ Preemption prefers victims whose eviction violates no budget. Source of the coun
 `filterPodsWithPDBViolation` in kubernetes' `pkg/scheduler/framework/plugins/defaultpreemption`.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from policysched.cluster.change_log import ChangeLog
+from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.model.selectors import SelectorByKey
 from policysched.model.workloads import DisruptionBudget
@@ -151,16 +153,13 @@ class BudgetsAfterEvictions(Collection[DisruptionBudget]):
 
 
 def split_by_budget(
-    pods: Iterable[Pod], budgets: Collection[DisruptionBudget]
+    pods: Iterable[Pod], budgets: Collection[DisruptionBudget], left: dict[int, int] | None = None
 ) -> tuple[list[Pod], list[Pod]]:
     """The pods whose eviction violates a budget, and the others, in the given order. All pods count
-    as evicted together, in that order: each uses one disruption of every budget that selects it."""
-    left: dict[int, int] = {}
-    selecting: Callable[[Pod], Iterable[DisruptionBudget]] = (
-        budgets.selecting
-        if isinstance(budgets, DisruptionBudgets | BudgetsAfterEvictions)
-        else lambda pod: (budget for budget in budgets if _budget_selects(budget, pod))
-    )
+    as evicted together, in that order: each uses one disruption of every budget that selects it.
+    `left` receives the disruptions that are left of these budgets, by `id`."""
+    left = {} if left is None else left
+    selecting = _selecting(budgets)
     violating: list[Pod] = []
     others: list[Pod] = []
     for pod in pods:
@@ -171,6 +170,53 @@ def split_by_budget(
             violates |= remaining < 0
         (violating if violates else others).append(pod)
     return violating, others
+
+
+class ViolationCounter:
+    """How many of the same pods violate a budget, after evictions of others and without some of them: as
+    `split_by_budget`, which would visit them for each question. Pods of the same budgets are a class, and of each budget
+    the pods that come late violate it."""
+
+    def __init__(self, pods: Iterable[Pod], budgets: Collection[DisruptionBudget]) -> None:
+        selecting = _selecting(budgets)
+        self._budgets: dict[int, DisruptionBudget] = {}
+        self._positions: dict[int, list[int]] = {}  # by budget
+        self._class_positions: dict[tuple[int, ...], list[int]] = {}
+        self._place: dict[PodUid, tuple[int, tuple[int, ...]]] = {}
+        for position, pod in enumerate(pods):
+            of = {id(budget): budget for budget in selecting(pod)}
+            if of:
+                self._budgets |= of
+                self._place[pod.uid] = position, tuple(of)
+                self._class_positions.setdefault(tuple(of), []).append(position)
+                for key in of:
+                    self._positions.setdefault(key, []).append(position)
+
+    def evict(self, without: Collection[PodUid], left: dict[int, int]) -> int:
+        """The number for all pods but these; `left`, by budget, is reduced by what they use."""
+        absent = sorted(self._place[uid] for uid in without if uid in self._place) if self._place else []
+        late_from: dict[int, int] = {}
+        for key, positions in self._positions.items():
+            remaining = left.get(key, self._budgets[key].disruptions_allowed)
+            index, used = max(0, remaining), len(positions)
+            for position, of in absent:
+                if key in of:
+                    used -= 1
+                    index += bisect_left(positions, position) <= index
+            late_from[key] = positions[index] if index < len(positions) else positions[-1] + 1
+            left[key] = remaining - used
+        count = 0
+        for of, positions in self._class_positions.items():
+            first = min(late_from[key] for key in of)
+            count += len(positions) - bisect_left(positions, first)
+            count -= sum(absent_of == of and position >= first for position, absent_of in absent)
+        return count
+
+
+def _selecting(budgets: Collection[DisruptionBudget]) -> Callable[[Pod], Iterable[DisruptionBudget]]:
+    if isinstance(budgets, DisruptionBudgets | BudgetsAfterEvictions):
+        return budgets.selecting
+    return lambda pod: (budget for budget in budgets if _budget_selects(budget, pod))
 
 
 def _budget_selects(budget: DisruptionBudget, pod: Pod) -> bool:

@@ -8,7 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policysched.cluster import disruption_budgets as budgets_module
-from policysched.cluster.disruption_budgets import BudgetsAfterEvictions, DisruptionBudgets, split_by_budget
+from policysched.cluster.disruption_budgets import (
+    BudgetsAfterEvictions,
+    DisruptionBudgets,
+    ViolationCounter,
+    split_by_budget,
+)
 from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode.errors import MalformedObject
 from policysched.model.pods import Pod
@@ -205,3 +210,32 @@ def test_a_budget_with_a_very_large_selector_is_malformed() -> None:
     """Each version would take 80 ms of the event loop to decode, for 20,000 requirements."""
     with pytest.raises(MalformedObject, match="more than 1000 requirements and values"):
         budget(labels={f"key-{number}": "v" for number in range(1_001)})
+
+
+SIZES = st.lists(st.tuples(LABELS, st.sampled_from("nab")), max_size=14)
+ALLOWED = st.lists(st.tuples(LABELS, st.integers(-1, 4)), max_size=4)
+
+
+@given(SIZES, ALLOWED)
+@settings(max_examples=400, deadline=None)
+def test_a_counter_agrees_with_the_pods_one_by_one(
+    sizes: list[tuple[dict[str, str], str]], allowed: list[tuple[dict[str, str], int]]
+) -> None:
+    """Pods of a node (every third of the two gangs, too) are evicted first, then the rest of each gang."""
+    of = {f"p{number}": where for number, (_, where) in enumerate(sizes)}
+    pods = [pod(f"p{number}", labels=labels) for number, (labels, _) in enumerate(sizes)]
+    budgets = [
+        replace(budget(number, labels=labels), name=f"b{index}")
+        for index, (labels, number) in enumerate(allowed)
+    ]
+    on_node = [one for index, one in enumerate(pods) if of[one.name] == "n" or index % 3 == 0]
+    gangs = [[one for one in pods if of[one.name] == gang] for gang in "ab"]
+    uids = {one.uid for one in on_node}
+    rest = [[one for one in gang if one.uid not in uids] for gang in gangs]
+    violating_uids = {one.uid for one in split_by_budget([*on_node, *rest[0], *rest[1]], budgets)[0]}
+
+    left: dict[int, int] = {}
+    split_by_budget(on_node, budgets, left)
+    counts = [ViolationCounter(gang, budgets).evict(uids, left) for gang in gangs]
+
+    assert counts == [sum(one.uid in violating_uids for one in part) for part in rest]

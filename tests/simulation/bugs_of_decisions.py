@@ -65,7 +65,7 @@ def pods_of_equal_priority_are_evicted() -> AbstractContextManager[Any]:
 
 
 def disruption_budgets_are_ignored() -> AbstractContextManager[Any]:
-    return patch.object(running_gangs, "split_by_budget", lambda pods, _: ([], list(pods)))
+    return patch.object(running_gangs, "split_by_budget", lambda pods, *_: ([], list(pods)))
 
 
 def a_first_hold_evicts_pods() -> AbstractContextManager[Any]:
@@ -75,12 +75,12 @@ def a_first_hold_evicts_pods() -> AbstractContextManager[Any]:
 def more_pods_are_evicted_than_needed() -> AbstractContextManager[Any]:
     """No victim that would still fit is reprieved."""
 
-    def candidate(self: victim_selection._VictimSelection) -> Candidate:
+    def candidate(self: victim_selection.VictimSelection) -> Candidate:
         self.victim_uids = {pod.uid for pod in self._pods}
         return original(self)
 
-    original = victim_selection._VictimSelection.candidate
-    return patch.object(victim_selection._VictimSelection, "candidate", candidate)
+    original = victim_selection.VictimSelection.candidate
+    return patch.object(victim_selection.VictimSelection, "candidate", candidate)
 
 
 def running_gangs_are_evicted_in_part() -> AbstractContextManager[Any]:

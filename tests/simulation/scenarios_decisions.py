@@ -184,13 +184,13 @@ def the_plan_counts_a_reason_twice() -> AbstractContextManager[Any]:
 
 
 def only_the_first_victim_is_evicted() -> AbstractContextManager[Any]:
-    original = victim_selection._VictimSelection.candidate
+    original = victim_selection.VictimSelection.candidate
 
-    def candidate(self: victim_selection._VictimSelection) -> Candidate:
+    def candidate(self: victim_selection.VictimSelection) -> Candidate:
         chosen = original(self)
         return replace(chosen, victims=chosen.victims[:1])
 
-    return patch.object(victim_selection._VictimSelection, "candidate", candidate)
+    return patch.object(victim_selection.VictimSelection, "candidate", candidate)
 
 
 def any_pod_can_be_a_victim() -> AbstractContextManager[Any]:

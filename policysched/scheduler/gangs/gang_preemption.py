@@ -48,7 +48,6 @@ from policysched.scheduler.preemption.victim_selection import (
     CandidateSearchResult,
     PreemptionInputs,
     find_candidates,
-    least_disruptive,
     no_evictable_pods,
 )
 from policysched.scheduler.queue.entries import PendingPod
@@ -287,13 +286,13 @@ class _GangSearch:
 
     def _nodes_changed_by(self, placement: MemberPlacement) -> set[NodeName]:
         """The node, those of its victims, and those where gangs of victims run that have less to spare now."""
+        groups = self.core.cache.pod_groups
         victims = {victim.uid for victim in placement.candidate.victims}
-        for victim in placement.candidate.victims:
-            gang = self.core.gangs.gang_of(victim.uid)
-            victims.update(() if gang is None else gang.placed_members)
-            # Those of a PodGroup of another scheduler are in no gang of ours.
-            for key in self.core.cache.pod_groups.keys_of(victim.uid):
-                victims.update(observed.pod.uid for observed in self.core.cache.pod_groups.members(key))
+        gangs = {gang for gang in map(self.core.gangs.gang_of, victims) if gang is not None}
+        keys = {key for uid in victims for key in groups.keys_of(uid)}
+        victims.update(*(gang.placed_members for gang in gangs))
+        # Those of a PodGroup of another scheduler are in no gang of ours.
+        victims.update(observed.pod.uid for key in keys for observed in groups.members(key))
         placements = (self.core.cache.ledger.placement(uid) for uid in victims)
         return {
             placement.node,
@@ -400,12 +399,13 @@ class _GangSearch:
         result = yield from find_candidates(
             dry_run, may_evict, cluster, candidates_min=least, previous=previous
         )
-        if not result.candidates:
+        best = result.best
+        if best is None:
             return NoGangPlacement(allowed.explain(unavailable_message(node_count, result.reasons)))
         if previous is not None:
             result = replace(result, failed_nodes=previous.failed_nodes | result.failed_nodes)
         self.candidate_cache[equivalence_key] = _CachedCandidates(result, placed_count)
-        return least_disruptive(result.candidates)
+        return best
 
     def _pods_on(self, node: NodeName) -> list[Pod]:
         usage = self.core.cache.ledger.usage(node)

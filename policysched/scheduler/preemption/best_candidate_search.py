@@ -26,15 +26,14 @@ from policysched.scheduler.preemption.victim_selection import (
     NOT_STARTED_NS,
     PRIORITY_OFFSET,
     Candidate,
+    Disruption,
     PreemptionInputs,
+    VictimSelection,
     node_batches,
     search_cost,
     select_victims_on_nodes,
 )
 from policysched.scheduler.steps import Steps
-
-Disruption = tuple[int, tuple[Any, ...], int, int, int, int]
-"""Same order as `Candidate.disruption`."""
 
 _FIRST_BATCH_NODES = 4
 _PODS_PER_COST_UNIT = 4
@@ -47,7 +46,7 @@ class BestFirstSearch:
     def __init__(self, may_evict: Callable[[Pod], bool]) -> None:
         self._evictable = EvictablePods(may_evict)
         self._pods: dict[NodeName, list[Pod]] = {}  # evictable, most important first
-        self._evaluated: dict[NodeName, Candidate] = {}  # with exact disruption
+        self._evaluated: dict[NodeName, VictimSelection] = {}  # with exact disruption
         self._heap: list[tuple[Disruption, NodeName, int]] = []
         self._latest_serial: dict[NodeName, int] = {}
         self._serial = 0
@@ -78,11 +77,12 @@ class BestFirstSearch:
             if not batch:
                 return None
             if batch[0] in self._evaluated:
-                return self._evaluated[batch[0]]
+                return self._evaluated[batch[0]].candidate()
             potential = {node: self._pods[node] for node in sorted(batch)}
-            for candidate in select_victims_on_nodes(dry_run, potential, cluster, self.reasons):
-                self._evaluated[candidate.node] = candidate
-                self._push(candidate.node, candidate.disruption)
+            selections = yield from select_victims_on_nodes(dry_run, potential, cluster, self.reasons)
+            for selection in selections:
+                self._evaluated[selection.node] = selection
+                self._push(selection.node, selection.disruption)
             yield search_cost(potential)
             batch_size = min(2 * batch_size, NODES_PER_BATCH)
 

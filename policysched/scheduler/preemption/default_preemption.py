@@ -46,7 +46,6 @@ from policysched.scheduler.preemption.victim_selection import (
     Candidate,
     PreemptionInputs,
     find_candidates,
-    least_disruptive,
     no_evictable_pods,
 )
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
@@ -169,7 +168,7 @@ class DefaultPreemption:
             candidates, best = yield from find_best_candidate(dry_run, may_evict, cluster)
             return best, rejection_reasons(candidates, dry_run, cluster)
         result = yield from find_candidates(dry_run, may_evict, cluster)
-        return least_disruptive(result.candidates) if result.candidates else None, result.reasons
+        return result.best, result.reasons
 
     def preempt_for_gang(
         self,

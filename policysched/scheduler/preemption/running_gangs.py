@@ -12,9 +12,10 @@ With `disruption = all` no member is spare, with `single` all are single pods.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from policysched.cluster.disruption_budgets import split_by_budget
+from policysched.cluster.disruption_budgets import ViolationCounter, split_by_budget
 from policysched.evaluate import VictimOrder
 from policysched.lang.ir.program import DisruptionMode, GangMode, OnTimeout
 from policysched.model.identifiers import PodUid
@@ -24,17 +25,32 @@ from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.queue.gang_registry import GangId, QueuedGang
 
+Value = TypeVar("Value")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunningGang:
-    """The placed `members` of a gang, without those that are being evicted, and how many must stay."""
+    """The placed `members` of a gang, without those that are being evicted, and how many must stay. Valid for one search,
+    which visits the members a few times and not for each node: `once` remembers what it learns of them."""
 
     members: Mapping[PodUid, Pod]
     minimum: int
+    _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def spare_count(self) -> int:
         return max(0, len(self.members) - self.minimum)
+
+    def once(self, what: str, compute: Callable[[Collection[Pod]], Value]) -> Value:
+        """What `compute` returns for the members. It is called the first time."""
+        if what not in self._known:
+            self._known[what] = compute(self.members.values())
+        value: Value = self._known[what]
+        return value
+
+    @property
+    def highest_priority(self) -> int:
+        return self.once("priority", lambda pods: max(pod.priority for pod in pods))
 
 
 GangOf = Callable[[Pod], RunningGang | None]
@@ -100,12 +116,12 @@ class VictimUnit:
 
 @dataclass(frozen=True, slots=True)
 class ReprieveOrder:
-    """The units of a node, in the order in which they are reprieved. `elsewhere`: the members on other nodes of gangs
-    that are units. `violating`: the pods whose eviction violates a budget."""
+    """The units of a node, in the order in which they are reprieved. `violating`: the pods of the node whose eviction
+    violates a budget; `violations_elsewhere`: how many members on other nodes do, of a gang that is a unit."""
 
     units: tuple[VictimUnit, ...]
-    elsewhere: tuple[Pod, ...]
     violating: frozenset[PodUid]
+    violations_elsewhere: Mapping[RunningGang, int]
 
 
 def reprieve_order(
@@ -120,34 +136,36 @@ def reprieve_order(
     """
     in_order = list(pods)
     units = _units(in_order, gang_of)
-    uids_on_node = {pod.uid for pod in in_order}
-    elsewhere = tuple(
-        pod
-        for unit in units
-        if unit.gang is not None
-        for uid, pod in unit.gang.members.items()
-        if uid not in uids_on_node
-    )
-    first, _ = split_by_budget([*in_order, *elsewhere], budgets)
+    left: dict[int, int] = {}
+    first, _ = split_by_budget(in_order, budgets, left)
     violating = frozenset(pod.uid for pod in first)
+    uids_on_node = {pod.uid for pod in in_order}
+    elsewhere: dict[RunningGang, int] = {}
+    for gang in [unit.gang for unit in units if unit.gang is not None]:
+        counter = gang.once("budgets", lambda members: ViolationCounter(members, budgets))
+        elsewhere[gang] = counter.evict(uids_on_node, left)
 
     def violates(unit: VictimUnit) -> bool:
-        return any(pod.uid in violating for pod in _pods_evicted_with(unit))
+        if unit.gang is None:
+            return unit.pods[0].uid in violating
+        return elsewhere[unit.gang] > 0 or any(uid in unit.gang.members for uid in violating)
 
-    units.sort(
-        key=lambda unit: (
-            -max(pod.priority for pod in _pods_evicted_with(unit)),
-            -len(_pods_evicted_with(unit)),
-        )
-    )
+    def importance(unit: VictimUnit) -> tuple[int, int]:
+        if unit.gang is None:
+            return -unit.pods[0].priority, -1
+        return -unit.gang.highest_priority, -len(unit.gang.members)
+
+    units.sort(key=importance)
     if order is not None:
-        units.sort(key=lambda unit: max(map(order, _pods_evicted_with(unit))), reverse=True)
+        units.sort(key=lambda unit: _last_in_order(unit, order), reverse=True)
     units.sort(key=violates, reverse=True)
-    return ReprieveOrder(tuple(units), elsewhere, violating)
+    return ReprieveOrder(tuple(units), violating, elsewhere)
 
 
-def _pods_evicted_with(unit: VictimUnit) -> tuple[Pod, ...]:
-    return unit.pods if unit.gang is None else tuple(unit.gang.members.values())
+def _last_in_order(unit: VictimUnit, order: VictimOrder) -> tuple[Any, ...]:
+    if unit.gang is None:
+        return order(unit.pods[0])
+    return unit.gang.once("order", lambda members: max(map(order, members)))
 
 
 def _units(in_order: list[Pod], gang_of: GangOf) -> list[VictimUnit]:

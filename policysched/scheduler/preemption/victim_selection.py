@@ -11,19 +11,27 @@ kube-scheduler starts at a random node and stops once a tenth of the nodes (at l
 candidates. Here all nodes are searched in order of name if an eviction on one node cannot change the
 verdict about another. If a rule depends on other nodes (spreading, affinity), each node is evaluated
 by itself, and the search stops at kube-scheduler's number. The search runs in steps, because it
-takes long on a large cluster.
+takes long on a large cluster. A node costs what is on it, however many members its gangs have
+elsewhere: they are victims without being listed, except for the node that is chosen.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 from policysched.evaluate import DryRun, VictimOrder
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
-from policysched.scheduler.preemption.running_gangs import EvictablePods, GangOf, no_gang, reprieve_order
+from policysched.scheduler.preemption.running_gangs import (
+    EvictablePods,
+    GangOf,
+    RunningGang,
+    no_gang,
+    reprieve_order,
+)
 from policysched.scheduler.steps import Steps
 
 NO_VICTIMS = "No preemption victims found for incoming pod"
@@ -33,6 +41,9 @@ CANDIDATES_PERCENT = 10
 NODES_PER_BATCH = 100
 """Nodes evaluated together on one overlay: few enough for a short step, enough for arrays to pay off."""
 
+PODS_PER_STEP = 100
+"""Pods that one step removes from an overlay or adds back."""
+
 _SINGLE_NODE_COST_FACTOR = 10
 """Cost factor of a node evaluated by itself: rules that depend on other nodes run each time."""
 
@@ -41,6 +52,10 @@ NOT_STARTED_NS = 2**63 - 1
 
 PRIORITY_OFFSET = 2**31
 """Added to each priority in a sum, so that a node with fewer negative priorities does not win by that."""
+
+
+Disruption = tuple[int, tuple[Any, ...], int, int, int, int]
+"""See `Candidate.disruption`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +75,7 @@ class Candidate:
     last_in_order: tuple[Any, ...] = ()
 
     @property
-    def disruption(self) -> tuple[int, tuple[Any, ...], int, int, int, int]:
+    def disruption(self) -> Disruption:
         """Sort key, least first: kube-scheduler's criteria in order, except the last one (the first node). The policy's
         `order` follows the budgets."""
         priorities = [victim.priority for victim in self.victims]
@@ -77,18 +92,27 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class CandidateSearchResult:
-    """Candidates, in the order in which they were tried, and how many nodes each reason rules out.
+    """The nodes that are candidates, in the order in which they were tried, and how many nodes each reason rules out.
 
     `node_rejections` holds the reasons of node-local rules that reject a node whatever is evicted
     there; it covers `prefiltered_nodes`. `failed_nodes` were evaluated by themselves and are no
     candidates.
     """
 
-    candidates: tuple[Candidate, ...]
+    selections: tuple["VictimSelection", ...]
     reasons: Mapping[str, int]
     node_rejections: Mapping[NodeName, tuple[str, ...]] = field(default_factory=dict)
     prefiltered_nodes: frozenset[NodeName] = frozenset()
     failed_nodes: frozenset[NodeName] = frozenset()
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """All of them, each with all victims, which takes long where these are gangs."""
+        return tuple(selection.candidate() for selection in self.selections)
+
+    @property
+    def best(self) -> Candidate | None:
+        return least_disruptive(self.selections).candidate() if self.selections else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +172,7 @@ def find_candidates(
         pods_by_node = {node: cluster.evictable_pods(node, evictable) for node in batch}
         return {node: pods for node, pods in pods_by_node.items() if pods}
 
-    candidates: list[Candidate] = []
+    candidates: list[VictimSelection] = []
     node_rejections = {} if previous is None else dict(previous.node_rejections)
     prefiltered = set[NodeName]() if previous is None else set(previous.prefiltered_nodes)
     failed: set[NodeName] = set()
@@ -156,7 +180,7 @@ def find_candidates(
         for batch in node_batches(nodes):
             potential = evictable_pods(batch)
             reasons[NO_VICTIMS] += len(batch) - len(potential)
-            candidates += select_victims_on_nodes(dry_run, potential, cluster, reasons)
+            candidates += yield from select_victims_on_nodes(dry_run, potential, cluster, reasons)
             yield search_cost(potential)
         nodes = []
     elif previous is not None:
@@ -166,18 +190,15 @@ def find_candidates(
         if _has_enough(candidates, enough):
             break
         new = evictable_pods(node for node in batch if node not in prefiltered)
-        node_rejections |= _node_local_rejections(dry_run, new)
+        node_rejections |= yield from _node_local_rejections(dry_run, new)
         prefiltered.update(batch)
-        yield search_cost(new)
         for node in batch:
             if node in node_rejections:
                 reasons.update(node_rejections[node])
                 continue
             potential = evictable_pods([node])
             reasons[NO_VICTIMS] += not potential
-            new_candidates = (
-                select_victims_on_nodes(dry_run, potential, cluster, reasons) if potential else []
-            )
+            new_candidates = yield from select_victims_on_nodes(dry_run, potential, cluster, reasons)
             candidates += new_candidates
             if not new_candidates:
                 failed.add(node)
@@ -193,7 +214,7 @@ def find_candidates(
     )
 
 
-def _has_enough(candidates: Sequence[Candidate], enough: int) -> bool:
+def _has_enough(candidates: Sequence["VictimSelection"], enough: int) -> bool:
     return len(candidates) >= enough and any(not candidate.violations for candidate in candidates)
 
 
@@ -206,7 +227,10 @@ def search_cost(potential: Mapping[NodeName, Collection[Pod]]) -> int:
     return len(potential) + sum(map(len, potential.values()))
 
 
-def least_disruptive(candidates: Sequence[Candidate]) -> Candidate:
+Choice = TypeVar("Choice", Candidate, "VictimSelection")
+
+
+def least_disruptive(candidates: Sequence[Choice]) -> Choice:
     """The first of the least disruptive candidates."""
     return min(candidates, key=lambda candidate: candidate.disruption)
 
@@ -233,67 +257,74 @@ def sorted_by_importance(
 
 def _node_local_rejections(
     dry_run: DryRun, potential: Mapping[NodeName, list[Pod]]
-) -> dict[NodeName, tuple[str, ...]]:
+) -> Steps[dict[NodeName, tuple[str, ...]]]:
     """Nodes that a node-local rule rejects whatever is evicted, so no search on them is needed."""
-    _remove_pods(dry_run, potential)
+    uids = [pod.uid for pods in potential.values() for pod in pods]
+    yield from _in_steps(dry_run.overlay.remove_pod, uids)
     nodes = list(potential)
     rejections = zip(nodes, dry_run.rejections(nodes, node_local_only=True), strict=True)
-    _restore_pods(dry_run, potential)
+    yield from _in_steps(dry_run.overlay.restore_pod, uids)
+    yield len(nodes)
     return {node: rejected for node, rejected in rejections if rejected}
 
 
 def select_victims_on_nodes(
     dry_run: DryRun, potential: Mapping[NodeName, list[Pod]], cluster: PreemptionInputs, reasons: Counter[str]
-) -> list[Candidate]:
+) -> Steps[list["VictimSelection"]]:
     """Evaluate these nodes together: round n reprieves the n-th unit of each. Restores the overlay.
 
-    If a rule depends on other nodes, the members of gangs that run elsewhere are removed too.
+    If a rule depends on other nodes, the members of gangs that run elsewhere are removed too, in steps.
     """
-    selections: dict[NodeName, _VictimSelection] = {}
-    to_remove = dict(potential)
-    if not dry_run.node_local:
-        selections = {node: _VictimSelection(node, pods, cluster) for node, pods in potential.items()}
-        to_remove = {node: [*pods, *selections[node].elsewhere] for node, pods in potential.items()}
-    _remove_pods(dry_run, to_remove)
+    if not potential:
+        return []
+    overlay, everywhere = dry_run.overlay, not dry_run.node_local
+    selections: dict[NodeName, VictimSelection] = {}
+    _remove_pods(dry_run, potential)
+    if everywhere:
+        selections = {node: VictimSelection(node, pods, cluster) for node, pods in potential.items()}
+        for selection in selections.values():
+            yield from _in_steps(overlay.remove_pod, selection.victims_elsewhere())
     nodes = list(potential)
-    possible: list[_VictimSelection] = []
+    possible: list[VictimSelection] = []
     for node, rejected in zip(nodes, dry_run.rejections(nodes), strict=True):
         reasons.update(rejected)
-        if not rejected:  # else there is nothing to select, which visits all members of gangs that run there
-            possible.append(selections.get(node) or _VictimSelection(node, potential[node], cluster))
+        if not rejected:
+            possible.append(selections.get(node) or VictimSelection(node, potential[node], cluster))
     for index in range(max((len(selection.units) for selection in possible), default=0)):
         tried = [selection for selection in possible if selection.can_reprieve(index)]
-        returned = {
-            selection.node: selection.pods_of_unit(index, everywhere=not dry_run.node_local)
-            for selection in tried
-        }
-        _restore_pods(dry_run, returned)
+        for selection in tried:
+            _restore_pods(dry_run, {selection.node: selection.units[index].pods})
+            if everywhere:
+                yield from _in_steps(overlay.restore_pod, selection.elsewhere(index))
         for selection, rejected in zip(
             tried, dry_run.rejections([selection.node for selection in tried]), strict=True
         ):
-            if rejected:
-                _remove_pods(dry_run, {selection.node: returned[selection.node]})
-            else:
+            if not rejected:
                 selection.reprieve(index)
-    for selection in possible:
-        removed = to_remove[selection.node]
-        to_remove[selection.node] = [pod for pod in removed if pod.uid in selection.victim_uids]
-    _restore_pods(dry_run, to_remove)
-    return [selection.candidate() for selection in possible if selection.victim_uids]
+                continue
+            _remove_pods(dry_run, {selection.node: selection.units[index].pods})
+            if everywhere:
+                yield from _in_steps(overlay.remove_pod, selection.elsewhere(index))
+    _restore_pods(
+        dry_run, {**potential, **{selection.node: selection.victims_on_node() for selection in possible}}
+    )
+    for selection in selections.values():
+        yield from _in_steps(overlay.restore_pod, selection.victims_elsewhere())
+    return [selection for selection in possible if selection.victim_uids]
 
 
-class _VictimSelection:
-    """Which units of a node are reprieved. The others are the victims."""
+class VictimSelection:
+    """Which units of a node are reprieved. The others are the victims, and so are all members of their gangs."""
 
     def __init__(self, node: NodeName, in_order: list[Pod], cluster: PreemptionInputs) -> None:
         self.node = node
         self._cluster = cluster
-        order = reprieve_order(in_order, cluster.gang_of, cluster.budgets, cluster.order)
-        self.units = order.units
-        self.elsewhere = order.elsewhere
-        self._violating = order.violating
-        self._pods = [*in_order, *self.elsewhere]
-        self.victim_uids = set(map(_uid, self._pods))
+        self._order = reprieve_order(in_order, cluster.gang_of, cluster.budgets, cluster.order)
+        self.units = self._order.units
+        self._pods = in_order
+        self._uids = frozenset(pod.uid for pod in in_order)
+        self.victim_uids = set(self._uids)
+        """Those on the node."""
 
     def can_reprieve(self, index: int) -> bool:
         """Whether there is such a unit, and it is not of a gang that goes whole."""
@@ -304,23 +335,61 @@ class _VictimSelection:
             unit.gang is gang and unit.pods[0].uid not in self.victim_uids for unit in self.units
         )
 
-    def pods_of_unit(self, index: int, *, everywhere: bool) -> list[Pod]:
-        """The pods on this node that a reprieve returns, and those of its gang on other nodes."""
-        unit = self.units[index]
-        if unit.gang is None or not everywhere:
-            return list(unit.pods)
-        members = unit.gang.members
-        return [*unit.pods, *(pod for pod in self.elsewhere if pod.uid in members)]
-
     def reprieve(self, index: int) -> None:
-        self.victim_uids -= set(map(_uid, self.pods_of_unit(index, everywhere=True)))
+        self.victim_uids -= {pod.uid for pod in self.units[index].pods}
+
+    def elsewhere(self, index: int) -> list[PodUid]:
+        """The members of the unit's gang on other nodes."""
+        gang = self.units[index].gang
+        return [] if gang is None else self._elsewhere(gang)
+
+    def victims_elsewhere(self) -> list[PodUid]:
+        return [uid for gang in self._whole_gangs() for uid in self._elsewhere(gang)]
+
+    def victims_on_node(self) -> list[Pod]:
+        return [pod for pod in self._pods if pod.uid in self.victim_uids]
+
+    @property
+    def violations(self) -> int:
+        """As of the candidate."""
+        elsewhere = self._order.violations_elsewhere
+        on_node = len(self._order.violating & self.victim_uids)
+        return on_node + sum(elsewhere[gang] for gang in self._whole_gangs())
+
+    @cached_property
+    def disruption(self) -> Disruption:
+        """As of the candidate. Of members of gangs only those on the node are visited."""
+        gangs = self._whole_gangs()
+        parts = [gang.once("disruption", self._disruption_without_budgets) for gang in gangs]
+        others = [pod for pod in self.victims_on_node() if not any(pod.uid in gang.members for gang in gangs)]
+        if others:
+            parts.append(self._disruption_without_budgets(others))
+        _, last_in_order, highest, offset_sums, counts, starts = zip(*parts, strict=True)
+        start = max(at for at, priority in zip(starts, highest, strict=True) if priority == max(highest))
+        return self.violations, max(last_in_order), max(highest), sum(offset_sums), sum(counts), start
 
     def candidate(self) -> Candidate:
         """The node with the victims; at least one unit was not reprieved."""
-        victims = [pod for pod in self._pods if pod.uid in self.victim_uids]
-        violations = sum(pod.uid in self._violating for pod in victims)
-        if self.elsewhere:
+        victims = self.victims_on_node()
+        gangs = self._order.violations_elsewhere
+        if any(uid not in self._uids for gang in gangs for uid in gang.members):
+            for gang in self._whole_gangs():
+                victims += [gang.members[uid] for uid in self._elsewhere(gang)]
             victims = sorted_by_importance(victims, self._cluster.started_ns, self._cluster.order)
+        return self._candidate(victims, self.violations)
+
+    def _whole_gangs(self) -> list[RunningGang]:
+        """Those that are victims, in order of their first pods on the node."""
+        reprieved = {unit.gang for unit in self.units if unit.pods[0].uid not in self.victim_uids}
+        return [gang for gang in self._order.violations_elsewhere if gang not in reprieved]
+
+    def _elsewhere(self, gang: RunningGang) -> list[PodUid]:
+        return [uid for uid in gang.members if uid not in self._uids]
+
+    def _disruption_without_budgets(self, victims: Collection[Pod]) -> Disruption:
+        return self._candidate(victims, 0).disruption
+
+    def _candidate(self, victims: Collection[Pod], violations: int) -> Candidate:
         highest = max(victim.priority for victim in victims)
         starts = [self._cluster.started_ns(victim.uid) for victim in victims if victim.priority == highest]
         started_ns = min(NOT_STARTED_NS if start is None else start for start in starts)
@@ -329,8 +398,13 @@ class _VictimSelection:
         return Candidate(self.node, tuple(victims), violations, started_ns, last)
 
 
-def _uid(pod: Pod) -> PodUid:
-    return pod.uid
+def _in_steps(change: Callable[[PodUid], None], uids: Sequence[PodUid]) -> Steps[None]:
+    """Change an overlay by these pods."""
+    for start in range(0, len(uids), PODS_PER_STEP):
+        some = uids[start : start + PODS_PER_STEP]
+        for uid in some:
+            change(uid)
+        yield len(some)
 
 
 def _remove_pods(dry_run: DryRun, pods: Mapping[NodeName, Iterable[Pod]]) -> None:
