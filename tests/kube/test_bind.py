@@ -531,6 +531,23 @@ def test_any_number_of_namespaces_whose_binds_begin_to_hang_at_once_leave_worker
     on_virtual_time(scenario)
 
 
+def test_new_namespaces_find_a_place_beside_dozens_that_begin_to_hang_at_once() -> None:
+    """A dozen had all places of namespaces without an answer, for the 7 s of a request."""
+
+    async def scenario() -> None:
+        server = Server(lambda name: None if name.startswith("good") else WEBHOOK_DOWN, hangs_s=7.0)
+        binding = Binding(server)
+        async with running(binding.binder.run()):
+            for number in range(40):
+                for command in commands(f"bad{number}", 10):
+                    binding.binder.put(command)
+            for number in range(100):
+                await assert_prompt(binding, f"good{number}", times=1)
+        assert sum(server.active_most[f"bad{number}"] > 0 for number in range(40)) == 40
+
+    on_virtual_time(scenario)
+
+
 def test_namespaces_that_were_prompt_and_begin_to_hang_leave_their_workers_soon() -> None:
     """One had all workers, and six others the spare ones, for the 7 s of a request."""
 

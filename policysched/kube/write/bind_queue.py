@@ -5,15 +5,15 @@
                                        ├── FAILING_AFTER failures in a row: the namespace is failing until one answer
                                        └── longer than SLOW_AFTER_S: the namespace is slow until one prompt answer
 
-A namespace may have as many requests as there are workers once a bind was answered promptly, in the last minutes, and a twelfth
-as many before: nothing tells it from one that hangs. Retries, and all binds of a failing or slow namespace, are throttled: a
-quarter for one namespace, half for all. Every RETRY_TURN-th choice prefers them, so that a stream of first attempts does not
-starve them.
+A namespace may have as many requests as there are workers once a bind was answered promptly, in the last minutes, and one
+before: nothing tells it from one that hangs, and dozens of those leave room for a new one. Retries, and all binds of a failing
+or slow namespace, are throttled: a quarter for one namespace, half for all. Every RETRY_TURN-th choice prefers them, so that a
+stream of first attempts does not starve them.
 
 A request that takes long leaves its place to others, so that any number of namespaces can begin to hang at once. All that are not
 trusted (without a prompt answer, or slow or failing lately) together have `workers` requests, those that hang included. Trusted
 ones have as many beside what hangs, and `spare` more, SPARE_SHARE each, until it leaves its place. While more hangs than may be
-throttled, each namespace has the share of an unknown one.
+throttled, each namespace that is known has a twelfth of the workers.
 
 A failing namespace rests after each request, so that thousands of its pods cost the API server one request a second. One
 answer ends that. It, or a slow one, is known for a while also without binds (`kube.write.recent_namespaces`): a tenant can delete
@@ -137,7 +137,7 @@ class BindQueue:
         self.share = max(1, workers // 4)
         self.spare = self.share
         self.requests_max = 2 * workers
-        self.unknown_share = max(1, workers // 12)
+        self.unknown_share = 1
         self._throttled_max = max(1, workers // 2)
         self._namespaces: dict[str, _NamespaceQueue] = {}
         self._by_uid: dict[PodUid, PendingBind] = {}
@@ -422,8 +422,8 @@ class BindQueue:
     def _active_max(self, namespace: _NamespaceQueue, placed: int) -> int:
         if placed >= self.workers:
             return SPARE_SHARE
-        is_known = namespace.name in self._prompt_lately
-        return self.workers if is_known and self._is_calm else self.unknown_share
+        known_max = self.workers if self._is_calm else max(1, self.workers // 12)
+        return known_max if namespace.name in self._prompt_lately else self.unknown_share
 
     def _take_throttled(self, now_s: float) -> PendingBind | None:
         if self._throttled_active >= self._throttled_max or self._untrusted_active >= self.workers:
