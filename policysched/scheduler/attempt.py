@@ -160,7 +160,7 @@ class PodAttempts:
             cause=result.cause,
         )
         if refusal is not None:
-            core.quotas.wait(equivalence_key, pod.policy, (refusal.block.node,), (pod.pod,))
+            core.quotas.wait(equivalence_key, pod.policy, (refusal.block.node,), (refusal.charge,))
         core.report_pending(pod, result.reason, result.message, now_ns)
 
     def has_other_steps(self, pod: PendingPod) -> bool:

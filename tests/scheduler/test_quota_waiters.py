@@ -16,6 +16,7 @@ from tests.scheduler.rig import FIT, Rig
 
 QUOTA = FIT + 'quota team by pod.namespace { "a" { cpu = 10 } others unlimited }\n'
 QUOTA_GANGS = QUOTA + 'gang by pod.labels["group"] { min = 2 }\n'
+GANG_OF_ALL = 'gang by pod.labels["group"] { min = %d }\n'
 LARGE = node("n", cpu="1000", pods="1000")
 
 
@@ -46,6 +47,26 @@ def test_a_release_does_not_look_at_each_group_that_waits_for_the_quota(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert waits_for_release(monkeypatch, 60) == waits_for_release(monkeypatch, 3) <= 2
+
+
+@pytest.mark.parametrize("members", [3, 150])
+def test_a_release_that_is_too_small_opens_no_gang_however_large_it_is(members: int) -> None:
+    rig = full_quota(QUOTA + GANG_OF_ALL % members)
+    cpu = f"{3000 // members}m"
+    rig.observe(
+        *[pod(f"p{number}", namespace="a", cpu=cpu, labels={"group": "g"}) for number in range(members)]
+    )
+    rig.settle()
+    decisions = len(rig.scheduler.decisions)
+
+    release(rig, 0, 1)
+    rig.pass_time(60)
+    too_small = rig.placements(), len(rig.scheduler.decisions) - decisions
+    release(rig, 2)
+    rig.pass_time(60)
+
+    assert too_small == ({}, 0)
+    assert len(rig.placements()) == members
 
 
 def test_a_release_that_is_too_small_for_a_gang_opens_none() -> None:

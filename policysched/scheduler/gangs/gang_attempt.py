@@ -434,8 +434,8 @@ class GangAttempts:
             cause=failures[0].cause if failures else None,
         )
         if search.refusal is not None:
-            pods = [pod.pod for pod in gang.pending_members.values()]
-            core.quotas.wait(gang.id, gang.policy, search.refused_at, pods, max(1, gang.needed_count))
+            count = max(1, gang.needed_count)
+            core.quotas.wait(gang.id, gang.policy, search.refused_at, search.charges, count)
         failure = AttemptFailure(reason, message, 0, {}, frozenset(), None)
         if failures:
             first = failures[0]

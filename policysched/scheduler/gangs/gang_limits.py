@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from policysched.cluster.devices.pod_selectors import too_many_selectors_message
+from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.scheduler.attempt_result import reject_for_quota
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult
@@ -48,11 +49,12 @@ def refused_by_quotas(core: SchedulerCore, gang: QueuedGang) -> GangSearchResult
     trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
     if trial is None:
         return None
-    first, refused_at, admitted = None, set[QuotaNode](), 0
+    first, refused_at, admitted, charges = None, set[QuotaNode](), 0, list[QuotaCharge]()
     for pod in members_in_attempt_order(core, gang):
-        refusal = core.quotas.refusal(pod.pod, trial)
+        charges.append(core.quotas.charge_of(pod.pod))
+        refusal = core.quotas.refusal(pod.pod, trial, charges[-1])
         if refusal is None:
-            trial.add(core.quotas.charge_of(pod.pod))
+            trial.add(charges[-1])
             admitted += 1
         else:
             first = first or refusal
@@ -63,5 +65,9 @@ def refused_by_quotas(core: SchedulerCore, gang: QueuedGang) -> GangSearchResult
         return None
     failure = reject_for_quota(first.message)
     return GangSearchResult(
-        failures={"quota": failure}, refusal=first, refused_at=refused_at, admitted_count=admitted
+        failures={"quota": failure},
+        refusal=first,
+        refused_at=refused_at,
+        charges=charges,
+        admitted_count=admitted,
     )

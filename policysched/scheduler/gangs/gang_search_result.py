@@ -4,6 +4,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from policysched.evaluate import Overlay, TopologyDomain
+from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.model.cluster_events import ClusterEvent
 from policysched.scheduler.attempt_result import (
     PLACED_POD_EVENTS,
@@ -35,6 +36,7 @@ class GangSearchResult:
     domain: TopologyDomain | None = None  # the topology domain that was searched
     refusal: QuotaRefusal | None = None  # the first one of a member by a quota
     refused_at: set[QuotaNode] = field(default_factory=set)  # by whichever quotas members were refused
+    charges: Sequence[QuotaCharge] = ()  # of all members, if the quotas admit too few
     admitted_count: int | None = None  # members that the quotas admit, if those are too few
     other_domain_failures: list[AttemptFailure] = field(
         default_factory=list

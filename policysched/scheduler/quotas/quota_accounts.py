@@ -24,7 +24,6 @@ from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage
 from policysched.scheduler.quotas.quota_waiters import Need, QuotaWaiters
 
 _PODS_PER_SLICE = 200
-_COUNTED_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,12 +210,11 @@ class QuotaAccounts:
         key: object,
         policy: str,
         refused_at: Collection[QuotaNode],
-        pods: Sequence[Pod],
+        charges: Sequence[QuotaCharge],
         count: int = 1,
     ) -> None:
-        """The parked group `key` waits until so many of its pods could pass together. If that cannot be told, and for a large
-        gang, it waits for any release where they were refused."""
-        charges = [self.charge_of(pod) for pod in (pods if len(pods) <= _COUNTED_MAX else ())]
+        """The parked group `key` waits until so many of its pods, with these charges, could pass together. If that cannot be
+        told, it waits for any release where they were refused."""
         waiters = self._waiters.setdefault(policy, QuotaWaiters())
         waiters.add(key, refused_at, Need.of(charges, count), self.accounts[policy].usage)
 
