@@ -27,6 +27,7 @@ from policysched.evaluate.dry_run import DryRun
 from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.evaluation_cache import EvaluationCache
 from policysched.evaluate.node_subset import node_subset_result, row_mask
+from policysched.evaluate.nominated_overlays import NominatedOverlays
 from policysched.evaluate.nominated_rows import NO_NOMINATED_ROWS, NominatedPods, nominated_rows
 from policysched.evaluate.placement_explanation import explanation_in_steps, whole
 from policysched.evaluate.plan.columns_needed import columns_needed
@@ -55,6 +56,7 @@ class Evaluator:
         self._columns_by_plan: dict[Plan, tuple[ColumnKind, ...]] = {}
         self._snapshots = SnapshotBuilder(cache)
         self._evaluations = EvaluationCache(self._snapshots)
+        self._nominated_overlays = NominatedOverlays(self.overlay)
         self.forget = self._evaluations.forget
         self._columns = self._snapshots.columns
         self._last_costed: tuple[Pod | None, int, bool] = (None, 0, False)
@@ -150,20 +152,18 @@ class Evaluator:
             )
             return self._rejected_verdict(prefilter.message, prefilter, until_ns)
         base_evaluation = evaluation
-        nominated_overlay = (overlay or self.overlay()) if nominated_pods else None
-        if nominated_overlay is not None:
+        overlays = self._nominated_overlays.find(nominated_pods, overlay, keep=nominated_node is None)
+        if overlays is not None:
             # The other rows are rejected anyway; the diagnosis computes them on demand.
             nominated_rejections = nominated_rows(
-                evaluation, snapshot, nominated_pods, nominated_overlay, row_mask=evaluation.feasible
+                evaluation, snapshot, nominated_pods, *overlays, row_mask=evaluation.feasible
             )
             evaluation = evaluation.excluding(nominated_rejections) if nominated_rejections else evaluation
 
         def diagnosis() -> UnschedulableDiagnosis:
-            rejections = (
-                NO_NOMINATED_ROWS
-                if nominated_overlay is None
-                else nominated_rows(base_evaluation, snapshot, nominated_pods, nominated_overlay)
-            )
+            rejections = NO_NOMINATED_ROWS
+            if overlays is not None:
+                rejections = nominated_rows(base_evaluation, snapshot, nominated_pods, *overlays)
             return diagnose(base_evaluation, snapshot, plan.layer_requeue_events, rejections)
 
         nominated = None if nominated_node is None else self._columns.row(nominated_node)
@@ -172,13 +172,12 @@ class Evaluator:
         if row is None or not evaluation.feasible[row] or (row_mask is not None and not row_mask[row]):
             row, nominated = evaluation.best_row(text_hash(pod.uid), self._columns.name_hash, row_mask), None
         decision = MadeDecision(evaluation, snapshot, row, nominated, row_mask)
-        feasible_count = evaluation.feasible_count
-        if row_mask is not None:
-            feasible_count = evaluation.feasible_count_in(row_mask)
+        everywhere = evaluation.feasible_count
+        feasible_count = everywhere if row_mask is None else evaluation.feasible_count_in(row_mask)
         return Verdict(
             pod_rejection=None,
             feasible_count=feasible_count,
-            feasible_outside_domain=evaluation.feasible_count - feasible_count,
+            feasible_outside_domain=everywhere - feasible_count,
             node_count=self._columns.node_count,
             selected=None if row is None else self._columns.names[row],
             score=0 if row is None else int(evaluation.total[row]),

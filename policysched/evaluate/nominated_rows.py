@@ -45,12 +45,13 @@ def nominated_rows(
     snapshot: Snapshot,
     nominated_pods: NominatedPods,
     overlay: Overlay,
+    with_all: Overlay | None = None,
     *,
     row_mask: Array | None = None,
 ) -> Mapping[int, NominatedRejection]:
     """The rows that are rejected with the pods nominated to them, optionally only those of
     `row_mask` (bool[capacity]). The pods are on the overlay meanwhile; afterwards it is as
-    before.
+    before. `with_all`: see `NominatedOverlays`.
     """
     by_row: dict[int, list[tuple[Pod, NodeName]]] = {}
     for pod, node in nominated_pods:
@@ -62,6 +63,11 @@ def nominated_rows(
     filters = [
         rule for rule in evaluation.rules.filters if not evaluation.outage_metrics.intersection(rule.metrics)
     ]
+    if with_all is not None:
+        kept_snapshot = replace(snapshot, overlay=with_all)
+        everywhere = kept_snapshot.view()
+        if all(rule.kernel.is_node_local(everywhere) for rule in filters):
+            return _rejections(filters, kept_snapshot.view(by_row), sorted(by_row))
     nominated_snapshot = replace(snapshot, overlay=overlay)
     with pods_added(overlay, [pod_and_node for pods in by_row.values() for pod_and_node in pods]):
         everywhere = nominated_snapshot.view()

@@ -1,0 +1,152 @@
+"""Nominated pods of others cost a decision little, and an overlay that is kept judges like a new one."""
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from policysched import evaluate as plan
+from policysched.cluster.cache import ClusterCache
+from policysched.evaluate.columns.overlay import Overlay
+from policysched.evaluate.nominated_overlays import NominatedOverlays
+from policysched.model.identifiers import NodeName
+from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod, QueuedPodInfo
+from tests.builders import namespace, node, pending, placed, pod
+from tests.reference.checked import program
+from tests.scheduler.calls import count_calls
+from tests.scheduler.rig import FIT, Rig
+
+FACTS = QueuedPodInfo(0, 0)
+
+
+def nominated(number: int, on: str, **more: Any) -> ObservedPod:
+    asks = pod(f"nominated{number}", priority=10, scheduler="other", **more)
+    return replace(pending(asks), nominated_node=NodeName(on))
+
+
+@pytest.mark.parametrize("policy", [FIT, "policy test version 1\ninclude kube_default\n"])
+def test_further_decisions_do_not_add_each_nominated_pod_again(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [node(f"n{number}") for number in range(60)]
+    rig = Rig(policy, *nodes, *[nominated(number, f"n{number}", cpu="1") for number in range(60)])
+
+    def decide(numbers: range) -> None:
+        for number in numbers:
+            rig.observe(pod(f"web{number}", cpu=f"{100 + number}m", labels={"app": f"web{number}"}))
+            rig.settle()
+
+    first = count_calls(monkeypatch, Overlay, "add_pod", lambda: decide(range(2)))
+    further = count_calls(monkeypatch, Overlay, "add_pod", lambda: decide(range(2, 12)))
+
+    assert (len(rig.placements()), first, further) == (12, 2 * 60, 0)
+
+
+class RandomCluster:
+    """Decisions with an overlay that is kept, beside decisions with a new one."""
+
+    def __init__(self, seed: int) -> None:
+        self.random, self.cache, self.number = Random(seed), ClusterCache(), 0
+        self.plan = plan.compile(program("include kube_default"))
+        self.evaluator = plan.Evaluator(self.cache)
+        self.nodes: list[str] = []
+        self.nominated: list[tuple[Pod, NodeName]] = []
+        self.kept = self.rejected = 0
+        self.cache.put_namespace(namespace())
+        for _ in range(4):
+            self.put_node()
+
+    def put_node(self, name: str | None = None) -> None:
+        if name is None:
+            name = f"n{len(self.nodes)}"
+            self.nodes.append(name)
+        labels = {"kubernetes.io/hostname": name}
+        self.cache.put_node(
+            node(name, cpu=self.random.choice("234"), zone=self.random.choice("xy"), labels=labels)
+        )
+
+    def pod(self, priority: int) -> Pod:
+        self.number += 1
+        apart: dict[str, Any] = {"labelSelector": {"matchLabels": {"app": self.random.choice("ab")}}}
+        apart["topologyKey"] = self.random.choice(["kubernetes.io/hostname", "topology.kubernetes.io/zone"])
+        term = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+        ports = [80] if self.random.random() < 0.2 else []
+        return pod(
+            f"p{self.number}",
+            cpu=self.random.choice("12"),
+            priority=priority,
+            labels={"app": self.random.choice("abc")},
+            host_ports=ports,
+            spec={"affinity": {"podAntiAffinity": term}} if self.random.random() < 0.15 else None,
+        )
+
+    def change(self) -> None:
+        placements = [placement.pod.uid for placement in self.cache.ledger.placements]
+        match self.random.randrange(8):
+            case 0:
+                self.nominated = [
+                    (self.pod(10), NodeName(self.random.choice(self.nodes)))
+                    for _ in range(self.random.randrange(1, 5))
+                ]
+            case 1:
+                self.put_node(self.random.choice([None, *self.nodes]))
+            case 2 | 3 | 4:
+                self.cache.put_pod(placed(self.pod(0), self.random.choice(self.nodes)))
+            case 5 | 6 if placements:
+                self.cache.drop_pod(self.random.choice(placements))
+            case _:
+                self.cache.put_namespace(namespace(team=self.random.choice("ab")))
+
+    def check(self) -> None:
+        asked, verdicts = self.pod(0), []
+        for overlay in (None, self.evaluator.overlay()):
+            verdict = self.evaluator.evaluate(
+                self.plan,
+                asked,
+                now_ns=0,
+                facts=FACTS,
+                samples={},
+                overlay=overlay,
+                nominated_pods=self.nominated,
+            )
+            rejections = {} if verdict.selected else verdict.reason_counts()
+            verdicts.append((verdict.selected, verdict.feasible_count, verdict.score, rejections))
+            self.rejected += not verdict.selected
+        assert verdicts[0] == verdicts[1], "the overlay that is kept and a new one differ"
+        self.kept += any(kept.overlay is not None for kept in self.evaluator._nominated_overlays._kept)
+
+
+def play(seeds: range) -> tuple[int, int]:
+    kept = rejected = 0
+    for seed in seeds:
+        world = RandomCluster(seed)
+        for _ in range(80):
+            world.change()
+            world.check()
+        kept, rejected = kept + world.kept, rejected + world.rejected
+    return kept, rejected
+
+
+def test_an_overlay_that_is_kept_judges_like_a_new_one() -> None:
+    kept, rejected = play(range(12))
+
+    assert kept > 300 and rejected > 20
+
+
+@pytest.mark.parametrize("bug", ["does not follow", "other pods"])
+def test_a_planted_bug_in_the_overlay_that_is_kept_is_found(
+    bug: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if bug == "does not follow":
+        monkeypatch.setattr(Overlay, "follow", lambda _: True)
+    else:
+        with_all = NominatedOverlays._with_all
+
+        def of_the_first(self: Any, pods: Any) -> Overlay | None:
+            return with_all(self, self._kept[0].pods if self._kept else pods)
+
+        monkeypatch.setattr(NominatedOverlays, "_with_all", of_the_first)
+    with pytest.raises(AssertionError, match="differ"):
+        play(range(30))
