@@ -17,7 +17,7 @@ from typing import Any, Literal
 import orjson
 
 from policysched.scheduler.commands import Log
-from policysched.text.sanitize import escape_unprintable
+from policysched.text.sanitize import escape_json, escape_to_line, escape_unprintable
 
 LogFormat = Literal["text", "json"]
 
@@ -76,7 +76,7 @@ class JsonLogFormatter(logging.Formatter):
             text = orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
         except TypeError:  # half of a surrogate pair, or an integer of more than 64 bits
             return json.dumps(line, default=str)
-        return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+        return escape_json(text)
 
 
 class TextLogFormatter(logging.Formatter):
@@ -85,10 +85,10 @@ class TextLogFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = " ".join(f"{name}={_quoted(value)}" for name, value in log_fields(record).items())
         line = f"{_time(record)[11:23]} {record.levelname.lower():7} {record.getMessage()}"
-        line = f"{line}  {fields}" if fields else line
-        return escape_unprintable(
-            f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
-        )
+        line = escape_to_line(f"{line}  {fields}" if fields else line)
+        if record.exc_info:
+            line += f"\n{escape_unprintable(self.formatException(record.exc_info))}"
+        return line
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -1,5 +1,6 @@
 """Untrusted text in messages: printable, and on one line of limited length."""
 
+import json
 from typing import Any
 
 from policysched.text.quote_value import quote_value
@@ -15,6 +16,22 @@ def escape_unprintable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char == "\n" else _escape(char) for char in text)
+
+
+def escape_to_line(text: str) -> str:
+    """Like `escape_unprintable`, with escaped line breaks: a text of others cannot begin a line of its own, such as a
+    forged line of the log or a command of GitHub workflows."""
+    return escape_unprintable(text).replace("\n", "\\n")
+
+
+def escape_json(text: str) -> str:
+    """The same JSON, with escapes for what a terminal could obey, also beyond ASCII."""
+    return "\n".join(
+        line
+        if line.isprintable()
+        else "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
+        for line in text.split("\n")
+    )
 
 
 def _escape(char: str) -> str:

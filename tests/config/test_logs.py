@@ -72,7 +72,7 @@ def test_a_text_of_a_tenant_cannot_write_to_the_terminal(
 
     for text in (HOSTILE, HOSTILE.replace("\ud800", "")):
         logger.warning("a group is missing", extra={"group": text, "more": 2**70})
-        logger.warning("a group is missing", extra={"group": text})
+        logger.warning(f"a group is missing: {text}", extra={"group": text})
 
         for line in lines.lines[-2:]:
             assert line.isprintable(), ascii(line)

@@ -1,5 +1,6 @@
 """Values for parameters as ConfigMaps, settings and flags give them."""
 
+import json
 from collections.abc import Mapping
 
 import pytest
@@ -13,6 +14,7 @@ from policysched.policy_files.parameter_values import (
     read_parameter_values,
     settings_parameter_texts,
 )
+from policysched.scheduler.policies.rejection_message import rejection_message
 from policysched.text import Source
 
 BATCH = """policy batch version 1
@@ -24,6 +26,9 @@ param strict: bool = false
 filter crowded require node.pods < crowd
 filter zone when strict require node.labels[label] else "" in zones
 """
+
+
+FORGED = "\n12:00:01.250 info    policy `prod` version 9 is active"
 
 
 def texts_of(text: str) -> Mapping[str, ParameterValue]:
@@ -116,3 +121,12 @@ def test_a_flag_is_a_name_and_a_value() -> None:
     for wrong in ("crowd", "=3", "1x=3"):
         with pytest.raises(BadParameterFlag, match="NAME=VALUE"):
             parse_parameter_flags([wrong])
+
+
+@pytest.mark.parametrize("text", [f"crowd: {json.dumps('9' + FORGED)}", f"{json.dumps(FORGED)}: 3"])
+def test_a_value_or_key_with_a_line_break_forges_no_line(text: str) -> None:
+    checked = check_texts({"batch.policy": BATCH, "batch.params.yaml": text}, "ConfigMap a/b")
+
+    message = rejection_message(checked.sources["batch.policy"])
+
+    assert "active" in message and message.isprintable()

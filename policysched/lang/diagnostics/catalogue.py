@@ -24,7 +24,7 @@ from policysched.lang.diagnostics.syntax_docs import SYNTAX_DOCS
 from policysched.lang.diagnostics.tenant_docs import TEAM_DOCS, TRUST_DOCS
 from policysched.lang.diagnostics.warning_docs import WARNING_DOCS
 from policysched.text import Diagnostic, Label, Span
-from policysched.text.sanitize import escape_unprintable
+from policysched.text.sanitize import escape_to_line
 
 __all__ = ["DIAGNOSTIC_DOCS", "DiagnosticDoc", "find_diagnostic_doc", "make_diagnostic"]
 
@@ -77,8 +77,8 @@ def make_diagnostic(
     notes: tuple[str, ...] = (),
     related: tuple[Label, ...] = (),
 ) -> Diagnostic:
-    """A diagnostic with the name and severity of its code. Unprintable characters of quoted texts are escaped, and of long
-    texts (about a number of 100,000 digits) the beginning is kept: they go to the log at each edit."""
+    """A diagnostic with the name and severity of its code. Unprintable characters and line breaks are escaped, and of long texts
+    (about a number of 100,000 digits) the beginning is kept: they go to the log at each edit."""
     doc = DIAGNOSTIC_DOCS[code]
     return Diagnostic(
         code,
@@ -94,6 +94,4 @@ def make_diagnostic(
 
 
 def _shown(text: str) -> str:
-    return escape_unprintable(
-        text if len(text) <= TEXT_CHARACTERS_MAX else f"{text[:TEXT_CHARACTERS_MAX]}..."
-    )
+    return escape_to_line(text if len(text) <= TEXT_CHARACTERS_MAX else f"{text[:TEXT_CHARACTERS_MAX]}...")
