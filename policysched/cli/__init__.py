@@ -87,10 +87,10 @@ def write_file(path: str, text: str) -> None:
 
 def echo_error(text: str) -> None:
     """Write a line to standard error. It can have texts of tenants or of a file, such as a pod's schedulerName, which must
-    not move the cursor or fill the clipboard of whoever reads it."""
-    from policysched.text.sanitize import escape_unprintable  # `--help` needs none of it
+    not move the cursor or fill the clipboard of whoever reads it, or begin a line of its own."""
+    from policysched.text.sanitize import escape_to_line  # `--help` needs none of it
 
-    click.echo(escape_unprintable(text), err=True)
+    click.echo(escape_to_line(text), err=True)
 
 
 def _not_installed(command: str, error: ModuleNotFoundError) -> Exception:

@@ -17,7 +17,7 @@ from policysched.policy_files.source_set import SourceSet, TextBlock, UnusableFi
 from policysched.policy_files.sources import load_policy_sources, parse_sources
 from policysched.text import Diagnostic, Source
 from policysched.text.render_text import render_report
-from policysched.text.sanitize import escape_unprintable
+from policysched.text.sanitize import escape_to_line, escape_unprintable
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ def fmt(paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str) ->
         if diff and different:
             _print(_diff(job))
         elif check and different:
-            click.echo(f"would reformat {name}")
+            click.echo(f"would reformat {escape_to_line(name)}")
         elif not (check or diff):
             _write_result(job, standard=name == stdin_filename and "-" in paths)
     for unusable in unusable_files:
@@ -115,9 +115,8 @@ def _format_file(name: str, text: str) -> FormattedFile | None:
             elif key in source_set.blocks:
                 changes.append((source_set.blocks[key], result.text))
             elif key in source_set.quoted_keys:
-                click.echo(
-                    f"{name}: {key} is a quoted string and is not formatted; use a block scalar (`{key}: |`)",
-                    err=True,
+                echo_error(
+                    f"{name}: {key} is a quoted string and is not formatted; use a block scalar (`{key}: |`)"
                 )
             else:
                 after = result.text
@@ -159,10 +158,9 @@ def _print_diagnostics(diagnostics: tuple[Diagnostic, ...]) -> None:
 
 
 def _diff(job: FormattedFile) -> str:
+    name = escape_to_line(job.name)
     return "".join(
-        unified_diff(
-            job.before.splitlines(True), job.after.splitlines(True), job.name, f"{job.name} (formatted)"
-        )
+        unified_diff(job.before.splitlines(True), job.after.splitlines(True), name, f"{name} (formatted)")
     )
 
 
@@ -179,7 +177,7 @@ def _write_result(job: FormattedFile, *, standard: bool) -> None:
         _print(job.after)
     elif job.after != job.before:
         rewrite_in_place(job.name, job.after)
-        click.echo(f"reformatted {job.name}")
+        click.echo(f"reformatted {escape_to_line(job.name)}")
 
 
 def rewrite_in_place(path: str, text: str) -> None:

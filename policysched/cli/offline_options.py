@@ -22,7 +22,7 @@ from policysched.metric_sources.file import BadSamplesFile
 from policysched.policy_files.source_set import UnusableFile
 from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.text.render_text import render_full
-from policysched.text.sanitize import escape_unprintable
+from policysched.text.sanitize import escape_json, escape_to_line
 
 if TYPE_CHECKING:
     from policysched.from_files.settings_rules import SettingsRules
@@ -188,13 +188,13 @@ def load_settings_rules(config_path: Path | None) -> "SettingsRules":
 def print_json(record: Mapping[str, Any]) -> None:
     import orjson
 
-    sys.stdout.write(orjson.dumps(record, option=orjson.OPT_INDENT_2).decode() + "\n")
+    sys.stdout.write(escape_json(orjson.dumps(record, option=orjson.OPT_INDENT_2).decode()) + "\n")
 
 
 def print_notes(notes: tuple[str, ...] | list[str]) -> None:
     """Print notes to standard error, which keeps standard output for the result. A terminal gets lines of its width."""
     for note in notes:
-        line = f"note: {escape_unprintable(note)}"
+        line = f"note: {escape_to_line(note)}"
         if sys.stderr.isatty():
             width = shutil.get_terminal_size().columns
             line = textwrap.fill(

@@ -24,7 +24,7 @@ from policysched.cli.start_options import (
     report_start_errors,
 )
 from policysched.cli.tables import output_console, print_table
-from policysched.text.sanitize import sanitize_line
+from policysched.text.sanitize import escape_json, sanitize_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -163,7 +163,7 @@ def _view(
 def _print_json_line(record: object) -> None:
     import orjson
 
-    sys.stdout.write(orjson.dumps(record).decode() + "\n")
+    sys.stdout.write(escape_json(orjson.dumps(record).decode()) + "\n")
     sys.stdout.flush()
 
 

@@ -13,7 +13,8 @@ from policysched.cli import write_file
 from policysched.cli.colour import wants_colour
 from policysched.cli.offline_options import load_settings_rules, report_unusable_files
 from policysched.cli.policy_options import at_option
-from policysched.text.render_text import render_concise, render_full
+from policysched.text.render_text import format_location, render_concise, render_full
+from policysched.text.sanitize import escape_json, escape_to_line
 
 if TYPE_CHECKING:
     from policysched.policytest.runner import PolicyTestRun
@@ -171,15 +172,15 @@ def _text(run: "PolicyTestRun", show_coverage: bool, quiet: bool) -> str:
     colour = wants_colour(sys.stdout)
     lines: list[str] = []
     for file in run.files:
+        path = escape_to_line(file.path)
         for problem in file.problems:
             lines += [render_full(problem, colour=colour, explain_command="policysched rule"), ""]
         for result in file.results:
             if quiet and not result.failures:
                 continue
-            lines.append(f"{'FAIL' if result.failures else 'ok  '}  {file.path}: {result.name}")
+            lines.append(f"{'FAIL' if result.failures else 'ok  '}  {path}: {escape_to_line(result.name)}")
             for failure in result.failures:
-                position = failure.span.source.file_position(failure.span.start)
-                lines.append(f"      {file.path}:{position.line}:{position.column}: {failure.message}")
+                lines.append(f"      {format_location(failure.span)}: {escape_to_line(failure.message)}")
     if show_coverage:
         lines += [render_concise(diagnostic) for diagnostic in run.not_reached()]
     if quiet:
@@ -208,7 +209,7 @@ def _json(run: "PolicyTestRun", _show_coverage: bool, _quiet: bool) -> str:
 
     from policysched.policytest.reports import run_record
 
-    return orjson.dumps(run_record(run), option=orjson.OPT_INDENT_2).decode() + "\n"
+    return escape_json(orjson.dumps(run_record(run), option=orjson.OPT_INDENT_2).decode()) + "\n"
 
 
 def _junit(run: "PolicyTestRun", _show_coverage: bool, _quiet: bool) -> str:

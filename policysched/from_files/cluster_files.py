@@ -41,6 +41,7 @@ from policysched.scheduler.events import (
     WorkloadUpdated,
 )
 from policysched.text.quote_value import quote_value
+from policysched.text.sanitize import sanitize_line
 from policysched.yaml_values import InvalidYaml, read_yaml_documents
 
 
@@ -67,6 +68,7 @@ class ClusterFiles:
             self.malformed.append(obj)
             return
         try:
+            _require_printable_name(obj)
             if (kind_name := str(obj.get("kind"))) in OBJECT_SCHEMAS:
                 require_schema(kind_name, obj)
             match obj.get("kind"):
@@ -143,6 +145,20 @@ class ClusterFiles:
         for observed in self.pods:
             cache.put_pod(cache.pod_groups.attach(observed))
         return cache
+
+
+def _require_printable_name(obj: Mapping[str, Any]) -> None:
+    """The API server refuses such names; they would write to the terminal, or forge lines of an explanation."""
+    meta = obj.get("metadata")
+    for field_name in ("name", "namespace"):
+        name = meta.get(field_name) if isinstance(meta, dict) else None
+        if isinstance(name, str) and not name.isprintable():
+            raise MalformedObject(
+                sanitize_line(obj["kind"]),
+                sanitize_line(name),
+                f"metadata.{field_name}",
+                "has unprintable characters",
+            )
 
 
 def _pod_group_api(obj: Mapping[str, Any]) -> tuple[PodGroupApi, str] | None:

@@ -9,6 +9,7 @@ from policysched.policytest.runner import PolicyTestResult, PolicyTestRun, TestF
 from policysched.text import Diagnostic
 from policysched.text.render_machine import strip_xml_control_characters
 from policysched.text.render_text import render_concise
+from policysched.text.sanitize import escape_to_line
 
 
 def run_record(run: PolicyTestRun) -> dict[str, Any]:
@@ -28,16 +29,17 @@ def junit_xml(run: PolicyTestRun) -> str:
     """One suite per file. Each problem of an unusable file is a test with an error."""
     suites = ElementTree.Element("testsuites", name="policysched")
     for file in run.files:
+        path = escape_to_line(file.path)
         suite = ElementTree.SubElement(
             suites,
             "testsuite",
-            name=file.path,
+            name=path,
             tests=str(len(file.results) or len(file.problems)),
             failures=str(sum(1 for result in file.results if result.failures)),
             errors=str(len(file.problems)),
         )
         for problem in file.problems:
-            case = ElementTree.SubElement(suite, "testcase", name=problem.code, classname=file.path)
+            case = ElementTree.SubElement(suite, "testcase", name=problem.code, classname=path)
             error = ElementTree.SubElement(
                 case, "error", message=strip_xml_control_characters(problem.message), type=problem.code
             )
@@ -47,14 +49,14 @@ def junit_xml(run: PolicyTestRun) -> str:
                 suite,
                 "testcase",
                 name=strip_xml_control_characters(result.name),
-                classname=file.path,
+                classname=path,
                 line=str(_line(result.span)),
             )
             for failure in result.failures:
                 testcase = ElementTree.SubElement(
                     case, "failure", message=strip_xml_control_characters(failure.message), type="expectation"
                 )
-                testcase.text = f"{file.path}:{_line(failure.span)}"
+                testcase.text = f"{path}:{_line(failure.span)}"
     ElementTree.indent(suites)
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 from policysched.text.diagnostic import Diagnostic, Severity
 from policysched.text.render_text import render_concise
+from policysched.text.sanitize import escape_to_line, escape_unprintable
 from policysched.text.source import Position, Span
 
 FORMAT_VERSION = 1
@@ -103,10 +104,11 @@ def render_junit(report: DiagnosticReport) -> str:
     if without_file:
         by_file[""] = without_file
     for file, diagnostics in by_file.items():
+        file_name = escape_to_line(file)
         suite = ElementTree.SubElement(
             suites,
             "testsuite",
-            name=file,
+            name=file_name,
             tests=str(max(1, len(diagnostics))),
             failures=str(len(diagnostics)),
             errors="0",
@@ -114,14 +116,16 @@ def render_junit(report: DiagnosticReport) -> str:
         for diagnostic in diagnostics:
             start, _ = _start_and_end(diagnostic.span)
             name = f"org.policysched.{diagnostic.code}"
-            case = ElementTree.SubElement(suite, "testcase", name=name, classname=file, line=str(start.line))
+            case = ElementTree.SubElement(
+                suite, "testcase", name=name, classname=file_name, line=str(start.line)
+            )
             message = strip_xml_control_characters(diagnostic.message)
             failure = ElementTree.SubElement(case, "failure", message=message, type=diagnostic.severity.label)
             failure.text = strip_xml_control_characters(
                 f"{render_concise(diagnostic)}\n{diagnostic.help}".rstrip()
             )
         if not diagnostics:
-            ElementTree.SubElement(suite, "testcase", name="org.policysched", classname=file)
+            ElementTree.SubElement(suite, "testcase", name="org.policysched", classname=file_name)
     ElementTree.indent(suites)
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
@@ -241,7 +245,7 @@ def _sarif_location(span: Span) -> dict[str, Any]:
 
 
 def _escape_github(text: str, *, property_: bool = False) -> str:
-    text = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    text = escape_unprintable(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
     return text.replace(":", "%3A").replace(",", "%2C") if property_ else text
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from policysched.text.diagnostic import Diagnostic, Severity
-from policysched.text.sanitize import escape_unprintable
+from policysched.text.sanitize import escape_to_line, escape_unprintable
 from policysched.text.source import Source, Span
 
 _LINE_CHARACTERS_MAX = 200
@@ -54,7 +54,7 @@ def render_concise(diagnostic: Diagnostic) -> str:
 def format_location(span: Span) -> str:
     """`file:line:column` in the containing file."""
     position = span.source.file_position(span.start)
-    return f"{escape_unprintable(span.source.name)}:{position.line}:{position.column}"
+    return f"{escape_to_line(span.source.name)}:{position.line}:{position.column}"
 
 
 def summarize(diagnostics: tuple[Diagnostic, ...]) -> str:
@@ -73,7 +73,7 @@ class _AnsiPainter:
 
     def location_line(self, arrow: str, span: Span, width: int) -> str:
         source = span.source
-        notes = [source.origin.note] if source.origin.note else []
+        notes = [escape_to_line(source.origin.note)] if source.origin.note else []
         if source.origin.fixed_position is not None:
             notes.append(f"line {source.position(span.start).line}")
         note = f"   ({', '.join(notes)})" if notes else ""
