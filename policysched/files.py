@@ -59,6 +59,29 @@ def files_below(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     return sorted(path for path in walk() if is_file(path))
 
 
+def require_project_file(path: Path, folder: Path) -> None:
+    """A file that a file in `folder` names must belong to the same project: whoever changes a project must not read the rest of
+    the machine through what a check of the change prints. Raises UnreadableFile."""
+    project = _project_folder(folder.resolve())
+    try:
+        is_inside = path.resolve().is_relative_to(project)
+    except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a name with a NUL in it
+        raise UnreadableFile(str(error)) from None
+    if not is_inside:
+        raise UnreadableFile(f"is not below {project}")
+    if path_exists(path) and not is_file(path) and not is_folder(path):
+        raise UnreadableFile("is not a regular file")
+
+
+def _project_folder(folder: Path) -> Path:
+    """The Git repository; without one the working directory if the folder is below it, otherwise the folder."""
+    for parent in (folder, *folder.parents):
+        if path_exists(parent / ".git"):
+            return parent
+    here = Path.cwd()
+    return here if here != here.parent and folder.is_relative_to(here) else folder
+
+
 def path_exists(path: str | Path) -> bool:
     return os.path.exists(path)  # noqa: PTH110
 

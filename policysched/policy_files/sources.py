@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from policysched.files import UnreadableFile, files_below, is_file, is_folder, read_text
+from policysched.files import UnreadableFile, files_below, is_file, is_folder, read_text, require_project_file
 from policysched.policy_files.source_set import PARAMETERS_SUFFIX, POLICY_SUFFIX, SourceSet, UnusableFile
 from policysched.text import Source
 
@@ -79,14 +79,14 @@ def _folder(folder: Path, handle_error: Callable[[UnusableFile], None]) -> Itera
     for path in files_below(folder, (POLICY_SUFFIX,)):
         is_policy = True
         try:
-            policies.setdefault(path.parent, {})[path.name] = Source(str(path), _read(path))
+            policies.setdefault(path.parent, {})[path.name] = Source(str(path), _read_found(path))
         except UnusableFile as error:
             handle_error(error)
     for parent, sources in policies.items():
         yield SourceSet(str(parent), sources, frozenset(sources), {}, params=_parameter_files(parent))
     for path in files_below(folder, _YAML_SUFFIXES):
         try:
-            text = _read(path)
+            text = _read_found(path)
             sets = (
                 tuple(read_config_maps(text, str(path)))
                 if POLICY_SUFFIX in text and "ConfigMap" in text
@@ -107,7 +107,7 @@ def _folder(folder: Path, handle_error: Callable[[UnusableFile], None]) -> Itera
 def _parameter_files(folder: Path) -> dict[str, Source]:
     """The parameter files beside a policy."""
     return {
-        path.name: Source(str(path), _read(path))
+        path.name: Source(str(path), _read_found(path))
         for path in sorted(folder.glob(f"*{PARAMETERS_SUFFIX}"))
         if is_file(path)
     }
@@ -121,8 +121,17 @@ def _add_included(sources: dict[str, Source], text: str, folder: Path) -> None:
         path = folder / key
         if key in sources or Path(key).name != key or not is_file(path):
             continue  # the checker reports a missing file
-        sources[key] = Source(str(path), _read(path))
+        sources[key] = Source(str(path), _read_found(path))
         pending.extend(_INCLUDED.findall(sources[key].text))
+
+
+def _read_found(path: Path) -> str:
+    """The text of a file that the user did not name: no link to a file outside the project."""
+    try:
+        require_project_file(path, path.parent)
+    except UnreadableFile as error:
+        raise UnusableFile(f"{path}: {error}") from None
+    return _read(path)
 
 
 def _read(path: Path) -> str:

@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from policysched.files import UnreadableFile, files_below, is_folder, path_exists, read_text
+from policysched.files import (
+    UnreadableFile,
+    files_below,
+    is_folder,
+    path_exists,
+    read_text,
+    require_project_file,
+)
 from policysched.from_files.inputs import PolicyHasErrors, choose_policy
 from policysched.from_files.settings_rules import SettingsRules
 from policysched.lang.diagnostics.catalogue import make_diagnostic
@@ -126,6 +133,7 @@ def _run_file(
     try:
         document = _read(path)
         policy_path = str(Path(path).parent / document.values["policy"])
+        _require_project_files(document, policy_path)
         dependencies += _dependencies(document, policy_path)
         games = [
             _load_test_case(document, index, policy_path, rules, start_ns)
@@ -224,6 +232,23 @@ def _parameter_flag(name: str, value: Any) -> str:
             return f"{name}={','.join(map(str, value))}"
         case _:
             return f"{name}={value}"
+
+
+def _require_project_files(document: YamlDocument, policy_path: str) -> None:
+    folder = Path(document.source.name).parent
+    named = [(policy_path, document.span("policy"))]
+    for at in ((), *(("tests", index) for index in range(len(document.values["tests"])))):
+        section = document.values["tests"][at[1]] if at else document.values
+        paths = section.get("cluster", ())
+        named += [
+            (str(folder / path), document.span(*at, "cluster"))
+            for path in ([paths] if isinstance(paths, str) else paths)
+        ]
+    for path, span in named:
+        try:
+            require_project_file(Path(path), folder)
+        except UnreadableFile as error:
+            raise UnusableTestFile((unusable_diagnostic(f"{path}: {error}", span),)) from None
 
 
 def _dependencies(document: YamlDocument, policy_path: str) -> Iterator[str]:
