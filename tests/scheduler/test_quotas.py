@@ -5,11 +5,14 @@ from dataclasses import replace
 import pytest
 
 from policysched.daemon.quota_documents import quota_families, quotas_document
+from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.lang.types.kinds import Type
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.quotas import quota_messages
+from policysched.scheduler.quotas.quota_accounts import QuotaAccounts
 from policysched.schemas import findings
 from tests.builders import finished, namespace, node, placed, pod
 from tests.scheduler.rig import Rig
@@ -381,6 +384,32 @@ def test_a_quota_that_cannot_hold_what_it_says_is_reported_once() -> None:
         'quota team "a" uses 3 cpu of 1 cpu',
     }
     assert len(rig.of(c.ReportPolicyEvent)) == 3
+
+
+def test_pending_pods_are_charged_in_slices_for_rows_without_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 pending pods took 37 ms in one piece."""
+    charged = 0
+    original = QuotaAccounts.charge_of
+
+    def charge_of(self: QuotaAccounts, of: Pod) -> QuotaCharge:
+        nonlocal charged
+        charged += 1
+        return original(self, of)
+
+    rows = 'quota team by pod.namespace { "a" { cpu = 1 } "b" { cpu = 1 } others unlimited }\n'
+    rig = Rig(HEAD + rows, node("n", cpu="1"), *pods("c", 500, cpu="2"), *pods("b", 1, cpu="1"))
+    rig.settle()
+    monkeypatch.setattr(QuotaAccounts, "charge_of", charge_of)
+    rig.now_ns += 61 * SECOND_NS
+    slices = []
+    while rig.scheduler.ready(rig.now_ns):
+        charged = 0
+        rig.commands += rig.scheduler.decide(rig.now_ns)
+        slices.append(charged)
+
+    assert sum(slices) >= 500
+    assert max(slices) <= 200
+    assert reported(rig)["QuotaUnused"].endswith('quota team "a"')
 
 
 def test_the_page_of_quotas_has_use_amount_and_borrowing_of_each_entity() -> None:
