@@ -27,7 +27,7 @@ from policysched.model.pod_groups import (
 from policysched.model.pod_status import ObservedPod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler import pod_group_events, sliced_changes
+from policysched.scheduler import pod_group_events, pod_group_reports, sliced_changes
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.pod_events import PodEvents
 from policysched.scheduler.pod_group_events import PodGroupEvents
@@ -903,6 +903,23 @@ def test_conditions_of_others_that_are_too_long_are_left_as_they_are(length: int
     written = [condition["type"] for condition in api.bodies[0].get("conditions", ())]
     assert api.bodies[0]["phase"] == "Pending"
     assert written == (["Other", "Unschedulable"] if is_written else [])
+
+
+def test_groups_that_are_due_together_are_reported_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 groups of 3 took 13 ms in one piece."""
+    monkeypatch.setattr(pod_group_reports, "_MEMBERS_PER_SLICE", 6)
+    names = [f"g{number}" for number in range(9)]
+    rig = rig_with(*[e.PodGroupUpdated(gang_group(name, least=3, uid=name)) for name in names])
+    rig.observe(*[member(f"{name}-{number}", name, cpu="8") for name in names for number in range(3)])
+    rig.settle()
+    rig.now_ns += SECOND_NS
+    reports = []
+    while rig.scheduler.ready(rig.now_ns):
+        commands = rig.scheduler.decide(rig.now_ns)
+        reports.append(sum(isinstance(command, c.ReportPodGroup) for command in commands))
+
+    assert sum(reports) == len(names)
+    assert max(reports) <= 2
 
 
 def test_the_status_of_a_group_without_pods_is_forgotten_with_it() -> None:
