@@ -307,6 +307,20 @@ class ResourceClaim:
     finalizers: tuple[str, ...]
     for_extended_resources: bool = False
     device_statuses: tuple[DeviceStatus, ...] = ()
+    selectors: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The different CEL selectors of all its requests, of which it can have 8,192."""
+    class_names: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The different device classes of its requests."""
+
+    def __post_init__(self) -> None:
+        asks = [
+            ask
+            for request in self.requests
+            for ask in (*([request.exactly] if request.exactly else ()), *request.first_available)
+        ]
+        selectors = dict.fromkeys(selector for ask in asks for selector in ask.selectors)
+        object.__setattr__(self, "selectors", tuple(each for each in selectors if each is not None))
+        object.__setattr__(self, "class_names", tuple(dict.fromkeys(ask.class_name for ask in asks)))
 
     def is_reserved_for(self, pod: PodUid) -> bool:
         return any(consumer.uid == pod for consumer in self.reserved_for)

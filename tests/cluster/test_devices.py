@@ -449,18 +449,18 @@ def test_a_search_beyond_the_step_limit_fails() -> None:
 
 
 def test_the_options_of_claims_count_as_steps() -> None:
-    """They are read for each node: 3 ms for five claims, also if the claims are then refused."""
+    """They are read for each node: 3 ms for five claims, also if the claims are then refused, and no more claims are read."""
     options = [{"name": f"s{n}", **ask(*["true"] * 32)} for n in range(8)]
     requests = [{"name": f"r{n}", "firstAvailable": options} for n in range(32)]
-    names_of_claims = [f"c{n}" for n in range(5)]
+    names_of_claims = [f"c{n}" for n in range(40)]
     devices = world(device_slice("a", gpu("g")), *(claim(name, *requests) for name in names_of_claims))
     allowance = SearchAllowance()
 
     with devices.allocation_cache.limited(allowance):
         reason = got(devices, *names_of_claims)
 
-    assert "request 160 devices, more than the limit of 128" in reason
-    assert ATTEMPT_STEPS_MAX - allowance.steps_left >= 900
+    assert "request more than 128 devices" in reason
+    assert 900 <= ATTEMPT_STEPS_MAX - allowance.steps_left < 2_000
 
 
 def test_a_pod_may_have_very_many_claims_that_request_nothing() -> None:

@@ -1,6 +1,7 @@
 """Selectors of devices are evaluated before their pod is attempted, in slices, while others are decided, and the search of
 devices is cut off and goes on in the next attempt."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from policysched.cluster.devices import (
 from policysched.cluster.devices.allocation_cache import AllocationCache
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.cel_selectors import DeviceSelectors
+from policysched.cluster.devices.pod_selectors import too_many_selectors_message
 from policysched.explanations import live
 from policysched.explanations.live import NotExplainable, explain_running
 from policysched.model.devices import Device
@@ -182,7 +184,7 @@ def test_a_pod_with_too_many_selectors_stays_pending_with_a_message(
     rig.settle()
 
     assert rig.pending_message("hostile") == (
-        "the resource claims have 4 different device selectors, more than the limit of 3"
+        "the resource claims have more than 3 different device selectors"
     )
     assert evaluated == []
     assert rig.bind_order() == ["plain"]
@@ -203,7 +205,34 @@ def test_a_claim_that_is_used_many_times_is_read_once(pods: int, monkeypatch: py
     hostile = [pod(f"hostile-{number}", spec={"resourceClaims": uses}) for number in range(pods)]
     selectors = pod_selectors._selectors(hostile, rig.scheduler.cache.devices)
 
-    assert (len(selectors), len(reads)) == (1, 1)
+    assert (selectors, len(reads)) == ({"true": None}, 1)
+
+
+def test_of_many_claims_with_many_selectors_few_are_visited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """384 ms for 40 claims of 8,192 selectors, in each slice."""
+    monkeypatch.setattr("policysched.cluster.devices.pod_selectors.SELECTORS_MAX", 3)
+    visited = Counter[str]()
+
+    class Selectors(tuple[str, ...]):
+        def __iter__(self) -> Iterator[str]:
+            for selector in super().__iter__():
+                visited[selector] += 1
+                yield selector
+
+    equal = [f"{number} == {number}" for number in range(3)]
+    different = [f"{number} > 0" for number in range(100)]
+    claims = [
+        claim(f"c{number}", *[asking(f"r{again}", *equal) for again in range(20)]) for number in range(40)
+    ]
+    claims += [claim(f"c{number}", asking("r", *different)) for number in range(40, 50)]
+    for each in claims:
+        object.__setattr__(each, "selectors", Selectors(each.selectors))
+    rig = rig_with(*claims)
+    uses = [{"name": f"r{number}", "resourceClaimName": f"c{number}"} for number in range(50)]
+    hostile = pod("hostile", spec={"resourceClaims": uses})
+
+    assert too_many_selectors_message([hostile], rig.scheduler.cache.devices) is not None
+    assert visited == {**dict.fromkeys(equal, 40), different[0]: 1}
 
 
 @pytest.mark.parametrize("change", ["the class", "an allocation"])
@@ -215,7 +244,7 @@ def test_a_pod_with_too_many_selectors_is_tried_again_when_it_has_fewer(
     rig.handle(e.DeviceObjectUpdated(device_class("gpu", "true")))
     rig.observe(user())
     rig.settle()
-    assert "more than the limit of 3" in str(rig.pending_message("hostile"))
+    assert "more than 3 different device selectors" in str(rig.pending_message("hostile"))
 
     if change == "the class":
         rig.handle(e.DeviceObjectUpdated(device_class()))

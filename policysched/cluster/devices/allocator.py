@@ -45,6 +45,7 @@ from policysched.model.nodes import Node
 
 DEVICES_MAX = 128
 """Devices that one pod may request, in all its claims."""
+_TOO_MANY = f"the pod's claims request more than {DEVICES_MAX} devices"
 STEPS_MAX = 10_000
 """Devices considered for one pod on one node. A device with much to compare counts several times; a step takes about 4 µs."""
 
@@ -163,11 +164,8 @@ class _DeviceSearch:
             self._options.append(options)
             self._constraints.append(constraints)
             devices_min += claim_devices_min
-        if devices_min > DEVICES_MAX:
-            raise DeviceSearchFailed(
-                f"the pod's claims request {devices_min} devices, more than the limit of {DEVICES_MAX}",
-                rejects_node_only=True,
-            )
+            if devices_min > DEVICES_MAX:  # the claims that follow are not read: a pod may have thousands
+                raise DeviceSearchFailed(_TOO_MANY, rejects_node_only=True)
         try:
             if self._search_request(0, 0):
                 return self._result()
@@ -233,9 +231,7 @@ class _DeviceSearch:
         if len(self._results[claim]) + option.count - have > RESULTS_MAX:
             raise _TooManyDevices
         if sum(len(devices) for devices in self._results) >= DEVICES_MAX:
-            raise DeviceSearchFailed(
-                f"the pod's claims request more than {DEVICES_MAX} devices", rejects_node_only=True
-            )
+            raise DeviceSearchFailed(_TOO_MANY, rejects_node_only=True)
         if option.all_devices is not None:
             pool, resource_slice, index = option.all_devices[have]
             return self._try_device(

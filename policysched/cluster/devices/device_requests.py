@@ -189,11 +189,10 @@ class RequestLoader:
         self._count_steps(self._parts // _PARTS_PER_STEP)
         self._parts %= _PARTS_PER_STEP
         subject = f"claim {CLAIM_PLACEHOLDER}, request {request.name}"
-        for number, selector in enumerate(request.selectors):
-            if selector is None:
-                raise DeviceSearchFailed(
-                    f"{subject}, selector #{number}: CEL expression empty (unsupported selector type?)", claim
-                )
+        if None in request.selectors:
+            number = request.selectors.index(None)
+            message = f"{subject}, selector #{number}: CEL expression empty (unsupported selector type?)"
+            raise DeviceSearchFailed(message, claim)
         if request.derives_attributes:
             message = f"{subject}: cannot handle request with derived attributes, the feature is disabled"
             raise DeviceSearchFailed(message, claim)
