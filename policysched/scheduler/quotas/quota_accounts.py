@@ -6,7 +6,7 @@ The ledger reports each placement in the step that changes it, so a decision alw
 group is only opened when its verdict changed, not on each release.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from policysched.cluster.cache import ClusterCache
@@ -19,6 +19,7 @@ from policysched.scheduler.policy_permissions import COUNTS_ALWAYS, Counts
 from policysched.scheduler.quotas.quota_account import QuotaAccount
 from policysched.scheduler.quotas.quota_limits import QuotaNode
 from policysched.scheduler.quotas.quota_messages import quota_message
+from policysched.scheduler.quotas.quota_reservations import QuotaReservations
 from policysched.scheduler.quotas.quota_status import QuotaEntityStatus, quota_status
 from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage
 from policysched.scheduler.quotas.quota_waiters import Need, QuotaWaiters
@@ -42,14 +43,6 @@ class QuotaRefusal:
         return quota_message(self.account, self.usage, self.block)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reservations:
-    """What nominated pods keep, at these versions of the account and of the nominations."""
-
-    versions: tuple[int, int]
-    charges: Mapping[PodUid, QuotaCharge]
-
-
 class QuotaAccounts:
     """`accounts` by policy, of the policies that have quotas."""
 
@@ -59,7 +52,7 @@ class QuotaAccounts:
         self.accounts: dict[str, QuotaAccount] = {}
         self._prepared: dict[str, QuotaAccount] = {}  # of texts that are about to replace another
         self._waiters: dict[str, QuotaWaiters] = {}  # by policy
-        self._reservations: dict[str, _Reservations] = {}  # by policy, at the last `take_released`
+        self._reservations: dict[str, QuotaReservations] = {}  # by policy
         cache.ledger.listeners.append(self)
 
     def activate(self, plan: Plan, now_ns: int) -> None:
@@ -74,6 +67,7 @@ class QuotaAccounts:
             pass
         self.accounts[name] = self._prepared.pop(name)
         self.accounts[name].activated_ns = now_ns
+        self._reservations[name] = QuotaReservations(self.accounts[name], self._cache)
 
     def prepare(self, plan: Plan) -> Iterator[None]:
         """Count the placed pods for a text that may run later, in slices. Placements meanwhile are counted at once."""
@@ -103,16 +97,24 @@ class QuotaAccounts:
     # ── placements ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def pod_placed(self, pod: Pod) -> None:
+        self._count_move(pod)
         for accounts in (self.accounts, self._prepared):
             account = accounts.get(pod.scheduler)
             if account is not None and self._counts(pod.scheduler, pod.namespace):
                 account.add(pod, self._cache.namespaces.get(pod.namespace))
 
     def pod_removed(self, pod: Pod) -> None:
+        self._count_move(pod)
         for accounts in (self.accounts, self._prepared):
             account = accounts.get(pod.scheduler)
             if account is not None and account.charged(pod.uid) is not None:
                 account.remove(pod.uid)
+
+    def _count_move(self, pod: Pod) -> None:
+        """A nominated pod that is placed keeps nothing beside its use."""
+        reservations = self._reservations.get(pod.scheduler)
+        if reservations is not None and pod.uid in self._cache.nominated:
+            reservations.moves += 1
 
     def readiness_changed(self, pod: Pod) -> None:
         for accounts in (self.accounts, self._prepared):
@@ -141,47 +143,8 @@ class QuotaAccounts:
         """The usage by which the pod (or its gang, whose members are `excluding`) is judged: with the pods that are
         nominated and not on their node yet, which keep what preemption made free for them, as far as they are entitled
         to it. Of two nominated pods only the less important one counts the other."""
-        account = self.accounts.get(pod.scheduler)
-        if account is None:
-            return None
-        trial = account.usage.trial()
-        reserving = self._reserving_pods(pod.scheduler)
-        if not reserving:
-            return trial
-        excluded = {pod.uid, *excluding}
-        own_importance = min(
-            (_importance(other) for other in reserving if other.uid in excluded), default=None
-        )
-        competing = [
-            other
-            for other in reserving
-            if other.uid not in excluded and (own_importance is None or _importance(other) < own_importance)
-        ]
-        self._reserve(account, trial, competing)
-        return trial
-
-    def _reserve(
-        self, account: QuotaAccount, trial: QuotaUsage, pods: Iterable[Pod]
-    ) -> dict[PodUid, QuotaCharge]:
-        """Add the nominated pods that are entitled to what they keep, and return their charges."""
-        charges: dict[PodUid, QuotaCharge] = {}
-        for pod in sorted(pods, key=_importance):
-            with raises_for(pod_id(pod)):
-                charge = account.charge_of(pod, self._cache.namespaces.get(pod.namespace))
-                if trial.is_within_amounts(charge):
-                    trial.add(charge)
-                    charges[pod.uid] = charge
-        return charges
-
-    def _reserving_pods(self, policy: str) -> list[Pod]:
-        """Nominated pods of the policy that are not placed yet; the watch may show a nomination after that."""
-        return [
-            observed.pod
-            for uid, observed in self._cache.nominated.items()
-            if observed.pod.scheduler == policy
-            and not observed.deleting
-            and self._cache.ledger.placement(uid) is None
-        ]
+        reservations = self._reservations.get(pod.scheduler)
+        return None if reservations is None else reservations.trial({pod.uid, *excluding})
 
     def refusal(
         self, pod: Pod, trial: QuotaUsage | None = None, charge: QuotaCharge | None = None
@@ -227,28 +190,12 @@ class QuotaAccounts:
         """The keys of parked groups whose verdict may have changed with what was released since the last call."""
         opened: list[object] = []
         for policy, account in self.accounts.items():
-            self._release_lapsed_reservations(policy, account)
+            self._reservations[policy].release_lapsed()
             if account.fallen:
                 fallen, account.fallen = account.fallen, set()
                 if (waiters := self._waiters.get(policy)) is not None:
                     opened += waiters.take_released(fallen, account.usage)
         return opened
-
-    def _release_lapsed_reservations(self, policy: str, account: QuotaAccount) -> None:
-        """A nominated pod keeps nothing any more once other pods of its entity use what it was entitled to."""
-        before = self._reservations.pop(policy, None)
-        if before is None and not self._cache.nominated:
-            return
-        versions = account.version, self._cache.nominations_version
-        if before is not None and before.versions == versions:
-            self._reservations[policy] = before
-            return
-        charges = self._reserve(account, account.usage.trial(), self._reserving_pods(policy))
-        for uid, charge in () if before is None else before.charges.items():
-            if uid not in charges and self._cache.ledger.placement(uid) is None:
-                account.release(charge)
-        if charges or self._cache.nominated:
-            self._reservations[policy] = _Reservations(versions, charges)
 
     def status(self) -> list[QuotaEntityStatus]:
         """The use of each entity, by policy."""
@@ -265,7 +212,3 @@ class QuotaAccounts:
             if wrong:
                 problems.append(f"policy {policy}: quotas count {wrong} wrongly")
         return problems
-
-
-def _importance(pod: Pod) -> tuple[int, str]:
-    return -pod.priority, pod.uid

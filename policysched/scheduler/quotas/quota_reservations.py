@@ -1,0 +1,166 @@
+"""What the pods that wait for their victims keep of the quotas of one policy.
+
+    nominated pods, by importance ──► who is within its amounts ──► their use, summed by entity ──► a trial for each decision
+       (again if one changes)       (again if the sums exceed an amount,     (again after each placement)
+                                     or use falls where one is refused)
+
+Others decide often while these wait, so a decision must not look at each of them.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from policysched.cluster.cache import ClusterCache
+from policysched.evaluate.plan.quotas import QuotaCharge, QuotaEntity
+from policysched.model.identifiers import PodUid
+from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod
+from policysched.scheduler.blame import pod_id, raises_for
+from policysched.scheduler.quotas.quota_account import QuotaAccount
+from policysched.scheduler.quotas.quota_usage import QuotaUsage
+
+_Versions = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Nominated:
+    """A nominated pod that is not placed, in its namespace, and what it is charged with."""
+
+    pod: Pod
+    namespace: Namespace | None
+    charge: QuotaCharge
+
+
+@dataclass(slots=True)
+class QuotaReservations:
+    """`moves` counts the placements of nominated pods and their ends."""
+
+    account: QuotaAccount
+    cache: ClusterCache
+    moves: int = 0
+    _nominated: dict[PodUid, _Nominated] = field(default_factory=dict)  # the most important first
+    _entitled: Mapping[PodUid, QuotaCharge] = field(default_factory=dict)
+    _sums: list[QuotaCharge] = field(default_factory=list)  # of the entitled, one for the same entities
+    _refused_at: dict[QuotaEntity, tuple[int, ...]] = field(default_factory=dict)  # with their use
+    _usage: QuotaUsage | None = None  # of placed and entitled pods
+    _account_version: int = -1
+    _versions: _Versions | None = None
+    _reported: Mapping[PodUid, QuotaCharge] = field(default_factory=dict)
+
+    def trial(self, uids: Iterable[PodUid]) -> QuotaUsage:
+        """The usage by which these pods are judged: with those that are nominated and keep something. Of two nominated
+        pods only the less important one counts the other."""
+        usage = self._current_usage()
+        own = min(
+            (_importance(known.pod) for uid in uids if (known := self._nominated.get(uid)) is not None),
+            default=None,
+        )
+        if own is None:
+            return usage.trial()
+        before = [
+            charge for uid, charge in self._entitled.items() if _importance(self._nominated[uid].pod) < own
+        ]
+        return self._usage_with(_summed(before))
+
+    def release_lapsed(self) -> None:
+        """A nominated pod keeps nothing any more once other pods of its entity use what it was entitled to."""
+        if not self._reported and not self.cache.nominated:
+            return
+        self._current_usage()
+        if self._entitled is self._reported:
+            return
+        for uid, charge in self._reported.items():
+            if uid not in self._entitled and self.cache.ledger.placement(uid) is None:
+                self.account.release(charge)
+        self._reported = self._entitled
+
+    def _current_usage(self) -> QuotaUsage:
+        versions = self.cache.nominations_version, self.cache.namespaces_version, self.moves
+        if self._usage is None or self._versions != versions:
+            self._nominated = self._look()
+            self._usage = self._judge()
+        elif self._account_version != self.account.version:
+            usage = self._usage_with(self._sums)
+            if self._is_within_amounts(usage, self._sums) and not self._has_fallen():
+                self._usage = usage
+            else:
+                self._usage = self._judge()
+        self._versions, self._account_version = versions, self.account.version
+        return self._usage
+
+    def _look(self) -> dict[PodUid, _Nominated]:
+        """Nominated pods of the policy that are not placed yet; the watch may show a nomination after that."""
+        policy = self.account.plan.program.name
+        waiting = [
+            observed.pod
+            for uid, observed in self.cache.nominated.items()
+            if observed.pod.scheduler == policy
+            and not observed.deleting
+            and self.cache.ledger.placement(uid) is None
+        ]
+        return {pod.uid: self._charged(pod) for pod in sorted(waiting, key=_importance)}
+
+    def _charged(self, pod: Pod) -> _Nominated:
+        namespace, known = self.cache.namespaces.get(pod.namespace), self._nominated.get(pod.uid)
+        if known is not None and known.pod is pod and known.namespace is namespace:
+            return known
+        with raises_for(pod_id(pod)):
+            return _Nominated(pod, namespace, self.account.charge_of(pod, namespace))
+
+    def _judge(self) -> QuotaUsage:
+        """Find who is entitled to what it keeps: all, if their sums are within the amounts, else one after another."""
+        entitled = {uid: known.charge for uid, known in self._nominated.items()}
+        self._refused_at = {}
+        sums = _summed(entitled.values())
+        usage = self._usage_with(sums)
+        if not self._is_within_amounts(usage, sums):
+            placed = self.account.usage
+            usage = placed.trial()
+            for uid, known in self._nominated.items():
+                if usage.is_within_amounts(known.charge):
+                    usage.add(known.charge)
+                else:
+                    del entitled[uid]
+                    self._refused_at |= {
+                        entity: tuple(placed.used(entity)) for entity in known.charge.entities
+                    }
+            sums = _summed(entitled.values())
+        self._entitled, self._sums = entitled, sums
+        return usage
+
+    def _usage_with(self, sums: Iterable[QuotaCharge]) -> QuotaUsage:
+        usage = self.account.usage.trial()
+        for charge in sums:
+            usage.add(charge)
+        return usage
+
+    def _is_within_amounts(self, usage: QuotaUsage, sums: Iterable[QuotaCharge]) -> bool:
+        """Whether nobody borrows in this usage what it keeps. Then each was within its amounts when it was added."""
+        return not any(
+            charge.amounts[index] and usage.borrowed(quota, entity, index)
+            for charge in sums
+            for quota, entity in enumerate(charge.entities)
+            for index in self.account.limits.of(quota, entity).limited
+        )
+
+    def _has_fallen(self) -> bool:
+        """Whether a pod that was not entitled may be now."""
+        return any(
+            now < before
+            for entity, used in self._refused_at.items()
+            for now, before in zip(self.account.usage.used(entity), used, strict=True)
+        )
+
+
+def _summed(charges: Iterable[QuotaCharge]) -> list[QuotaCharge]:
+    """What pods of the same entities use together."""
+    amounts: dict[tuple[QuotaEntity, ...], list[tuple[int, ...]]] = {}
+    for charge in charges:
+        amounts.setdefault(charge.entities, []).append(charge.amounts)
+    return [
+        QuotaCharge(entities, tuple(map(sum, zip(*rows, strict=True)))) for entities, rows in amounts.items()
+    ]
+
+
+def _importance(pod: Pod) -> tuple[int, str]:
+    return -pod.priority, pod.uid
