@@ -307,10 +307,8 @@ class ResourceClaim:
     finalizers: tuple[str, ...]
     for_extended_resources: bool = False
     device_statuses: tuple[DeviceStatus, ...] = ()
-    selectors: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    """The different CEL selectors of all its requests, of which it can have 8,192."""
-    class_names: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    """The different device classes of its requests."""
+    _selectors: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    _class_names: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         asks = [
@@ -319,8 +317,18 @@ class ResourceClaim:
             for ask in (*([request.exactly] if request.exactly else ()), *request.first_available)
         ]
         selectors = dict.fromkeys(selector for ask in asks for selector in ask.selectors)
-        object.__setattr__(self, "selectors", tuple(each for each in selectors if each is not None))
-        object.__setattr__(self, "class_names", tuple(dict.fromkeys(ask.class_name for ask in asks)))
+        object.__setattr__(self, "_selectors", tuple(each for each in selectors if each is not None))
+        object.__setattr__(self, "_class_names", tuple(dict.fromkeys(ask.class_name for ask in asks)))
+
+    @property
+    def selectors(self) -> tuple[str, ...]:
+        """The different CEL selectors of all its requests, of which it can have 8,192."""
+        return self._selectors
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The different device classes of its requests."""
+        return self._class_names
 
     def is_reserved_for(self, pod: PodUid) -> bool:
         return any(consumer.uid == pod for consumer in self.reserved_for)

@@ -226,7 +226,7 @@ def test_of_many_claims_with_many_selectors_few_are_visited(monkeypatch: pytest.
     ]
     claims += [claim(f"c{number}", asking("r", *different)) for number in range(40, 50)]
     for each in claims:
-        object.__setattr__(each, "selectors", Selectors(each.selectors))
+        object.__setattr__(each, "_selectors", Selectors(each.selectors))
     rig = rig_with(*claims)
     uses = [{"name": f"r{number}", "resourceClaimName": f"c{number}"} for number in range(50)]
     hostile = pod("hostile", spec={"resourceClaims": uses})
