@@ -30,6 +30,7 @@ from policysched.lang.ir.program import Program, TeamSource, removed_program, su
 from policysched.policy_files.parameter_values import SETTINGS_KEY_PREFIX, policy_name_in
 from policysched.policy_files.source_set import PARAMETERS_SUFFIX, POLICY_SUFFIX
 from policysched.scheduler.events import PoliciesUpdated
+from policysched.scheduler.policies.policy_names import owns_name, team_of_key
 from policysched.scheduler.policies.rejection_message import errors_of, rejection_message
 from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.text import Diagnostic, Source, Span
@@ -327,8 +328,8 @@ class TeamPolicyFeed:
             if program is None or program.team is None or program.name in self._removed:
                 continue
             owner = self._permissions.owner(program.name)
-            if owner is None:
-                continue
+            if owner is None or not owns_name(program.team, program.name, self._permissions):
+                continue  # the registry rejects it
             self._good.setdefault(owner, {}).setdefault(program.name, program)
             self._request_check(owner)
             if self._base is not None and not _has_base(program, self._base):
@@ -409,7 +410,11 @@ def _with_team(source: CheckedSource, texts: PolicyTexts, base: TeamBase) -> Che
         return source
     params = texts.get(f"{source.program.name}{PARAMETERS_SUFFIX}", "")
     return replace(
-        source, program=replace(source.program, team=TeamSource(texts[source.key], params, _hash(base)))
+        source,
+        program=replace(
+            source.program,
+            team=TeamSource(texts[source.key], params, _hash(base), team_of_key(source.key) or ""),
+        ),
     )
 
 

@@ -20,6 +20,7 @@ from policysched.lang.check.limits import TextLimitExceeded
 from policysched.lang.ir.program import Program, TeamSource
 from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.policies.saved_texts import saved_form, with_saved_team
+from policysched.scheduler.policy_permissions import AllowedPolicy, PolicyPermissions
 from tests.daemon.test_team_policy_feed import BASE, MAIN, OPERATOR, SETTINGS, World, own
 from tests.kube.world import on_virtual_time
 
@@ -233,6 +234,30 @@ def test_the_text_of_a_policy_that_the_operator_removed_does_not_come_back() -> 
         return cluster.programs()
 
     assert on_time(script) == {}
+
+
+def test_the_saved_text_of_a_team_is_no_text_of_the_team_that_gets_its_name() -> None:
+    async def script() -> list[Mapping[str, Program]]:
+        cluster = Cluster()
+        cluster.feed.on_listed()
+        cluster.set_base(OPERATOR)
+        cluster.put("ml", {"a.policy": own("ml-a")})
+        await settled(cluster)
+        fallbacks = []
+        for owner in ("ml", "web"):
+            again, last_good = cluster.restarted()
+            again.feed._permissions = PolicyPermissions(
+                (AllowedPolicy("*"), AllowedPolicy("ml-*", owner=owner))
+            )
+            again.feed.on_listed()
+            again.set_base(OPERATOR, last_good)
+            await settled(again)
+            fallbacks.append(again.delivered[-1].fallbacks)
+        return fallbacks
+
+    of_ml, of_web = on_time(script)
+
+    assert list(of_ml) == ["ml-a"] and not of_web
 
 
 def names_after_renames(renames: int) -> tuple[list[str], list[str]]:

@@ -284,6 +284,34 @@ def test_a_changed_base_that_does_not_change_the_program_is_saved() -> None:
     assert rig.of(c.Evict) == [] and restored.sha256 == program.sha256
 
 
+@pytest.mark.parametrize("namespace_saved", ["ml", ""], ids=["", "an earlier version"])
+@pytest.mark.parametrize(
+    "permissions",
+    [PolicyPermissions(), PolicyPermissions((AllowedPolicy("*"),))],
+    ids=["no settings", "no entry of the team"],
+)
+def test_a_saved_text_of_a_team_whose_name_the_operator_took_away_does_not_run(
+    permissions: PolicyPermissions, namespace_saved: str
+) -> None:
+    source = bundle({"ml-a.policy": TEAM}).sources["ml-a.policy"]
+    assert source.program is not None
+    team = TeamSource(TEAM, "", "of the base", namespace_saved)
+    saved = PolicyBundle({source.key: replace(source, program=replace(source.program, team=team))})
+    rig = Rig(None, node("a", cpu="2"), permissions=permissions, synced=False)
+
+    main = FIT.replace("policy test", "policy main")
+    rig.handle(e.PoliciesUpdated(bundle({"main.policy": main}), "1", saved))
+    rig.handle(e.Synced())
+    rig.observe(placed(pod("victim", cpu="2", scheduler="main", priority=0), "a"))
+    rig.observe(pod("foreign", cpu="2", scheduler="ml-a", namespace="other", priority=10))
+    rig.settle()
+
+    assert list(rig.scheduler.programs()) == ["main"] and rig.of(c.Evict) == []
+    (log,) = [log for log in rig.of(c.Log) if log.level == "warning"]
+    assert log.message == "ignoring a last known good text that this version or these settings reject"
+    assert "PS912" in log.fields["reason"]
+
+
 def test_a_restart_does_not_report_a_team_whose_texts_are_not_read_yet() -> None:
     rig = Rig(None, permissions=OWNED)
 

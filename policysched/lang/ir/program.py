@@ -121,11 +121,13 @@ class CanarySpec:
 @dataclass(frozen=True, slots=True)
 class TeamSource:
     """What the program of a team was made of: its text and the text of its parameter values (may be empty), both as the
-    team wrote them, and the hash of the operator's texts that they were checked with."""
+    team wrote them, the hash of the operator's texts that they were checked with, and the team's namespace (empty in what
+    an earlier version saved)."""
 
     text: str
     params: str
     base_sha256: str
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.diagnostics.catalogue import make_diagnostic
-from policysched.lang.ir.program import Program
+from policysched.lang.ir.program import Program, TeamSource
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName, unusable_extenders
 from policysched.scheduler.policy_permissions import DEFAULT_SCHEDULER, PolicyPermissions
 from policysched.text import Diagnostic
@@ -15,6 +15,10 @@ _DUPLICATE_POLICY_CODE = "PS233"
 
 def disallowed_name(program: Program, permissions: PolicyPermissions) -> tuple[Diagnostic, ...]:
     """An error if the policy may not have its name."""
+    if program.team is not None and not owns_name(program.team, program.name, permissions):
+        namespace = program.team.namespace or "that wrote this text"
+        message = f"the settings do not let namespace {namespace} own a policy called `{program.name}`"
+        return (make_diagnostic("PS912", message, program.name_span, label="not allowed"),)
     if permissions.allows_name(program.name):
         return ()
     allowed = permissions.policies
@@ -35,6 +39,12 @@ def disallowed_name(program: Program, permissions: PolicyPermissions) -> tuple[D
             help=f"rename the policy, or add `{entries}` to `policy_permissions.policies_allowed` in the settings and restart",
         ),
     )
+
+
+def owns_name(team: TeamSource, name: str, permissions: PolicyPermissions) -> bool:
+    """Whether the name is the team's. A saved text outlives the settings, and as the operator's it would have more rights."""
+    owner = permissions.owner(name)
+    return owner is not None and team.namespace in ("", owner)
 
 
 def reject_by_settings(

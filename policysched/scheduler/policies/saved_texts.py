@@ -35,6 +35,8 @@ def with_saved_team(source: CheckedSource, saved: str) -> CheckedSource:
         team = TeamSource(**orjson.loads(line))
     except (orjson.JSONDecodeError, TypeError):
         return source  # edited by hand: an operator's text
-    if not all(isinstance(value, str) for value in (team.text, team.params, team.base_sha256)):
+    if not all(
+        isinstance(value, str) for value in (team.text, team.params, team.base_sha256, team.namespace)
+    ):
         return source
     return replace(source, program=replace(source.program, team=team))
