@@ -431,6 +431,21 @@ def test_the_page_of_quotas_has_use_amount_and_borrowing_of_each_entity() -> Non
     assert len(used.samples) == 4
 
 
+def test_a_waiting_pod_names_no_pods_of_other_namespaces() -> None:
+    rig = Rig(
+        HEAD + 'quota team by pod.labels["team"] else "none" { "x" { cpu = 3 } others unlimited }\n', BIG
+    )
+    rig.observe(*pods("a", 1, labels={"team": "x"}), *pods("b", 2, labels={"team": "x"}))
+    rig.settle()
+    assert bound_count(rig, "a") + bound_count(rig, "b") == 3
+
+    rig.observe(*[pod(f"p-{space}", namespace=space, cpu="1", labels={"team": "x"}) for space in "abc"])
+    rig.settle()
+
+    used = [str(rig.pending_message(f"p-{space}")).split("used by ")[1].split(";")[0] for space in "abc"]
+    assert used == ["a/a0 (1) and 2 more", "b/b1 (1), b/b0 (1) and 1 more", "3 pods of other namespaces"]
+
+
 def test_the_message_of_a_blocked_pod_costs_no_text_for_each_pod_of_its_entity(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

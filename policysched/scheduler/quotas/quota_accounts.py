@@ -36,11 +36,12 @@ class QuotaRefusal:
     charge: QuotaCharge
     usage: QuotaUsage
     account: QuotaAccount
+    namespace: str
 
     @property
     def message(self) -> str:
         """Computed on each read, because it looks at every pod of the entity."""
-        return quota_message(self.account, self.usage, self.block)
+        return quota_message(self.account, self.usage, self.block, self.namespace)
 
 
 class QuotaAccounts:
@@ -158,7 +159,7 @@ class QuotaAccounts:
         charge = charge or self.charge(pod)
         assert charge is not None, f"{pod.full_name} has quotas and no charge"
         block = usage.blocked(charge)
-        return None if block is None else QuotaRefusal(block, charge, usage, account)
+        return None if block is None else QuotaRefusal(block, charge, usage, account, pod.namespace)
 
     def reservation_released(self, pod: Pod) -> None:
         """A nominated pod keeps nothing any more."""

@@ -34,8 +34,8 @@ def format_amount(amount: int, type_: Type) -> str:
     return format_value(float(amount) if type_.is_float64 else amount, type_)
 
 
-def quota_message(account: QuotaAccount, usage: QuotaUsage, block: QuotaBlock) -> str:
-    """The message of a pod that is blocked, one line."""
+def quota_message(account: QuotaAccount, usage: QuotaUsage, block: QuotaBlock, namespace: str) -> str:
+    """The message of a pod of the namespace that is blocked, one line."""
     limits = account.limits
     text = format_amount(block.used, limits.types[block.resource])
     requested = amount_text(limits, block.resource, block.requested)
@@ -48,7 +48,7 @@ def quota_message(account: QuotaAccount, usage: QuotaUsage, block: QuotaBlock) -
         share = "all rows together"
     else:
         where, share = entity_text(limits, block.quota, block.node), _with_borrowed(limits, block)
-    users = _users_text(account, usage, block)
+    users = _users_text(account, usage, block, namespace)
     return (
         f"waits for {where}: {text} of {limit_text} used ({share}), {requested} requested; "
         f"used by {users}; {missing} must become free"
@@ -64,8 +64,9 @@ def _with_borrowed(limits: QuotaLimits, block: QuotaBlock) -> str:
     return f"{format_amount(amount, type_)} of its own, at most {format_amount(block.limit - amount, type_)} borrowed"
 
 
-def _users_text(account: QuotaAccount, usage: QuotaUsage, block: QuotaBlock) -> str:
-    """The largest users: entities where the node has any inside, else pods."""
+def _users_text(account: QuotaAccount, usage: QuotaUsage, block: QuotaBlock, namespace: str) -> str:
+    """The largest users: entities where the node has any inside, else pods. Pods of other namespaces are counted: who reads
+    the message may not list them."""
     limits, resource = account.limits, block.resource
     type_ = limits.types[resource]
     used_by: list[tuple[int, QuotaEntity | Pod]]
@@ -89,6 +90,9 @@ def _users_text(account: QuotaAccount, usage: QuotaUsage, block: QuotaBlock) -> 
         ]
     if not used_by:
         return "no pod"
+    named = [use for use in used_by if not isinstance(use[1], Pod) or use[1].namespace == namespace]
+    if not named:
+        return f"{len(used_by)} pod{'s' if len(used_by) > 1 else ''} of other namespaces"
 
     def text(used: int, user: QuotaEntity | Pod) -> str:
         if isinstance(user, Pod):
@@ -101,6 +105,6 @@ def _users_text(account: QuotaAccount, usage: QuotaUsage, block: QuotaBlock) -> 
         used, user = use
         return used, user.full_name if isinstance(user, Pod) else user[-1]
 
-    listed = ", ".join(text(*use) for use in nlargest(_USERS_MAX, used_by, rank))
-    hidden_count = len(used_by) - _USERS_MAX
+    listed = ", ".join(text(*use) for use in nlargest(_USERS_MAX, named, rank))
+    hidden_count = len(used_by) - min(_USERS_MAX, len(named))
     return f"{listed} and {hidden_count} more" if hidden_count > 0 else listed
