@@ -160,13 +160,15 @@ class PageDocuments:
             total += len(chunk)
             first = heapq.nsmallest(_QUEUE_ROWS_MAX, [*first, *chunk], key=itemgetter(0, 1, 2))
             yield None
+        quotas = quotas_document(scheduler.quotas()[:_QUOTA_ROWS_MAX], None)
         yield {
             "note": self._app.unavailable_reason,
             "counts": scheduler.pending_counts(),
             "pods": [_pod_row(core, pod) for *_, pod in first if pod.uid in core.pods],
             "omitted": max(0, total - len(first)),
             **self._gangs(),
-            "quotas": quotas_document(scheduler.quotas()[:_QUOTA_ROWS_MAX], None)["quotas"],
+            # Without a namespace: entities are names of all tenants, for those who may list all pods.
+            "quotas": [{**row, "namespaces": []} for row in quotas["quotas"]],
         }
 
     def _gangs(self) -> Json:

@@ -45,6 +45,17 @@ def test_the_causes_have_their_pods_requests_and_namespaces() -> None:
     assert [row["pod"] for row in cause["examples"]] == ["default/huge", "default/huge-2"]
 
 
+def test_a_viewer_of_some_namespaces_sees_no_entities_of_quotas() -> None:
+    quota = 'quota team by pod.annotations["customer"] else "none" { others unlimited }\n'
+    rig = Rig(FIT + quota, node("a"), pod("p", cpu="1", annotations={"customer": "secret"}))
+    rig.settle()
+
+    page = document(rig, "/page/queue")
+
+    assert [row["entity"] for row in page["quotas"]] == [["secret"]]
+    assert visible_in(page, frozenset({"other"}))["quotas"] == []
+
+
 def test_of_thousands_of_requested_resources_a_cause_has_a_few() -> None:
     """Pods can request 1,800 each, all of them different: a million rows for some hundreds of pods."""
     pods = [
