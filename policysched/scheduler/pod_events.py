@@ -1,10 +1,13 @@
 """Pod events: into the cache, to every part that follows pods, and to the pods that they can help."""
 
+from contextlib import nullcontext
+
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Placement
 from policysched.scheduler.bind_tracker import BindTracker
+from policysched.scheduler.blame import pod_id, raises_for
 from policysched.scheduler.commands import AbandonBind
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.extenders.calls import ExtenderCalls
@@ -75,13 +78,21 @@ class PodEvents:
 
     def deleted(self, uid: PodUid, now_ns: int, *, synced: bool) -> list[ObservedPod]:
         """Returns the members of its groups that are to be applied again, as `updated` does."""
+        cached = self._core.cache.pods.get(uid)
+        # The event does not name the namespace, which is unknown once the cache has dropped the pod.
+        with nullcontext() if cached is None else raises_for(pod_id(cached.pod)):
+            return self._deleted(uid, cached, now_ns, synced=synced)
+
+    def _deleted(
+        self, uid: PodUid, cached: ObservedPod | None, now_ns: int, *, synced: bool
+    ) -> list[ObservedPod]:
         core = self._core
         core.samples.policy_states.pod_deleted(uid)
         if uid in core.binds.in_flight and uid not in core.binds.prebinding:
             core.commands.append(AbandonBind(uid))
         core.group_changed(uid, now_ns)
         group_pods = core.cache.pod_groups.drop_pod(uid)
-        cached, was_nominated = core.cache.pods.get(uid), uid in core.cache.nominated
+        was_nominated = uid in core.cache.nominated
         active, ended = core.cache.active_pods.version, core.cache.ended_pods.version
         events = set(core.cache.drop_pod(uid))
         self._add_count_events(events, active, ended)

@@ -165,6 +165,14 @@ def test_a_change_of_a_namespace_names_the_pod_that_it_reaches() -> None:
     assert blamed(rig, script, PolicyMembership, "namespace_changed") == ("Pod", "tenant")
 
 
+def test_a_deletion_counts_for_the_namespace_of_the_pod() -> None:
+    """After three of them the namespace is left out: the cluster was read again for each, without a limit."""
+    rig = Rig(FIT, node("a"), tenants("bad"))
+    script: Script = lambda rig: rig.handle(e.PodDeleted(tenants("bad").uid))  # noqa: E731
+
+    assert blamed(rig, script, PolicyMembership, "remove") == ("Pod", "tenant")
+
+
 def test_samples_name_their_metric() -> None:
     rig = Rig(STRICT, node("a"))
     script: Script = lambda rig: rig.handle(samples(rig, a=0.5))  # noqa: E731
