@@ -26,6 +26,8 @@ from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult
 from policysched.scheduler.unschedulable_message import short_text
 
 _LOGGED_PROBLEMS_MAX = 10_000
+_TIMED_OUT_MEMBERS_MAX = 500
+"""Of gangs that time out together: more than so many wait for the next call."""
 
 
 class PodEnqueuer:
@@ -331,7 +333,7 @@ class PodEnqueuer:
 
     def _restart_gang(self, gang: QueuedGang, now_ns: int) -> None:
         gang.restarted_ns, gang.attempts, gang.backoff_until_ns = now_ns, 0, now_ns
-        gang.ordered_last = True
+        gang.was_restarted = gang.ordered_last = True
         for pod in gang.pending_members.values():
             pod.queued_ns = now_ns
             self.rekey(pod, now_ns)
@@ -363,9 +365,13 @@ class PodEnqueuer:
             assert pod is not None
             with raises_for(pod.object_id):
                 self._rekey_expired(pod, now_ns)
+        visited = 0
         while (at_ns := self._gang_deadlines.first_key()) is not None and at_ns <= now_ns:
+            if visited >= _TIMED_OUT_MEMBERS_MAX:
+                break  # the timer is still due
             gang = self._gang_deadlines.pop()
             assert gang is not None
+            visited += len(gang.pending_members)
             with raises_for(gang.object_id):
                 self._check_gang_deadline(gang, now_ns)
         while (at_ns := self._incomplete_gangs.first_key()) is not None and at_ns <= now_ns:

@@ -6,16 +6,27 @@ measured, so that the same cluster gives the same steps. The unit is about 10 µ
 it back, and evaluating what that changes.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar
 
 Value = TypeVar("Value")
+Visited = TypeVar("Visited")
 Steps = Generator[int, None, Value]
 
 _NODES_PER_COST_UNIT = 50
 OPERATIONS_PER_COST_UNIT = 500
+_VISITS_PER_PIECE = 50
 
 
 def evaluation_cost(node_count: int, operations: int = 0) -> int:
     """The cost of evaluating a pod on every node; `operations` is its `Evaluator.decision_cost`."""
     return 1 + max(node_count // _NODES_PER_COST_UNIT, operations // OPERATIONS_PER_COST_UNIT)
+
+
+def visit_in_pieces(values: Sequence[Visited], visit: Callable[[Visited], object], cost: int) -> Steps[None]:
+    """Each of the values in order. `cost`: of one visit."""
+    for begin in range(0, len(values), _VISITS_PER_PIECE):
+        if begin:
+            yield cost * _VISITS_PER_PIECE
+        for value in values[begin : begin + _VISITS_PER_PIECE]:
+            visit(value)

@@ -16,7 +16,6 @@ from policysched.evaluate import Overlay, TopologyDomain
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import (
-    EVICTIONS_UNANSWERED,
     AttemptFailure,
     AttemptSuccess,
     devices_go_on_at_once,
@@ -28,16 +27,15 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain, neighbour_domains
 from policysched.scheduler.gangs.gang_limits import exceeds_budget, over_budget_message, refused_by_quotas
+from policysched.scheduler.gangs.gang_parking import GangParking
 from policysched.scheduler.gangs.gang_preemption import find_gang_placement, gang_overlay
 from policysched.scheduler.gangs.gang_search_result import (
     GangSearchResult,
     domains_to_skip,
-    gang_message,
     remember_domains,
-    requeue_conditions,
     wanted,
 )
-from policysched.scheduler.gangs.member_classes import member_equivalence_keys
+from policysched.scheduler.gangs.member_classes import MemberKeys, member_equivalence_keys
 from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
 from policysched.scheduler.gangs.member_trial import MemberTrial
 from policysched.scheduler.gangs.neighbours import Neighbours
@@ -70,6 +68,8 @@ class GangAttempts:
         self._enqueuer = enqueuer
         self._preemption = preemption
         self._quota_preemption = QuotaPreemption(core, preemption)
+        self._parking = GangParking(core, pod_attempts, enqueuer)
+        self._member_keys: MemberKeys | None = None
         self._now_ns = 0
         self._cluster_changed = self._may_pause = self._was_paused = False
         self.pausable_search: GangSearchResult | None = None
@@ -78,19 +78,20 @@ class GangAttempts:
     def begin(self, now_ns: int) -> None:
         """An attempt begins."""
         self._now_ns, self._cluster_changed, self.pausable_search = now_ns, False, None
-        self._was_paused = False
+        self._was_paused, self._member_keys = False, None
         self._core.queue.missed_events.clear()
 
     def resume(self, now_ns: int, *, cluster_changed: bool) -> None:
         """The attempt continues after a pause."""
         self._now_ns, self._cluster_changed, self._was_paused = now_ns, cluster_changed, True
+        self._member_keys = None
 
     def attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
         """Attempt a gang that was just popped, then park or requeue the members that are left."""
         was_last, gang.ordered_last = gang.ordered_last, False
         self._may_pause, gang.runs_unpaused = not gang.runs_unpaused, False
         if self._preemption.defer_gang_attempt(gang):
-            self._park_gang_until_evicted(gang, now_ns)
+            self._parking.park_until_evicted(gang, now_ns)
             return
         gang.attempts += 1
         for pod in gang.pending_members.values():
@@ -110,6 +111,7 @@ class GangAttempts:
             self._pod_attempts.assume(pod, success, now_ns)
         if placed:
             gang.attempts, gang.overdue, gang.domains_tried = 0, False, frozenset()
+            gang.was_restarted = False
         if not gang.pending_members:
             self._enqueuer.refresh_gang(gang, now_ns, "GangScheduled")
             return
@@ -128,7 +130,7 @@ class GangAttempts:
         reclaims_none = search.admitted_count is not None and isinstance(preemption, NoPreemption)
         if preemption is None or reclaims_none:
             self._preemption.clear_gang_nominations(gang, now_ns)
-        self._park_gang(gang, search, placed, needed, preemption, now_ns)
+        yield from self._parking.park(gang, search, bool(placed), needed, preemption, now_ns)
         for event in sorted(self._core.queue.missed_events, key=lambda event: event.value):
             self._core.queue.open_group(gang.id, now_ns, event)
         if not members.issuperset(gang.pending_members):
@@ -176,7 +178,7 @@ class GangAttempts:
         searches: list[GangSearchResult] = []
         left_out = False
         skipped = domains_to_skip(gang) if usage is None else frozenset[TopologyDomain]()
-        equivalence_keys = member_equivalence_keys(self._core, gang.members_in_order())
+        equivalence_keys = yield from self._equivalence_keys(gang)
         for domain in candidate_domains(
             self._core, gang, keys, equivalence_keys, self._clock, except_domains=skipped
         ):
@@ -215,6 +217,12 @@ class GangAttempts:
         """Whether the search for devices stopped: what is found is kept, and a later attempt goes on."""
         return self._core.cache.devices.allocation_cache.is_cut_off
 
+    def _equivalence_keys(self, gang: QueuedGang) -> Steps[MemberKeys]:
+        """Those of its pending members, made once until the attempt pauses or places some."""
+        if self._member_keys is None or self._member_keys.keys() != gang.pending_members.keys():
+            self._member_keys = yield from member_equivalence_keys(self._core, gang.pending_members.values())
+        return self._member_keys
+
     def _clock(self) -> int:
         return self._now_ns
 
@@ -227,7 +235,7 @@ class GangAttempts:
             return None
         members, vacancies = gang.members_in_order(), gang.vacancies
         count = len(members) if vacancies is None else min(vacancies, len(members))
-        equivalence_keys = member_equivalence_keys(self._core, members)
+        equivalence_keys = yield from self._equivalence_keys(gang)
         for depth in range(len(gang.levels), len(gang.required_keys), -1):
             keys = [level.key for level in gang.levels[:depth]]
             domains = candidate_domains(self._core, gang, keys, equivalence_keys, self._clock)
@@ -244,7 +252,7 @@ class GangAttempts:
         members are equal, or there is no placement."""
         if self._is_cut_off or any(len(search.fits) >= gang.needed_count for search in searches):
             return None
-        equivalence_keys = member_equivalence_keys(self._core, gang.members_in_order())
+        equivalence_keys = yield from self._equivalence_keys(gang)
         failed_classes = {key for search in searches for key in search.failures}
         failed = {uid for uid, key in equivalence_keys.items() if key in failed_classes}
         members = most_demanding_first(self._core, gang, failed)
@@ -276,7 +284,7 @@ class GangAttempts:
     ) -> Steps[GangSearchResult]:
         core, search = self._core, GangSearchResult(domain=domain, wanted=wanted(gang))
         members, vacancies, needed = members_in_attempt_order(core, gang), gang.vacancies, gang.needed_count
-        equivalence_keys = member_equivalence_keys(self._core, members)
+        equivalence_keys = yield from self._equivalence_keys(gang)
         pending_by_class = Counter(equivalence_keys.values())
         possible = len(members)
         neighbours, has_preferred = Neighbours(core, gang), any(not level.required for level in gang.levels)
@@ -378,70 +386,10 @@ class GangAttempts:
             return None
         preemption = yield from self._preemption.preempt_for_gang(
             gang,
-            member_equivalence_keys(self._core, gang.members_in_order()),
+            (yield from self._equivalence_keys(gang)),
             lambda pod, overlay, domain: self._pod_attempts.evaluate(pod, overlay, now_ns, domain),
             lambda pod, node, overlay: self._pod_attempts.add_to_overlay(pod, node, overlay, now_ns),
             find_gang_placement,
             now_ns,
         )
         return preemption
-
-    def _park_gang_until_evicted(self, gang: QueuedGang, now_ns: int) -> None:
-        """Park without requeue events: the results of its evictions requeue the gang."""
-        self._core.queue.park(
-            gang,
-            gang.id,
-            now_ns=now_ns,
-            requeue_events=frozenset(),
-            valid_until_ns=None,
-            reason="Unschedulable",
-            message=next(iter(gang.pending_members.values())).pending_message or EVICTIONS_UNANSWERED,
-        )
-
-    def _park_gang(
-        self,
-        gang: QueuedGang,
-        search: GangSearchResult,
-        placed: list[tuple[PendingPod, AttemptSuccess]],
-        needed: int,
-        preemption: PreemptionStarted | NoPreemption | None,
-        now_ns: int,
-    ) -> None:
-        """Park the rest of a gang as one entry, until an event can help any of its members."""
-        core = self._core
-        failures = list(search.failures.values())
-        requeue_events, valid_until_ns = requeue_conditions(core, gang, search, preemption, now_ns)
-        reason, message = gang_message(
-            gang,
-            search,
-            needed,
-            bool(placed),
-            preemption.message if isinstance(preemption, NoPreemption) else "",
-        )
-        for pod in gang.pending_members.values():
-            self._enqueuer.rekey(pod, now_ns)
-            gang.reorder_member(pod)
-        gang.update_order_key()
-        core.queue.apply_backoff(gang, now_ns)
-        core.queue.park(
-            gang,
-            gang.id,
-            now_ns=now_ns,
-            requeue_events=requeue_events,
-            valid_until_ns=valid_until_ns,
-            reason=reason,
-            message=message,
-            cause=failures[0].cause if failures else None,
-        )
-        if search.refusal is not None:
-            count = max(1, gang.needed_count)
-            core.quotas.wait(gang.id, gang.policy, search.refused_at, search.charges, count)
-        failure = AttemptFailure(reason, message, 0, {}, frozenset(), None)
-        if failures:
-            first = failures[0]
-            failure = AttemptFailure(
-                reason, message, first.node_count, first.counts, frozenset(), None, detail=first.detail
-            )
-        for pod in gang.pending_members.values():
-            self._pod_attempts.record_failure(pod, failure, now_ns)
-            core.report_pending(pod, reason, message, now_ns)

@@ -28,6 +28,9 @@ POD_GROUP_CHANGE: Final = "a change of its PodGroup is applied to its members"
 POLICY_CHANGE: Final = "a new text of its policy is applied to its members"
 
 _TIMEOUT_MIN_NS = 1_000_000_000  # a timeout of 0 would restart the gang forever
+_RESTARTED_TIMEOUT_MIN_NS = 30 * 1_000_000_000
+"""Once it was restarted: each restart takes new places in the queue for all its members, and a short timeout would repeat that
+each second."""
 
 
 class QueuedGang(QueueEntry):
@@ -66,6 +69,7 @@ class QueuedGang(QueueEntry):
         "runs_unpaused",
         "terms",
         "unqueued_members",
+        "was_restarted",
     )
 
     def __init__(self, gang_id: GangId, terms: GangTerms) -> None:
@@ -83,6 +87,7 @@ class QueuedGang(QueueEntry):
         self.overdue = False  # timed out; one more attempt before `on_timeout` applies
         self.domains_tried: frozenset[TopologyDomain] = frozenset()  # the next attempt leaves them out
         self.restarted_ns = 0
+        self.was_restarted = False
         self.runs_unpaused = False  # the next attempt: this one yielded after a pause
         self.disagreement_reported = False
         self.holds: set[str] = set()  # changes that have not reached all members
@@ -233,7 +238,9 @@ class QueuedGang(QueueEntry):
         if timeout_ns is None or oldest is None or self.best_effort:
             return None
         began_ns = max(oldest.pod.created_ns, oldest.queued_ns, self.restarted_ns)
-        return began_ns + max(timeout_ns, _TIMEOUT_MIN_NS)
+        return began_ns + max(
+            timeout_ns, _RESTARTED_TIMEOUT_MIN_NS if self.was_restarted else _TIMEOUT_MIN_NS
+        )
 
     def members_in_order(self) -> list[PendingPod]:
         """Pending members, in queue order."""
@@ -384,10 +391,8 @@ class GangRegistry:
             before = None if replaced is None else replaced.get(gang_id)
             if before is not None:
                 gang.holds |= before.holds
-                gang.restarted_ns, gang.disagreement_reported = (
-                    before.restarted_ns,
-                    before.disagreement_reported,
-                )
+                gang.restarted_ns, gang.was_restarted = before.restarted_ns, before.was_restarted
+                gang.disagreement_reported = before.disagreement_reported
         return gang
 
     def _remove_member(self, uid: PodUid) -> QueuedGang | None:

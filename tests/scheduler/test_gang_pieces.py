@@ -1,0 +1,109 @@
+"""What is done for the members of a large gang is done in pieces, and is not repeated each second."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from policysched.model.pods import Pod
+from policysched.scheduler import commands as c
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.pod_enqueuer import PodEnqueuer
+from tests.builders import node, pod
+from tests.scheduler.rig import GANG, START_NS, Rig
+
+MEMBERS = 400
+STEP_COST = 50
+
+
+class Visits:
+    """Visits of members: in all, and the most in one call of the scheduler."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.total = self.most = self._present = 0
+
+    def count(self) -> None:
+        self.total += 1
+        self._present += 1
+
+    def end_call(self) -> None:
+        self.most, self._present = max(self.most, self._present), 0
+
+
+@pytest.fixture
+def visits(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Visits]]:
+    """By what is done for a member."""
+    by_work = {name: Visits() for name in ("rekey", "report_pending", "cluster_read_key")}
+    for owner, name in (
+        (PodEnqueuer, "rekey"),
+        (SchedulerCore, "report_pending"),
+        (SchedulerCore, "cluster_read_key"),
+    ):
+        original = getattr(owner, name)
+
+        def counting(*arguments: object, _original: object = original, _name: str = name) -> object:
+            by_work[_name].count()
+            return _original(*arguments)  # type: ignore[operator]
+
+        monkeypatch.setattr(owner, name, counting)
+    yield by_work
+
+
+def rig_of(*pods: Pod, timeout: str | None = None) -> Rig:
+    policy = GANG.format(more="" if timeout is None else f"timeout = {timeout}")
+    rig = Rig(policy, node("a", cpu="1"), limits=SchedulerLimits(attempt_step_cost_max=STEP_COST))
+    rig.observe(*pods)
+    return rig
+
+
+def members(count: int, *, least: int, group: str = "train") -> list[Pod]:
+    labels = {"group": group, "least": str(least)}
+    return [pod(f"{group}-{number}", labels=labels, cpu="8") for number in range(count)]
+
+
+def decide_all(rig: Rig, visits: dict[str, Visits]) -> None:
+    while rig.scheduler.ready(rig.now_ns):
+        rig.commands += rig.scheduler.decide(rig.now_ns)
+        for of_work in visits.values():
+            of_work.end_call()
+
+
+def test_a_large_gang_that_fits_nowhere_is_parked_in_pieces(visits: dict[str, Visits]) -> None:
+    rig = rig_of(*members(MEMBERS, least=MEMBERS))
+    for of_work in visits.values():
+        of_work.clear()
+
+    decide_all(rig, visits)
+
+    assert all(of_work.total == MEMBERS for of_work in visits.values()), visits
+    assert all(of_work.most <= 2 * STEP_COST for of_work in visits.values()), visits
+    rig.check_invariants()
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_a_gang_that_times_out_at_once_is_restarted_twice_a_minute(count: int) -> None:
+    rig = rig_of(*members(count, least=4), timeout="1s")
+
+    for _ in range(120):
+        rig.pass_time(0.5)
+
+    timed_out = [command for command in rig.of(c.ReportPodEvent) if command.reason == "GangTimedOut"]
+    assert len(timed_out) == 2
+
+
+def test_gangs_that_time_out_together_restart_in_pieces(visits: dict[str, Visits]) -> None:
+    rig = rig_of(
+        *[each for group in range(400) for each in members(2, least=3, group=f"g{group}")], timeout="5m"
+    )
+    decide_all(rig, visits)
+    visits["rekey"].clear()
+
+    rig.now_ns = START_NS + 301 * 10**9
+    decide_all(rig, visits)
+
+    assert visits["rekey"].total == 800
+    assert visits["rekey"].most <= 501
+    rig.check_invariants()
