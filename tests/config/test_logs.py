@@ -67,14 +67,14 @@ HOSTILE = "\x1b]0;\x07\x9b31m\u202e\ud800\n\U000e0041"
 def test_a_text_of_a_tenant_cannot_write_to_the_terminal(
     logger: logging.Logger, formatter: logging.Formatter
 ) -> None:
-    lines = Lines(formatter)
-    logger.addHandler(lines)
-
     for text in (HOSTILE, HOSTILE.replace("\ud800", "")):
-        logger.warning("a group is missing", extra={"group": text, "more": 2**70})
-        logger.warning(f"a group is missing: {text}", extra={"group": text})
+        for message in ("a group is missing", f"a group is missing: {text}"):
+            # Not logged: pytest-xdist ends at a lone surrogate in its report.
+            extra = {"group": text, "more": 2**70}
+            record = logger.makeRecord("a", logging.WARNING, "b", 1, message, (), None, extra=extra)
 
-        for line in lines.lines[-2:]:
+            line = formatter.format(record)
+
             assert line.isprintable(), ascii(line)
             if isinstance(formatter, JsonLogFormatter):
                 assert json.loads(line)["group"] == text
