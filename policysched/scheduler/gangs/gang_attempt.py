@@ -88,6 +88,14 @@ class GangAttempts:
 
     def attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
         """Attempt a gang that was just popped, then park or requeue the members that are left."""
+        try:
+            yield from self._attempt_gang(gang, now_ns)
+        finally:
+            self._member_keys = (
+                None  # with names of a policy and of pods that may be gone by the next attempt
+            )
+
+    def _attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
         was_last, gang.ordered_last = gang.ordered_last, False
         self._may_pause, gang.runs_unpaused = not gang.runs_unpaused, False
         if self._preemption.defer_gang_attempt(gang):
