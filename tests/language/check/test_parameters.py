@@ -30,7 +30,7 @@ def values(policy: str = "test", **texts: str | tuple[str, ...]) -> ParameterVal
 
 
 def made_with(text: str, set_to: ParameterValuesByPolicy) -> Program:
-    checked = check_text(text, parameter_values=set_to)
+    checked = check_text(text, parameter_values=set_to, cost_max=10**9)  # a random one may cost much
     assert checked.program is not None, [diagnostic.message for diagnostic in checked.diagnostics]
     return checked.program
 
