@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MEMORY_INTERVAL_S = 60.0
-"""Reference cycles among objects that lived for long wait for it. It stops decisions for half a second with 300 MiB, so it is rare,
-and what changes often leaves no cycles (`tests/runtime/test_replaced_policies.py`)."""
+"""How often the memory is looked at. Reference cycles among objects that lived for long are freed only after it has grown, since
+that stops everything for up to seconds. What changes often leaves no cycles (`tests/runtime/test_replaced_policies.py`)."""
 
 
 def run_program(settings: Settings) -> int:
