@@ -18,18 +18,14 @@ from policysched.cluster.devices.availability import AvailableDevices
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod, QueuedPodInfo
+from policysched.scheduler.preemption.candidate_search import CandidateSearchResult, find_candidates
 from policysched.scheduler.preemption.gang_placement import PREEMPTION_NEVER
 from policysched.scheduler.preemption.post_filter_messages import (
     claim_message,
     placement_message,
     preemption_message,
 )
-from policysched.scheduler.preemption.victim_selection import (
-    Candidate,
-    CandidateSearchResult,
-    PreemptionInputs,
-    find_candidates,
-)
+from policysched.scheduler.preemption.victim_selection import Candidate, PreemptionInputs
 from policysched.scheduler.unschedulable_message import unavailable_message
 from tests.conformance.cluster_case import Decision
 from tests.inline import run_to_completion

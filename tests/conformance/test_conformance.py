@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from policysched.kube.write.report_content import truncate_note
-from policysched.scheduler.preemption import victim_selection
+from policysched.scheduler.preemption import candidate_search, victim_selection
 from policysched.scheduler.preemption.running_gangs import ReprieveOrder, reprieve_order
 from policysched.scheduler.unschedulable_message import unavailable_message
 from tests.builders import node_manifest, pod_manifest
@@ -111,19 +111,23 @@ def test_decisions_of_kube_scheduler_1_37_agree_and_not_with_the_defaults_of_1_3
 
 
 @pytest.mark.parametrize(
-    ("part", "planted"),
+    ("module", "part", "planted"),
     [
-        ("reprieve_order", lambda pods, gang_of, _, order: reprieve_order(pods, gang_of, (), order)),
-        ("reprieve_order", lambda *inputs: _reversed(reprieve_order(*inputs))),
-        ("NO_VICTIMS", "Nobody to evict"),
-        ("NOT_HELPFUL", "No help"),
+        (
+            victim_selection,
+            "reprieve_order",
+            lambda pods, gang_of, _, order: reprieve_order(pods, gang_of, (), order),
+        ),
+        (victim_selection, "reprieve_order", lambda *inputs: _reversed(reprieve_order(*inputs))),
+        (candidate_search, "NO_VICTIMS", "Nobody to evict"),
+        (candidate_search, "NOT_HELPFUL", "No help"),
     ],
     ids=["budgets do not count", "the least important is spared first", "other words", "other words still"],
 )
 def test_a_planted_bug_in_preemption_is_detected(
-    part: str, planted: Any, monkeypatch: pytest.MonkeyPatch
+    module: object, part: str, planted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(victim_selection, part, planted)
+    monkeypatch.setattr(module, part, planted)
 
     assert has_disagreements("preempt")
 

@@ -36,7 +36,7 @@ from policysched.model.devices import (
 )
 from policysched.model.pod_status import ObservedPod
 from policysched.model.workloads import DisruptionBudget
-from policysched.scheduler.preemption import victim_selection
+from policysched.scheduler.preemption import candidate_search
 from tests.conformance import cluster_case, preemption_cases
 from tests.conformance.compare import Aspect, Disagreement
 from tests.conformance.live.check import Checked, check, compare_case, summary
@@ -205,7 +205,7 @@ BUGS = {
         9_500_031, allocation, "_node_selector_terms", lambda *_: None
     ),
     "nominated pods are ignored": Bug(81, evaluator, "nominated_rows", lambda *_, **__: {}),
-    "another message when no victims are found": Bug(39, victim_selection, "NO_VICTIMS", "No pod to evict"),
+    "another message when no victims are found": Bug(39, candidate_search, "NO_VICTIMS", "No pod to evict"),
 }
 SEEDS_OF_BUGS = {
     Drawn.RARE: (0, 2, 18, 29, 39, 43, 81, 91),

@@ -18,11 +18,8 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.preemption.victim_selection import (
-    CandidateSearchResult,
-    PreemptionInputs,
-    find_candidates,
-)
+from policysched.scheduler.preemption.candidate_search import CandidateSearchResult, find_candidates
+from policysched.scheduler.preemption.victim_selection import PreemptionInputs
 from tests.builders import node, pending, placed, pod
 from tests.evaluate.clusters import Scene, scenes
 from tests.inline import run_to_completion

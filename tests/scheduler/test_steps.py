@@ -14,7 +14,7 @@ from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.attempt_runner import AttemptRunner
 from policysched.scheduler.limits import SchedulerLimits
-from policysched.scheduler.preemption import best_candidate_search, victim_selection
+from policysched.scheduler.preemption import best_candidate_search, candidate_search, victim_selection
 from policysched.scheduler.scheduler import Scheduler
 from tests.builders import node, placed, pod
 from tests.evaluate.clusters import ClusterRandom
@@ -252,7 +252,7 @@ def _begins_anew(self: AttemptRunner, thought: object, most: int | None) -> None
     ("holder", "part", "planted", "policy", "check"),
     [
         (best_candidate_search, "node_batches", _forgets_the_last, FIT, check_nodes_by_themselves),
-        (victim_selection, "node_batches", _forgets_the_last, ACROSS, check_nodes_by_themselves),
+        (candidate_search, "node_batches", _forgets_the_last, ACROSS, check_nodes_by_themselves),
         (AttemptRunner, "_run", _begins_anew, FIT, check_steps),
     ],
     ids=["the last node is forgotten", "or where rules look across", "a step is lost"],

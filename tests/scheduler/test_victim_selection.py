@@ -25,11 +25,15 @@ from policysched.scheduler.preemption.best_candidate_search import (
     find_best_candidate,
     rejection_reasons,
 )
+from policysched.scheduler.preemption.candidate_search import (
+    NO_VICTIMS,
+    NOT_HELPFUL,
+    CandidateSearchResult,
+    find_candidates,
+)
 from policysched.scheduler.preemption.victim_selection import (
     Candidate,
-    CandidateSearchResult,
     PreemptionInputs,
-    find_candidates,
     least_disruptive,
     sorted_by_importance,
 )
@@ -201,9 +205,9 @@ def check_all_candidates_found(search: Search) -> int:
         usage = scene.cache.ledger.usage(NodeName(node))
         pods = [other for other in usage.pods.values() if search.allowed(other)]
         if node not in search.potential_nodes:
-            reasons[searching.NOT_HELPFUL] += 1
+            reasons[NOT_HELPFUL] += 1
         elif not pods:
-            reasons[searching.NO_VICTIMS] += 1
+            reasons[NO_VICTIMS] += 1
         else:
             empty = judged(scene, by, preemptor, uids(pods))
             if node in empty.feasible:

@@ -29,6 +29,12 @@ from policysched.scheduler.preemption.best_candidate_search import (
     find_best_candidate,
     rejection_reasons,
 )
+from policysched.scheduler.preemption.candidate_search import (
+    CANDIDATES_MIN,
+    CandidateSearchResult,
+    find_candidates,
+    no_evictable_pods,
+)
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.gang_placement import (
     PREEMPTION_NEVER,
@@ -42,14 +48,7 @@ from policysched.scheduler.preemption.gang_placement import (
 )
 from policysched.scheduler.preemption.nominations import has_first_holds, nominated_overlay
 from policysched.scheduler.preemption.running_gangs import RunningGangs
-from policysched.scheduler.preemption.victim_selection import (
-    CANDIDATES_MIN,
-    Candidate,
-    CandidateSearchResult,
-    PreemptionInputs,
-    find_candidates,
-    no_evictable_pods,
-)
+from policysched.scheduler.preemption.victim_selection import Candidate, PreemptionInputs
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal

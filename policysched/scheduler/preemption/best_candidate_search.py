@@ -18,11 +18,10 @@ from typing import Any
 from policysched.evaluate import DryRun, VictimOrder
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
+from policysched.scheduler.preemption.candidate_search import NO_VICTIMS, NOT_HELPFUL
 from policysched.scheduler.preemption.running_gangs import EvictablePods
 from policysched.scheduler.preemption.victim_selection import (
-    NO_VICTIMS,
     NODES_PER_BATCH,
-    NOT_HELPFUL,
     NOT_STARTED_NS,
     PRIORITY_OFFSET,
     Candidate,
@@ -30,7 +29,6 @@ from policysched.scheduler.preemption.victim_selection import (
     PreemptionInputs,
     VictimSelection,
     node_batches,
-    search_cost,
     select_victims_on_nodes,
 )
 from policysched.scheduler.steps import Steps
@@ -58,16 +56,14 @@ class BestFirstSearch:
             self._forget(node)
         potential_nodes = dry_run.filter_potential_nodes(nodes)
         for batch in node_batches(potential_nodes):
-            cost = 0
             for node, missing in zip(batch, dry_run.shortfalls(batch), strict=True):
                 pods = cluster.evictable_pods(node, self._evictable)
-                cost += 1 + len(pods)
                 if pods:
                     self._pods[node] = pods
                     self._push(node, disruption_lower_bound(pods, missing, cluster.started_ns, cluster.order))
                 else:
                     self.reasons[NO_VICTIMS] += 1
-            yield cost // _PODS_PER_COST_UNIT
+                yield 1 + len(pods) // _PODS_PER_COST_UNIT
 
     def best(self, dry_run: DryRun, cluster: PreemptionInputs) -> Steps[Candidate | None]:
         """The least disruptive candidate, among equals the first node. None: there is no candidate."""
@@ -83,7 +79,6 @@ class BestFirstSearch:
             for selection in selections:
                 self._evaluated[selection.node] = selection
                 self._push(selection.node, selection.disruption)
-            yield search_cost(potential)
             batch_size = min(2 * batch_size, NODES_PER_BATCH)
 
     def _most_promising(self, batch_size: int) -> list[NodeName]:

@@ -22,6 +22,7 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.events import EvictionRefused
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.preemption.best_candidate_search import find_best_candidate, rejection_reasons
+from policysched.scheduler.preemption.candidate_search import find_candidates, no_evictable_pods
 from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
 from policysched.scheduler.preemption.eviction_rights import EvictionRights, eviction_rights
 from policysched.scheduler.preemption.gang_placement import (
@@ -42,12 +43,7 @@ from policysched.scheduler.preemption.post_filter_messages import (
 from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
 from policysched.scheduler.preemption.refused_evictions import RefusedEvictions
 from policysched.scheduler.preemption.running_gangs import RunningGangs
-from policysched.scheduler.preemption.victim_selection import (
-    Candidate,
-    PreemptionInputs,
-    find_candidates,
-    no_evictable_pods,
-)
+from policysched.scheduler.preemption.victim_selection import Candidate, PreemptionInputs
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.queue.movable_heap import earlier_ns

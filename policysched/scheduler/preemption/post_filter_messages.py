@@ -13,10 +13,8 @@ from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import BuiltinFilter
 from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod
+from policysched.scheduler.preemption.candidate_search import NOT_HELPFUL
 from policysched.scheduler.preemption.gang_placement import PREEMPTION_NEVER
-from policysched.scheduler.preemption.victim_selection import (
-    NOT_HELPFUL,
-)
 from policysched.scheduler.unschedulable_message import unavailable_message
 
 

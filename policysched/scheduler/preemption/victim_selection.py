@@ -13,11 +13,12 @@ verdict about another. If a rule depends on other nodes (spreading, affinity), e
 by itself, and the search stops at kube-scheduler's number. The search runs in steps, because it
 takes long on a large cluster. A node costs what is on it, however many members its gangs have
 elsewhere: they are victims without being listed, except for the node that is chosen.
+The search through the nodes is in `candidate_search`.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -34,18 +35,11 @@ from policysched.scheduler.preemption.running_gangs import (
 )
 from policysched.scheduler.steps import Steps
 
-NO_VICTIMS = "No preemption victims found for incoming pod"
-NOT_HELPFUL = "Preemption is not helpful for scheduling"
-CANDIDATES_MIN = 100
-CANDIDATES_PERCENT = 10
 NODES_PER_BATCH = 100
 """Nodes evaluated together on one overlay: few enough for a short step, enough for arrays to pay off."""
 
 PODS_PER_STEP = 100
 """Pods that one step removes from an overlay or adds back."""
-
-_SINGLE_NODE_COST_FACTOR = 10
-"""Cost factor of a node evaluated by itself: rules that depend on other nodes run each time."""
 
 NOT_STARTED_NS = 2**63 - 1
 """Start of a pod that the kubelet has not started; kube-scheduler treats it as started just now."""
@@ -91,31 +85,6 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class CandidateSearchResult:
-    """The nodes that are candidates, in the order in which they were tried, and how many nodes each reason rules out.
-
-    `node_rejections` holds the reasons of node-local rules that reject a node whatever is evicted
-    there; it covers `prefiltered_nodes`. `failed_nodes` were evaluated by themselves and are no
-    candidates.
-    """
-
-    selections: tuple["VictimSelection", ...]
-    reasons: Mapping[str, int]
-    node_rejections: Mapping[NodeName, tuple[str, ...]] = field(default_factory=dict)
-    prefiltered_nodes: frozenset[NodeName] = frozenset()
-    failed_nodes: frozenset[NodeName] = frozenset()
-
-    @property
-    def candidates(self) -> tuple[Candidate, ...]:
-        """All of them, each with all victims, which takes long where these are gangs."""
-        return tuple(selection.candidate() for selection in self.selections)
-
-    @property
-    def best(self) -> Candidate | None:
-        return least_disruptive(self.selections).candidate() if self.selections else None
-
-
-@dataclass(frozen=True, slots=True)
 class PreemptionInputs:
     """Cluster state for preemption.
 
@@ -138,93 +107,9 @@ class PreemptionInputs:
         return evictable.without_needed_members(in_order, self.gang_of)
 
 
-def no_evictable_pods(dry_run: DryRun, node_count: int) -> CandidateSearchResult:
-    """The result if no pod on any node may be evicted."""
-    counts = {
-        NO_VICTIMS: dry_run.potential_node_count,
-        NOT_HELPFUL: node_count - dry_run.potential_node_count,
-    }
-    return CandidateSearchResult((), {reason: count for reason, count in counts.items() if count})
-
-
-def find_candidates(
-    dry_run: DryRun,
-    may_evict: Callable[[Pod], bool],
-    cluster: PreemptionInputs,
-    *,
-    only_nodes: Collection[NodeName] | None = None,
-    candidates_min: int = CANDIDATES_MIN,
-    previous: CandidateSearchResult | None = None,
-) -> Steps[CandidateSearchResult]:
-    """Search for candidates.
-
-    `only_nodes` restricts the search. `candidates_min` and `previous` apply if each node is
-    evaluated by itself: the search may stop at `candidates_min` candidates, and `previous` is the
-    result for an equivalent pod, for nodes that are unchanged since; nodes that failed then come
-    last.
-    """
-    reasons: Counter[str] = Counter()
-    nodes = [node for node in dry_run.potential_nodes if only_nodes is None or node in only_nodes]
-
-    evictable = EvictablePods(may_evict)
-
-    def evictable_pods(batch: Iterable[NodeName]) -> dict[NodeName, list[Pod]]:
-        pods_by_node = {node: cluster.evictable_pods(node, evictable) for node in batch}
-        return {node: pods for node, pods in pods_by_node.items() if pods}
-
-    candidates: list[VictimSelection] = []
-    node_rejections = {} if previous is None else dict(previous.node_rejections)
-    prefiltered = set[NodeName]() if previous is None else set(previous.prefiltered_nodes)
-    failed: set[NodeName] = set()
-    if dry_run.node_local:
-        for batch in node_batches(nodes):
-            potential = evictable_pods(batch)
-            reasons[NO_VICTIMS] += len(batch) - len(potential)
-            candidates += yield from select_victims_on_nodes(dry_run, potential, cluster, reasons)
-            yield search_cost(potential)
-        nodes = []
-    elif previous is not None:
-        nodes.sort(key=lambda node: node in previous.failed_nodes)
-    enough = max(candidates_min, len(nodes) * CANDIDATES_PERCENT * candidates_min // (100 * CANDIDATES_MIN))
-    for batch in node_batches(nodes):
-        if _has_enough(candidates, enough):
-            break
-        new = evictable_pods(node for node in batch if node not in prefiltered)
-        node_rejections |= yield from _node_local_rejections(dry_run, new)
-        prefiltered.update(batch)
-        for node in batch:
-            if node in node_rejections:
-                reasons.update(node_rejections[node])
-                continue
-            potential = evictable_pods([node])
-            reasons[NO_VICTIMS] += not potential
-            new_candidates = yield from select_victims_on_nodes(dry_run, potential, cluster, reasons)
-            candidates += new_candidates
-            if not new_candidates:
-                failed.add(node)
-            if _has_enough(candidates, enough):
-                break
-            yield _SINGLE_NODE_COST_FACTOR * (1 + search_cost(potential))
-    unhelpful_count = cluster.node_count - len(dry_run.potential_nodes)
-    if unhelpful_count:
-        reasons[NOT_HELPFUL] += unhelpful_count
-    nonzero_reasons = {reason: count for reason, count in reasons.items() if count}
-    return CandidateSearchResult(
-        tuple(candidates), nonzero_reasons, node_rejections, frozenset(prefiltered), frozenset(failed)
-    )
-
-
-def _has_enough(candidates: Sequence["VictimSelection"], enough: int) -> bool:
-    return len(candidates) >= enough and any(not candidate.violations for candidate in candidates)
-
-
 def node_batches(nodes: Sequence[NodeName]) -> Iterator[Sequence[NodeName]]:
     for start in range(0, len(nodes), NODES_PER_BATCH):
         yield nodes[start : start + NODES_PER_BATCH]
-
-
-def search_cost(potential: Mapping[NodeName, Collection[Pod]]) -> int:
-    return len(potential) + sum(map(len, potential.values()))
 
 
 Choice = TypeVar("Choice", Candidate, "VictimSelection")
@@ -255,47 +140,27 @@ def sorted_by_importance(
     return in_order if order is None else sorted(in_order, key=order, reverse=True)
 
 
-def _node_local_rejections(
-    dry_run: DryRun, potential: Mapping[NodeName, list[Pod]]
-) -> Steps[dict[NodeName, tuple[str, ...]]]:
-    """Nodes that a node-local rule rejects whatever is evicted, so no search on them is needed."""
-    uids = [pod.uid for pods in potential.values() for pod in pods]
-    yield from _in_steps(dry_run.overlay.remove_pod, uids)
-    nodes = list(potential)
-    rejections = zip(nodes, dry_run.rejections(nodes, node_local_only=True), strict=True)
-    yield from _in_steps(dry_run.overlay.restore_pod, uids)
-    yield len(nodes)
-    return {node: rejected for node, rejected in rejections if rejected}
-
-
 def select_victims_on_nodes(
     dry_run: DryRun, potential: Mapping[NodeName, list[Pod]], cluster: PreemptionInputs, reasons: Counter[str]
 ) -> Steps[list["VictimSelection"]]:
-    """Evaluate these nodes together: round n reprieves the n-th unit of each. Restores the overlay.
-
-    If a rule depends on other nodes, the members of gangs that run elsewhere are removed too, in steps.
-    """
+    """Evaluate these nodes together: round n reprieves the n-th unit of each. Restores the overlay. No rule depends on
+    other nodes, so members of gangs that run elsewhere stay on the overlay."""
     if not potential:
         return []
-    overlay, everywhere = dry_run.overlay, not dry_run.node_local
-    selections: dict[NodeName, VictimSelection] = {}
-    _remove_pods(dry_run, potential)
-    if everywhere:
-        selections = {node: VictimSelection(node, pods, cluster) for node, pods in potential.items()}
-        for selection in selections.values():
-            yield from _in_steps(overlay.remove_pod, selection.victims_elsewhere())
+    yield from change_in_steps(
+        dry_run.overlay.remove_pod, [pod.uid for pods in potential.values() for pod in pods]
+    )
     nodes = list(potential)
     possible: list[VictimSelection] = []
     for node, rejected in zip(nodes, dry_run.rejections(nodes), strict=True):
         reasons.update(rejected)
         if not rejected:
-            possible.append(selections.get(node) or VictimSelection(node, potential[node], cluster))
+            possible.append(VictimSelection(node, potential[node], cluster))
+    yield len(nodes)
     for index in range(max((len(selection.units) for selection in possible), default=0)):
         tried = [selection for selection in possible if selection.can_reprieve(index)]
         for selection in tried:
             _restore_pods(dry_run, {selection.node: selection.units[index].pods})
-            if everywhere:
-                yield from _in_steps(overlay.restore_pod, selection.elsewhere(index))
         for selection, rejected in zip(
             tried, dry_run.rejections([selection.node for selection in tried]), strict=True
         ):
@@ -303,13 +168,11 @@ def select_victims_on_nodes(
                 selection.reprieve(index)
                 continue
             _remove_pods(dry_run, {selection.node: selection.units[index].pods})
-            if everywhere:
-                yield from _in_steps(overlay.remove_pod, selection.elsewhere(index))
-    _restore_pods(
-        dry_run, {**potential, **{selection.node: selection.victims_on_node() for selection in possible}}
+        yield len(tried)
+    removed = {**potential, **{selection.node: selection.victims_on_node() for selection in possible}}
+    yield from change_in_steps(
+        dry_run.overlay.restore_pod, [pod.uid for pods in removed.values() for pod in pods]
     )
-    for selection in selections.values():
-        yield from _in_steps(overlay.restore_pod, selection.victims_elsewhere())
     return [selection for selection in possible if selection.victim_uids]
 
 
@@ -338,13 +201,9 @@ class VictimSelection:
     def reprieve(self, index: int) -> None:
         self.victim_uids -= {pod.uid for pod in self.units[index].pods}
 
-    def elsewhere(self, index: int) -> list[PodUid]:
-        """The members of the unit's gang on other nodes."""
-        gang = self.units[index].gang
-        return [] if gang is None else self._elsewhere(gang)
-
-    def victims_elsewhere(self) -> list[PodUid]:
-        return [uid for gang in self._whole_gangs() for uid in self._elsewhere(gang)]
+    def evict(self, index: int) -> None:
+        """It was reprieved, and the pod does not fit beside it."""
+        self.victim_uids |= {pod.uid for pod in self.units[index].pods}
 
     def victims_on_node(self) -> list[Pod]:
         return [pod for pod in self._pods if pod.uid in self.victim_uids]
@@ -354,12 +213,12 @@ class VictimSelection:
         """As of the candidate."""
         elsewhere = self._order.violations_elsewhere
         on_node = len(self._order.violating & self.victim_uids)
-        return on_node + sum(elsewhere[gang] for gang in self._whole_gangs())
+        return on_node + sum(elsewhere[gang] for gang in self.whole_gangs())
 
     @cached_property
     def disruption(self) -> Disruption:
         """As of the candidate. Of members of gangs only those on the node are visited."""
-        gangs = self._whole_gangs()
+        gangs = self.whole_gangs()
         parts = [gang.once("disruption", self._disruption_without_budgets) for gang in gangs]
         others = [pod for pod in self.victims_on_node() if not any(pod.uid in gang.members for gang in gangs)]
         if others:
@@ -373,12 +232,12 @@ class VictimSelection:
         victims = self.victims_on_node()
         gangs = self._order.violations_elsewhere
         if any(uid not in self._uids for gang in gangs for uid in gang.members):
-            for gang in self._whole_gangs():
+            for gang in self.whole_gangs():
                 victims += [gang.members[uid] for uid in self._elsewhere(gang)]
             victims = sorted_by_importance(victims, self._cluster.started_ns, self._cluster.order)
         return self._candidate(victims, self.violations)
 
-    def _whole_gangs(self) -> list[RunningGang]:
+    def whole_gangs(self) -> list[RunningGang]:
         """Those that are victims, in order of their first pods on the node."""
         reprieved = {unit.gang for unit in self.units if unit.pods[0].uid not in self.victim_uids}
         return [gang for gang in self._order.violations_elsewhere if gang not in reprieved]
@@ -398,7 +257,7 @@ class VictimSelection:
         return Candidate(self.node, tuple(victims), violations, started_ns, last)
 
 
-def _in_steps(change: Callable[[PodUid], None], uids: Sequence[PodUid]) -> Steps[None]:
+def change_in_steps(change: Callable[[PodUid], None], uids: Sequence[PodUid]) -> Steps[None]:
     """Change an overlay by these pods."""
     for start in range(0, len(uids), PODS_PER_STEP):
         some = uids[start : start + PODS_PER_STEP]
