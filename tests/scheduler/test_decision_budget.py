@@ -1,6 +1,7 @@
 """Pods that are too expensive to decide about stay pending, and long decisions give the event loop back."""
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,9 @@ from policysched.scheduler import events as e
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.gangs import gang_attempt, gang_limits
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.queue.entries import PendingPod
+from policysched.scheduler.steps import Steps
 from tests.builders import node, placed, pod
 from tests.hostile import HOSTILE_SPECS, hostile_pod
 from tests.scheduler.rig import GANG, Rig
@@ -369,8 +372,8 @@ def test_a_long_decision_that_is_given_up_leaves_nothing_behind() -> None:
     assert list(scheduler.placements()) == ["hostile"]
 
 
-def evaluations_and_dry_runs_of_steps(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Of the steps of an attempt for a pod with 300 affinity terms, for which others could be evicted."""
+def evaluations_and_dry_runs_of_steps(monkeypatch: pytest.MonkeyPatch, terms: int) -> list[list[str]]:
+    """Of the steps of an attempt for a pod with so many affinity terms, for which others could be evicted."""
     calls: list[list[str]] = [[]]
 
     def noted(name: str) -> None:
@@ -385,7 +388,7 @@ def evaluations_and_dry_runs_of_steps(monkeypatch: pytest.MonkeyPatch) -> list[l
     noted("evaluate")
     noted("dry_run")
     full = [placed(pod(f"low{index}", cpu="8"), f"n{index}") for index in range(3)]
-    hungry = pod("hungry", cpu="1", priority=10, spec=HOSTILE_SPECS["preferred affinity by zone"](300))
+    hungry = pod("hungry", cpu="1", priority=10, spec=HOSTILE_SPECS["preferred affinity by zone"](terms))
     scheduler = Rig(POLICY + "preemption { victims = any }\n", *nodes(), *full, hungry)
     while scheduler.scheduler.ready(scheduler.now_ns):
         calls.append([])
@@ -393,14 +396,24 @@ def evaluations_and_dry_runs_of_steps(monkeypatch: pytest.MonkeyPatch) -> list[l
     return [names for names in calls if names]
 
 
-def test_a_preemption_after_a_long_evaluation_begins_in_another_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert evaluations_and_dry_runs_of_steps(monkeypatch) == [["evaluate"], ["dry_run"]]
+@pytest.mark.parametrize("terms", [1, 300])
+def test_a_preemption_begins_in_another_step_than_the_evaluation(
+    terms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert evaluations_and_dry_runs_of_steps(monkeypatch, terms) == [["evaluate"], ["dry_run"]]
 
 
-def test_a_preemption_in_the_step_of_a_long_evaluation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Evaluator, "is_short_decision", lambda *_: True)
+def test_a_preemption_in_the_step_of_the_evaluation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    preempt = DefaultPreemption.preempt_for_pod
 
-    assert evaluations_and_dry_runs_of_steps(monkeypatch) == [["evaluate", "dry_run"]]
+    def at_once(*arguments: Any) -> Steps[Any]:
+        steps = preempt(*arguments)
+        next(steps)
+        return (yield from steps)
+
+    monkeypatch.setattr(DefaultPreemption, "preempt_for_pod", at_once)
+
+    assert evaluations_and_dry_runs_of_steps(monkeypatch, 300) == [["evaluate", "dry_run"]]
 
 
 def test_preemption_is_not_tried_for_a_pod_whose_decision_is_long() -> None:

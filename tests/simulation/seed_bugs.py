@@ -294,7 +294,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
         an_unanswered_bind_is_withdrawn, r"in our pods and has", seed=49, profile=_binds_are_unanswered
     ),
     PlantedBug(the_event_of_a_node_raises, r"the event of an object raised", seed=2),
-    PlantedBug(a_bind_omits_the_uid, r"is on .*, our decision was", seed=24),
+    PlantedBug(a_bind_omits_the_uid, r"is on .*, our decision was", seed=31),
     PlantedBug(the_ledger_does_not_subtract_removed_pods, r"ledger (priorities|claims): kept", seed=2),
     PlantedBug(the_ledger_does_not_count_assumed_pods, r"in our pods and has", seed=0),
     PlantedBug(the_overlay_omits_earlier_gang_members, r"is assumed on .*, the reference selects", seed=5),
@@ -305,7 +305,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(capacity_holds_never_expire, r"is still held$", seed=31, profile=_kubelets_reject_pods),
     PlantedBug(a_deleted_pod_requeues_nothing, r"(is|are) pending and the reference finds", seed=9),
     PlantedBug(a_watch_skips_changes_after_410_gone, r"missing from the cache", seed=36),
-    PlantedBug(a_condition_patch_omits_the_resource_version, r"is on .* and its PodScheduled is", seed=24),
+    PlantedBug(a_condition_patch_omits_the_resource_version, r"is on .* and its PodScheduled is", seed=3),
     PlantedBug(a_broken_policy_is_activated, r"by an invalid text of", seed=8),
     PlantedBug(policy_updates_are_ignored, r"the ConfigMap has", seed=38),
     PlantedBug(host_ports_are_not_checked, r"has a host port twice", seed=3),
@@ -363,7 +363,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     ),
     PlantedBug(a_restart_forgets_the_policy_state, r"was stored with", seed=8, profile=_many_pods_finish),
     PlantedBug(
-        each_pod_update_counts_the_run_again, r"counts .* runs, and", seed=13, profile=_many_pods_finish
+        each_pod_update_counts_the_run_again, r"counts .* runs, and", seed=1, profile=_many_pods_finish
     ),
     PlantedBug(the_victims_condition_of_a_policy_is_ignored, r"its label .* protects it", seed=7),
     PlantedBug(the_settings_protect_nobody, r", which the settings protect", seed=5),
@@ -383,7 +383,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(
         an_overdrawn_namespace_overtakes_itself,
         r"stands ahead of it and fits too",
-        seed=19,
+        seed=3,
         profile=_decisions_cost_time,
     ),
     PlantedBug(

@@ -57,7 +57,7 @@ class BestFirstSearch:
         potential_nodes = dry_run.filter_potential_nodes(nodes)
         for batch in node_batches(potential_nodes):
             for node, missing in zip(batch, dry_run.shortfalls(batch), strict=True):
-                pods = cluster.evictable_pods(node, self._evictable)
+                pods = yield from cluster.evictable_pods(node, self._evictable)
                 if pods:
                     self._pods[node] = pods
                     self._push(node, disruption_lower_bound(pods, missing, cluster.started_ns, cluster.order))

@@ -101,7 +101,7 @@ def find_candidates(
     def evictable_pods(batch: Iterable[NodeName]) -> Steps[dict[NodeName, list[Pod]]]:
         pods_by_node = {}
         for node in batch:
-            if pods := cluster.evictable_pods(node, evictable):
+            if pods := (yield from cluster.evictable_pods(node, evictable)):
                 pods_by_node[node] = pods
             yield 1
         return pods_by_node

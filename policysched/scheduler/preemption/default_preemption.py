@@ -121,8 +121,7 @@ class DefaultPreemption:
             return self._no_preemption(pod.policy, self._forbidden_message, self._forbidden_until_ns, claims)
         if fits_after_first_holds(core, pod, now_ns):
             return self._no_preemption(pod.policy, WAITS_FOR_HELD_CAPACITY, claims=claims)
-        if not core.evaluator.is_short_decision(value):
-            yield core.limits.attempt_step_cost_max  # after a long evaluation, the next slice looks at all nodes again
+        yield core.limits.attempt_step_cost_max  # the next slice looks at all nodes again
         dry_run = core.evaluator.dry_run(
             plan,
             value,

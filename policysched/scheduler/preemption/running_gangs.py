@@ -24,8 +24,10 @@ from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.queue.gang_registry import GangId, QueuedGang
+from policysched.scheduler.steps import Steps
 
 Value = TypeVar("Value")
+_MEMBERS_PER_STEP = 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,24 +197,29 @@ class EvictablePods:
         self.may_evict = may_evict
         self._evictable_whole: dict[RunningGang, bool] = {}
 
-    def without_needed_members(self, pods: list[Pod], gang_of: GangOf) -> list[Pod]:
+    def without_needed_members(self, pods: list[Pod], gang_of: GangOf) -> Steps[list[Pod]]:
         """Leave out what a gang has to keep. `pods`: of a node, evictable by themselves, most important first."""
         spare_left: dict[RunningGang, int] = {}
         kept: list[Pod] = []
         for pod in reversed(pods):  # the least important members are the spare ones
             gang = gang_of(pod)
-            if gang is not None and not self._may_go_whole(gang):
+            if gang is not None and not (yield from self._may_go_whole(gang)):
                 left = spare_left[gang] = spare_left.get(gang, gang.spare_count) - 1
                 if left < 0:
                     continue
             kept.append(pod)
         return kept[::-1]
 
-    def _may_go_whole(self, gang: RunningGang) -> bool:
-        evictable = self._evictable_whole.get(gang)
-        if evictable is None:
-            evictable = self._evictable_whole[gang] = all(map(self.may_evict, gang.members.values()))
-        return evictable
+    def _may_go_whole(self, gang: RunningGang) -> Steps[bool]:
+        if gang not in self._evictable_whole:
+            members = list(gang.members.values())
+            self._evictable_whole[gang] = True
+            for start in range(0, len(members), _MEMBERS_PER_STEP):
+                if not all(map(self.may_evict, members[start : start + _MEMBERS_PER_STEP])):
+                    self._evictable_whole[gang] = False
+                    break
+                yield _MEMBERS_PER_STEP // 4  # asking is cheaper than removing
+        return self._evictable_whole[gang]
 
 
 def no_gang(pod: Pod) -> RunningGang | None:

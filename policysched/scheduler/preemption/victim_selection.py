@@ -100,11 +100,11 @@ class PreemptionInputs:
     gang_of: GangOf = no_gang
     order: VictimOrder | None = None
 
-    def evictable_pods(self, node: NodeName, evictable: EvictablePods) -> list[Pod]:
+    def evictable_pods(self, node: NodeName, evictable: EvictablePods) -> Steps[list[Pod]]:
         """Those of the node's pods that may be victims, most important first."""
         pods = [pod for pod in self.pods_on(node) if evictable.may_evict(pod)]
         in_order = sorted_by_importance(pods, self.started_ns, self.order)
-        return evictable.without_needed_members(in_order, self.gang_of)
+        return (yield from evictable.without_needed_members(in_order, self.gang_of))
 
 
 def node_batches(nodes: Sequence[NodeName]) -> Iterator[Sequence[NodeName]]:
