@@ -8,7 +8,10 @@ import pytest
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler.preemption.eviction_rights import EvictionRights
+from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from tests.builders import node, placed, pod
+from tests.scheduler.calls import count_calls
 from tests.scheduler.rig import Rig
 
 CREATED = "2027-01-15T08:00:00Z"
@@ -354,3 +357,32 @@ def test_a_victim_for_one_quota_may_free_another_whose_borrowers_are_protected()
     assert len(victims(rig)) == 1
     carry_out_evictions(rig)
     assert rig.placements()["own"] == "n"
+
+
+def reclaim_calls(monkeypatch: pytest.MonkeyPatch, borrowers: Sequence[Pod], owner: type, name: str) -> int:
+    """How often this is called while a gang of 60 takes its quota back."""
+    text = TEAMS.replace("cpu = 4", "cpu = 100").replace("min = 2", "min = 60")
+    running_pods = [placed(each, "n") for each in (*borrowers, *pods("b", 100))]
+    rig = Rig(text, node("n", cpu="1000", pods="1000"), *running_pods)
+    rig.observe(*pods("c", 60, labels={"group": "own"}))
+    calls = count_calls(monkeypatch, owner, name, rig.settle)
+    assert len(victims(rig)) == 60
+    assert all(victim.startswith("a") for victim in victims(rig))
+    return calls
+
+
+SINGLES = pods("a", 200)
+A_GANG = [
+    *pods("a", 60, cpu="3", labels={"group": "a"}),
+    *(pod(f"a-{index}", namespace="a", cpu="1") for index in range(20)),
+]
+
+
+@pytest.mark.parametrize("borrowers", [SINGLES, A_GANG], ids=["single pods", "a gang"])
+@pytest.mark.parametrize(("owner", "name"), [(QuotaUsage, "blocked"), (EvictionRights, "__call__")])
+def test_a_gang_that_takes_back_quota_looks_at_each_borrower_a_few_times(
+    monkeypatch: pytest.MonkeyPatch, borrowers: Sequence[Pod], owner: type, name: str
+) -> None:
+    calls = reclaim_calls(monkeypatch, borrowers, owner, name)
+
+    assert calls < 5 * (len(borrowers) + 60)

@@ -30,8 +30,8 @@ def nothing_is_taken_back() -> AbstractContextManager[Any]:
 def one_borrower_at_most_gives_back() -> AbstractContextManager[Any]:
     find = ReclaimSearch.find
 
-    def find_one(self: ReclaimSearch, *arguments: Any, **more: Any) -> tuple[Pod, ...] | None:
-        victims = find(self, *arguments, **more)
+    def find_one(self: ReclaimSearch, *arguments: Any, **more: Any) -> Steps[tuple[Pod, ...] | None]:
+        victims = yield from find(self, *arguments, **more)
         return None if victims is not None and len(victims) > 1 else victims
 
     return patch.object(ReclaimSearch, "find", find_one)

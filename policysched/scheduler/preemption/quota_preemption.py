@@ -51,7 +51,9 @@ class QuotaPreemption:
         """Returns the failure with its outcome: the message, and what requeues the pod."""
         core = self._core
         search = self._search(pod, refusal, refusal.usage, now_ns)
-        victims = None if search is None else self._victims(search, (refusal.charge,), now_ns)
+        victims = None
+        if search is not None:
+            victims = yield from self._victims(search, (refusal.charge,), now_ns)
         if search is None or victims is None:
             core.withdraw_nomination(pod.uid, now_ns)
             return failure if search is None else self._without_reclaim(pod, failure, search, now_ns)
@@ -90,7 +92,8 @@ class QuotaPreemption:
         search = self._search(members[0], refusal, usage, now_ns, gang)
         if search is None:
             return NoPreemption("")
-        victims = self._victims(search, [core.quotas.charge_of(pod.pod) for pod in members], now_ns)
+        charges = [core.quotas.charge_of(pod.pod) for pod in members]
+        victims = yield from self._victims(search, charges, now_ns)
         if victims is None:
             return self._not_now(gang.policy, search, now_ns)
         core.records.counters.preemption_attempts += 1
@@ -117,8 +120,8 @@ class QuotaPreemption:
 
     def _victims(
         self, search: ReclaimSearch, charges: Collection[QuotaCharge], now_ns: int
-    ) -> tuple[Pod, ...] | None:
-        return None if self._preemption.is_forbidden(now_ns) else search.find(charges)
+    ) -> Steps[tuple[Pod, ...] | None]:
+        return None if self._preemption.is_forbidden(now_ns) else (yield from search.find(charges))
 
     def _without_reclaim(
         self, pod: PendingPod, failure: AttemptFailure, search: ReclaimSearch, now_ns: int
@@ -207,7 +210,7 @@ class QuotaPreemption:
             if not search.borrows(refusal, victim):
                 return None
             search.take(victim)
-        victims = search.find((refusal.charge,), kept=chosen.victims)
+        victims = yield from search.find((refusal.charge,), kept=chosen.victims)
         return None if victims is None else replace(chosen, victims=victims)
 
     def _evict(

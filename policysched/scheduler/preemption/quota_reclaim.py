@@ -9,7 +9,8 @@ given. Victims that are needed for the quota may be on any node; the pod is nomi
 them, and keeps its amount of the quota until it is placed (`QuotaAccounts.trial`).
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from policysched.cluster.disruption_budgets import split_by_budget
@@ -20,9 +21,13 @@ from policysched.model.pods import Pod
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.running_gangs import keeps_minimum
+from policysched.scheduler.queue.gang_registry import GangId, QueuedGang
 from policysched.scheduler.quotas.quota_account import ChargedPod, QuotaAccount
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
-from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage
+from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage, summed
+from policysched.scheduler.steps import Steps
+
+_CHARGE_COST = 3
 
 
 @dataclass(slots=True)
@@ -39,26 +44,32 @@ class ReclaimSearch:
     usage: QuotaUsage
     victims: dict[PodUid, ChargedPod] = field(default_factory=dict)
     lent: QuotaUsage = field(init=False)
+    _candidates: dict[Hashable, Iterator[ChargedPod]] = field(default_factory=dict)
+    """By what they free: those before are victims, or cannot become such in this search any more."""
+    _taken: Counter[GangId] = field(default_factory=Counter)  # victims
+    _may_go: dict[GangId, bool] = field(default_factory=dict)  # whole
 
     def __post_init__(self) -> None:
         self.lent = self.account.usage.trial()
         self._discount_leaving_pods()
 
-    def find(self, charges: Collection[QuotaCharge], kept: Collection[Pod] = ()) -> tuple[Pod, ...] | None:
+    def find(
+        self, charges: Collection[QuotaCharge], kept: Collection[Pod] = ()
+    ) -> Steps[tuple[Pod, ...] | None]:
         """The victims that let all these pods in together, the least important first. Those that are `kept` are victims
         in any case. Empty: pods that terminate already are enough. None: others do not borrow enough. Afterwards `usage`
         is without the victims."""
-        admitted: list[QuotaCharge] = []
         for charge in charges:
+            yield _CHARGE_COST
             while blocks := list(self.usage.blocks(charge)):
                 # Pods that are not victims for one limit may be for another, and free both.
                 if not any(self._take_victims(block, charge) for block in blocks):
                     return None
             self.usage.add(charge)
-            admitted.append(charge)
-        for charge in admitted:
+        together = summed(charges)
+        for charge in together:
             self.usage.add(charge, -1)
-        self._reprieve(admitted, {pod.uid for pod in kept})
+        yield from self._reprieve(together, {pod.uid for pod in kept})
         return tuple(charged.pod for charged in self._ordered(self.victims.values()))
 
     def borrows(self, refusal: QuotaRefusal, victim: Pod) -> bool:
@@ -77,6 +88,9 @@ class ReclaimSearch:
         self._add_victim(charged)
 
     def _add_victim(self, charged: ChargedPod) -> None:
+        gang = self.core.gangs.gang_of(charged.pod.uid)
+        if gang is not None:
+            self._taken[gang.id] += 1
         self.victims[charged.pod.uid] = charged
         self._count(charged, -1)
 
@@ -92,10 +106,14 @@ class ReclaimSearch:
 
     def _take_victims(self, block: QuotaBlock, charge: QuotaCharge) -> bool:
         """Take victims until the block is gone, or another limit blocks. False: no victim is left for it."""
-        taken = False
-        for charged in self._ordered(self._borrowers(block, charge)):
+        key, taken = (block.claims, block.resource, charge.entities), False
+        if key not in self._candidates:
+            self._candidates[key] = iter(self._ordered(self._borrowers(block, charge)))
+        for charged in self._candidates[key]:
             if charged.pod.uid in self.victims or not self.lent.may_reclaim(block, charge, charged.charge):
                 continue
+            if not self._may_be_victim(charged):
+                continue  # with victims of its gang, all of it would have to go
             for member in self._whole(charged):
                 self._add_victim(member)
             taken = True
@@ -120,24 +138,33 @@ class ReclaimSearch:
                         yield charged
 
     def _may_be_victim(self, charged: ChargedPod) -> bool:
-        observed = self.core.cache.pods.get(charged.pod.uid)
-        return (
-            observed is not None
-            and not observed.deleting
-            and not self.is_leaving(charged.pod.uid)
-            and all(self.may_evict(member.pod) for member in self._whole(charged))
-        )
+        uid = charged.pod.uid
+        observed = self.core.cache.pods.get(uid)
+        if observed is None or observed.deleting or self.is_leaving(uid):
+            return False
+        gang = self._gang_below_minimum(uid)
+        if gang is None:
+            return self.may_evict(charged.pod)
+        if gang.id not in self._may_go:
+            self._may_go[gang.id] = all(self.may_evict(member.pod) for member in self._whole(charged))
+        return self._may_go[gang.id]
 
     def _whole(self, charged: ChargedPod) -> list[ChargedPod]:
         """The pod, with the rest of its gang where that would be left below its minimum."""
-        gang = self.core.gangs.gang_of(charged.pod.uid)
-        if gang is None or not keeps_minimum(gang):
+        gang = self._gang_below_minimum(charged.pod.uid)
+        if gang is None:
             return [charged]
         remaining = [uid for uid in gang.placed_members if uid not in self.victims and uid != charged.pod.uid]
-        if len(remaining) >= gang.minimum and gang.disruption is not DisruptionMode.ALL:
-            return [charged]
         members = [self.account.charged(uid) for uid in remaining]
         return [charged, *(member for member in members if member is not None)]
+
+    def _gang_below_minimum(self, uid: PodUid) -> QueuedGang | None:
+        """The gang of the pod, if what is left of it without the pod cannot stay."""
+        gang = self.core.gangs.gang_of(uid)
+        if gang is None or not keeps_minimum(gang):
+            return None
+        left = len(gang.placed_members) - self._taken[gang.id] - (uid not in self.victims)
+        return gang if left < gang.minimum or gang.disruption is DisruptionMode.ALL else None
 
     def _ordered(self, pods: Iterable[ChargedPod]) -> list[ChargedPod]:
         """The order in which pods become victims: by the policy's order, by priority, then those inside which every
@@ -170,17 +197,20 @@ class ReclaimSearch:
             for quota, entity in enumerate(charged.charge.entities)
         )
 
-    def _reprieve(self, admitted: Collection[QuotaCharge], kept: Collection[PodUid]) -> None:
+    def _reprieve(self, admitted: Collection[QuotaCharge], kept: Collection[PodUid]) -> Steps[None]:
         """Spare victims that turn out not to be needed, the most important first; gangs whole."""
+        gangs: set[GangId] = set()  # that cannot be spared
         for charged in reversed(self._ordered(self.victims.values())):
             if charged.pod.uid not in self.victims or charged.pod.uid in kept:
                 continue
             gang = self.core.gangs.gang_of(charged.pod.uid)
             group = [charged]
             if gang is not None:
-                group = [
-                    charged_pod for uid, charged_pod in self.victims.items() if uid in gang.placed_members
-                ]
+                if gang.id in gangs:
+                    continue
+                gangs.add(gang.id)
+                group = [self.victims[uid] for uid in gang.placed_members if uid in self.victims]
+            yield _CHARGE_COST * len(group)
             if any(charged_pod.pod.uid in kept for charged_pod in group):
                 continue
             for charged_pod in group:

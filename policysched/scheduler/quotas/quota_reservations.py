@@ -17,7 +17,7 @@ from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
 from policysched.scheduler.blame import pod_id, raises_for
 from policysched.scheduler.quotas.quota_account import QuotaAccount
-from policysched.scheduler.quotas.quota_usage import QuotaUsage
+from policysched.scheduler.quotas.quota_usage import QuotaUsage, summed
 
 _Versions = tuple[int, int, int]
 
@@ -60,7 +60,7 @@ class QuotaReservations:
         before = [
             charge for uid, charge in self._entitled.items() if _importance(self._nominated[uid].pod) < own
         ]
-        return self._usage_with(_summed(before))
+        return self._usage_with(summed(before))
 
     def release_lapsed(self) -> None:
         """A nominated pod keeps nothing any more once other pods of its entity use what it was entitled to."""
@@ -111,7 +111,7 @@ class QuotaReservations:
         """Find who is entitled to what it keeps: all, if their sums are within the amounts, else one after another."""
         entitled = {uid: known.charge for uid, known in self._nominated.items()}
         self._refused_at = {}
-        sums = _summed(entitled.values())
+        sums = summed(entitled.values())
         usage = self._usage_with(sums)
         if not self._is_within_amounts(usage, sums):
             placed = self.account.usage
@@ -124,7 +124,7 @@ class QuotaReservations:
                     self._refused_at |= {
                         entity: tuple(placed.used(entity)) for entity in known.charge.entities
                     }
-            sums = _summed(entitled.values())
+            sums = summed(entitled.values())
         self._entitled, self._sums = entitled, sums
         return usage
 
@@ -150,16 +150,6 @@ class QuotaReservations:
             for entity, used in self._refused_at.items()
             for now, before in zip(self.account.usage.used(entity), used, strict=True)
         )
-
-
-def _summed(charges: Iterable[QuotaCharge]) -> list[QuotaCharge]:
-    """What pods of the same entities use together."""
-    amounts: dict[tuple[QuotaEntity, ...], list[tuple[int, ...]]] = {}
-    for charge in charges:
-        amounts.setdefault(charge.entities, []).append(charge.amounts)
-    return [
-        QuotaCharge(entities, tuple(map(sum, zip(*rows, strict=True)))) for entities, rows in amounts.items()
-    ]
 
 
 def _importance(pod: Pod) -> tuple[int, str]:

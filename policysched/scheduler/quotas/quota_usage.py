@@ -6,7 +6,7 @@ A decision reads and changes the usage in the same step, so that no two decision
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from policysched.evaluate.plan.quotas import QuotaCharge
+from policysched.evaluate.plan.quotas import QuotaCharge, QuotaEntity
 from policysched.scheduler.quotas.quota_limits import QuotaLimits, QuotaNode
 
 
@@ -145,3 +145,13 @@ class QuotaUsage:
             and self.borrowed(quota, victim.entities[quota], block.resource) > 0
             for quota in block.claims
         )
+
+
+def summed(charges: Iterable[QuotaCharge]) -> list[QuotaCharge]:
+    """What pods of the same entities use together. Either may be used where the others may be, in any order."""
+    amounts: dict[tuple[QuotaEntity, ...], list[tuple[int, ...]]] = {}
+    for charge in charges:
+        amounts.setdefault(charge.entities, []).append(charge.amounts)
+    return [
+        QuotaCharge(entities, tuple(map(sum, zip(*rows, strict=True)))) for entities, rows in amounts.items()
+    ]
