@@ -8,12 +8,15 @@ still holds; the last report is therefore always the current one.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.commands import PendingReason, ReportPending
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.movable_heap import MovableHeap
+
+_MESSAGES_KEPT = 16
 
 
 @dataclass(slots=True)
@@ -109,6 +112,7 @@ def _is_recount(before: tuple[PendingReason, str], after: tuple[PendingReason, s
     return before[0] == after[0] and _words(before[1]) == _words(after[1])
 
 
+@lru_cache(_MESSAGES_KEPT)  # many pods have the same message at one time
 def _words(message: str) -> list[str]:
     """Those that do not begin with a digit, sorted. Numbers in names (`default/web-1`, `"data-1"`) are part of a word."""
     return sorted(word for text in message.split() if not (word := text.strip(".,;:()"))[:1].isdigit())

@@ -15,7 +15,7 @@ Steps = Generator[int, None, Value]
 
 _NODES_PER_COST_UNIT = 50
 OPERATIONS_PER_COST_UNIT = 500
-_VISITS_PER_PIECE = 50
+VISITS_PER_PIECE = 50
 
 
 def evaluation_cost(node_count: int, operations: int = 0) -> int:
@@ -25,8 +25,8 @@ def evaluation_cost(node_count: int, operations: int = 0) -> int:
 
 def visit_in_pieces(values: Sequence[Visited], visit: Callable[[Visited], object], cost: int) -> Steps[None]:
     """Each of the values in order. `cost`: of one visit."""
-    for begin in range(0, len(values), _VISITS_PER_PIECE):
+    for begin in range(0, len(values), VISITS_PER_PIECE):
         if begin:
-            yield cost * _VISITS_PER_PIECE
-        for value in values[begin : begin + _VISITS_PER_PIECE]:
+            yield cost * VISITS_PER_PIECE
+        for value in values[begin : begin + VISITS_PER_PIECE]:
             visit(value)

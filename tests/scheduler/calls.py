@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from policysched.scheduler.steps import Steps
+
 
 def count_calls(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, run: Callable[[], object]) -> int:
     count, original = 0, getattr(owner, name)
@@ -18,3 +20,8 @@ def count_calls(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, run: Ca
         patched.setattr(owner, name, counting)
         run()
     return count
+
+
+def nothing_in_steps(*_arguments: object) -> Steps[None]:
+    """A part of an attempt that does nothing, and finds nothing."""
+    yield from ()

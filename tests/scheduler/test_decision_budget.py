@@ -17,6 +17,7 @@ from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.steps import Steps
 from tests.builders import node, placed, pod
 from tests.hostile import HOSTILE_SPECS, hostile_pod
+from tests.scheduler.calls import nothing_in_steps
 from tests.scheduler.rig import GANG, Rig
 
 POLICY = "policy test version 1\ninclude kube_default\n"
@@ -273,7 +274,7 @@ def check_gang_budget(number: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PodAttempts, "evaluate", counted)
         patch.setattr(gang_limits, "GANG_EVALUATIONS_MAX", 10)
-        patch.setattr(gang_attempt, "most_demanding_first", lambda *_: None)
+        patch.setattr(gang_attempt, "most_demanding_first", nothing_in_steps)
         scheduler.scheduler.decide(scheduler.now_ns)
         while scheduler.scheduler.attempt_in_progress:
             scheduler.scheduler.decide(scheduler.now_ns)
@@ -292,7 +293,7 @@ def test_an_attempt_of_a_gang_stays_within_its_budget() -> None:
 
 @pytest.mark.parametrize(
     ("part", "planted"),
-    [("over_budget_message", lambda *_: None), ("exceeds_budget", lambda *_: False)],
+    [("over_budget_message", nothing_in_steps), ("exceeds_budget", lambda *_: False)],
     ids=["members are not added up", "all domains are tried"],
 )
 def test_a_gang_budget_that_nothing_checks_is_caught(

@@ -1,15 +1,22 @@
 """What is done for the members of a large gang is done in pieces, and is not repeated each second."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from policysched.evaluate import Evaluator
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.gangs import member_order
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
-from tests.builders import node, pod
+from policysched.scheduler.quotas.quota_account import QuotaAccount
+from policysched.scheduler.quotas.quota_usage import QuotaUsage
+from tests.builders import node, placed, pod
+from tests.scheduler.calls import count_calls
 from tests.scheduler.rig import GANG, START_NS, Rig
 
 MEMBERS = 400
@@ -36,12 +43,16 @@ class Visits:
 @pytest.fixture
 def visits(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Visits]]:
     """By what is done for a member."""
-    by_work = {name: Visits() for name in ("rekey", "report_pending", "cluster_read_key")}
-    for owner, name in (
-        (PodEnqueuer, "rekey"),
-        (SchedulerCore, "report_pending"),
-        (SchedulerCore, "cluster_read_key"),
-    ):
+    owners: dict[str, object] = {
+        "rekey": PodEnqueuer,
+        "report_pending": SchedulerCore,
+        "cluster_read_key": SchedulerCore,
+        "decision_cost": Evaluator,
+        "charge_of": QuotaAccount,
+        "_demand": member_order,
+    }
+    by_work = {name: Visits() for name in owners}
+    for name, owner in owners.items():
         original = getattr(owner, name)
 
         def counting(*arguments: object, _original: object = original, _name: str = name) -> object:
@@ -52,9 +63,14 @@ def visits(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Visits]]:
     yield by_work
 
 
-def rig_of(*pods: Pod, timeout: str | None = None) -> Rig:
+QUOTA = """\
+quota team by pod.namespace { "default" { cpu = 10 } others unlimited }
+"""
+
+
+def rig_of(*pods: Pod, timeout: str | None = None, more: str = "") -> Rig:
     policy = GANG.format(more="" if timeout is None else f"timeout = {timeout}")
-    rig = Rig(policy, node("a", cpu="1"), limits=SchedulerLimits(attempt_step_cost_max=STEP_COST))
+    rig = Rig(policy + more, node("a", cpu="1"), limits=SchedulerLimits(attempt_step_cost_max=STEP_COST))
     rig.observe(*pods)
     return rig
 
@@ -78,7 +94,9 @@ def test_a_large_gang_that_fits_nowhere_is_parked_in_pieces(visits: dict[str, Vi
 
     decide_all(rig, visits)
 
-    assert all(of_work.total == MEMBERS for of_work in visits.values()), visits
+    few = 5
+    assert visits.pop("charge_of").total == visits.pop("_demand").total == 0
+    assert all(MEMBERS <= of_work.total <= MEMBERS + few for of_work in visits.values()), visits
     assert all(of_work.most <= 2 * STEP_COST for of_work in visits.values()), visits
     rig.check_invariants()
 
@@ -107,3 +125,49 @@ def test_gangs_that_time_out_together_restart_in_pieces(visits: dict[str, Visits
     assert visits["rekey"].total == 800
     assert visits["rekey"].most <= 501
     rig.check_invariants()
+
+
+def test_a_large_gang_that_its_quota_refuses_is_weighed_in_pieces(
+    visits: dict[str, Visits], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = rig_of(*members(MEMBERS, least=MEMBERS), more=QUOTA)
+    visits["charge_of"].clear()
+
+    looks = count_calls(monkeypatch, QuotaUsage, "blocked", lambda: decide_all(rig, visits))
+
+    assert MEMBERS <= visits["charge_of"].total <= MEMBERS + 5
+    assert visits["charge_of"].most <= 2 * STEP_COST
+    assert looks <= 5, "members that request the same as the one before are refused as it was"
+    assert "quotas admit 1 of 400 members" in str(rig.pending_message("train-0"))
+
+
+def test_unequal_members_are_compared_in_pieces(visits: dict[str, Visits]) -> None:
+    unequal = [
+        replace(member, node_selector={"number": member.name}) for member in members(MEMBERS, least=MEMBERS)
+    ]
+    rig = rig_of(*unequal, more="filter node_affinity\n")
+
+    decide_all(rig, visits)
+
+    assert visits["_demand"].total == 2 * MEMBERS  # and for the search with evictions
+    assert visits["_demand"].most <= 2 * STEP_COST
+
+
+def test_members_that_keep_their_places_are_not_sorted_again() -> None:
+    rig = rig_of(*members(30, least=30))
+    rig.settle()
+    [gang] = rig.scheduler.core.gangs
+    before = gang.members_in_order()
+
+    rig.observe(placed(pod("other", cpu="1"), "a"))
+    rig.handle(e.PodDeleted(pod("other").uid))
+    rig.pass_time(20)
+    again = gang.members_in_order()
+    rig.handle(e.PodDeleted(before[7].uid))
+    rig.observe(*members(31, least=30)[30:])
+
+    assert gang.attempts == 2
+    assert again is before
+    left = [member for number, member in enumerate(before) if number != 7]
+    joined = rig.scheduler.core.pods[pod("train-30").uid]
+    assert sorted([*left, joined], key=lambda member: member.order_key) == gang.members_in_order()

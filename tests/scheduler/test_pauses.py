@@ -21,6 +21,7 @@ from policysched.scheduler.queue.backoff import BackoffQueue
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.builders import node, placed, pod
 from tests.evaluate.clusters import ClusterRandom
+from tests.scheduler.calls import nothing_in_steps
 from tests.scheduler.rig import FIT, GANG, Rig
 from tests.simulation.order_checker import OrderChecker
 
@@ -394,9 +395,8 @@ def check_missed_event() -> None:
     nodes = [node(name, cpu=cpu, labels={"name": name}) for name, cpu in (("n0", "4"), ("n1", "2"))]
     scheduler = rig(*nodes, low, *members, policies={"a.policy": SPREAD})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            gang_attempt, "most_demanding_first", lambda *_: None
-        )  # the second search would see the room
+        # The second search would see the room.
+        patch.setattr(gang_attempt, "most_demanding_first", nothing_in_steps)
         decide_until_pause(scheduler, 3)
 
         scheduler.handle(e.PodDeleted(low.pod.uid))

@@ -1,5 +1,6 @@
 """How often a pod is reported as pending: rarely where only numbers of its message change."""
 
+from policysched.scheduler import pending_reports
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 from policysched.scheduler.pending_reports import PendingReports
@@ -102,3 +103,14 @@ def test_a_count_that_is_what_was_reported_again_is_not_repeated() -> None:
     told.wait(600)
 
     assert told.seconds == [0]
+
+
+def test_a_message_that_many_pods_have_is_taken_apart_once() -> None:
+    reports, names = PendingReports(SchedulerLimits()), [f"m{number}" for number in range(50)]
+    pending_reports._words.cache_clear()
+
+    for at_ns, message in ((0, FULL.format(full=5, cordoned=4)), (1, FULL.format(full=6, cordoned=3))):
+        for name in names:
+            reports.report(pod(name), "Unschedulable", message, at_ns)
+
+    assert pending_reports._words.cache_info().misses == 2

@@ -16,6 +16,7 @@ from policysched.scheduler.gangs.member_trial import MemberTrial
 from policysched.scheduler.limits import SchedulerLimits
 from tests.builders import node, placed, pod
 from tests.devices import claim, claiming, device_class, device_slice, gpu
+from tests.scheduler.calls import nothing_in_steps
 from tests.scheduler.rig import GANG, Rig
 
 POLICY = GANG.format(more="")
@@ -281,7 +282,7 @@ def test_a_rebuilt_overlay_without_the_other_members_is_detected(monkeypatch: py
 @pytest.mark.parametrize(
     ("owner", "part", "planted"),
     [
-        (gang_attempt, "most_demanding_first", lambda *_: None),
+        (gang_attempt, "most_demanding_first", nothing_in_steps),
         (BacktrackLimit, "take", lambda _: False),
         (BacktrackingSearch, "_hash", lambda *_: 0),
         (MemberTrial, "take_back", lambda *_: True),

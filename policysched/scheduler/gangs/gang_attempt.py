@@ -8,7 +8,7 @@ members that do not fit in queue order are tried again, the most demanding first
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -70,6 +70,7 @@ class GangAttempts:
         self._quota_preemption = QuotaPreemption(core, preemption)
         self._parking = GangParking(core, pod_attempts, enqueuer)
         self._member_keys: MemberKeys | None = None
+        self._class_numbers: dict[Hashable, int] = {}
         self._now_ns = 0
         self._cluster_changed = self._may_pause = self._was_paused = False
         self.pausable_search: GangSearchResult | None = None
@@ -78,7 +79,7 @@ class GangAttempts:
     def begin(self, now_ns: int) -> None:
         """An attempt begins."""
         self._now_ns, self._cluster_changed, self.pausable_search = now_ns, False, None
-        self._was_paused, self._member_keys = False, None
+        self._was_paused, self._member_keys, self._class_numbers = False, None, {}
         self._core.queue.missed_events.clear()
 
     def resume(self, now_ns: int, *, cluster_changed: bool) -> None:
@@ -88,12 +89,12 @@ class GangAttempts:
 
     def attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
         """Attempt a gang that was just popped, then park or requeue the members that are left."""
+        numbers = self._class_numbers
         try:
             yield from self._attempt_gang(gang, now_ns)
-        finally:
-            self._member_keys = (
-                None  # with names of a policy and of pods that may be gone by the next attempt
-            )
+        finally:  # they have names of a policy and of pods that may be gone by the next attempt
+            self._member_keys = None
+            numbers.clear()
 
     def _attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
         was_last, gang.ordered_last = gang.ordered_last, False
@@ -160,10 +161,10 @@ class GangAttempts:
         A gang with a topology key gets the first domain that fits enough members, or else the
         result of the domain that fits most, also of those that are too small for the gang.
         """
-        if (over_budget := over_budget_message(self._core, gang)) is not None:
+        if (over_budget := (yield from over_budget_message(self._core, gang))) is not None:
             self._core.records.counters.count_over_budget(gang.policy)
             return GangSearchResult(failures={"over budget": reject_over_budget(over_budget)})
-        if (refused := refused_by_quotas(self._core, gang)) is not None:
+        if (refused := (yield from refused_by_quotas(self._core, gang))) is not None:
             return refused
         return (yield from self._search_nodes(gang))
 
@@ -228,7 +229,8 @@ class GangAttempts:
     def _equivalence_keys(self, gang: QueuedGang) -> Steps[MemberKeys]:
         """Those of its pending members, made once until the attempt pauses or places some."""
         if self._member_keys is None or self._member_keys.keys() != gang.pending_members.keys():
-            self._member_keys = yield from member_equivalence_keys(self._core, gang.pending_members.values())
+            members = gang.pending_members.values()
+            self._member_keys = yield from member_equivalence_keys(self._core, members, self._class_numbers)
         return self._member_keys
 
     def _clock(self) -> int:
@@ -263,7 +265,7 @@ class GangAttempts:
         equivalence_keys = yield from self._equivalence_keys(gang)
         failed_classes = {key for search in searches for key in search.failures}
         failed = {uid for uid, key in equivalence_keys.items() if key in failed_classes}
-        members = most_demanding_first(self._core, gang, failed)
+        members = yield from most_demanding_first(self._core, gang, equivalence_keys, failed)
         if members is None:
             return None
         budget = BacktrackLimit(self._core.limits.gang_backtracks_max)

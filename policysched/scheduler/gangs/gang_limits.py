@@ -1,4 +1,4 @@
-"""Limits on the attempt of a gang as a whole: the decision budget of its members together, and quotas."""
+"""Limits on the attempt of a gang as a whole, in steps: the decision budget of its members together, and quotas."""
 
 from collections.abc import Sequence
 
@@ -9,26 +9,28 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult
 from policysched.scheduler.gangs.member_order import members_in_attempt_order
 from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.quotas.quota_limits import QuotaNode
+from policysched.scheduler.steps import VISITS_PER_PIECE, Steps, visit_in_pieces
 
 GANG_EVALUATIONS_MAX = 50_000
 """Once the search for a topology domain has evaluated this many members, no more domains are tried in this attempt."""
 
 
-def over_budget_message(core: SchedulerCore, gang: QueuedGang) -> str | None:
+def over_budget_message(core: SchedulerCore, gang: QueuedGang) -> Steps[str | None]:
     """Why the members together are too expensive to decide about. None: they are not."""
-    count = len(gang.pending_members)
-    costs = [core.evaluator.decision_cost(pod.pod) for pod in gang.pending_members.values()]
-    budget = core.evaluator.gang_budget(count)
     pods = [pod.pod for pod in gang.pending_members.values()]
     too_many = too_many_selectors_message(pods, core.cache.devices)
     if too_many is not None:
         return too_many
+    costs: list[int] = []
+    yield from visit_in_pieces(pods, lambda pod: costs.append(core.evaluator.decision_cost(pod)), 1)
+    budget = core.evaluator.gang_budget(len(pods))
     if sum(costs) <= budget:
         return None
     return (
         f"placing this gang takes up to {sum(costs)} operations, {max(costs)} for one member; "
-        f"the budget of a gang with {count} members is {budget} (settings: scheduling.decision_budget)"
+        f"the budget of a gang with {len(pods)} members is {budget} (settings: scheduling.decision_budget)"
     )
 
 
@@ -44,22 +46,28 @@ def exceeds_budget(core: SchedulerCore, gang: QueuedGang, searches: Sequence[Gan
     )
 
 
-def refused_by_quotas(core: SchedulerCore, gang: QueuedGang) -> GangSearchResult | None:
+def refused_by_quotas(core: SchedulerCore, gang: QueuedGang) -> Steps[GangSearchResult | None]:
     """The result if the quotas admit too few members together; None: enough. No member is evaluated for it."""
     trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
     if trial is None:
         return None
     first, refused_at, admitted, charges = None, set[QuotaNode](), 0, list[QuotaCharge]()
+    refusal: QuotaRefusal | None = None
+    needed = max(1, gang.needed_count)
     for pod in members_in_attempt_order(core, gang):
-        charges.append(core.quotas.charge_of(pod.pod))
-        refusal = core.quotas.refusal(pod.pod, trial, charges[-1])
+        if charges and len(charges) % VISITS_PER_PIECE == 0:
+            yield VISITS_PER_PIECE
+        charge = core.quotas.charge_of(pod.pod)
+        if refusal is None or charge != charges[-1]:  # otherwise as for the member before
+            refusal = core.quotas.refusal(pod.pod, trial, charge)
+        charges.append(charge)
         if refusal is None:
-            trial.add(charges[-1])
+            trial.add(charge)
             admitted += 1
         else:
             first = first or refusal
             refused_at.add(refusal.block.node)
-        if admitted >= max(1, gang.needed_count):
+        if admitted >= needed:
             return None
     if first is None:
         return None

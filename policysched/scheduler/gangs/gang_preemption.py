@@ -12,7 +12,7 @@ a topology key the domains are tried one by one, and the least disruptive placem
 """
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from policysched.cluster.disruption_budgets import BudgetsAfterEvictions
@@ -122,8 +122,10 @@ def _search_domain(
     """Members in queue order; without a placement, the most demanding first with backtracking, as in a search without evictions."""
     members = members_in_attempt_order(core, gang)
     outcome = yield from _GangSearch(core, gang, members, domain, context, now_ns).run()
-    by_demand = most_demanding_first(core, gang)
-    if by_demand is None or isinstance(outcome, GangPlacement) or outcome.victims_terminating:
+    if isinstance(outcome, GangPlacement) or outcome.victims_terminating:
+        return outcome
+    by_demand = yield from most_demanding_first(core, gang, context.equivalence_keys)
+    if by_demand is None:
         return outcome
     trial = _EvictingTrial(core, gang, by_demand, domain, context, now_ns)
     limit = BacktrackLimit(core.limits.gang_backtracks_max)
@@ -145,7 +147,7 @@ class _EvictingTrial:
 
     core: SchedulerCore
     gang: QueuedGang
-    members: list[PendingPod]
+    members: Sequence[PendingPod]
     domain: TopologyDomain | None
     context: GangSearchContext
     now_ns: int
@@ -199,7 +201,7 @@ class _CachedCandidates:
 class _GangSearch:
     core: SchedulerCore
     gang: QueuedGang
-    members: list[PendingPod]
+    members: Sequence[PendingPod]
     domain: NodeSelection | None
     context: GangSearchContext
     now_ns: int

@@ -10,8 +10,12 @@ from policysched.scheduler.steps import Steps, visit_in_pieces
 MemberKeys = Mapping[PodUid, Hashable]
 
 
-def member_equivalence_keys(core: SchedulerCore, members: Collection[PendingPod]) -> Steps[MemberKeys]:
-    """Members with equal keys fail together. Terms of members that the same attempt places can select any label."""
+def member_equivalence_keys(
+    core: SchedulerCore, members: Collection[PendingPod], numbers: dict[Hashable, int]
+) -> Steps[MemberKeys]:
+    """Members with equal keys fail together. Terms of members that the same attempt places can select any label. The keys
+    are `numbers` of what the members have in common, which takes long to compare; of one attempt, so that equal ones stay
+    equal when it goes on after a pause."""
     claims_of, charge = core.cache.devices.extended_claims_of, core.quotas.charge
 
     def key_of_some_labels(pod: PendingPod) -> Hashable:
@@ -28,7 +32,7 @@ def member_equivalence_keys(core: SchedulerCore, members: Collection[PendingPod]
     keys: dict[PodUid, Hashable] = {}
 
     def add(pod: PendingPod) -> None:
-        keys[pod.uid] = key(pod)
+        keys[pod.uid] = numbers.setdefault(key(pod), len(numbers))
 
     yield from visit_in_pieces(list(members), add, 1)
     return keys

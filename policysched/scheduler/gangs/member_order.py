@@ -1,37 +1,47 @@
 """In which order the members of a gang are tried: queue order first, then the most demanding first if members are unequal."""
 
-from collections.abc import Container, Hashable, Mapping
+from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
 from policysched.model.identifiers import PodUid, ResourceClaimKey, VolumeClaimKey
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.gangs.member_classes import MemberKeys
 from policysched.scheduler.gangs.neighbours import rank_of
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.steps import Steps, visit_in_pieces
+
+_DEMAND_COST = 4
 
 
-def members_in_attempt_order(core: SchedulerCore, gang: QueuedGang) -> list[PendingPod]:
+def members_in_attempt_order(core: SchedulerCore, gang: QueuedGang) -> Sequence[PendingPod]:
     """Nominated members first, then queue order; with topology levels by rank, and queue order among equal ones."""
-    members = gang.members_in_order()
+    members, nominated = gang.members_in_order(), core.cache.nominated
     if gang.levels:
-        members.sort(key=lambda pod: _rank_key(pod))
-    return sorted(members, key=lambda pod: pod.uid not in core.cache.nominated)
+        members = sorted(members, key=_rank_key)
+    if nominated.keys().isdisjoint(gang.pending_members.keys()):
+        return members
+    return sorted(members, key=lambda pod: pod.uid not in nominated)
 
 
 def most_demanding_first(
-    core: SchedulerCore, gang: QueuedGang, failed: Container[PodUid] = ()
-) -> list[PendingPod] | None:
+    core: SchedulerCore, gang: QueuedGang, keys: MemberKeys, failed: Container[PodUid] = ()
+) -> Steps[list[PendingPod] | None]:
     """Nominated members first, then those that `failed` in another order, then by size; None if all members are equal.
+    `keys`: those of their equivalence classes.
 
     The size of a member is its largest share, over all resources, of what the gang requests in total.
     """
     members = members_in_attempt_order(core, gang)
     requests = [member.pod.requests for member in members]
     is_equal_size = all(other == requests[0] for other in requests)
-    unequal = {member.equivalence_key: member for member in members}.values()
-    if is_equal_size and len({_demand(core, member) for member in unequal}) == 1:
-        return None
+    if is_equal_size:
+        is_one_class, demands = len(set(keys.values())) == 1, set[Hashable]()
+        unequal = [] if is_one_class else [*{member.equivalence_key: member for member in members}.values()]
+        yield from visit_in_pieces(unequal, lambda member: demands.add(_demand(core, member)), _DEMAND_COST)
+        if len(demands) <= 1:
+            return None
     totals = {
         resource: sum(amounts.get(resource, 0) for amounts in requests)
         for resource in set(chain.from_iterable(requests))

@@ -101,7 +101,8 @@ class DefaultPreemption:
 
     def defer_gang_attempt(self, gang: QueuedGang) -> bool:
         """Whether an eviction for one of its members is in flight."""
-        return any([self.defer_attempt(uid) for uid in gang.pending_members])  # noqa: C419 - sets requeue_wanted
+        members = self._evicting.keys() & gang.pending_members.keys()
+        return any([self.defer_attempt(uid) for uid in members])  # noqa: C419 - sets requeue_wanted
 
     def preempt_for_pod(
         self, pod: PendingPod, now_ns: int, claims: ClaimPostFilterMessage = ClaimPostFilterMessage.NONE

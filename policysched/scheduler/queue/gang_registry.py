@@ -7,6 +7,7 @@ the queue and `gangs.gang_attempt` places them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from policysched.evaluate import GangTerms, TopologyDomain
@@ -51,6 +52,7 @@ class QueuedGang(QueueEntry):
         "_levels",
         "_maxima",
         "_minima",
+        "_ordered",
         "_requested",
         "_timeouts",
         "best_effort",
@@ -98,6 +100,7 @@ class QueuedGang(QueueEntry):
         self._timeouts: dict[int | None, int] = {}
         self._levels: dict[tuple[TopologyLevel, ...], int] = {}
         self._by_order: MovableHeap[PendingPod] = MovableHeap()
+        self._ordered: list[PendingPod] | None = None
         self._left: PendingPod | None = None
         self._by_age: MovableHeap[PendingPod] = MovableHeap()
 
@@ -128,7 +131,10 @@ class QueuedGang(QueueEntry):
 
     @property
     def claims(self) -> frozenset[AnyClaim]:
-        return frozenset().union(*(pod.claims for pod in self.pending_members.values()))
+        with_claims = (
+            each for each in self.pending_members.values() if each.pod.claims or each.pod.device_claims
+        )
+        return frozenset().union(*(pod.claims for pod in with_claims))
 
     @property
     def minimum(self) -> int:
@@ -242,9 +248,11 @@ class QueuedGang(QueueEntry):
             timeout_ns, _RESTARTED_TIMEOUT_MIN_NS if self.was_restarted else _TIMEOUT_MIN_NS
         )
 
-    def members_in_order(self) -> list[PendingPod]:
-        """Pending members, in queue order."""
-        return sorted(self.pending_members.values(), key=_order)
+    def members_in_order(self) -> Sequence[PendingPod]:
+        """Pending members, in queue order: sorted again once one of them has changed."""
+        if self._ordered is None:
+            self._ordered = sorted(self.pending_members.values(), key=_order)
+        return self._ordered
 
     def update_order_key(self) -> None:
         """Take over the order key of the first member."""
@@ -254,12 +262,14 @@ class QueuedGang(QueueEntry):
 
     def reorder_member(self, pod: PendingPod) -> None:
         """Apply a changed order key of a member."""
-        self._by_order.put(pod, pod.order_key)
+        if self._by_order.key_of(pod) != pod.order_key:
+            self._by_order.put(pod, pod.order_key)
+            self._ordered = None
 
     def _add_pending(self, pod: PendingPod, terms: GangTerms) -> None:
         self._count_terms(pod.uid, terms)
         self.pending_members[pod.uid] = self.unqueued_members[pod.uid] = pod
-        self._left = None
+        self._left = self._ordered = None
         self._by_order.put(pod, pod.order_key)
         self._by_age.put(pod, pod.pod.created_ns)
 
@@ -273,6 +283,7 @@ class QueuedGang(QueueEntry):
             self._by_order.discard(pod)
             self._by_age.discard(pod)
             self._left = None if self.pending_members else pod
+            self._ordered = None
         self.unqueued_members.pop(uid, None)
         self.placed_members.pop(uid, None)
         terms = self.terms.pop(uid)
@@ -421,8 +432,7 @@ class GangRegistry:
         return problems
 
 
-def _order(pod: PendingPod) -> tuple[object, ...]:
-    return pod.order_key
+_order = attrgetter("order_key")
 
 
 def _level_keys(levels: tuple[TopologyLevel, ...]) -> tuple[tuple[str, bool], ...]:
