@@ -13,19 +13,20 @@ from itertools import islice
 from policysched.lang.ir.program import GangMode, OnTimeout
 from policysched.model.identifiers import PodUid
 from policysched.model.pod_status import ObservedPod
-from policysched.scheduler.blame import raises_for
-from policysched.scheduler.commands import Log, ReportPodEvent
+from policysched.scheduler.blame import change_id, raises_for
+from policysched.scheduler.commands import ReportPodEvent
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.group_problems import GroupProblems
 from policysched.scheduler.internal_errors import InternalErrors
 from policysched.scheduler.limits import REPORTS_PER_SLICE_MAX, SECOND_NS
 from policysched.scheduler.policies.rejection_message import format_duration
 from policysched.scheduler.queue.entries import PendingPod, QueueState
-from policysched.scheduler.queue.gang_registry import GangId, QueuedGang
+from policysched.scheduler.queue.gang_registry import GANG_FAILURE, GangId, QueuedGang
 from policysched.scheduler.queue.movable_heap import MovableHeap, earlier_ns
 from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult, evaluate_pre_enqueue
+from policysched.scheduler.sliced_changes import SlicedChanges
 from policysched.scheduler.unschedulable_message import short_text
 
-_LOGGED_PROBLEMS_MAX = 10_000
 _TIMED_OUT_MEMBERS_MAX = 500
 """Of gangs that time out together: more than so many wait for the next call."""
 
@@ -41,8 +42,10 @@ class PodEnqueuer:
         self._incomplete_gangs: MovableHeap[QueuedGang] = MovableHeap()
         self._unreported_members: dict[PodUid, None] = {}  # of incomplete gangs that are due
         self._unreported_since_ns = 0
-        self._group_problems: MovableHeap[PendingPod] = MovableHeap()
-        self._logged_group_problems: dict[str, str] = {}
+        self._group_problems = GroupProblems(core)
+        self._failing: SlicedChanges[GangId, PodUid] = SlicedChanges(
+            core.queue, lambda gang_id: change_id(gang_id[1]), self._fail_members, self._end_failure
+        )
         self.precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS
 
     @contextmanager
@@ -199,30 +202,13 @@ class PodEnqueuer:
             message=short_text(message),
         )
         if message == pod.pod.group_problem:
-            # A pod and its group are created together and observed in any order.
-            pod.pending_message = message
-            self._group_problems.put(pod, now_ns + self._gang_report_delay_ns)
+            self._group_problems.put(pod, message, now_ns)
         else:
             self._core.report_pending(pod, "PolicyPending", message, now_ns)
 
     @property
     def _gang_report_delay_ns(self) -> int:
         return round(self._core.limits.gang_report_delay_s * SECOND_NS)
-
-    def _report_group_problem(self, pod: PendingPod, now_ns: int) -> None:
-        """On the pod, and in the log once for its group."""
-        message, group = pod.pod.group_problem, pod.pod.group_references
-        if message is None or pod.pending_message != message:
-            return
-        self._core.report_pending(pod, "PolicyPending", message, now_ns)
-        name = f"{pod.pod.namespace}/{group[0].name}"
-        if self._logged_group_problems.get(name) != message:
-            self._logged_group_problems[name] = message
-            if len(self._logged_group_problems) > _LOGGED_PROBLEMS_MAX:
-                del self._logged_group_problems[next(iter(self._logged_group_problems))]
-            self._core.commands.append(
-                Log("warning", "pods wait for their PodGroup", {"group": name, "reason": message})
-            )
 
     def _warn(self, pod: PendingPod, warnings: tuple[str, ...]) -> None:
         new = [warning for warning in warnings if warning not in pod.input_warnings]
@@ -341,15 +327,24 @@ class PodEnqueuer:
         self.refresh_gang(gang, now_ns, "GangTimeout")
 
     def _fail_gang(self, gang: QueuedGang, message: str, now_ns: int) -> None:
-        core = self._core
-        members = list(gang.pending_members.values())
-        for pod in members:
-            core.queue.remove(pod, now_ns)
-            core.gangs.remove(pod.uid)
-        self.refresh_gang(gang, now_ns, "GangTimeout")
-        for pod in members:
+        """Its members are rejected in slices. None of them is attempted before that."""
+        gang.holds.add(GANG_FAILURE)
+        for pod in gang.pending_members.values():
             pod.gang_failure = message
-            self._reject(pod, message, now_ns)
+        self.refresh_gang(gang, now_ns, "GangTimeout")
+        self._failing.begin(gang.id, gang.pending_members, now_ns)
+
+    def _fail_members(self, _gang_id: GangId, uids: list[PodUid], now_ns: int) -> None:
+        """Those that changed meanwhile are rejected already, or gone."""
+        for pod in filter(None, map(self._core.pods.get, uids)):
+            if pod.state is QueueState.GANG_MEMBER:
+                with raises_for(pod.object_id):
+                    self.enqueue_again(pod, pod.observed, now_ns, "GangTimeout")
+
+    def _end_failure(self, gang_id: GangId, now_ns: int) -> None:
+        gang = self._core.gangs.end_hold(gang_id, GANG_FAILURE)
+        if gang is not None:
+            self.refresh_gang(gang, now_ns, "GangTimeout")
 
     def _report_gang_timeout(self, gang: QueuedGang, message: str) -> None:
         self._core.commands.append(
@@ -380,18 +375,16 @@ class PodEnqueuer:
             self._unreported_members.update(dict.fromkeys(gang.pending_members))
             self._unreported_since_ns = at_ns
         self._report_incomplete_gangs(now_ns)
-        while (at_ns := self._group_problems.first_key()) is not None and at_ns <= now_ns:
-            pod = self._group_problems.pop()
-            assert pod is not None
-            with raises_for(pod.object_id):
-                self._report_group_problem(pod, now_ns)
+        self._failing.advance(now_ns)
+        self._group_problems.advance(now_ns)
 
     def next_time_ns(self) -> int | None:
         return earlier_ns(
             self._gang_deadlines.first_key(),
             self._incomplete_gangs.first_key(),
             self._unreported_since_ns if self._unreported_members else None,
-            self._group_problems.first_key(),
+            self._failing.next_time_ns(),
+            self._group_problems.next_time_ns(),
             self._order_key_expiries.first_key(),
         )
 

@@ -34,7 +34,7 @@ class PolicyTextEvents:
         self._core = core
         self._membership = membership
         self._enqueuer = enqueuer
-        self.slices: SlicedChanges[PodUid | GangId] = SlicedChanges(
+        self.slices: SlicedChanges[str, PodUid | GangId] = SlicedChanges(
             core.queue, self._text_id, self._apply_to, self._end_slices
         )
         self._precomputed: dict[str, Mapping[PodUid, PreEnqueueResult]] = {}

@@ -8,37 +8,38 @@ from typing import Generic, TypeVar
 from policysched.scheduler.blame import ObjectId, raises_for
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 
+Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item", bound=Hashable)
 
 PODS_PER_SLICE = 32
 """A few milliseconds. A change for so few is applied at once."""
 
 
-class SlicedChanges(Generic[Item]):
-    """At most one change for each key, a namespace or a policy; `apply` applies it to a slice of what it affects, `end`
+class SlicedChanges(Generic[Key, Item]):
+    """At most one change for each key, a namespace, policy or gang; `apply` applies it to a slice of what it affects, `end`
     follows the last one. `id_of` a key says who is at fault if one of them raises. A part of the timers."""
 
     def __init__(
         self,
         queue: SchedulingQueue,
-        id_of: Callable[[str], ObjectId],
-        apply: Callable[[str, list[Item], int], None],
-        end: Callable[[str, int], None] = lambda _key, _now_ns: None,
+        id_of: Callable[[Key], ObjectId],
+        apply: Callable[[Key, list[Item], int], None],
+        end: Callable[[Key, int], None] = lambda _key, _now_ns: None,
     ) -> None:
         self._queue = queue
         self._id_of = id_of
         self._apply = apply
         self._end = end
-        self._left: OrderedDict[str, dict[Item, None]] = OrderedDict()
+        self._left: OrderedDict[Key, dict[Item, None]] = OrderedDict()
         self._began_ns = 0
 
-    def begin(self, key: str, items: Iterable[Item], now_ns: int) -> None:
+    def begin(self, key: Key, items: Iterable[Item], now_ns: int) -> None:
         """Apply the first slice. A change of the key that has not reached everything is replaced."""
         self._left[key] = dict.fromkeys(items)
         self._began_ns = now_ns
         self.reach(key, self._left[key], now_ns)
 
-    def left(self, key: str) -> Collection[Item]:
+    def left(self, key: Key) -> Collection[Item]:
         """What the change has not reached."""
         return self._left.get(key, ())
 
@@ -52,17 +53,17 @@ class SlicedChanges(Generic[Item]):
             self._left.move_to_end(key)
             self.reach(key, self._left[key], now_ns)
 
-    def reach(self, key: str, items: Iterable[Item], now_ns: int) -> None:
+    def reach(self, key: Key, items: Iterable[Item], now_ns: int) -> None:
         """Apply the change to a slice of these; to all where others say what is attempted next, since they do not ask."""
         count_max = None if self._queue.order_is_given else PODS_PER_SLICE
         self._apply_to(key, list(islice(items, count_max)), now_ns)
 
-    def finish(self, key: str, now_ns: int) -> None:
+    def finish(self, key: Key, now_ns: int) -> None:
         """Apply the change to everything that it has not reached."""
         while key in self._left:
             self._apply_to(key, list(self._left[key]), now_ns)
 
-    def _apply_to(self, key: str, items: list[Item], now_ns: int) -> None:
+    def _apply_to(self, key: Key, items: list[Item], now_ns: int) -> None:
         left = self._left[key]
         for item in items:
             del left[item]

@@ -171,3 +171,38 @@ def test_members_that_keep_their_places_are_not_sorted_again() -> None:
     left = [member for number, member in enumerate(before) if number != 7]
     joined = rig.scheduler.core.pods[pod("train-30").uid]
     assert sorted([*left, joined], key=lambda member: member.order_key) == gang.members_in_order()
+
+
+FAIL = "5m  on_timeout = fail"
+
+
+def test_a_large_gang_fails_in_pieces(visits: dict[str, Visits]) -> None:
+    rig = rig_of(*members(MEMBERS, least=MEMBERS), timeout=FAIL)
+    decide_all(rig, visits)
+    visits["report_pending"].clear()
+
+    rig.now_ns = START_NS + 301 * 10**9
+    decide_all(rig, visits)
+
+    assert visits["report_pending"].total == MEMBERS
+    assert visits["report_pending"].most <= 2 * STEP_COST
+    assert all("has failed" in str(rig.pending_message(f"train-{number}")) for number in range(MEMBERS))
+    assert not [*rig.scheduler.core.gangs]
+    rig.check_invariants()
+
+
+def test_no_member_of_a_gang_that_fails_is_bound() -> None:
+    """Those that are left would be enough, and there is room."""
+    rig = rig_of(*members(MEMBERS, least=MEMBERS // 2), timeout=FAIL)
+    rig.settle()
+
+    rig.now_ns = START_NS + 301 * 10**9
+    rig.scheduler.decide(rig.now_ns)
+    failing = len([*rig.scheduler.core.gangs])
+    rig.observe(node("b", cpu="10000", pods="1000"))
+    late = pod("late", labels={"group": "train", "least": "1"}, cpu="8")
+    rig.observe(late)
+    rig.pass_time(10)
+
+    assert failing == 1
+    assert rig.placements() == {"late": "b"}
