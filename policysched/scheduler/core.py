@@ -52,6 +52,8 @@ from policysched.scheduler.unschedulable_message import short_text
 GROUP_STATUS_DELAY_NS = SECOND_NS // 5
 """So that a gang of a thousand pods is one write."""
 _COUNTS_CACHED_MAX = 8192
+_RELEASED_PER_SLICE = 100
+"""Parked groups, about 1 ms. A tenant can have thousands that wait for one quota."""
 
 
 def queued_at_arrival(_pod: Pod, now_ns: int) -> int:
@@ -209,8 +211,9 @@ class SchedulerCore:
         self.commands.append(ClearNomination(uid, nominated.pod.namespace, nominated.pod.name))
 
     def requeue_released(self, now_ns: int) -> None:
-        """Requeue the pods and gangs that quotas admit after what was released since the last call."""
-        for key in self.quotas.take_released():
+        """Requeue pods and gangs that quotas may admit after what was released: some, unless others say what is attempted next."""
+        count_max = None if self.queue.order_is_given else _RELEASED_PER_SLICE
+        for key in self.quotas.take_released(count_max, now_ns):
             self.queue.open_group(key, now_ns, ClusterEvent.QUOTA)
 
     def delete_unseen_claims(self, uid: PodUid) -> None:

@@ -113,9 +113,9 @@ class Scheduler:
         enqueuer = PodEnqueuer(core, errors)
         self._bind_tracker = BindTracker(core, enqueuer)
         self._membership = PolicyMembership(core, enqueuer)
-        self._preemption = DefaultPreemption(core)
+        preemption = self._preemption = DefaultPreemption(core)
         self._extender_calls = ExtenderCalls(core)
-        self._prebinder = Prebinder(core, self._bind_tracker)
+        prebinder = self._prebinder = Prebinder(core, self._bind_tracker)
         self._kubelet_rejections = KubeletRejections(core)
         self._outages = MetricOutages(core)
         self._namespace_events = NamespaceEvents(core, self._membership)
@@ -133,7 +133,6 @@ class Scheduler:
             self._kubelet_rejections,
         )
         self._pod_group_events = PodGroupEvents(core, self._pod_events, enqueuer)
-        preemption, prebinder = self._preemption, self._prebinder
         self._pod_attempts = PodAttempts(core, enqueuer, preemption, self._extender_calls, prebinder)
         pods, gangs = self._pod_attempts, GangAttempts(core, self._pod_attempts, enqueuer, preemption)
         self._attempts = AttemptRunner(core, enqueuer, self._namespace_events, pods, gangs, errors)
@@ -145,6 +144,7 @@ class Scheduler:
                 self._namespace_events.slices,
                 self._policy_text_events.slices,
                 core.queue,
+                core.quotas,
                 enqueuer,
                 ReportTimer(self._outages, errors),
                 FirstSampleTimeouts(core),
@@ -290,7 +290,7 @@ class Scheduler:
             self._attempts.advance_pause(cost_max, now_ns)
         elif self.ready(now_ns):
             self._timers.advance(now_ns)
-            if not self._core.evaluator.refresh_slice():
+            if not self._core.quotas.has_released and not self._core.evaluator.refresh_slice():
                 self._reload.step(now_ns)
                 self._attempts.advance(cost_max, now_ns)
         return self._take_commands(now_ns)

@@ -159,12 +159,12 @@ class Recount:
             for entity in {*self.account.usage.nodes, *expected.nodes}:
                 assert list(trial.used(entity)) == list(expected.used(entity)), entity
 
-    def take_released(self) -> list[object]:
+    def take_released(self, *limits: Any) -> list[object]:
         """Who kept something at the last look and keeps nothing now is released, and nobody else."""
         _, entitled = self.reserve(self.waiting())
         released: list[QuotaCharge] = []
         with patch.object(self.account, "release", released.append):
-            opened = self.take()
+            opened = self.take(*limits)
         ledger = self.core.cache.ledger
         assert released == [
             charge

@@ -1,5 +1,6 @@
 """Parked groups that wait for a quota: a release opens those that it can help, and looks at few others."""
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.scheduler import events as e
+from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from policysched.scheduler.quotas.quota_limits import QuotaNode
 from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage
 from policysched.scheduler.quotas.quota_waiters import Need, QuotaWaiters
@@ -236,3 +238,40 @@ def test_a_planted_bug_in_the_lines_is_found(bug: str, monkeypatch: pytest.Monke
         monkeypatch.setattr(QuotaWaiters, "_enter", enters)
     with pytest.raises(AssertionError, match="may run and was not opened"):
         play_random_waiters(range(40))
+
+
+BORROWED = (
+    FIT
+    + """\
+queue by pod.priority desc, pod.name
+quota team by pod.namespace { "a" { cpu = 10 borrow any } "b" { cpu = 10 borrow any } others { cpu = 0 } }
+"""
+)
+
+
+def test_many_that_could_take_back_are_opened_in_slices_and_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody may evict the pods that borrow, so each release opens all that wait."""
+    borrowers = [pod(f"b{number}", namespace="b", cpu="2") for number in range(10)]
+    rig = Rig(BORROWED, LARGE, *[placed(borrower, "n") for borrower in borrowers])
+    owners = [pod(f"a{number}", namespace="a", cpu=f"{2000 - number}m") for number in range(250)]
+    rig.observe(*owners)
+    rig.settle()
+    rig.observe(pod("last", namespace="a", cpu="2", priority=1))
+    rig.settle()
+    waiting = rig.counts()
+    counts = []
+
+    def count(call: Callable[[], object]) -> None:
+        counts.append(count_calls(monkeypatch, SchedulingQueue, "open_group", call))
+
+    count(lambda: rig.handle(e.PodDeleted(borrowers[0].uid)))
+    rig.now_ns += 60 * 10**9
+    while rig.scheduler.ready(rig.now_ns):
+        count(lambda: rig.commands.extend(rig.scheduler.decide(rig.now_ns)))
+
+    assert waiting == {"unschedulable": 251}
+    assert sum(counts) >= 251
+    assert max(counts) <= 100
+    assert rig.placements() == {"last": "n"}

@@ -8,6 +8,7 @@ group is only opened when its verdict changed, not on each release.
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Plan
@@ -54,6 +55,8 @@ class QuotaAccounts:
         self._prepared: dict[str, QuotaAccount] = {}  # of texts that are about to replace another
         self._waiters: dict[str, QuotaWaiters] = {}  # by policy
         self._reservations: dict[str, QuotaReservations] = {}  # by policy
+        self._released: dict[object, None] = {}  # keys of parked groups that were not taken yet
+        self._released_ns = 0
         cache.ledger.listeners.append(self)
 
     def activate(self, plan: Plan, now_ns: int) -> None:
@@ -179,24 +182,41 @@ class QuotaAccounts:
     ) -> None:
         """The parked group `key` waits until so many of its pods, with these charges, could pass together. If that cannot be
         told, it waits for any release where they were refused."""
+        self._released.pop(key, None)
         waiters = self._waiters.setdefault(policy, QuotaWaiters())
         waiters.add(key, refused_at, Need.of(charges, count), self.accounts[policy].usage)
 
     def stop_waiting(self, key: object, policy: str) -> None:
         """The parked group is gone."""
+        self._released.pop(key, None)
         if (waiters := self._waiters.get(policy)) is not None:
             waiters.discard(key)
 
-    def take_released(self) -> list[object]:
-        """The keys of parked groups whose verdict may have changed with what was released since the last call."""
-        opened: list[object] = []
+    def take_released(self, count_max: int | None, now_ns: int) -> list[object]:
+        """The keys of parked groups whose verdict may have changed with what was released, at most so many at once: the others
+        are due at once."""
+        self._released_ns = now_ns
         for policy, account in self.accounts.items():
             self._reservations[policy].release_lapsed()
             if account.fallen:
                 fallen, account.fallen = account.fallen, set()
                 if (waiters := self._waiters.get(policy)) is not None:
-                    opened += waiters.take_released(fallen, account.usage)
-        return opened
+                    self._released.update(dict.fromkeys(waiters.take_released(fallen, account.usage)))
+        taken = list(islice(self._released, count_max))
+        for key in taken:
+            del self._released[key]
+        return taken
+
+    @property
+    def has_released(self) -> bool:
+        """Whether there are such keys. Nothing is attempted before they are taken: who comes first may be among them."""
+        return bool(self._released)
+
+    def next_time_ns(self) -> int | None:
+        return self._released_ns if self._released else None
+
+    def advance(self, now_ns: int) -> None:
+        """A part of the timers, so that `take_released` is called again, as after everything that the scheduler does."""
 
     def status(self) -> list[QuotaEntityStatus]:
         """The use of each entity, by policy."""
