@@ -21,7 +21,8 @@ FOREIGN_FOLDERS = frozenset(
         *(".tox", ".nox", ".mypy_cache", ".pytest_cache", ".ruff_cache", "build", "dist"),
     }
 )
-"""Folders of tools, whose files are not the user's own. They are skipped below a folder, but read if they are named."""
+"""Folders of tools, whose files are not the user's own. They are skipped below a folder, but read if they are named,
+except `.git`."""
 
 
 MEMORY_FOLDER = "/dev/shm"
@@ -60,26 +61,39 @@ def files_below(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
 
 
 def require_project_file(path: Path, folder: Path) -> None:
-    """A file that a file in `folder` names must belong to the same project: whoever changes a project must not read the rest of
-    the machine through what a check of the change prints. Raises UnreadableFile."""
-    project = _project_folder(folder.resolve())
-    try:
-        is_inside = path.resolve().is_relative_to(project)
-    except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a name with a NUL in it
-        raise UnreadableFile(str(error)) from None
-    if not is_inside:
-        raise UnreadableFile(f"is not below {project}")
+    """A file that a file in `folder` names, or that a command found there, must belong to the same project: whoever changes a
+    project must not read the rest of the machine through what a check of the change prints. Raises UnreadableFile."""
+    folder = folder.resolve()
+    here = Path.cwd()
+    fallback = here if here != here.parent and folder.is_relative_to(here) else folder
+    _require_below(path, _repository(folder) or fallback)
     if path_exists(path) and not is_file(path) and not is_folder(path):
         raise UnreadableFile("is not a regular file")
 
 
-def _project_folder(folder: Path) -> Path:
-    """The Git repository; without one the working directory if the folder is below it, otherwise the folder."""
-    for parent in (folder, *folder.parents):
-        if path_exists(parent / ".git"):
-            return parent
-    here = Path.cwd()
-    return here if here != here.parent and folder.is_relative_to(here) else folder
+def require_repository_file(path: Path) -> None:
+    """What the user named may be anywhere, but a pattern of the shell names links too: one in a Git repository must not lead
+    out of it. Raises UnreadableFile."""
+    repository = _repository(Path(os.path.abspath(path)).parent)  # noqa: PTH100, follows no links
+    if repository is not None:
+        _require_below(path, repository.resolve())
+
+
+def _require_below(path: Path, project: Path) -> None:
+    try:
+        resolved = path.resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a name with a NUL in it
+        raise UnreadableFile(str(error)) from None
+    if not resolved.is_relative_to(project):
+        raise UnreadableFile(f"is not below {project}")
+    if (
+        ".git" in resolved.relative_to(project).parts
+    ):  # its settings have the token that the pipeline cloned with
+        raise UnreadableFile("is a file of Git")
+
+
+def _repository(folder: Path) -> Path | None:
+    return next((parent for parent in (folder, *folder.parents) if path_exists(parent / ".git")), None)
 
 
 def path_exists(path: str | Path) -> bool:

@@ -8,7 +8,15 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from policysched.files import UnreadableFile, files_below, is_file, is_folder, read_text, require_project_file
+from policysched.files import (
+    UnreadableFile,
+    files_below,
+    is_file,
+    is_folder,
+    read_text,
+    require_project_file,
+    require_repository_file,
+)
 from policysched.policy_files.source_set import PARAMETERS_SUFFIX, POLICY_SUFFIX, SourceSet, UnusableFile
 from policysched.text import Source
 
@@ -41,10 +49,14 @@ def load_policy_sources(
                 if stdin is None:
                     raise UnusableFile("-: this command does not read standard input")
                 sets.extend(parse_sources(_standard_input(stdin), stdin_name))
-            elif is_folder(path):
-                sets.extend(_folder(Path(path), handle_error))
             else:
-                sets.extend(parse_sources(_read(Path(path)), path))
+                require_repository_file(Path(path))
+                if is_folder(path):
+                    sets.extend(_folder(Path(path), handle_error))
+                else:
+                    sets.extend(parse_sources(_read(Path(path)), path))
+        except UnreadableFile as error:
+            handle_error(UnusableFile(f"{path}: {error}"))
         except UnusableFile as error:
             handle_error(error)
     return sets

@@ -13,6 +13,7 @@ from policysched.files import (
     path_exists,
     read_text,
     require_project_file,
+    require_repository_file,
 )
 from policysched.from_files.inputs import PolicyHasErrors, choose_policy
 from policysched.from_files.settings_rules import SettingsRules
@@ -102,6 +103,10 @@ def find_test_files(paths: Sequence[str]) -> list[str]:
     """The given files, and every `*_test.yaml` below the given folders. Raises UnusableFile."""
     files: list[str] = []
     for path in map(Path, paths):
+        try:
+            require_repository_file(path)
+        except UnreadableFile as error:
+            raise UnusableFile(f"{path}: {error}") from None
         if is_folder(path):
             files += [str(file) for file in files_below(path, SUFFIXES)]
         elif path_exists(path):
@@ -189,6 +194,7 @@ def _run_test_case(game: _TestCase, coverage: Coverage, permissions: PolicyPermi
 
 def _read(path: str) -> YamlDocument:
     try:
+        require_project_file(Path(path), Path(path).parent)
         text = read_text(Path(path))
     except UnreadableFile as error:
         raise UnusableTestFile(

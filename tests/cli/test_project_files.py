@@ -1,5 +1,6 @@
 """`test` and `lint` in CI: a merge request reads no file of the machine through them."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "token").write_text("secret-token\n")
     for folder in ("project/.git", "project/tests", "project/policies"):
         (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "project/.git/config").write_text("secret-token-of-the-clone\n")
     (tmp_path / "project/policies/good.policy").write_text(GOOD)
     return tmp_path / "project"
 
@@ -41,11 +43,51 @@ def test_policies_in_another_folder_of_the_project_are_tested(project: Path) -> 
     assert "1 passed" in run("test", str(project / "tests")).out
 
 
+@pytest.mark.parametrize("target", ["../../token", "../.git/config"])
 @pytest.mark.parametrize("name", ["y.policy", "good.params.yaml"])
-def test_a_link_out_of_the_project_is_not_read(project: Path, name: str) -> None:
-    (project / "policies" / name).symlink_to("../../token")
+def test_a_link_out_of_the_project_is_not_read(project: Path, name: str, target: str) -> None:
+    (project / "policies" / name).symlink_to(target)
 
     result = run("lint", str(project))
 
     assert result.code == 2
     assert "secret" not in result.out + result.err
+
+
+@pytest.mark.parametrize("target", ["../../token", "../.git/config", "/proc/self/environ"])
+def test_a_test_file_that_is_a_link_out_of_the_project_is_not_read(project: Path, target: str) -> None:
+    (project / "tests/x_test.yaml").symlink_to(target)
+
+    result = run("test", str(project))
+
+    assert result.code == 2
+    assert "x_test.yaml: is " in result.out and "secret" not in result.out + result.err
+
+
+@pytest.mark.parametrize("command", [("lint",), ("fmt", "--check"), ("test",)])
+@pytest.mark.parametrize("target", ["../../token", "../.git/config", "../.."])
+def test_a_link_that_a_pattern_of_the_shell_names_does_not_lead_out_of_its_repository(
+    project: Path, command: tuple[str, ...], target: str
+) -> None:
+    link = project / "policies/y.policy"
+    link.symlink_to(target)
+    (project.parent / "z.policy").write_text("secret")
+    (project.parent / "z_test.yaml").write_text("secret: [")
+
+    result = run(*command, str(link))
+
+    assert result.code == 2
+    assert "y.policy: is " in result.out + result.err
+    assert "secret" not in result.out + result.err
+
+
+def test_what_is_named_may_be_anywhere_and_a_link_may_lead_into_the_repository(project: Path) -> None:
+    (outside := project.parent / "link.policy").symlink_to("project/policies/good.policy")
+    (inside := project / "tests/y.policy").symlink_to("../policies/good.policy")
+
+    assert run("lint", str(outside), str(inside)).code == 0
+    read, write = os.pipe()
+    os.write(write, GOOD.encode())
+    os.close(write)
+    assert run("lint", f"/dev/fd/{read}").code == 0, "as of `lint <(...)`"
+    os.close(read)
