@@ -24,11 +24,11 @@ from policysched.model.namespaces import Namespace
 from policysched.policy_files.source_set import UnusableFile
 from policysched.scheduler.policies.policy_states import (
     PolicyStates,
-    StateEntry,
     parse_state_text,
     state_entry,
     state_text,
 )
+from policysched.scheduler.policies.state_table import StateEntry
 from policysched.scheduler.policy_permissions import COUNTS_ALWAYS
 from policysched.text.abbreviate import abbreviate_names
 from policysched.yaml_values import parse_yaml

@@ -32,7 +32,8 @@ from policysched.policytest.stub_extenders import StubExtender
 from policysched.policytest.yaml_document import UnusableTestFile, YamlDocument, unusable_diagnostic
 from policysched.scheduler import events as e
 from policysched.scheduler.events import Event
-from policysched.scheduler.policies.policy_states import StateEntry, state_text
+from policysched.scheduler.policies.policy_states import state_text
+from policysched.scheduler.policies.state_table import StateEntry
 from policysched.text import Diagnostic, Span
 
 Json = dict[str, Any]

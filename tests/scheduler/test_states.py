@@ -1,7 +1,9 @@
 """Policy state for a key and a node: updated once per container run, bounded, saved over restarts."""
 
 import json
+from collections import Counter
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -12,7 +14,8 @@ from policysched.model.identifiers import NodeName
 from policysched.model.pod_status import ContainerEvent, ObservedPod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.policies import policy_states
+from policysched.scheduler.policies import policy_states, state_table
+from policysched.scheduler.policies.state_namespaces import StateNamespaces
 from policysched.scheduler.policy_permissions import COUNTS_ALWAYS
 from tests.builders import namespace, node, placed, pod
 from tests.evaluate.test_hostile import calls_of
@@ -45,8 +48,10 @@ def ended(run: str, code: int = 1, at_s: int = 0, **more: object) -> ContainerEv
     return replace(moment, **more)  # type: ignore[arg-type]
 
 
-def shown(name: str, on: str, *moments: ContainerEvent, app: str = "web") -> ObservedPod:
-    return replace(placed(pod(name, labels={"app": app}), on), container_events=moments)
+def shown(
+    name: str, on: str, *moments: ContainerEvent, app: str = "web", namespace: str = "default"
+) -> ObservedPod:
+    return replace(placed(pod(name, namespace=namespace, labels={"app": app}), on), container_events=moments)
 
 
 def values(rig: Rig, state: str = "reward") -> dict[tuple[str, str], float]:
@@ -201,6 +206,54 @@ def test_beyond_the_limit_the_least_recently_updated_value_is_dropped() -> None:
     }
 
 
+def test_the_pods_of_a_namespace_make_a_state_forget_their_own_values_first() -> None:
+    rig = Rig(policy(most=10), node("a"))
+    rig.observe(shown("learnt", "a", ended("run-1"), app="miner", namespace="victim"))
+    rig.observe(shown("again", "a", ended("run-1"), app="miner", namespace="evil"))
+
+    for number in range(30):
+        rig.observe(shown(f"p{number}", "a", ended("run-1"), app=f"app-{number}", namespace="evil"))
+
+    kept = values(rig)
+    assert kept["miner", "a"] == 0.25, "also after another namespace updated it"
+    assert len(kept) == 10 and ("app-29", "a") in kept and ("app-20", "a") not in kept
+
+
+def test_of_saved_values_a_namespace_makes_a_state_forget_no_more_than_half() -> None:
+    rig = Rig(None, synced=False)
+    saved: list[state_table.StateEntry] = [(f"saved-{number}", NodeName("a"), 0.5) for number in range(10)]
+    rig.handle(e.SavedPolicyStatesLoaded({"test": policy_states.state_text(0, {"reward": saved})}))
+    rig.apply_policies(policy(most=10))
+
+    for number in range(30):
+        rig.observe(shown(f"p{number}", "a", ended("run-1"), app=f"app-{number}", namespace="evil"))
+
+    assert sum(key.startswith("saved") for key, _ in values(rig)) == 5
+
+
+def test_the_namespace_with_the_most_values_loses_the_next_one_in_random_histories() -> None:
+    random = Random("namespaces of states")
+    for _ in range(50):
+        saved = [(f"saved-{number}", NodeName("a")) for number in range(random.randrange(4))]
+        namespaces, naive = StateNamespaces(saved), dict.fromkeys(saved, "")
+        for _ in range(100):
+            value = (f"k{random.randrange(12)}", NodeName("a"))
+            if naive and random.random() < 0.3:
+                value = random.choice(list(naive))
+            if value in naive and random.random() < 0.4:
+                namespaces.dropped(value)
+                del naive[value]
+            else:
+                name = random.choice("xyz")
+                namespaces.updated(value, name)
+                naive[value] = naive.pop(value, name)
+            if naive:
+                counts, dropped = Counter(naive.values()), namespaces.next_to_drop()
+                owner = naive[dropped]
+                assert counts[owner] == max(counts.values())
+                assert dropped == next(value for value in naive if naive[value] == owner)
+
+
 def test_values_are_saved_at_most_every_half_minute_and_restored_after_a_restart() -> None:
     before = Rig(policy(), node("a"))
     for run in range(3):
@@ -313,7 +366,7 @@ def test_an_edit_does_not_load_the_values_of_an_unchanged_state_again() -> None:
     program = bundle({"main.policy": policy(most=2_000)}).sources["main.policy"].program
     assert program is not None
     states = policy_states.PolicyStates(lambda _: namespace(), COUNTS_ALWAYS)
-    saved: list[policy_states.StateEntry] = [(f"k{n}", NodeName("a"), 0.5) for n in range(2_000)]
+    saved: list[state_table.StateEntry] = [(f"k{n}", NodeName("a"), 0.5) for n in range(2_000)]
     states.restore({"test": policy_states.state_text(0, {"reward": saved})})
     states.activate(program, START_NS)
 
@@ -489,7 +542,7 @@ def test_values_that_decayed_are_forgotten_in_steps(monkeypatch: pytest.MonkeyPa
     rig.observe(node("a"))
     rig.handle(e.Synced())
     rig.pass_time(20 * 30 * 60)
-    monkeypatch.setattr(policy_states, "_VALUES_PER_STEP", 100)
+    monkeypatch.setattr(state_table, "_VALUES_PER_STEP", 100)
     visited, value_at = [0], Decay.value_at
 
     def counted(decay: Decay, value: float, updated_ns: int, now_ns: int) -> float:

@@ -11,20 +11,13 @@ are applied. State depends on events alone, so a replay ends with the same value
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Any
 
-from policysched.cluster.metric_samples import (
-    ALL_NODES,
-    DecayingStateRow,
-    MetricSamples,
-    StateRow,
-    TimedValue,
-)
+from policysched.cluster.metric_samples import ALL_NODES, MetricSamples
 from policysched.evaluate.scalar.compiler import compile_scalar
-from policysched.evaluate.scalar.eval_context import EvalContext, ScalarFunction
+from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.arithmetic import clamp_finite
 from policysched.lang.ir.declarations import StateSpec
 from policysched.lang.ir.program import Program
@@ -32,6 +25,7 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pod_status import ContainerEvent, ObservedPod
 from policysched.model.quantity import INT64_MAX
+from policysched.scheduler.policies.state_table import KEY_CHARS_MAX, StateEntry, StateTable
 from policysched.scheduler.policy_permissions import Counts
 
 WRITE_INTERVAL_NS = 30 * 10**9
@@ -42,16 +36,8 @@ CLOCK_SKEW_MAX_NS = 5 * 60 * 10**9
 """How far a node's clock may be ahead. A later event does not advance the newest event time: with a
 clock one year ahead nothing would be applied for a year."""
 
-KEY_CHARS_MAX = 1024
-"""Characters of a key: an annotation may have 256 KiB, and the key is saved with every value."""
-
-_VALUES_PER_STEP = 2_000
-
 BUFFERED_PODS_MAX = 10_000
 """Pods buffered until the first policy is active."""
-
-StateEntry = tuple[str, NodeName, float] | tuple[str, NodeName, float, int]
-"""A key, a node and the value there; with `half_life` also when it was updated (ns)."""
 
 _EventKey = tuple[str, str, bool]
 """Container, run, whether it terminated. A failure of the pod itself has an empty container name."""
@@ -69,115 +55,6 @@ class StateCounts:
 
 
 @dataclass(slots=True)
-class _StateTable:
-    """Values of one state, least recently updated first. `rows` is the view that rules read."""
-
-    state: StateSpec
-    key: ScalarFunction
-    value: ScalarFunction
-    when: ScalarFunction | None
-    values: dict[tuple[str, NodeName], TimedValue] = field(default_factory=dict)
-    rows: dict[str, StateRow | DecayingStateRow] = field(default_factory=dict)
-    dropped_count: int = 0
-    long_key_count: int = 0
-
-    def matches(self, event: ContainerEvent) -> bool:
-        match self.state.trigger:
-            case "any":
-                return True
-            case "failed":
-                return event.is_pod_event
-            case "either":
-                return not event.is_pod_event
-            case "started" | "terminated" as word:
-                return not event.is_pod_event and (word == "terminated") is event.terminated
-
-    def update(self, key: str, node: NodeName, value: float, at_ns: int) -> None:
-        before, updated_ns = self.values.pop((key, node), (self.state.start, 0))
-        at_ns = max(at_ns, updated_ns)
-        if self.state.decay is not None:
-            before = self.state.decay.value_at(before, updated_ns, at_ns)
-        self._put(key, node, clamp_finite(self.state.keep * before + (1 - self.state.keep) * value), at_ns)
-
-    def load(self, entries: Iterable[StateEntry], now_ns: int) -> None:
-        """Load saved values and build each row once; `update` copies the row for each value. A value without a time
-        is of `now_ns`."""
-        for key, node, value, *at_ns in entries:
-            if len(key) > KEY_CHARS_MAX:
-                self.long_key_count += 1
-                continue
-            self.values.pop((key, node), None)
-            self.values[key, node] = value, min(at_ns[0], now_ns) if at_ns else now_ns
-        beyond = max(0, len(self.values) - self.state.entries_max)
-        for oldest in list(islice(self.values, beyond)):
-            del self.values[oldest]
-        self.dropped_count += beyond
-        rows: dict[str, dict[NodeName, TimedValue]] = {}
-        for (key, node), timed in self.values.items():
-            rows.setdefault(key, {})[node] = timed
-        self.rows = {key: self._row(row) for key, row in rows.items()}
-
-    def drop_decayed_in_steps(self, now_ns: int) -> Iterator[None]:
-        """Forget values that decay has brought back to `start`, in steps of some thousand values."""
-        decay, visited = self.state.decay, 0
-        for key in () if decay is None else list(self.rows):
-            row = self.rows.get(key)  # which can change between the steps
-            if decay is None or not isinstance(row, DecayingStateRow):
-                continue
-            decayed = [
-                node
-                for node, (value, updated_ns) in row.timed_values.items()
-                if decay.value_at(value, updated_ns, now_ns) == decay.start
-            ]
-            for node in decayed:
-                del self.values[key, node]
-            if decayed:
-                self._rebuild_row(key)
-            visited += len(row.timed_values)
-            if visited >= _VALUES_PER_STEP:
-                visited = 0
-                yield
-
-    def entries(self) -> Iterator[StateEntry]:
-        """The values to save, the most recently updated first."""
-        for (key, node), (value, updated_ns) in reversed(self.values.items()):
-            yield (key, node, value) if self.state.decay is None else (key, node, value, updated_ns)
-
-    def _row(self, values: Mapping[NodeName, TimedValue]) -> StateRow | DecayingStateRow:
-        if self.state.decay is not None:
-            return DecayingStateRow(values, self.state.decay)
-        return StateRow({node: value for node, (value, _) in values.items()})
-
-    def _put(self, key: str, node: NodeName, value: float, at_ns: int) -> None:
-        self.values[key, node] = value, at_ns
-        match self.rows.get(key):
-            case None:
-                self.rows[key] = self._row({node: (value, at_ns)})
-            case DecayingStateRow(timed_values=timed_values):
-                self.rows[key] = self._row({**timed_values, node: (value, at_ns)})
-            case StateRow(values=values):
-                self.rows[key] = StateRow({**values, node: value})
-        if len(self.values) > self.state.entries_max:
-            self._drop_oldest()
-
-    def _drop_oldest(self) -> None:
-        key, node = next(iter(self.values))
-        del self.values[key, node]
-        self._rebuild_row(key)
-        self.dropped_count += 1
-
-    def _rebuild_row(self, key: str) -> None:
-        """After values of the key were dropped."""
-        row = self.rows[key]
-        node_names: Collection[NodeName] = row.values if isinstance(row, StateRow) else row.timed_values
-        remaining = {name: self.values[key, name] for name in node_names if (key, name) in self.values}
-        if remaining:
-            self.rows[key] = self._row(remaining)
-        else:
-            del self.rows[key]
-
-
-@dataclass(slots=True)
 class _PolicyStateTables:
     """State tables of one policy.
 
@@ -186,7 +63,7 @@ class _PolicyStateTables:
     were applied by an earlier process.
     """
 
-    tables: dict[str, _StateTable]
+    tables: dict[str, StateTable]
     events_by_pod: dict[PodUid, Mapping[_EventKey, int | None]] = field(default_factory=dict)
     newest_event_ns: int = 0
     since_ns: int = 0
@@ -252,15 +129,16 @@ class PolicyStates:
         before: _PolicyStateTables | None,
         restored: Mapping[str, Any],
         now_ns: int,
-    ) -> _StateTable:
+    ) -> StateTable:
         when = None if state.when is None else compile_scalar(state.when, program)
-        table = _StateTable(
+        table = StateTable(
             state, compile_scalar(state.key, program), compile_scalar(state.value, program), when
         )
         old = None if before is None else before.tables.get(state.name)
         if old is not None and old.state == state:
             table.dropped_count, table.long_key_count = old.dropped_count, old.long_key_count
-            table.values, table.rows = old.values, old.rows  # loading 100,000 again takes a second
+            # Loading 100,000 again takes a second.
+            table.values, table.rows, table.namespaces = old.values, old.rows, old.namespaces
         elif before is None:
             entries = restored.get("values", {}).get(state.name, [])
             table.load(map(state_entry, entries), now_ns)
@@ -332,7 +210,8 @@ class PolicyStates:
                 table.long_key_count += 1
             elif isinstance(key, str) and isinstance(value, int | float):
                 row_node = ALL_NODES if table.state.scope == "cluster" else node
-                table.update(key, row_node, float(value), min(event.at_ns, now_ns))
+                at_ns = min(event.at_ns, now_ns)
+                table.update(key, row_node, float(value), at_ns, observed.pod.namespace)
                 changed = True
         return changed
 
