@@ -48,6 +48,8 @@ class DryRun:
         evaluation: Evaluation,
         snapshot: Snapshot,
         overlay: Overlay,
+        with_all: Overlay | None = None,
+        own_row: int | None = None,
         domain: NodeSelection | None = None,
         nominated_pods: NominatedPods = (),
     ) -> None:
@@ -67,11 +69,13 @@ class DryRun:
         self._nominated_pods: dict[NodeName, list[Pod]] = {}
         for pod, node in nominated_pods:
             self._nominated_pods.setdefault(node, []).append(pod)
-        with pods_added(overlay, nominated_pods):
-            view = self._snapshot.view()
+        with pods_added(overlay, () if with_all is not None else nominated_pods):
+            view = (self._snapshot if with_all is None else replace(snapshot, overlay=with_all)).view()
             self._node_local = [rule.kernel.is_node_local(view) for rule in self._filters]
         self.node_local = all(self._node_local)
-        nominated_rejections = nominated_rows(evaluation, snapshot, nominated_pods, overlay)
+        nominated_rejections = nominated_rows(
+            evaluation, snapshot, nominated_pods, overlay, with_all, own_row
+        )
         self._resolvable = _resolvable_rows(evaluation, snapshot, nominated_rejections)
         if self._awaited_metrics_reasons:
             self._resolvable &= False

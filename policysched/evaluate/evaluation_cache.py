@@ -110,12 +110,18 @@ class EvaluationCache:
             self._drop(key)
 
     def get(
-        self, plan: Plan, variant: Variant, context: EvalContext, overlay: Overlay | None
+        self,
+        plan: Plan,
+        variant: Variant,
+        context: EvalContext,
+        overlay: Overlay | None,
+        beside: Overlay | None = None,
     ) -> tuple[Evaluation, Snapshot]:
         """The up-to-date evaluation for the pod. Claims differ by pod: rules about them are
-        evaluated on top of the shared evaluation, for this answer only.
+        evaluated on top of the shared evaluation, for this answer only. Terms of the pods on `beside` select
+        by labels, too.
         """
-        shared, snapshot = self.get_without_claims(plan, variant, context, overlay)
+        shared, snapshot = self.get_without_claims(plan, variant, context, overlay, beside)
         if not context.pod.claims or not plan.read_set(variant.active).reads_claims:
             return shared, snapshot
         rules, positions = specialize_claim_rules(
@@ -124,12 +130,18 @@ class EvaluationCache:
         return shared.with_claims(rules, positions, snapshot), snapshot
 
     def get_without_claims(
-        self, plan: Plan, variant: Variant, context: EvalContext, overlay: Overlay | None
+        self,
+        plan: Plan,
+        variant: Variant,
+        context: EvalContext,
+        overlay: Overlay | None,
+        beside: Overlay | None = None,
     ) -> tuple[Evaluation, Snapshot]:
         """The evaluation shared by pods that differ in their claims alone, as if they had none."""
         leaves = variant.machine.leaf_values(context)
-        if overlay is not None and plan.read_set(variant.active).reads_selected_labels:
-            overlay.pods.apply_pending_changes()  # the terms of its pods may select by further labels
+        if plan.read_set(variant.active).reads_selected_labels:
+            for added in filter(None, (overlay, beside)):
+                added.pods.apply_pending_changes()  # the terms of its pods may select by further labels
         cluster_context = self._snapshots.cluster_context(plan, variant, context.pod)
         key = self._key(plan, variant, context, leaves, cluster_context)
         if overlay is None:

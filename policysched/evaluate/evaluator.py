@@ -142,7 +142,8 @@ class Evaluator:
         if rejection is not None:
             return self._rejected_verdict(rejection)
         variant = plan.variant(plan.active_layers(context))
-        evaluation, snapshot = self._evaluations.get(plan, variant, context, overlay)
+        kept = self._nominated_overlays.find(pod, nominated_node, nominated_pods, overlay)
+        evaluation, snapshot = self._evaluations.get(plan, variant, context, overlay, kept and kept[1])
         prefilter = prefilter_rejection(evaluation, snapshot)
         if prefilter is not None:
             until_ns = (
@@ -152,18 +153,17 @@ class Evaluator:
             )
             return self._rejected_verdict(prefilter.message, prefilter, until_ns)
         base_evaluation = evaluation
-        overlays = self._nominated_overlays.find(nominated_pods, overlay, keep=nominated_node is None)
-        if overlays is not None:
+        if kept is not None:
             # The other rows are rejected anyway; the diagnosis computes them on demand.
             nominated_rejections = nominated_rows(
-                evaluation, snapshot, nominated_pods, *overlays, row_mask=evaluation.feasible
+                evaluation, snapshot, nominated_pods, *kept, row_mask=evaluation.feasible
             )
             evaluation = evaluation.excluding(nominated_rejections) if nominated_rejections else evaluation
 
         def diagnosis() -> UnschedulableDiagnosis:
             rejections = NO_NOMINATED_ROWS
-            if overlays is not None:
-                rejections = nominated_rows(base_evaluation, snapshot, nominated_pods, *overlays)
+            if kept is not None:
+                rejections = nominated_rows(base_evaluation, snapshot, nominated_pods, *kept)
             return diagnose(base_evaluation, snapshot, plan.layer_requeue_events, rejections)
 
         nominated = None if nominated_node is None else self._columns.row(nominated_node)
@@ -227,14 +227,17 @@ class Evaluator:
         overlay: Overlay | None = None,
         domain: NodeSelection | None = None,
         nominated_pods: NominatedPods = (),
+        nominated_node: NodeName | None = None,
     ) -> DryRun:
         """For a pod without a feasible node (in `domain`, where one is given): test where it fits when pods are
-        removed from the overlay (a new one by default). `nominated_pods` as in `evaluate`."""
+        removed from the overlay (a new one by default). What is nominated as in `evaluate`."""
         self._columns.refresh()
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, overlay)
         variant = plan.variant(plan.active_layers(context))
-        evaluation, snapshot = self._evaluations.get(plan, variant, context, overlay)
-        return DryRun(evaluation, snapshot, overlay or self.overlay(), domain, nominated_pods)
+        kept = self._nominated_overlays.find(pod, nominated_node, nominated_pods, overlay)
+        evaluation, snapshot = self._evaluations.get(plan, variant, context, overlay, kept and kept[1])
+        overlays = kept or (overlay or self.overlay(), None, None)
+        return DryRun(evaluation, snapshot, *overlays, domain, nominated_pods)
 
     def prebind_requirements(
         self,
@@ -324,12 +327,10 @@ class Evaluator:
         prefilter = prefilter_rejection(evaluation, snapshot)
         if prefilter is not None:
             return NodeSubsetVerdict(prefilter.message, {}, {}, 0)
-        nominated_rejections = NO_NOMINATED_ROWS
-        if nominated_pods:
-            nominated_rejections = nominated_rows(
-                evaluation, snapshot, nominated_pods, overlay or self.overlay(), row_mask=rows
-            )
-            evaluation = evaluation.excluding(nominated_rejections) if nominated_rejections else evaluation
+        nominated_rejections = nominated_rows(
+            evaluation, snapshot, nominated_pods, overlay or self.overlay(), row_mask=rows
+        )
+        evaluation = evaluation.excluding(nominated_rejections) if nominated_rejections else evaluation
         return node_subset_result(evaluation, snapshot, context, rows, nominated_rejections)
 
     def rule_steps(

@@ -105,6 +105,11 @@ class FilterKernel(Protocol):
         """Whether a pod that comes to a node or leaves it changes nothing for other nodes."""
         ...
 
+    def alone(self, view: View, base: View) -> "FilterKernel | None":
+        """What judges each node of the overlay of `view`, which has more pods than `base`, as if of those only the pods on
+        this node were there. None: that takes an overlay for each node."""
+        ...
+
     def shortfall(self, view: View) -> Mapping[str, Array]:
         """By resource, int64[view.count]: how much more must be free for the pod (`pods`: in pods); 0 or less where
         enough is free. Empty for a filter that does not account resources."""
@@ -218,6 +223,10 @@ class FilterKernelBase:
 
     def is_node_local(self, view: View) -> bool:
         return not self.depends_on & Dependency.CLUSTER or self.fingerprint(view) == ()
+
+    def alone(self, view: View, base: View) -> FilterKernel | None:
+        is_same = self.is_node_local(view) or self.fingerprint(view) == self.fingerprint(base)
+        return self if is_same else None
 
     def shortfall(self, view: View) -> Mapping[str, Array]:
         return {}

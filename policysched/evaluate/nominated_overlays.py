@@ -2,26 +2,18 @@
 
 Most decisions in a row have the same nominated pods, and to add hundreds of them to an overlay and remove them again takes
 milliseconds. So an overlay with all of them is kept, and follows the cluster. It serves where the pods on a node change
-nothing for other nodes (`nominated_rows`).
+nothing for other nodes (`nominated_rows`), and for each of the nominated pods themselves, too.
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
 from policysched.evaluate.columns.overlay import Overlay
-from policysched.model.identifiers import NodeName
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 
 _KEPT_MAX = 4
 _NominatedPods = Collection[tuple[Pod, NodeName]]
-
-
-@dataclass(slots=True)
-class _Kept:
-    """`overlay` None: these pods were asked for once."""
-
-    pods: list[tuple[Pod, NodeName]]
-    overlay: Overlay | None = None
+_ById = dict[PodUid, tuple[Pod, NodeName]]
 
 
 class NominatedOverlays:
@@ -29,26 +21,35 @@ class NominatedOverlays:
 
     def __init__(self, new_overlay: Callable[[], Overlay]) -> None:
         self._new_overlay = new_overlay
-        self._kept: list[_Kept] = []  # the last used one first
+        self._kept: list[tuple[_ById, Overlay]] = []  # the last used one first
 
     def find(
-        self, nominated_pods: _NominatedPods, base: Overlay | None, *, keep: bool
-    ) -> tuple[Overlay, Overlay | None] | None:
-        """An overlay for some of the pods, and one with all of them, which is only read and only until the cluster changes.
-        That is made for the second decision with the same pods, on no `base` and with `keep`. None: there are no pods."""
+        self, pod: Pod, nominated_node: NodeName | None, nominated_pods: _NominatedPods, base: Overlay | None
+    ) -> tuple[Overlay, Overlay | None, int | None] | None:
+        """An overlay for some of the pods that are nominated beside this one, and one with all of them, which is only read and
+        only until the cluster changes; no second one if there is a `base`. It has the pod itself, too, if that is nominated: the
+        third value is its row there. None: there are no pods."""
         if not nominated_pods:
             return None
-        return base or self._new_overlay(), self._with_all(nominated_pods) if keep and base is None else None
+        overlay = base or self._new_overlay()
+        all_pods = {
+            other.uid: (other, node)
+            for other, node in nominated_pods
+            if overlay.may_add(other.uid, node)  # its node can be gone
+        }
+        if base is not None or len(all_pods) < len(nominated_pods):
+            return overlay, None, None
+        if nominated_node is not None and overlay.may_add(pod.uid, nominated_node):
+            all_pods[pod.uid] = pod, nominated_node
+        with_all = self._with_all(all_pods)
+        return overlay, with_all, with_all.row_of_added(pod.uid)
 
-    def _with_all(self, nominated_pods: _NominatedPods) -> Overlay | None:
-        wanted = list(nominated_pods)
-        found = next((kept for kept in self._kept if kept.pods == wanted), None)
-        others = [kept for kept in self._kept if kept is not found]
-        self._kept = [found or _Kept(wanted), *others[: _KEPT_MAX - 1]]
-        if found is None or len({pod.uid for pod, _ in wanted}) < len(wanted):
-            return None
-        if found.overlay is None or not found.overlay.follow():
-            found.overlay = self._new_overlay()
-            for pod, node in wanted:
-                found.overlay.add_pod(pod, node)
-        return found.overlay
+    def _with_all(self, wanted: _ById) -> Overlay:
+        found = next((overlay for pods, overlay in self._kept if pods == wanted), None)
+        others = [kept for kept in self._kept if kept[1] is not found]
+        if found is None or not found.follow():
+            found = self._new_overlay()
+            for pod, node in wanted.values():
+                found.add_pod(pod, node)
+        self._kept = [(wanted, found), *others[: _KEPT_MAX - 1]]
+        return found

@@ -46,12 +46,13 @@ def nominated_rows(
     nominated_pods: NominatedPods,
     overlay: Overlay,
     with_all: Overlay | None = None,
+    own_row: int | None = None,
     *,
     row_mask: Array | None = None,
 ) -> Mapping[int, NominatedRejection]:
     """The rows that are rejected with the pods nominated to them, optionally only those of
     `row_mask` (bool[capacity]). The pods are on the overlay meanwhile; afterwards it is as
-    before. `with_all`: see `NominatedOverlays`.
+    before. `with_all`, and the pod's `own_row` there: see `NominatedOverlays`.
     """
     by_row: dict[int, list[tuple[Pod, NodeName]]] = {}
     for pod, node in nominated_pods:
@@ -63,20 +64,43 @@ def nominated_rows(
     filters = [
         rule for rule in evaluation.rules.filters if not evaluation.outage_metrics.intersection(rule.metrics)
     ]
+    nominated_snapshot = replace(snapshot, overlay=overlay)
     if with_all is not None:
         kept_snapshot = replace(snapshot, overlay=with_all)
-        everywhere = kept_snapshot.view()
-        if all(rule.kernel.is_node_local(everywhere) for rule in filters):
-            return _rejections(filters, kept_snapshot.view(by_row), sorted(by_row))
-    nominated_snapshot = replace(snapshot, overlay=overlay)
+        everywhere, base = kept_snapshot.view(), snapshot.view()
+        judging_alone = _alone(filters, everywhere, base)
+        if judging_alone is not None:
+            beside_own = {row: by_row.pop(row) for row in (own_row,) if row is not None and row in by_row}
+            view = kept_snapshot.view(by_row)
+            rejections = _rejections(judging_alone, view, sorted(by_row)) if by_row else {}
+            return rejections | _rejections_one_by_one(filters, beside_own, nominated_snapshot)
     with pods_added(overlay, [pod_and_node for pods in by_row.values() for pod_and_node in pods]):
         everywhere = nominated_snapshot.view()
         if all(rule.kernel.is_node_local(everywhere) for rule in filters):
             return _rejections(filters, nominated_snapshot.view(by_row), sorted(by_row))
+    return _rejections_one_by_one(filters, by_row, nominated_snapshot)
+
+
+def _alone(filters: list[SpecializedFilter], view: View, base: View) -> list[SpecializedFilter] | None:
+    """The filters so that they judge each row with the pods nominated to it alone. None: one of them cannot."""
+    judging_alone = []
+    for rule in filters:
+        kernel = rule.kernel.alone(view, base)
+        if kernel is None:
+            return None
+        judging_alone.append(rule if kernel is rule.kernel else replace(rule, kernel=kernel))
+    return judging_alone
+
+
+def _rejections_one_by_one(
+    filters: list[SpecializedFilter], by_row: Mapping[int, list[tuple[Pod, NodeName]]], snapshot: Snapshot
+) -> dict[int, NominatedRejection]:
+    """Each row with the pods nominated to it alone on the snapshot's overlay."""
     rejections: dict[int, NominatedRejection] = {}
     for row, pods in by_row.items():
-        with pods_added(overlay, pods):
-            rejections |= _rejections(filters, nominated_snapshot.view([row]), [row])
+        assert snapshot.overlay is not None, "nominated pods are added to an overlay"
+        with pods_added(snapshot.overlay, pods):
+            rejections |= _rejections(filters, snapshot.view([row]), [row])
     return rejections
 
 

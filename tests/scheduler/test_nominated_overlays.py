@@ -9,16 +9,20 @@ import pytest
 from policysched import evaluate as plan
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate.columns.overlay import Overlay
+from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.nominated_overlays import NominatedOverlays
 from policysched.model.identifiers import NodeName
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
 from tests.builders import namespace, node, pending, placed, pod
 from tests.reference.checked import program
 from tests.scheduler.calls import count_calls
 from tests.scheduler.rig import FIT, Rig
 
 FACTS = QueuedPodInfo(0, 0)
+PREEMPTING = "policy test version 1\nfilter node_resources_fit\npreemption { victims = any }\n"
 
 
 def nominated(number: int, on: str, **more: Any) -> ObservedPod:
@@ -41,7 +45,66 @@ def test_further_decisions_do_not_add_each_nominated_pod_again(
     first = count_calls(monkeypatch, Overlay, "add_pod", lambda: decide(range(2)))
     further = count_calls(monkeypatch, Overlay, "add_pod", lambda: decide(range(2, 12)))
 
-    assert (len(rig.placements()), first, further) == (12, 2 * 60, 0)
+    assert (len(rig.placements()), first, further) == (12, 60, 0)
+
+
+def test_attempts_of_nominated_pods_do_not_add_the_others_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [node(f"n{number}", cpu="4") for number in range(60)]
+    rig = Rig(
+        PREEMPTING, *nodes, *[placed(pod(f"low{number}", cpu="3"), f"n{number}") for number in range(60)]
+    )
+    rig.observe(*[pod(f"high{number}", cpu="3", priority=10) for number in range(60)])
+    rig.settle()
+    for evict in rig.of(c.Evict):
+        rig.handle(e.Evicted(evict.uid, tuple(victim.uid for victim in evict.victims)))
+    rig.settle()
+
+    def attempt_again() -> None:
+        rig.observe(node("small", cpu="1"))
+        rig.settle()
+
+    attempts = sum(rig.scheduler.counters.attempts.values())
+    added = count_calls(monkeypatch, Overlay, "add_pod", attempt_again)
+    attempts = sum(rig.scheduler.counters.attempts.values()) - attempts
+
+    rig.check_invariants()
+    assert len(rig.scheduler.cache.nominated) == 60 and attempts >= 60
+    assert added < 4 * 60, f"{added} pods were added to overlays in {attempts} attempts"
+
+
+SPREAD = {
+    "maxSkew": 1,
+    "topologyKey": "topology.kubernetes.io/zone",
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"app": "web"}},
+}
+APART = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "nominated_spec"),
+    [
+        ({"topologySpreadConstraints": [SPREAD]}, {}),
+        ({}, {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [APART]}}}),
+    ],
+    ids=["the pod has terms of its own", "nominated pods have terms that select it"],
+)
+def test_a_decision_does_not_look_at_each_node_with_nominated_pods_alone(
+    spec: dict[str, Any], nominated_spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [node(f"n{number}", zone=f"z{number % 3}") for number in range(63)]
+    waiting = [nominated(number, f"n{number}", cpu="1", spec=nominated_spec) for number in range(60)]
+    rig = Rig("policy test version 1\ninclude kube_default\n", *nodes, *waiting)
+
+    def decide(numbers: range) -> None:
+        for number in numbers:
+            rig.observe(pod(f"web{number}", cpu=f"{100 + number}m", labels={"app": "web"}, spec=spec))
+            rig.settle()
+
+    decide(range(2))
+    views = count_calls(monkeypatch, Snapshot, "view", lambda: decide(range(2, 12)))
+
+    assert len(rig.placements()) == 12 and views <= 10 * 12, f"{views} views in 10 decisions"
 
 
 class RandomCluster:
@@ -73,13 +136,19 @@ class RandomCluster:
         apart["topologyKey"] = self.random.choice(["kubernetes.io/hostname", "topology.kubernetes.io/zone"])
         term = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
         ports = [80] if self.random.random() < 0.2 else []
+        spec: dict[str, Any] = {}
+        if self.random.random() < 0.15:
+            spec["affinity"] = {"podAntiAffinity": term}
+        if self.random.random() < 0.3:
+            spread = {**apart, "maxSkew": self.random.choice([1, 2]), "whenUnsatisfiable": "DoNotSchedule"}
+            spec["topologySpreadConstraints"] = [spread]
         return pod(
             f"p{self.number}",
             cpu=self.random.choice("12"),
             priority=priority,
             labels={"app": self.random.choice("abc")},
             host_ports=ports,
-            spec={"affinity": {"podAntiAffinity": term}} if self.random.random() < 0.15 else None,
+            spec=spec or None,
         )
 
     def change(self) -> None:
@@ -100,22 +169,22 @@ class RandomCluster:
                 self.cache.put_namespace(namespace(team=self.random.choice("ab")))
 
     def check(self) -> None:
-        asked, verdicts = self.pod(0), []
+        asked, own, others, results = self.pod(0), None, self.nominated, list[object]()
+        if self.nominated and self.random.random() < 0.4:
+            asked, own = self.random.choice(self.nominated)
+            others = [nominated for nominated in self.nominated if nominated[0] is not asked]
         for overlay in (None, self.evaluator.overlay()):
-            verdict = self.evaluator.evaluate(
-                self.plan,
-                asked,
-                now_ns=0,
-                facts=FACTS,
-                samples={},
-                overlay=overlay,
-                nominated_pods=self.nominated,
-            )
+            inputs: dict[str, Any] = {"now_ns": 0, "facts": FACTS, "samples": {}, "overlay": overlay}
+            inputs |= {"nominated_node": own, "nominated_pods": others}
+            verdict = self.evaluator.evaluate(self.plan, asked, **inputs)
             rejections = {} if verdict.selected else verdict.reason_counts()
-            verdicts.append((verdict.selected, verdict.feasible_count, verdict.score, rejections))
+            dry_run = self.evaluator.dry_run(self.plan, asked, **inputs)
+            potential = dry_run.potential_nodes
+            results.append((verdict.selected, verdict.feasible_count, verdict.score, rejections))
+            results.append((potential, dry_run.potential_or_feasible_nodes, dry_run.rejections(potential)))
             self.rejected += not verdict.selected
-        assert verdicts[0] == verdicts[1], "the overlay that is kept and a new one differ"
-        self.kept += any(kept.overlay is not None for kept in self.evaluator._nominated_overlays._kept)
+        assert results[:2] == results[2:], "the overlay that is kept and a new one differ"
+        self.kept += bool(self.evaluator._nominated_overlays._kept)
 
 
 def play(seeds: range) -> tuple[int, int]:
@@ -145,7 +214,7 @@ def test_a_planted_bug_in_the_overlay_that_is_kept_is_found(
         with_all = NominatedOverlays._with_all
 
         def of_the_first(self: Any, pods: Any) -> Overlay | None:
-            return with_all(self, self._kept[0].pods if self._kept else pods)
+            return with_all(self, self._kept[0][0] if self._kept else pods)
 
         monkeypatch.setattr(NominatedOverlays, "_with_all", of_the_first)
     with pytest.raises(AssertionError, match="differ"):

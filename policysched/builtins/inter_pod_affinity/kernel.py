@@ -6,7 +6,7 @@ no node has are left out before anything is counted. Source of the formula: kube
 `pkg/scheduler/framework/plugins/interpodaffinity`.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -57,6 +57,7 @@ class _Filter(FilterKernelBase):
         self._own_anti = _OwnTerms([(term, 1) for term in self._affinity.required_anti])
         self._required_keys = tuple(dict.fromkeys(term.topology_key for term in self._affinity.required))
         self._tallied: tuple[PlacedPods, int, MatchedPodCounts | None] | None = None
+        self._base: View | None = None  # see `alone`
 
     def rejected(self, view: View) -> Array:
         masks = (
@@ -102,6 +103,16 @@ class _Filter(FilterKernelBase):
         has_own = bool(own_affinity.required or own_affinity.required_anti)
         return _fingerprint(view, counted, self._own_anti, has_own=has_own)
 
+    def alone(self, view: View, base: View) -> FilterKernel | None:
+        """Pods that are added to a node can only make it reject, if the pod requires no affinity."""
+        if super().alone(view, base) is not None:
+            return self
+        if self._affinity.required or self._own_anti.is_many:
+            return None
+        kernel = _Filter(self._pod)
+        kernel._base = base
+        return kernel
+
     def _lacks_topology_key(self, view: View) -> bool:
         """Whether required affinity names a topology key that no node has."""
         return not all(map(view.has_label_key, self._required_keys))
@@ -142,13 +153,27 @@ class _Filter(FilterKernelBase):
         return all(scope is None or self._pod.namespace in scope for scope in scopes)
 
     def _violates_anti_affinity(self, view: View) -> Array | None:
-        return _any_in_domain(view, self._own_anti.counts_by_key(view))
+        return self._any_in_domain(view, self._own_anti.counts_by_key)
 
     def _violates_existing_anti_affinity(self, view: View) -> Array | None:
         groups = _existing_anti_affinity_groups(view, self._pod)
-        counts_by_key: dict[str, Array] = {}
-        _add_counts(view, ((group.topology_key, group, 1) for group in groups), counts_by_key)
-        return _any_in_domain(view, counts_by_key)
+
+        def counts_by_key(of: View) -> dict[str, Array]:
+            counts: dict[str, Array] = {}
+            _add_counts(of, ((group.topology_key, group, 1) for group in groups), counts)
+            return counts
+
+        return self._any_in_domain(view, counts_by_key)
+
+    def _any_in_domain(self, view: View, counts_by_key: Callable[[View], dict[str, Array]]) -> Array | None:
+        if self._base is None:
+            return _any_in_domain(view, counts_by_key(view))
+        counts, before = counts_by_key(view), counts_by_key(self._base)
+        violated = _any_in_domain(view, before)
+        for key, amounts in counts.items():
+            added = (amounts > before.get(key, 0)) & (domain_codes(view, key) > 0)
+            violated = added if violated is None else violated | added
+        return violated
 
 
 class _OwnTerms:
@@ -158,13 +183,13 @@ class _OwnTerms:
 
     def __init__(self, weighted: Sequence[tuple[PodAffinityTerm, int]]) -> None:
         self._weighted = weighted
-        self._many = len(weighted) > _TALLIES_PER_POD_MAX
+        self.is_many = len(weighted) > _TALLIES_PER_POD_MAX
 
     def counts_by_key(self, view: View, *, magnitudes: bool = False) -> dict[str, Array]:
         """float64 for all rows, by topology key: the pods that each term selects, times its weight (or its absolute
         value). Without the topology keys that no node has."""
         counts_by_key: dict[str, Array] = {}
-        if not self._many:
+        if not self.is_many:
             tallies = self._tallies(view)
             _add_counts(
                 view,
@@ -181,7 +206,7 @@ class _OwnTerms:
 
     def versions(self, view: View) -> tuple[Hashable, ...]:
         """What changes with the counts."""
-        if self._many:
+        if self.is_many:
             return (view.pods_version(),)
         return tuple([view.row_counts(tally).version for _, tally, _ in self._tallies(view)])
 

@@ -101,9 +101,18 @@ class Overlay:
         self.pods.follow()
         return True
 
+    def may_add(self, uid: PodUid, node: NodeName) -> bool:
+        """Whether `add_pod` accepts the pod, and knows the node."""
+        return self._placement_of(uid) is None and self._columns.row(node) is not None
+
     def has_added_pod(self, uid: PodUid) -> bool:
         """Whether the pod was added here and not removed again."""
         return uid in self._added
+
+    def row_of_added(self, uid: PodUid) -> int | None:
+        """The row of a pod that was added here; None: it was not."""
+        added = self._added.get(uid)
+        return None if added is None else self._columns.row(added[1])
 
     def reserve_volumes(self, uid: PodUid, choice: VolumeChoice, node: NodeName) -> None:
         """Reserve volumes for the pod on this overlay."""

@@ -131,6 +131,10 @@ class ConditionalFilter:
     def is_node_local(self, view: View) -> bool:
         return self._fingerprint is None and self.kernel.is_node_local(view)
 
+    def alone(self, view: View, base: View) -> FilterKernel | None:
+        kernel = None if self._fingerprint is not None else self.kernel.alone(view, base)
+        return None if kernel is None else ConditionalFilter(kernel, self._when, self._activation, None)
+
     def shortfall(self, view: View) -> Mapping[str, Array]:
         """Not known: on which nodes the rule applies may change."""
         return {}
@@ -232,6 +236,10 @@ class ExpressionFilter(FilterKernelBase):
 
     def is_node_local(self, view: View) -> bool:
         return self._fingerprint is None
+
+    def alone(self, view: View, base: View) -> FilterKernel | None:
+        """None if it reads other nodes: a condition that is the same with all pods more can differ with some of them."""
+        return self if self._fingerprint is None else None
 
     def _rejected(self, view: View) -> tuple[Array, ThreeValuedMask]:
         frame = self._activation.frame(view)

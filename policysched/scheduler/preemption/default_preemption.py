@@ -123,11 +123,13 @@ class DefaultPreemption:
         if fits_after_first_holds(core, pod, now_ns):
             return self._no_preemption(pod.policy, WAITS_FOR_HELD_CAPACITY, claims=claims)
         yield core.limits.attempt_step_cost_max  # the next slice looks at all nodes again
+        nominated = core.cache.nominated.get(pod.uid)
         dry_run = core.evaluator.dry_run(
             plan,
             value,
             **core.evaluation_inputs(pod, now_ns),
             nominated_pods=competing_nominations(core, value),
+            nominated_node=None if nominated is None else nominated.nominated_node,
         )
         allowed = eviction_rights(core, pod, now_ns, self.refused)
         if self._victims_terminating(pod.uid, dry_run, allowed):
