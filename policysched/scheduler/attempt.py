@@ -333,7 +333,7 @@ class PodAttempts:
         self._enqueuer.stop_rekeying(pod)
         core.reports.cancel_deferred(pod.uid)
         core.queue.mark_placed(pod, now_ns)
-        core.queue.requeue(events, now_ns)
+        core.queue.requeue(events, now_ns, cause=pod.namespace)
         if success.prebind_work is None:
             core.commands.append(bind_command(bind))
         else:

@@ -45,7 +45,7 @@ class BindTracker:
             return  # answered before, or the pod was deleted since and holds nothing
         if observed.node is None:
             before = core.cache.ledger.placement(uid)
-            core.queue.requeue(core.cache.confirm(observed.pod, node), now_ns)
+            core.queue.requeue(core.cache.confirm(observed.pod, node), now_ns, cause=observed.pod.namespace)
             core.samples.update_assumed_load(uid, before, now_ns)
         pending, pod = bind.pod, bind.pod.pod
         self._enqueuer.remove(pending, now_ns)
@@ -139,7 +139,7 @@ class BindTracker:
         if bind is None:
             return None
         if core.cache.ledger.state(uid) in (PlacementState.ASSUMED, PlacementState.PREBOUND):
-            core.queue.requeue(core.cache.withdraw(uid), now_ns)
+            core.queue.requeue(core.cache.withdraw(uid), now_ns, cause=bind.pod.namespace)
             core.samples.assumed_load.pod_removed(uid)
         observed = core.cache.pods.get(uid)
         if observed is not None and observed.node is None and not observed.deleting:

@@ -206,7 +206,7 @@ class SchedulerCore:
         nominated = self.cache.nominated.get(uid)
         if nominated is None:
             return
-        self.queue.requeue(self.cache.nominate(uid, None), now_ns)
+        self.queue.requeue(self.cache.nominate(uid, None), now_ns, cause=nominated.pod.namespace)
         self.quotas.reservation_released(nominated.pod)
         self.commands.append(ClearNomination(uid, nominated.pod.namespace, nominated.pod.name))
 
@@ -229,7 +229,7 @@ class SchedulerCore:
         """Apply what the pod's containers did since the last update to policy states, and requeue pods that read them."""
         policy = self.samples.policy_states.pod_updated(observed, now_ns)
         if policy is not None:
-            self.queue.requeue({ClusterEvent.STATE}, now_ns, policy=policy)
+            self.queue.requeue({ClusterEvent.STATE}, now_ns, policy=policy, cause=observed.pod.namespace)
 
     def save_states(self, now_ns: int) -> None:
         """Save the policy states that are due."""

@@ -49,6 +49,7 @@ class PodEvents:
         core.group_changed(uid, now_ns)
         if observed.finished:
             self._bind_tracker.on_pod_finished(uid, observed.node, now_ns)
+        cause = self._cause(observed)
         nominated, before = core.cache.nominated.get(uid), core.cache.ledger.placement(uid)
         core.update_states(observed, now_ns)
         active, ended = core.cache.active_pods.version, core.cache.ended_pods.version
@@ -72,7 +73,7 @@ class PodEvents:
             self._membership.update(observed.pod, current, now_ns)
         if current is None or current.node is not None or current.deleting:
             self._prebinder.abort(uid, now_ns)
-        core.queue.requeue(events, now_ns)
+        core.queue.requeue(events, now_ns, cause=cause)
         self._track_kubelet_rejections(observed, before, now_ns, synced=synced)
         return group_pods
 
@@ -87,6 +88,7 @@ class PodEvents:
         self, uid: PodUid, cached: ObservedPod | None, now_ns: int, *, synced: bool
     ) -> list[ObservedPod]:
         core = self._core
+        cause = None if cached is None else self._cause(cached)
         core.samples.policy_states.pod_deleted(uid)
         if uid in core.binds.in_flight and uid not in core.binds.prebinding:
             core.commands.append(AbandonBind(uid))
@@ -109,8 +111,13 @@ class PodEvents:
         self._prebinder.abort(uid, now_ns)
         core.delete_unseen_claims(uid)
         core.reports.forget(uid)
-        core.queue.requeue(events, now_ns)
+        core.queue.requeue(events, now_ns, cause=cause)
         return group_pods
+
+    def _cause(self, changed: ObservedPod) -> str | None:
+        """The namespace that is to blame if other pods are woken; None: none, as a preemptor waits for its victims."""
+        is_victim = changed.preempted or self._preemption.is_leaving(changed.pod.uid)
+        return None if is_victim else changed.pod.namespace
 
     def _track_kubelet_rejections(
         self, observed: ObservedPod, before: Placement | None, now_ns: int, *, synced: bool

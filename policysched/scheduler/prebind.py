@@ -84,7 +84,7 @@ class Prebinder:
         nominated = core.cache.nominated.get(pod.uid)
         nominate = nominated is None or nominated.nominated_node != bind.node
         if nominate:
-            core.queue.requeue(core.cache.nominate(pod.uid, bind.node), now_ns)
+            core.queue.requeue(core.cache.nominate(pod.uid, bind.node), now_ns, cause=pod.namespace)
         if requirements.devices.claim_to_create is not None:
             core.binds.created_claims[pod.uid] = requirements.devices.claim_to_create[0].key
         core.commands.append(
@@ -332,7 +332,7 @@ class Prebinder:
         )
 
     def _finish(self, state: PrebindState, now_ns: int) -> None:
-        uid = state.in_flight_bind.pod.uid
+        uid, namespace = state.in_flight_bind.pod.uid, state.in_flight_bind.pod.namespace
         self._core.binds.end_prebind(uid)
         for key in _objects_of(state):
             uids = self._by_object.get(key, {})
@@ -341,9 +341,11 @@ class Prebinder:
                 self._by_object.pop(key, None)
         self._deadlines.discard(uid)
         cache = self._core.cache
-        self._core.queue.requeue(cache.volumes.unreserve(uid, _volume_choice(state.prebind_work)), now_ns)
+        freed = cache.volumes.unreserve(uid, _volume_choice(state.prebind_work))
+        self._core.queue.requeue(freed, now_ns, cause=namespace)
         if uid not in self._core.binds.unconfirmed_device_writes:
-            self._core.queue.requeue(cache.devices.unreserve(uid, state.prebind_work.devices), now_ns)
+            freed = cache.devices.unreserve(uid, state.prebind_work.devices)
+            self._core.queue.requeue(freed, now_ns, cause=namespace)
 
     def _release_unconfirmed(self, uid: PodUid, versions: WrittenVersions, now_ns: int) -> None:
         """The device writes for a pod that is gone are answered: release its devices."""

@@ -35,12 +35,14 @@ class StorageEvents:
 
     def device_updated(self, device_object: DeviceObject, now_ns: int) -> None:
         events = self._core.cache.put_device_object(device_object)
-        self._requeue(events, device_object.key if isinstance(device_object, ResourceClaim) else None, now_ns)
+        claim = device_object.key if isinstance(device_object, ResourceClaim) else None
+        self._requeue(events, claim, now_ns, None if claim is None else claim.namespace)
         if isinstance(device_object, ResourceClaim):
             self._prebinder.device_claim_changed(device_object.key, now_ns)
 
     def device_deleted(self, kind: DeviceKind, namespace: str, name: str, now_ns: int) -> None:
-        self._requeue(self._core.cache.drop_device_object(kind, namespace, name), None, now_ns)
+        events = self._core.cache.drop_device_object(kind, namespace, name)
+        self._requeue(events, None, now_ns, namespace or None)
         if kind == "ResourceClaim":
             self._prebinder.device_claim_changed(ResourceClaimKey(namespace, name), now_ns)
 
@@ -52,18 +54,25 @@ class StorageEvents:
             devices.mark_kind_unserved(kind)
 
     def extended_claim_deleted(self, claim: ResourceClaimKey, uid: str, now_ns: int) -> None:
-        self._requeue(self._core.cache.devices.mark_claim_deleted(claim, uid), None, now_ns)
+        events = self._core.cache.devices.mark_claim_deleted(claim, uid)
+        self._requeue(events, None, now_ns, claim.namespace)
 
-    def _requeue(self, events: frozenset[ClusterEvent], claim: ResourceClaimKey | None, now_ns: int) -> None:
+    def _requeue(
+        self,
+        events: frozenset[ClusterEvent],
+        claim: ResourceClaimKey | None,
+        now_ns: int,
+        cause: str | None = None,
+    ) -> None:
         """A change of a claim can help the pods that use it, freed devices every pod."""
         queue = self._core.queue
-        queue.requeue(events & _GLOBAL_EVENTS, now_ns)
-        queue.requeue(events - _GLOBAL_EVENTS, now_ns, claim=claim)
+        queue.requeue(events & _GLOBAL_EVENTS, now_ns, cause=cause)
+        queue.requeue(events - _GLOBAL_EVENTS, now_ns, claim=claim, cause=cause)
 
     def storage_deleted(self, kind: StorageKind, namespace: str, name: str, now_ns: int) -> None:
         volume = self._core.cache.volumes.volumes.get(name) if kind == "PersistentVolume" else None
         events = self._core.cache.drop_storage(kind, namespace, name)
-        self._core.queue.requeue(events, now_ns)
+        self._core.queue.requeue(events, now_ns, cause=namespace or None)
         if volume is not None:
             self._prebinder.recheck(now_ns, volume=volume)
         elif kind == "PersistentVolumeClaim":

@@ -10,12 +10,13 @@ import pytest
 
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.active_queues import ActiveQueues
 from policysched.scheduler.queue.decision_time import FAILED_ATTEMPT_CREDIT_NS, DecisionTime
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.ordered_queue import SortKeyQueue
-from tests.builders import node, pending, pod
+from tests.builders import node, pending, placed, pod
 from tests.scheduler.rig import FIT, GANG, Rig
 
 MS = 10**6
@@ -212,6 +213,86 @@ def test_a_namespace_does_not_wait_for_an_equal_pod_of_an_overdrawn_one() -> Non
     rig.observe(node("a", cpu="50"))
 
     assert rig.attempts_until_bound("waiting", {"test": 20}) <= 2 + FAILED_ATTEMPT_CREDIT_NS // (20 * MS)
+
+
+# ── wake-ups by pods of other namespaces ────────────────────────────────────────────────────────────────────────────
+
+
+def an_overdrawn_namespace(policy: str = FIT, **more: object) -> TimedRig:
+    """Of `tenant`, whose forty pods were tried and are parked."""
+    low = [placed(pod(f"low-{index}", namespace="other", cpu="1"), "a") for index in range(2)]
+    rig = TimedRig(policy, node("a", cpu="50"), *low, *too_large(40, **more), limits=FAST)
+    rig.observe(friend("first", priority=-1))
+    rig.attempts_until_bound("first", {"test": 20})
+    return rig
+
+
+def own_new_pod() -> Pod:
+    return pod("new", namespace="tenant", cpu="1", created="2027-01-01T00:00:00Z")
+
+
+def leaves(rig: TimedRig, name: str) -> None:
+    rig.handle(e.PodDeleted(pod(name, namespace="other").uid))
+
+
+def test_new_pods_of_an_overdrawn_namespace_do_not_wait_for_those_that_others_wake() -> None:
+    rig = an_overdrawn_namespace()
+
+    leaves(rig, "low-0")
+    rig.observe(own_new_pod())
+
+    assert rig.attempts_until_bound("new", {"test": 20}) == 1
+
+
+def test_what_others_wake_late_is_attempted_when_the_debt_is_paid() -> None:
+    rig = an_overdrawn_namespace()
+    leaves(rig, "low-0")
+    queue, before = rig.scheduler.core.queue, rig.attempts["test"]
+
+    rig.decide_once({"test": 20})
+    meanwhile = rig.attempts["test"] - before
+    paid_ns = queue.decision_time.paid_ns("tenant")
+    assert paid_ns is not None and queue.next_time_ns() == paid_ns
+    rig.now_ns = paid_ns
+    for _ in range(45):
+        rig.decide_once({"test": 0})
+
+    assert meanwhile <= 1 and rig.attempts["test"] - before >= 40
+
+
+def test_a_namespace_wakes_its_own_pods_at_once() -> None:
+    rig = an_overdrawn_namespace()
+    rig.observe(placed(pod("own", namespace="tenant", cpu="1"), "a"))
+
+    rig.handle(e.PodDeleted(pod("own", namespace="tenant").uid))
+    rig.observe(own_new_pod())
+
+    assert rig.attempts_until_bound("new", {"test": 20}) > 40
+
+
+def test_pods_of_higher_priority_that_others_wake_late_are_tried_first() -> None:
+    rig = an_overdrawn_namespace(priority=5)
+
+    leaves(rig, "low-0")
+    rig.observe(own_new_pod())
+
+    assert rig.attempts_until_bound("new", {"test": 20}) > 40
+
+
+def test_a_preemptor_of_an_overdrawn_namespace_does_not_wait_when_its_victims_are_gone() -> None:
+    rig = an_overdrawn_namespace(FIT.replace("preemption never", "preemption { victims = any }"))
+    rig.observe(pod("high", namespace="tenant", cpu="49", priority=10))
+    while not rig.of(c.Evict):
+        rig.decide_once({"test": 20})
+    (evict,) = rig.of(c.Evict)
+    victims = [victim.uid for victim in evict.victims]
+    rig.handle(e.Evicted(evict.uid, tuple(victims)))
+    rig.decide_once({"test": 20})
+
+    rig.handle(*[e.PodDeleted(uid) for uid in victims])
+
+    assert rig.scheduler.core.queue.decision_time.is_overdrawn("tenant")
+    assert rig.attempts_until_bound("high", {"test": 20}) == 1
 
 
 def test_the_debt_of_a_namespace_is_paid_soon_after_its_last_failed_attempt() -> None:

@@ -167,7 +167,7 @@ def test_parked_pods_that_are_never_requeued_are_detected(monkeypatch: pytest.Mo
         self: PodEvents, observed: ObservedPod, now_ns: int, *, synced: bool
     ) -> list[ObservedPod]:
         requeue = self._core.queue.requeue
-        monkeypatch.setattr(self._core.queue, "requeue", lambda *_: None)
+        monkeypatch.setattr(self._core.queue, "requeue", lambda *_, **__: None)
         group_pods = updated(self, observed, now_ns, synced=synced)
         monkeypatch.setattr(self._core.queue, "requeue", requeue)
         return group_pods

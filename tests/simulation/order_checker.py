@@ -2,8 +2,9 @@
 
 When a pod or gang is placed, no other entry of its policy that stands ahead of it by `queue by` may be waiting although
 it could be placed on the same cluster. The order and the verdict are those of the reference implementation. Within a
-namespace this holds always. Of other namespaces, it does not hold for those that took more than their share of the time in
-vain (`decision_costs`), unless the first of their entries ahead has a higher priority.
+namespace this holds, except for entries that events of other namespaces wake late (`LateWakeUps`). Of other namespaces, it does
+not hold for those that took more than their share of the time in vain (`decision_costs`), unless the first of their entries ahead
+has a higher priority.
 
 Left out are entries that the order does not concern: gated or rejected without an attempt, in backoff after an error,
 waiting for an answer about their own evictions or from an extender, and those whose verdict expires by time (it is
@@ -75,6 +76,13 @@ class OrderChecker:
                 behind.add(other.namespace)
                 continue
             group = self._core.queue.group_of(other)
+            if (
+                group is not None
+                and group in self._core.queue._groups.late
+                and self._is_overdrawn(other.namespace)
+                and other.priority <= placed.priority
+            ):
+                continue
             if group is not None and group.equivalence_key in verdicts:
                 continue
             self.comparisons += 1

@@ -256,7 +256,7 @@ class DefaultPreemption:
     def evict(self, pod: PendingPod, chosen: Candidate, now_ns: int) -> None:
         """Start the evictions, and nominate the pod to its node. Victims may be on other nodes too."""
         self._clear_lower_nominations(pod, chosen.node, now_ns)
-        self._core.queue.requeue(self._core.cache.nominate(pod.uid, chosen.node), now_ns)
+        self._core.queue.requeue(self._core.cache.nominate(pod.uid, chosen.node), now_ns, cause=pod.namespace)
         self._start_eviction(pod.pod, chosen.node, chosen.victims, now_ns)
 
     def evict_rest_of_gang(self, failed: Pod, members: tuple[Pod, ...], message: str, now_ns: int) -> None:

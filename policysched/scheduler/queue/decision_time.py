@@ -99,6 +99,11 @@ class DecisionTime:
             else max(0, paid_ns - self.now_ns - round(FAILED_ATTEMPT_CREDIT_NS / self._share))
         )
 
+    def paid_ns(self, namespace: str) -> int | None:
+        """When the debt beyond the credit is paid; None: there is none, or it does not matter."""
+        debt_ns = self.debt_ns(namespace)
+        return self.now_ns + debt_ns if debt_ns > 0 and self._share < 1 else None
+
     def is_overdrawn(self, namespace: str) -> bool:
         """Whether the entries of the namespace come after those of others. If the share is 1, only for its binds."""
         if self.prompt_binds.are_too_many_of(namespace):

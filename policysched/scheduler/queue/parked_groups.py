@@ -11,6 +11,7 @@ from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.decision_time import DecisionTime
 from policysched.scheduler.queue.entries import QueueEntry, QueueState
+from policysched.scheduler.queue.late_wake_ups import LateWakeUps, WakeUp
 from policysched.scheduler.queue.movable_heap import MovableHeap, earlier_ns
 from policysched.scheduler.queue.ordered_queue import FairShareQueue, OrderedQueue
 from policysched.scheduler.queue.policy_queues import PolicyQueues
@@ -38,6 +39,7 @@ class ParkedGroup:
 
     equivalence_key: EquivalenceKey
     policy: str
+    namespace: str
     members: OrderedQueue
     blocked: bool = False
     requeue_events: frozenset[ClusterEvent] = frozenset()
@@ -82,6 +84,7 @@ class ParkedGroups:
         self._listed = PolicyQueues(new_policy_queue, decision_time)
         self._expiries: MovableHeap[EquivalenceKey] = MovableHeap()
         self._message_report_times: MovableHeap[EquivalenceKey] = MovableHeap()
+        self.late = LateWakeUps(decision_time)
         self.rule_counts: dict[tuple[str, str], RuleCounts] = {}
         """By policy and rule of its text, since the process started."""
 
@@ -112,7 +115,7 @@ class ParkedGroups:
         group = self._groups.get(equivalence_key)
         if group is None:
             group = self._groups[equivalence_key] = ParkedGroup(
-                equivalence_key, entry.policy, self._new_policy_queue(entry.policy)
+                equivalence_key, entry.policy, entry.namespace, self._new_policy_queue(entry.policy)
             )
         self.unindex(group)
         self._unlist(group)
@@ -158,6 +161,10 @@ class ParkedGroups:
         if isinstance(group.members, FairShareQueue):
             self._list(group, group.members.first_of_each())
 
+    def has_before(self, entry: QueueEntry) -> bool:
+        """Whether an entry waits for `first_before`, or for groups that are opened late."""
+        return self.first_before(entry) is not None or bool(self.late.before(entry))
+
     def first_before(self, entry: QueueEntry) -> QueueEntry | None:
         """The first member of an open group that an entry of its policy waits for. Where the order changes by itself, members
         can get ahead of their representative. Those with the same owners keep their places, so of each group the first of
@@ -178,23 +185,35 @@ class ParkedGroups:
 
     # ── events ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def waiting_for(self, events: Iterable[ClusterEvent]) -> Iterator[tuple[ClusterEvent, ParkedGroup]]:
-        """The groups that one of the events can help. They may be opened meanwhile."""
+    def waiting_for(
+        self,
+        events: Iterable[ClusterEvent],
+        policy: str | None = None,
+        claim: AnyClaim | None = None,
+        cause: str | None = None,
+    ) -> Iterator[WakeUp]:
+        """The groups that one of the events can help and that are opened now. `cause`: see `LateWakeUps`."""
         waited_for = [event for event in events if self._by_event[event]]
         # In the order of the enumeration: the order of a set differs between processes.
         for event in sorted(waited_for, key=_EVENT_ORDER.__getitem__) if len(waited_for) > 1 else waited_for:
             for group in list(self._by_event[event].values()):
-                yield event, group
+                if (
+                    policy in (None, group.policy)
+                    and (claim is None or claim in group.claims)
+                    and not self.late.delays(event, group, cause)
+                ):
+                    yield event, group
 
-    def pop_expired(self, now_ns: int) -> ParkedGroup | None:
-        """A group whose verdict has expired."""
-        expiry_ns = self._expiries.first_key()
-        if expiry_ns is None or expiry_ns > now_ns:
-            return None
-        return self._groups[self._expiries.pop()]
+    def due(self, now_ns: int) -> Iterator[WakeUp]:
+        """Groups whose verdict has expired, and those that are opened late."""
+        while (expiry_ns := self._expiries.first_key()) is not None and expiry_ns <= now_ns:
+            yield ClusterEvent.TIME, self._groups[self._expiries.pop()]
+        yield from self.late.due()
 
     def next_time_ns(self) -> int | None:
-        return earlier_ns(self._expiries.first_key(), self._message_report_times.first_key())
+        return earlier_ns(
+            self._expiries.first_key(), self._message_report_times.first_key(), self.late.next_time_ns()
+        )
 
     def drop_policy(self, policy: str, rules: Container[str]) -> list[ParkedGroup]:
         """Drop the groups of the policy, and return them; and the counts of rules that are not among these."""
@@ -254,6 +273,7 @@ class ParkedGroups:
         for event in group.requeue_events:
             self._by_event[event].pop(group.equivalence_key, None)
         self._expiries.discard(group.equivalence_key)
+        self.late.discard(group)
         group.requeue_events = frozenset()
 
     def check(self) -> list[str]:

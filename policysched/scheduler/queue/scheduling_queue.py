@@ -25,6 +25,7 @@ from policysched.scheduler.queue.active_queues import ActiveQueues
 from policysched.scheduler.queue.backoff import BackoffQueue
 from policysched.scheduler.queue.decision_time import DecisionTime
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
+from policysched.scheduler.queue.late_wake_ups import WakeUp
 from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.queue.ordered_queue import OrderedQueue, SortKeyQueue
 from policysched.scheduler.queue.parked_groups import EquivalenceKey, ParkedGroup, ParkedGroups, RuleCounts
@@ -113,7 +114,7 @@ class SchedulingQueue:
             if isinstance(head, PendingPod)
             and policy not in except_policies
             and (overtaking or self._is_before(head, gang))
-            and not self._would_yield(head)
+            and not (self._backoff.precedes(head) or self._groups.has_before(head))
             and self._active.first_before(head) is None
         ]
         first = self._active.first_of(heads)
@@ -129,10 +130,6 @@ class SchedulingQueue:
             return self._active.is_ahead(head, gang)
         return head.priority >= gang.priority
 
-    def _would_yield(self, entry: QueueEntry) -> bool:
-        """Whether `yield_to_earlier` would put the entry back."""
-        return self._backoff.precedes(entry) or self._groups.first_before(entry) is not None
-
     def put_back(self, entry: QueueEntry) -> None:
         """Undo `pop` or `pop_beside`."""
         entry.state = QueueState.ACTIVE
@@ -147,7 +144,9 @@ class SchedulingQueue:
         assert entry.state is QueueState.DETACHED, f"{entry} is still {entry.state.value}"
         if self.order_is_given:
             return False
-        yields = False
+        late = self._groups.late.before(entry)
+        self._open(late, now_ns)
+        yields = bool(late)
         while (member := self._groups.first_before(entry)) is not None:
             self._send_representative(self._group_by_entry[member], now_ns, "QueueOrder", member)
             yields = True
@@ -168,8 +167,7 @@ class SchedulingQueue:
         while (entry := self._backoff.pop_expired(now_ns)) is not None:
             with raises_for(entry.object_id):
                 self._activate(entry, "BackoffComplete")
-        while (group := self._groups.pop_expired(now_ns)) is not None:
-            self._unblock(group, now_ns, ClusterEvent.TIME.value)
+        self._open(self._groups.due(now_ns), now_ns)
 
     def next_time_ns(self) -> int | None:
         """When `advance` has something to do next."""
@@ -297,14 +295,14 @@ class SchedulingQueue:
         *,
         policy: str | None = None,
         claim: AnyClaim | None = None,
+        cause: str | None = None,
     ) -> None:
-        """Open the parked groups that one of the events can help; with `policy` or `claim`, only those of it."""
+        """Open the parked groups that one of the events can help; with `policy` or `claim`, only those of it. `cause`: the
+        namespace of the pod or object that changed."""
         events = tuple(events)
         if self.attempting is not None:
             self.missed_events.update(events)
-        for event, group in self._groups.waiting_for(events):
-            if policy in (None, group.policy) and (claim is None or claim in group.claims):
-                self._unblock(group, now_ns, event.value)
+        self._open(self._groups.waiting_for(events, policy, claim, cause), now_ns)
 
     def open_group(self, equivalence_key: EquivalenceKey, now_ns: int, event: ClusterEvent) -> None:
         """Open the parked group of the class, if it is blocked and waits for the event."""
@@ -401,6 +399,10 @@ class SchedulingQueue:
         self._group_by_entry[entry] = group
         self._count("unschedulable", "ScheduleAttemptFailure")
         self._return_representative(entry, now_ns)
+
+    def _open(self, wake_ups: Iterable[WakeUp], now_ns: int) -> None:
+        for event, group in wake_ups:
+            self._unblock(group, now_ns, event.value)
 
     def _unblock(self, group: ParkedGroup, now_ns: int, event: str) -> None:
         self._groups.unindex(group)

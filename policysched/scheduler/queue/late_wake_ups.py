@@ -1,0 +1,70 @@
+"""Wake-ups that wait until a namespace has paid for its failed attempts.
+
+    parked ──event of a pod of another namespace, its own is overdrawn──► late ──its debt is paid──► opened
+
+A tenant whose pods come and go all the time would else have the parked pods of another namespace attempted all the time, at
+the expense of that namespace, whose new pods wait behind those attempts.
+"""
+
+from typing import TYPE_CHECKING
+
+from policysched.model.cluster_events import ClusterEvent
+from policysched.scheduler.queue.decision_time import DecisionTime
+from policysched.scheduler.queue.entries import QueueEntry
+from policysched.scheduler.queue.movable_heap import earlier_ns
+
+if TYPE_CHECKING:
+    from policysched.scheduler.queue.parked_groups import ParkedGroup
+
+WakeUp = tuple[ClusterEvent, "ParkedGroup"]
+
+
+class LateWakeUps:
+    """The groups stay blocked meanwhile."""
+
+    def __init__(self, decision_time: DecisionTime) -> None:
+        self._time = decision_time
+        # By namespace, with the first event for each group.
+        self._events: dict[str, dict[ParkedGroup, ClusterEvent]] = {}
+
+    def __contains__(self, group: "ParkedGroup") -> bool:
+        return group in self._events.get(group.namespace, ())
+
+    def delays(self, event: ClusterEvent, group: "ParkedGroup", cause: str | None) -> bool:
+        """Whether the group is opened later than at this event, of a pod of the namespace `cause` (None: of no namespace)."""
+        if cause in (None, group.namespace) or self._time.paid_ns(group.namespace) is None:
+            return False
+        self._events.setdefault(group.namespace, {}).setdefault(group, event)
+        return True
+
+    def discard(self, group: "ParkedGroup") -> None:
+        """It was opened, or is gone."""
+        late = self._events.get(group.namespace, {})
+        if late.pop(group, None) is not None and not late:
+            del self._events[group.namespace]
+
+    def due(self) -> list[WakeUp]:
+        """Of namespaces that have paid."""
+        return [
+            (event, group)
+            for namespace, late in self._events.items()
+            if self._time.paid_ns(namespace) is None
+            for group, event in late.items()
+        ]
+
+    def before(self, entry: QueueEntry) -> list[WakeUp]:
+        """Those that an entry of their policy, which is about to be placed, waits for: they are ahead of it, and of higher
+        priority, as for other entries of overdrawn namespaces (`PolicyQueues.waits_for`)."""
+        return [
+            (event, group)
+            for late in self._events.values()
+            for group, event in late.items()
+            if group.policy == entry.policy
+            and (first := group.members.first()) is not None
+            and first.priority > entry.priority
+            and group.members.precedes(entry)
+        ]
+
+    def next_time_ns(self) -> int | None:
+        """When some are due."""
+        return earlier_ns(*map(self._time.paid_ns, self._events))
