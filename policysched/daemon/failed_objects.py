@@ -4,8 +4,8 @@
 
 The state may be half changed after the exception, so that all of it is made anew, as after a restart of the process. What the
 object uses still counts: a pod on a node as what it takes there, an allocated claim with its devices. If even that
-raises, its node is left out. The policy text that raised where it took effect counts as one that does not check, and a
-metric whose samples raised as one without samples.
+raises, its node is left out. The policy text that raised where it took effect counts as one that does not check. If no other text of the
+policy can run, the policy is suspended. A metric whose samples raised counts as one without samples.
 """
 
 import logging
@@ -26,6 +26,7 @@ from policysched.model.pod_groups import PodGroupKey
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.model.storage import CsiDriver, CsiNode, StorageCapacity, StorageObject
+from policysched.policy_files.source_set import POLICY_SUFFIX
 from policysched.scheduler import events as e
 from policysched.scheduler.blame import ObjectId, RaisedFor, metric_id, pod_id, text_id
 from policysched.scheduler.commands import ReportPodEvent
@@ -91,6 +92,7 @@ class FailedObjects:
         self._raised_ns: dict[str, list[int]] = {}  # by namespace, within the last hour
         self._namespaces: dict[str, int] = {}  # left out as a whole, until then
         self._left_out: dict[tuple[str, str, str], e.Event] = {}
+        self._failed_texts: tuple[e.PoliciesUpdated, list[Program]] | None = None  # in the latest event
         self._checked_ns = 0
         self._told: set[str] = set()
         self.untold: list[Pod] = []
@@ -98,6 +100,7 @@ class FailedObjects:
     def begin(self) -> Self:
         """A new app reads all objects again."""
         self._left_out.clear()
+        self._failed_texts = None
         return self
 
     def admit(self, event: e.Event, now_ns: int) -> e.Event | None:
@@ -189,7 +192,15 @@ class FailedObjects:
         }
         for key in due:
             del self._left_out[key]
-        return list(due.values())
+        return [*due.values(), *self._take_due_texts(now_ns)]
+
+    def _take_due_texts(self, now_ns: int) -> list[e.PoliciesUpdated]:
+        event, failed = self._failed_texts or (None, ())
+        if event is None or all(self._problem(program, now_ns) for program in failed):
+            return []
+        self._failed_texts = None
+        # With last known good texts, it is not ignored for a version that was seen.
+        return [replace(event, last_good=event.last_good or PolicyBundle({}))]
 
     def take_reports(self, policies: Container[str]) -> list[ReportPodEvent]:
         """For the pending pods of these policies that are left out, once for each failure."""
@@ -215,21 +226,45 @@ class FailedObjects:
         return {**kinds, "all of a namespace": namespaces} if namespaces else dict(kinds)
 
     def _without_failed_texts(self, event: e.PoliciesUpdated, now_ns: int) -> e.PoliciesUpdated:
-        """Another text is tried at once, and one that has failed with the first change after its time."""
-
-        def checked(bundle: PolicyBundle | None) -> PolicyBundle | None:
-            return bundle and PolicyBundle(
-                {key: self._checked(source, now_ns) for key, source in bundle.sources.items()}
-            )
-
-        fallbacks = {
-            name: suspended_program(program, f"policy {name} is suspended: {problem}") if problem else program
-            for name, program in event.fallbacks.items()
-            for problem in [self._problem(program, now_ns)]
-        }
-        return replace(
-            event, bundle=checked(event.bundle), last_good=checked(event.last_good), fallbacks=fallbacks
+        """Another text is tried at once, and the same one after its time. Where no other text of the policy can run, it is
+        suspended: its pods are told."""
+        bundles = [
+            bundle.sources.values() for bundle in (event.bundle, event.last_good) if bundle is not None
+        ]
+        programs = [source.program for sources in bundles for source in sources if source.program is not None]
+        failed = [
+            program for program in (*programs, *event.fallbacks.values()) if self._problem(program, now_ns)
+        ]
+        self._failed_texts = (event, failed) if failed else None
+        if not failed:
+            return event
+        bundle = event.bundle and PolicyBundle(
+            {key: self._checked(source, now_ns) for key, source in event.bundle.sources.items()}
         )
+        last_good = {
+            key: source
+            if source.program is None
+            else replace(source, program=self._suspended(source.program, now_ns))
+            for key, source in (event.last_good.sources if event.last_good is not None else {}).items()
+        }
+        known = {source.program.name for source in last_good.values() if source.program is not None}
+        for program in failed:
+            if program.name not in known and program.name not in event.unchecked_texts:
+                key = f"{program.name}{POLICY_SUFFIX}"
+                last_good[key] = CheckedSource(key, False, self._suspended(program, now_ns), ())
+        fallbacks = {name: self._suspended(program, now_ns) for name, program in event.fallbacks.items()}
+        return replace(event, bundle=bundle, last_good=PolicyBundle(last_good), fallbacks=fallbacks)
+
+    def _suspended(self, program: Program, now_ns: int) -> Program:
+        """The program, or what runs in its place. Tenants read the message, so it has no value that the exception names."""
+        if self._problem(program, now_ns) is None:
+            return program
+        is_text = text_id(program, self._owner_of(program.name)).key in self._failures
+        message = (
+            f"policy {program.name} is suspended: {'its text' if is_text else 'other objects of its namespace'} raised "
+            "an exception, which is a bug of the scheduler; another text is tried at once, and this one later"
+        )
+        return suspended_program(program, message)
 
     def _checked(self, source: CheckedSource, now_ns: int) -> CheckedSource:
         program = source.program

@@ -47,6 +47,11 @@ def policy_families(source: PolicyProvider) -> Iterator[MetricFamily]:
             if status.last_success_ns is not None
         },
     )
+    yield gauge_family(
+        "policysched_policy_suspended",
+        "1: no text of the policy can run, so its pods stay pending; GET /policy and the event PolicySuspended have the reason.",
+        {(("policy", name),): float(status.phase == "suspended") for name, status in named},
+    )
     version = source.policies_resource_version or ""
     infos: dict[Labels, float] = {
         (

@@ -91,8 +91,8 @@ class ExtenderApp(DaemonApp):
             self.runtime.beat()
             if self.rereads:  # a request has raised
                 raise _ReadAgain
-            for event in self.failed_objects.take_due(now_ns()):
-                self.post(event)
+            # In front: what waits in the inbox is newer.
+            self._inbox.extendleft(reversed(self.failed_objects.take_due(now_ns())))
             for _ in range(min(EVENTS_PER_SLICE, len(self._inbox))):
                 event = self._inbox.popleft()
                 admitted = self.failed_objects.admit(event, now_ns())

@@ -19,6 +19,7 @@ from policysched.extender.extender_app import ExtenderApp, NoUsablePolicy
 from policysched.extender.handlers import ExtenderHandlers
 from policysched.extender.settings import ExtenderSettings
 from policysched.extender.telemetry import ExtenderTelemetry
+from policysched.scheduler.policies.policy_status import suspension
 from policysched.serve.extender_routes import extender_routes
 from policysched.serve.health import Health
 from policysched.serve.status_routes import StatusEndpoints
@@ -113,7 +114,11 @@ def _serve(
             "policies": lambda: "" if app.extender_server.programs() else "no policy is active",
             "api": lambda: app.connectivity.problem,
         },
-        warnings={"last-good": app.last_good_problem, "settings": lambda: process.settings_watch.problem},
+        warnings={
+            "last-good": app.last_good_problem,
+            "settings": lambda: process.settings_watch.problem,
+            "suspended": lambda: suspension(app.extender_server.policies()),
+        },
     )
     location = (
         str(settings.policies) if isinstance(settings.policies, NamespacedName) else settings.source_name

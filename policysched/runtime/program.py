@@ -49,6 +49,7 @@ from policysched.runtime.policy_tries import WorkerTries
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.runtime.self_check import compare_with_server
 from policysched.runtime.telemetry import Telemetry
+from policysched.scheduler.policies.policy_status import suspension
 from policysched.serve.health import Health, HealthCheck
 from policysched.serve.status_routes import StatusEndpoints
 
@@ -234,6 +235,7 @@ def _start_http(settings: Settings, process: DaemonProcess, app: SchedulerApp, t
             "last-good": app.last_good_problem,
             "settings": lambda: process.settings_watch.problem,
             "canaries": lambda: app.scheduler.core.canaries.problem,
+            "suspended": lambda: suspension(app.scheduler.policies()),
         },
     )
     live = LiveEndpoints(app.scheduler, lambda: app.unavailable_reason, process.clock.now_ns)

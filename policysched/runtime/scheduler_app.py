@@ -335,8 +335,8 @@ class SchedulerApp(DaemonApp):
     def _run_slice(self) -> bool:
         """Handles events, then decides, for a few milliseconds. True: there is more work now."""
         runtime, scheduler = self.runtime, self.scheduler
-        for event in self.failed_objects.take_due(runtime.now_ns()):
-            self.post(event)
+        # In front: what waits in the inbox is newer.
+        self._inbox.extendleft(reversed(self.failed_objects.take_due(runtime.now_ns())))
         now_s = runtime.monotonic_s()
         ends_s = now_s + SLICE_S
         # Events that arrive faster than they are handled must not keep every pod waiting.

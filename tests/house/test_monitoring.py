@@ -91,6 +91,10 @@ FIRING = {
         'policysched_policy_last_reload_successful{instance="a", policy="p"}',
         "0x240",
     ),
+    "PolicyschedPolicySuspended": (
+        'policysched_policy_suspended{instance="a", policy="p"}',
+        "1x240",
+    ),
     "PolicyschedPolicyEditRejected": (
         'policysched_policy_reload_total{instance="a", result="type"}',
         "0x60 1x10 2x180",
@@ -102,6 +106,7 @@ QUIET = {
     "PolicyschedGangStuck": "0+60x240",
     "PolicyschedSamplesStale": "0+60x240",
     "PolicyschedPolicyRejected": "1x240",
+    "PolicyschedPolicySuspended": "0x240",
     "PolicyschedPolicyEditRejected": "0x240",
 }
 """The same series where nothing is wrong: a queue that moves, polls that arrive."""

@@ -21,6 +21,7 @@ from policysched.runtime import program
 from policysched.scheduler import events as e
 from policysched.scheduler.blame import RaisedFor, change_id, pod_id, text_id
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
+from policysched.scheduler.policies.policy_status import suspension
 from policysched.scheduler.policies.rejection_message import rejection_message
 from policysched.scheduler.policy_reload import PolicyReload
 from policysched.scheduler.queue.entries import PendingPod
@@ -198,6 +199,7 @@ def test_a_policy_that_raises_when_it_takes_effect_is_invalid_and_others_run(
         put_policies(world, test=PLAIN, bad=PLAIN.replace("policy test", "policy bad"))
         world.add_node("a")
         world.add_pod("good")
+        world.add_pod("told", scheduler="bad")
         app = app_on(world, world.transport())
         assert await app.run() is ExitReason.STOPPED
         assert app.rereads
@@ -205,10 +207,82 @@ def test_a_policy_that_raises_when_it_takes_effect_is_invalid_and_others_run(
         app = app_on(world, world.transport(), failed_objects=app.failed_objects)
         run = asyncio.ensure_future(app.run())
         await until(lambda: world.node_of("good"), "the pod of the other policy to be bound")
+        await until(lambda: "raised an exception" in message_of(world, "told"), "the other pod to be told")
         assert {status.name: status.phase for status in app.scheduler.policies()} == {
             "test": "active",
-            "bad": "rejected",
+            "bad": "suspended",
         }
+        app.request_stop()
+        await run
+
+    on_virtual_time(scenario)
+
+
+def message_of(world: World, pod: str) -> str:
+    """Of the condition PodScheduled."""
+    conditions = world.pod(pod).get("status", {}).get("conditions", [])
+    return next((each.get("message", "") for each in conditions if each["type"] == "PodScheduled"), "")
+
+
+def edit_policy(world: World, text: str) -> None:
+    policies = world.local.get("configmaps", "kube-system", "policies")
+    assert policies is not None
+    world.local.update("configmaps", policies, lambda current: current | {"data": {"test.policy": text}})
+
+
+@pytest.mark.parametrize("saved", [True, False], ids=["saved", "not saved"])
+@pytest.mark.parametrize("edited", [True, False], ids=["edited", "after an hour"])
+def test_an_only_policy_whose_texts_raise_is_suspended(
+    monkeypatch: pytest.MonkeyPatch, saved: bool, edited: bool
+) -> None:
+    activate, raises = PolicyReload._activate, True
+
+    def planted(reload: PolicyReload, program: Program, *arguments: Any, **more: Any) -> None:
+        if raises and "node_ports" not in program.text and not program.removed:
+            raise OverflowError("the label of a pod")
+        activate(reload, program, *arguments, **more)
+
+    monkeypatch.setattr(PolicyReload, "_activate", planted)
+
+    async def scenario() -> None:
+        nonlocal raises
+        world = World()
+        put_policies(world, test=FIT)
+        if saved:
+            data = {"test.policy": FIT}
+            kept = {"metadata": {"name": "policies-last-good"}, "data": data}
+            world.local.create("configmaps", "kube-system", kept)
+        world.add_node("a")
+        world.add_pod("first")
+        app = app_on(world, world.transport())
+        assert await app.run() is ExitReason.STOPPED
+        assert app.rereads
+
+        app = app_on(world, world.transport(), failed_objects=app.failed_objects)
+        run = asyncio.ensure_future(app.run())
+        await until(lambda: "raised an exception" in message_of(world, "first"), "the pod to be told")
+        assert "label of a pod" not in message_of(world, "first")
+        assert [status.phase for status in app.scheduler.policies()] == ["suspended"]
+        assert suspension(app.scheduler.policies()).startswith("no text of test can run")
+        await until(
+            lambda: (
+                {"PolicySuspended", "PolicyRejected"}
+                <= {event["reason"] for event in world.local.list("events")}
+            ),
+            "events",
+        )
+
+        if edited:
+            edit_policy(world, "policy test version 1\nno rule\n")
+            await asyncio.sleep(20.0)
+            assert [status.phase for status in app.scheduler.policies()] == ["suspended"]
+            edit_policy(world, f"{FIT}filter node_ports\n")
+        else:
+            await asyncio.sleep(RETRY_NS * 1e-9 - 60.0)
+            assert world.node_of("first") is None
+            raises = False
+        await until(lambda: world.node_of("first"), "a text that does not raise", within_s=300.0)
+        assert suspension(app.scheduler.policies()) == ""
         app.request_stop()
         await run
 
@@ -276,8 +350,9 @@ def texts_of(event: e.Event | None) -> list[bool]:
     """Whether each text is valid."""
     assert isinstance(event, e.PoliciesUpdated)
     bundles = [bundle for bundle in (event.bundle, event.last_good) if bundle is not None]
-    valid = [source.program is not None for bundle in bundles for source in bundle.sources.values()]
-    return [*valid, *[not program.removed for program in event.fallbacks.values()]]
+    offered = [source.program for bundle in bundles for source in bundle.sources.values()]
+    programs = [*offered, *event.fallbacks.values()]
+    return [program is not None and not program.removed for program in programs]
 
 
 def team_texts(text: str) -> e.PoliciesUpdated:
@@ -305,6 +380,17 @@ def test_the_text_of_a_team_that_raised_is_invalid_and_its_next_one_is_tried_at_
     edited = team_texts(f"{TEAM}filter node_unschedulable\n")
     assert texts_of(objects.admit(edited, 1)) == [True, True, True, True]
     assert texts_of(objects.admit(offered, RETRY_NS + 1)) == [True, True, True, True]
+
+
+def test_the_last_known_good_text_runs_in_place_of_one_that_raised() -> None:
+    edited = bundle({"main.policy": f"{FIT}filter node_ports\n"})
+    program, good = edited.sources["main.policy"].program, bundle({"test.policy": FIT})
+    assert program is not None
+    objects = FailedObjects()
+    assert objects.note(None, RaisedFor(text_id(program, None)), 0)
+
+    assert texts_of(objects.admit(e.PoliciesUpdated(edited, "1", good), 1)) == [False, True]
+    assert texts_of(objects.admit(e.PoliciesUpdated(edited, "1", None), 1)) == [False, False]
 
 
 def test_a_team_whose_texts_raise_again_and_again_is_left_out_as_a_whole() -> None:

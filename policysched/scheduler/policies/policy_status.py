@@ -1,9 +1,11 @@
 """The status of each policy, and of each key without one."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from policysched.text import Diagnostic
+from policysched.text.abbreviate import abbreviate_names
 
 PolicyPhase = Literal["active", "rejected", "last_known_good", "missing", "suspended", "removed"]
 ReloadResult = Literal["ok", "unchanged", "parse", "type", "cost", "missing"]
@@ -26,6 +28,16 @@ class PolicyStatus:
     diagnostics: tuple[Diagnostic, ...]
     since_ns: int
     last_success_ns: int | None
+
+
+def suspension(statuses: Iterable[PolicyStatus]) -> str:
+    """One line about suspended policies; empty without one."""
+    names = [str(status.name) for status in statuses if status.phase == "suspended"]
+    return (
+        f"no text of {abbreviate_names(names)} can run; the condition of the pods has the reason"
+        if names
+        else ""
+    )
 
 
 def reload_result(code: str | None, *, missing: bool, changed: bool) -> ReloadResult:

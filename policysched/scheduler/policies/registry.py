@@ -20,6 +20,7 @@ Binds in flight finish. The removal of a name that the settings do not allow onl
                           └──no key contains it────► missing ──checked──► active
     (any) ──NAME.removed──► removed ──the key is deleted, checked──► active
     (any) ──a team's text, broken or gone, does not check on the changed base──► suspended ──checked──► active
+    (any) ──no text of it that has not raised──► suspended ──another text checked, or later──► active
     (none) ──its key is broken──► rejected ──checked──► active
 """
 
@@ -100,9 +101,10 @@ class PolicyRegistry:
         self.startup_error: str | None = None
 
     def status(self) -> list[PolicyStatus]:
-        """Active policies first, then keys without one, each sorted."""
-        names = [self._status[name] for name in sorted(self._status)]
-        return names + [self._broken_keys[key] for key in sorted(self._broken_keys)]
+        """Active policies first, then keys without one, each sorted. Any thread may ask."""
+        return [
+            status for by_name in (self._status, self._broken_keys) for _, status in sorted(by_name.items())
+        ]
 
     def programs(self) -> dict[str, Program]:
         """The active programs by name, without removed policies."""
@@ -304,8 +306,9 @@ class PolicyRegistry:
         starting_from: Program | None,
         now_ns: int,
     ) -> None:
-        before = self._status.get(name)
-        if starting_from is not None and starting_from.removed:
+        before, running = self._status.get(name), self.running.get(name)
+        runs_on = starting_from or (None if running is None else running.program)
+        if runs_on is not None and runs_on.removed:
             state = "suspended"
         if before is not None:
             since_ns = before.since_ns if before.phase == state else now_ns
