@@ -11,24 +11,31 @@ policy can run, the policy is suspended. A metric whose samples raised counts as
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Self
 
+from policysched.daemon.event_objects import (
+    DELETIONS,
+    NODE_OBJECT,
+    UPDATES,
+    description,
+    id_of_counted,
+    object_of,
+    what_it_uses,
+)
+from policysched.daemon.slow_admission import SlowAdmission
 from policysched.evaluate import NotCounted
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir.program import Program, suspended_program
-from policysched.model.devices import DeviceObject, ResourceClaim
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.model.pod_groups import PodGroupKey
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
-from policysched.model.storage import CsiDriver, CsiNode, StorageCapacity, StorageObject
 from policysched.policy_files.source_set import POLICY_SUFFIX
 from policysched.scheduler import events as e
-from policysched.scheduler.blame import ObjectId, RaisedFor, metric_id, pod_id, text_id
+from policysched.scheduler.blame import ObjectId, RaisedFor, pod_id, text_id
 from policysched.scheduler.commands import ReportPodEvent
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.policies.rejection_message import format_duration
@@ -42,34 +49,6 @@ NAMESPACE_FAILURES_MAX = 3
 """So often within an hour may objects of one namespace have the cluster read again. Then all of its objects are left out."""
 _RETRY_CHECK_NS = 60 * SECOND_NS
 _TRACEBACK_CHARACTERS_MAX = 4_000
-_NODE_OBJECT = "object of a node: "
-_STORAGE_KINDS = {CsiNode: "CSINode", CsiDriver: "CSIDriver", StorageCapacity: "CSIStorageCapacity"}
-
-_UPDATES = (
-    e.PodUpdated,
-    e.NodeUpdated,
-    e.NodeObjectUpdated,
-    e.NamespaceUpdated,
-    e.DisruptionBudgetUpdated,
-    e.SelectorOwnerUpdated,
-    e.StorageObjectUpdated,
-    e.DeviceObjectUpdated,
-    e.PodGroupUpdated,
-    e.WorkloadUpdated,
-    e.SamplesArrived,
-)
-_DELETIONS = (
-    e.PodDeleted,
-    e.NodeDeleted,
-    e.NodeObjectDeleted,
-    e.NamespaceDeleted,
-    e.DisruptionBudgetDeleted,
-    e.SelectorOwnerDeleted,
-    e.StorageObjectDeleted,
-    e.DeviceObjectDeleted,
-    e.PodGroupDeleted,
-    e.WorkloadDeleted,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +71,7 @@ class FailedObjects:
         self._raised_ns: dict[str, list[int]] = {}  # by namespace, within the last hour
         self._namespaces: dict[str, int] = {}  # left out as a whole, until then
         self._left_out: dict[tuple[str, str, str], e.Event] = {}
+        self._slow = SlowAdmission()
         self._failed_texts: tuple[e.PoliciesUpdated, list[Program]] | None = None  # in the latest event
         self._checked_ns = 0
         self._told: set[str] = set()
@@ -105,7 +85,7 @@ class FailedObjects:
 
     def admit(self, event: e.Event, now_ns: int) -> e.Event | None:
         """What is to be applied instead of the event; None: nothing."""
-        if not self._failures and not self._namespaces:
+        if not self._failures and not self._namespaces and not self._slow.is_on:
             return event
         if isinstance(event, e.PoliciesUpdated):
             return self._without_failed_texts(event, now_ns)
@@ -114,13 +94,14 @@ class FailedObjects:
         object_id = object_of(event)
         if object_id is None:
             return event
-        if isinstance(event, _DELETIONS):
+        if isinstance(event, DELETIONS):
             self._failures.pop(object_id.key, None)
             self._told.discard(object_id.name)
+            self._slow.forget(object_id)
             self._left_out.pop(object_id.key, None)
-        if not isinstance(event, _UPDATES):
+        if not isinstance(event, UPDATES):
             return event
-        if not self._is_left_out(object_id, now_ns):
+        if not (self._is_left_out(object_id, now_ns) or self._slow.holds_back(object_id, now_ns)):
             self._left_out.pop(object_id.key, None)
             return event
         self._left_out[object_id.key] = event
@@ -131,7 +112,7 @@ class FailedObjects:
             return e.PodDeleted(event.pod.pod.uid)
         if isinstance(event, e.PodUpdated) and event.pod.node is None:
             self._tell_later(event.pod.pod)
-        return _what_it_uses(event)
+        return what_it_uses(event)
 
     def note(
         self,
@@ -144,7 +125,7 @@ class FailedObjects:
         namespace an answer belongs. False: it is the fault of no object, or leaving it out is of no use."""
         object_id = None if event is None else object_of(event)
         if isinstance(error, NotCounted):
-            object_id = _id_of_counted(error)
+            object_id = id_of_counted(error)
         elif isinstance(error, RaisedFor):
             object_id = error.object_id
         if object_id is None:
@@ -153,7 +134,7 @@ class FailedObjects:
             observed = pods.get(PodUid(object_id.name))
             object_id = object_id if observed is None else pod_id(observed.pod)
         hidden_node = None
-        if object_id.kind == "CSINode" or object_id.kind.startswith(_NODE_OBJECT):
+        if object_id.kind == "CSINode" or object_id.kind.startswith(NODE_OBJECT):
             hidden_node = NodeName(object_id.name)
         if self._is_left_out(object_id, now_ns):
             applied = self._left_out.get(object_id.key)
@@ -171,14 +152,20 @@ class FailedObjects:
         frames = "".join(traceback.format_tb(cause.__traceback__))[-_TRACEBACK_CHARACTERS_MAX:]
         log.error(
             "an event could not be applied, please report this bug; its object is left out, and the cluster is read again",
-            extra={"object": _description(event, error, object_id), "error": f"{frames}{message}"},
+            extra={"object": description(event, error, object_id), "error": f"{frames}{message}"},
         )
         self._note_namespace(object_id.namespace, now_ns)
+        self._slow.note_raised(object_id, now_ns)
         return True
 
     def take_due(self, now_ns: int) -> list[e.Event]:
         """The last events of objects that are to be tried again."""
-        if (not self._failures and not self._left_out) or now_ns < self._checked_ns + _RETRY_CHECK_NS:
+        if not self._failures and not self._left_out:
+            return []
+        if (
+            not self._slow.admit_more(self._waiting(now_ns), now_ns)
+            and now_ns < self._checked_ns + _RETRY_CHECK_NS
+        ):
             return []
         self._checked_ns = now_ns
         for key, failure in list(self._failures.items()):
@@ -186,17 +173,26 @@ class FailedObjects:
                 del self._failures[key]
                 self._told.discard(key[2])
         due = {
-            key: event
-            for key, event in self._left_out.items()
-            if (object_id := object_of(event)) is not None and not self._is_left_out(object_id, now_ns)
+            object_id.key: self._left_out[object_id.key]
+            for object_id in self._waiting(now_ns)
+            if not self._slow.holds_back(object_id, now_ns)
         }
         for key in due:
             del self._left_out[key]
         return [*due.values(), *self._take_due_texts(now_ns)]
 
+    def _waiting(self, now_ns: int) -> Iterator[ObjectId]:
+        """What is left out and need not be: it is due, or held back."""
+        for event in self._left_out.values():
+            object_id = object_of(event)
+            if object_id is not None and not self._is_left_out(object_id, now_ns):
+                yield object_id
+
     def _take_due_texts(self, now_ns: int) -> list[e.PoliciesUpdated]:
-        event, failed = self._failed_texts or (None, ())
-        if event is None or all(self._problem(program, now_ns) for program in failed):
+        if self._failed_texts is None:
+            return []
+        event, failed = self._failed_texts
+        if all(self._problem(program, now_ns) for program in failed):
             return []
         self._failed_texts = None
         # With last known good texts, it is not ignored for a version that was seen.
@@ -220,10 +216,13 @@ class FailedObjects:
         ]
 
     def counts(self, now_ns: int) -> dict[str, int]:
-        """The objects that are left out because their event raised, by kind. `all of a namespace` counts namespaces."""
+        """The objects that are left out because their event raised, by kind. `all of a namespace` counts namespaces,
+        `not tried yet` those that are held back because many others of their kind raised."""
         kinds = Counter(kind for (kind, _, _), failure in self._failures.items() if now_ns < failure.until_ns)
         namespaces = sum(now_ns < until_ns for until_ns in self._namespaces.values())
-        return {**kinds, "all of a namespace": namespaces} if namespaces else dict(kinds)
+        waiting = sum(1 for _ in self._waiting(now_ns))
+        special = {"all of a namespace": namespaces, "not tried yet": waiting}
+        return {**kinds, **{kind: count for kind, count in special.items() if count}}
 
     def _without_failed_texts(self, event: e.PoliciesUpdated, now_ns: int) -> e.PoliciesUpdated:
         """Another text is tried at once, and the same one after its time. Where no other text of the policy can run, it is
@@ -241,22 +240,26 @@ class FailedObjects:
         bundle = event.bundle and PolicyBundle(
             {key: self._checked(source, now_ns) for key, source in event.bundle.sources.items()}
         )
-        last_good = {
-            key: source
-            if source.program is None
-            else replace(source, program=self._suspended(source.program, now_ns))
-            for key, source in (event.last_good.sources if event.last_good is not None else {}).items()
-        }
+        last_good = dict(event.last_good.sources) if event.last_good is not None else {}
+        for key, source in last_good.items():
+            runs = source.program and self._suspended(source.program, now_ns)
+            last_good[key] = self._checked(source, now_ns) if runs is None else replace(source, program=runs)
         known = {source.program.name for source in last_good.values() if source.program is not None}
         for program in failed:
-            if program.name not in known and program.name not in event.unchecked_texts:
+            runs = self._suspended(program, now_ns)
+            if runs is not None and program.name not in known and program.name not in event.unchecked_texts:
                 key = f"{program.name}{POLICY_SUFFIX}"
-                last_good[key] = CheckedSource(key, False, self._suspended(program, now_ns), ())
-        fallbacks = {name: self._suspended(program, now_ns) for name, program in event.fallbacks.items()}
+                last_good[key] = CheckedSource(key, False, runs, ())
+        fallbacks = {
+            name: runs
+            for name, program in event.fallbacks.items()
+            if (runs := self._suspended(program, now_ns)) is not None
+        }
         return replace(event, bundle=bundle, last_good=PolicyBundle(last_good), fallbacks=fallbacks)
 
-    def _suspended(self, program: Program, now_ns: int) -> Program:
-        """The program, or what runs in its place. Tenants read the message, so it has no value that the exception names."""
+    def _suspended(self, program: Program, now_ns: int) -> Program | None:
+        """The program, or what runs in its place; None if that raised, too. Tenants read the message, so it has no value that
+        the exception names."""
         if self._problem(program, now_ns) is None:
             return program
         is_text = text_id(program, self._owner_of(program.name)).key in self._failures
@@ -264,7 +267,8 @@ class FailedObjects:
             f"policy {program.name} is suspended: {'its text' if is_text else 'other objects of its namespace'} raised "
             "an exception, which is a bug of the scheduler; another text is tried at once, and this one later"
         )
-        return suspended_program(program, message)
+        suspended = suspended_program(program, message)
+        return None if text_id(suspended, self._owner_of(program.name)).key in self._failures else suspended
 
     def _checked(self, source: CheckedSource, now_ns: int) -> CheckedSource:
         program = source.program
@@ -335,111 +339,3 @@ class FailedObjects:
             f"internal error: {failure.message[:200]}; the pod is left out for {format_duration(failure.span_ns)}, "
             "or until it is created again"
         )
-
-
-def object_of(event: e.Event) -> ObjectId | None:
-    """The object that the event is about, or the pod that an answer is about."""
-    match event:
-        case e.PodUpdated():
-            return ObjectId("Pod", event.pod.pod.namespace, event.pod.pod.uid)
-        case e.PodDeleted() | e.PrebindWritten() | e.PrebindRefused():
-            return ObjectId("Pod", "", event.uid)
-        case e.BindConfirmed() | e.BindRefused() | e.BindLost() | e.BindDelayed():
-            return ObjectId("Pod", "", event.uid)
-        case e.Evicted() | e.EvictionRefused():
-            return ObjectId("Pod", "", event.preemptor)
-        case e.NodeUpdated():
-            return ObjectId("Node", "", event.node.name)
-        case e.NodeDeleted():
-            return ObjectId("Node", "", event.name)
-        case e.NodeObjectUpdated() | e.NodeObjectDeleted():
-            return ObjectId(f"{_NODE_OBJECT}{event.kind}", "", event.name)
-        case e.NamespaceUpdated():
-            return ObjectId("Namespace", event.namespace.name, event.namespace.name)
-        case e.NamespaceDeleted():
-            return ObjectId("Namespace", event.name, event.name)
-        case e.DisruptionBudgetUpdated():
-            return ObjectId("PodDisruptionBudget", event.budget.namespace, event.budget.name)
-        case e.DisruptionBudgetDeleted():
-            return ObjectId("PodDisruptionBudget", event.namespace, event.name)
-        case e.SelectorOwnerUpdated():
-            owner = event.selector_owner
-            return ObjectId(owner.kind, owner.namespace, owner.name)
-        case e.StorageObjectUpdated():
-            return _id_of(event.storage_object)
-        case e.DeviceObjectUpdated():
-            return _id_of(event.device_object)
-        case e.SelectorOwnerDeleted() | e.StorageObjectDeleted() | e.DeviceObjectDeleted():
-            return ObjectId(event.kind, event.namespace, event.name)
-        case e.PodGroupUpdated():
-            return _id_of_group(event.group.key)
-        case e.PodGroupDeleted():
-            return _id_of_group(event.key)
-        case e.WorkloadUpdated() | e.WorkloadDeleted():
-            return ObjectId("Workload", event.namespace, event.name)
-        case e.SamplesArrived():
-            return metric_id(event.policy, event.metric, None)
-        case _:
-            return None
-
-
-def _id_of(changed: StorageObject | CsiNode | DeviceObject) -> ObjectId:
-    kind = _STORAGE_KINDS.get(type(changed), type(changed).__name__)
-    named: Any = getattr(changed, "key", changed)
-    return ObjectId(kind, getattr(named, "namespace", ""), named.name)
-
-
-def _id_of_group(key: PodGroupKey) -> ObjectId:
-    return ObjectId(f"PodGroup.{key.api}", key.namespace, key.name)
-
-
-def _id_of_counted(error: NotCounted) -> ObjectId | None:
-    if error.pod is not None:
-        return ObjectId("Pod", error.pod.namespace, error.pod.uid)
-    return None if error.node is None else ObjectId("Node", "", error.node)
-
-
-def _description(event: e.Event | None, error: Exception, object_id: ObjectId) -> str:
-    if isinstance(error, NotCounted) and error.pod is not None:
-        return f"Pod {error.pod.full_name}"
-    if isinstance(event, e.PodUpdated) and not isinstance(error, NotCounted):
-        return f"Pod {event.pod.pod.full_name}"
-    return " ".join(part for part in object_id if part)
-
-
-def _what_it_uses(event: e.Event) -> e.Event | None:
-    """The object without what others can do without. None: it uses nothing."""
-    match event:
-        case e.PodUpdated(observed) if observed.node is not None:
-            return e.PodUpdated(_room_of(observed))
-        case e.DeviceObjectUpdated(ResourceClaim() as claim) if claim.allocation is not None:
-            return e.DeviceObjectUpdated(replace(claim, constraints=(), configs=(), device_statuses=()))
-        case e.SamplesArrived(policy, metric):
-            return e.SamplesFailed(policy, metric)
-        case _:
-            return None
-
-
-def _room_of(observed: ObservedPod) -> ObservedPod:
-    """The pod with what takes room on its node: amounts, ports and volumes."""
-    pod = replace(
-        observed.pod,
-        labels={},
-        annotations={},
-        node_selector={},
-        affinity=None,
-        pod_affinity=None,
-        spread=(),
-        tolerations=(),
-        images=(),
-        image_volumes=(),
-        gates=(),
-        required_features=frozenset(),
-        uncovered=(),
-        device_claims=(),
-        extended=(),
-        group_references=(),
-        group=None,
-        group_problem=None,
-    )
-    return replace(observed, pod=pod, container_events=())

@@ -13,6 +13,8 @@ from policysched.lang.ir.program import Program
 from policysched.model.pods import Pod
 
 METRIC, POLICY_TEXT = "metric", "policy text"
+_NAMED_ALONE = ("Pod", "PersistentVolume", METRIC, POLICY_TEXT)
+"""Kinds of which a name is enough: the namespace says only who is charged, and not each event has it."""
 
 
 class ObjectId(NamedTuple):
@@ -25,7 +27,7 @@ class ObjectId(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        return (self.kind, "", self.name) if self.kind in ("Pod", METRIC, POLICY_TEXT) else self
+        return (self.kind, "", self.name) if self.kind in _NAMED_ALONE else self
 
 
 class RaisedFor(Exception):

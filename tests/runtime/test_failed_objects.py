@@ -182,13 +182,14 @@ def test_an_app_ends_with_its_binds_answered_and_the_next_one_leaves_the_object_
     on_virtual_time(scenario)
 
 
-def test_a_policy_that_raises_when_it_takes_effect_is_invalid_and_others_run(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("suspended_too", [False, True], ids=["the text", "also when it is suspended"])
+def test_a_policy_that_raises_when_it_takes_effect_does_not_run_and_others_do(
+    monkeypatch: pytest.MonkeyPatch, suspended_too: bool
 ) -> None:
     activate = PolicyReload._activate
 
     def planted(reload: PolicyReload, program: Program, *arguments: Any, **more: Any) -> None:
-        if program.name == "bad":
+        if program.name == "bad" and (suspended_too or not program.removed):
             raise ERROR
         activate(reload, program, *arguments, **more)
 
@@ -203,14 +204,21 @@ def test_a_policy_that_raises_when_it_takes_effect_is_invalid_and_others_run(
         app = app_on(world, world.transport())
         assert await app.run() is ExitReason.STOPPED
         assert app.rereads
+        if suspended_too:
+            app = app_on(world, world.transport(), failed_objects=app.failed_objects)
+            assert await app.run() is ExitReason.STOPPED
+            assert app.rereads
 
         app = app_on(world, world.transport(), failed_objects=app.failed_objects)
         run = asyncio.ensure_future(app.run())
         await until(lambda: world.node_of("good"), "the pod of the other policy to be bound")
-        await until(lambda: "raised an exception" in message_of(world, "told"), "the other pod to be told")
+        if not suspended_too:
+            await until(
+                lambda: "raised an exception" in message_of(world, "told"), "the other pod to be told"
+            )
         assert {status.name: status.phase for status in app.scheduler.policies()} == {
             "test": "active",
-            "bad": "suspended",
+            "bad": "rejected" if suspended_too else "suspended",
         }
         app.request_stop()
         await run
