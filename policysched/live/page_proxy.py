@@ -19,6 +19,8 @@ _ASKED = ("Accept", "Accept-Encoding", "Content-Type", "If-None-Match")
 _TRY_PATH = "/page/try"
 _LONG_PATHS = (_TRY_PATH, "/page/pod")
 _BODY_BYTES_MAX = 2**20
+REQUEST_TIMEOUT_S = 20.0
+"""For each read of a request: one that does not end holds a thread."""
 _ANSWERED = (
     "Content-Type",
     "Content-Encoding",
@@ -40,8 +42,10 @@ class PageProxy(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, port: int, ask: Ask, ask_long: Ask) -> None:
-        self.ask, self.ask_long = ask, ask_long
+    def __init__(
+        self, port: int, ask: Ask, ask_long: Ask, *, request_timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> None:
+        self.ask, self.ask_long, self.request_timeout_s = ask, ask_long, request_timeout_s
         self.key = secrets.token_urlsafe(24)
         super().__init__(("127.0.0.1", port), _Handler)
 
@@ -53,6 +57,10 @@ class PageProxy(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: PageProxy
+
+    def setup(self) -> None:
+        super().setup()
+        self.connection.settimeout(self.server.request_timeout_s)
 
     def do_GET(self) -> None:
         path = self._admitted_path()

@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import re
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -132,6 +133,26 @@ def test_only_authorized_users_may_try_a_policy(tmp_path: Path) -> None:
 
     assert proxied(tmp_path, scenario, tries) == []
     assert not tries.asked.is_set()
+
+
+@pytest.mark.parametrize(
+    "half",
+    [b"", b"GET /page/over", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n", b"POST %s HTTP/1.1\r\n%s\r\n\r\n{"],
+)
+def test_a_request_that_does_not_end_is_closed(half: bytes) -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError("nothing was asked")
+
+    with PageProxy(0, never, never, request_timeout_s=0.2) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        port = proxy.server_address[1]
+        if b"%s" in half:
+            headers = f"Host: 127.0.0.1:{port}\r\nContent-Type: application/json\r\nContent-Length: 9"
+            half %= urlsplit(f"{proxy.url}page/try").path.encode(), headers.encode()
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
+            connection.sendall(half)
+            assert connection.recv(1) == b""
+        proxy.shutdown()
 
 
 def test_a_scheduler_that_is_gone_is_one_line() -> None:
