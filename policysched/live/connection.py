@@ -24,16 +24,20 @@ import orjson
 from policysched import __version__
 from policysched.files import memory_folder
 from policysched.http_errors import describe_http_error
+from policysched.serve.health import STANDBY_HEADER
 
 PORT_NAMES = ("https", "http")
 PORT_DEFAULT = 10259
 TIMEOUT_S = 30.0
 _PODS_LABEL = "app.kubernetes.io/name=policysched"
-_NO_LEADER = "does not lead"
 
 
 class LiveFailed(Exception):
     """The scheduler cannot be reached. The message is one line and says what is missing."""
+
+
+class _IsStandby(LiveFailed):
+    """Another replica leads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +106,9 @@ def _get_by_port_forward(target: LiveTarget, url: str) -> dict[str, Any]:
         problem = _no_pod(target.namespace)
         for pod in pods:
             try:
-                page = _get_from_pod(core, pod, url, credentials)
-            except LiveFailed as error:
+                return _get_from_pod(core, pod, url, credentials)
+            except _IsStandby as error:
                 problem = error
-                if _NO_LEADER not in str(error):
-                    raise
-                continue
-            if _NO_LEADER not in str(page.get("note") or ""):
-                return page
-            problem = LiveFailed(str(page["note"]))
         raise problem
 
 
@@ -226,7 +224,7 @@ def _place(pod: Any) -> str:
 def _get_from_pod(core: Any, pod: Any, url: str, credentials: _Credentials) -> dict[str, Any]:
     with _pod_connection(core, pod, credentials) as (connection, tunnel_error):
         try:
-            return _read(connection, url, credentials)
+            return _read(connection, url, credentials, of_leader=True)
         except (OSError, http.client.HTTPException) as error:
             raise LiveFailed(f"{_place(pod)}: {tunnel_error() or describe_http_error(error)}") from error
 
@@ -282,7 +280,7 @@ class LiveChannel:
         connection.request(method, url, body, {**headers, **own_headers, "User-Agent": agent})
         answer = connection.getresponse()
         body = answer.read()
-        if _NO_LEADER.encode() in body[:500]:
+        if STANDBY_HEADER in answer.headers:
             self._close()  # the next request looks for the leader again
         return ForwardedAnswer(answer.status, dict(answer.getheaders()), body)
 
@@ -309,21 +307,29 @@ class LiveChannel:
         self._connection = None
 
 
-def _read(connection: http.client.HTTPConnection, url: str, credentials: _Credentials) -> dict[str, Any]:
+def _read(
+    connection: http.client.HTTPConnection, url: str, credentials: _Credentials, *, of_leader: bool = False
+) -> dict[str, Any]:
+    """Raises _IsStandby for an answer of another replica than the leader, if it is to be `of_leader`."""
     headers = {"User-Agent": f"policysched/{__version__}", "Accept": "application/json"}
     if credentials.authorization:
         headers["Authorization"] = credentials.authorization
     connection.request("GET", url, headers=headers)
     answer = connection.getresponse()
     body = answer.read()
+    is_standby = of_leader and STANDBY_HEADER in answer.headers
     if answer.status != 200:
         text = " ".join(body.decode(errors="replace").split())[:500]
-        raise LiveFailed(_explain_status(answer.status, text, url.partition("?")[0]))
+        raise (_IsStandby if is_standby else LiveFailed)(
+            _explain_status(answer.status, text, url.partition("?")[0])
+        )
     page = orjson.loads(body)
     if not isinstance(page, dict):
         raise LiveFailed(
             "the response has an unknown form; the scheduler may run another version of policysched"
         )
+    if is_standby:
+        raise _IsStandby(str(page.get("note")))
     return page
 
 

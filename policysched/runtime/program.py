@@ -255,20 +255,21 @@ def _start_http(settings: Settings, process: DaemonProcess, app: SchedulerApp, t
         live_endpoints=live.by_path(),
         page_feeds=PageDocuments(app, live, PolicyHistory()).by_path(),
         policy_tries=WorkerTries(app, settings.policy_cost_max, process.clock.now_ns),
+        is_standby=lambda: _is_standby(app),
     )
     start_http_server(settings.http, process.connection, health, pages, telemetry.registry, process.on_exit)
 
 
+def _is_standby(app: SchedulerApp) -> bool:
+    return app.leadership_status is LeadershipStatus.FOLLOWING
+
+
 def _ready_checks(app: SchedulerApp) -> Mapping[str, HealthCheck]:
     """A standby process is ready."""
-
-    def is_standby() -> bool:
-        return app.leadership_status is LeadershipStatus.FOLLOWING
-
     return {
         "shutdown": lambda: "stopping" if app.stopping else "",
-        "sync": lambda: "" if app.synced or is_standby() else "the first lists are not complete yet",
-        "policies": lambda: "" if app.scheduler.programs() or is_standby() else "no policy is active",
+        "sync": lambda: "" if app.synced or _is_standby(app) else "the first lists are not complete yet",
+        "policies": lambda: "" if app.scheduler.programs() or _is_standby(app) else "no policy is active",
         "api": lambda: app.connectivity.problem,
     }
 

@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+STANDBY_HEADER = "Policysched-Standby"
+"""Answers of a replica that does not lead have it."""
+
 HealthCheck = Callable[[], str]
 """Empty if it passes, else the reason."""
 

@@ -33,7 +33,7 @@ from policysched.serve.access import (
     certificate_user,
 )
 from policysched.serve.connections import Connection, ConnectionAcceptor, ConnectionLimits
-from policysched.serve.health import Health, render_health
+from policysched.serve.health import STANDBY_HEADER, Health, render_health
 from policysched.serve.http_counters import HttpCounters
 from policysched.serve.main_loop_reader import LiveEndpoint, MainLoopReader
 from policysched.serve.page_feed import MayListPods, PageFeed
@@ -160,6 +160,7 @@ class HttpThread:
 
     def _application(self) -> web.Application:
         application = web.Application(client_max_size=self._options.body_bytes_max, middlewares=[self._guard])
+        application.on_response_prepare.append(self._mark_standby)
         application.add_routes(
             [
                 web.get("/livez", self._health_handler("livez")),
@@ -245,6 +246,10 @@ class HttpThread:
         except AccessDenied:
             await wait_turn()  # the cache answers at once, and a refused client asks again
             raise
+
+    async def _mark_standby(self, _request: web.Request, response: web.StreamResponse) -> None:
+        if self._endpoints.is_standby():
+            response.headers[STANDBY_HEADER] = "true"
 
     def _health_handler(self, check: str) -> Callable[[web.Request], Awaitable[web.Response]]:
         is_live = check == "livez"

@@ -27,7 +27,7 @@ class StatusEndpoints:
     """Functions that run in the main loop. `decisions` takes a limit and a `namespace/name` or '', and returns a function
     that renders its snapshot as JSON in another thread. It and `quotas` are None if the program does not decide.
     `live_endpoints` by path. `page_feeds`: the data of the page at `/`, by path, with the share of a core that each may cost;
-    empty: there is no page. `policy_tries`: its playground."""
+    empty: there is no page. `policy_tries`: its playground. `is_standby` is called in the server's thread."""
 
     metrics: Callable[[], str]
     policy: Callable[[], Json]
@@ -37,6 +37,7 @@ class StatusEndpoints:
     live_endpoints: Mapping[str, LiveEndpoint] = field(default_factory=dict)
     page_feeds: Mapping[str, tuple[LiveEndpoint, float]] = field(default_factory=dict)
     policy_tries: PolicyTries | None = None
+    is_standby: Callable[[], bool] = lambda: False
 
 
 def status_routes(endpoints: StatusEndpoints, main_loop: MainLoopReader) -> list[web.RouteDef]:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from aiohttp import WSMsgType, web
 
-from policysched.live.connection import LiveFailed, LiveTarget, get_page
+from policysched.live.connection import LiveChannel, LiveFailed, LiveTarget, get_page
 from policysched.serve.access import AccessDecision, User
 from policysched.serve.main_loop_reader import NoSuchEndpoint
 from policysched.serve.server import HttpServerOptions
@@ -48,11 +48,13 @@ def page(query: Any) -> Any:
     yield None
     if query.get("pod") == "nobody":
         raise NoSuchEndpoint("no pod named nobody exists in any namespace")
+    if query.get("pod") == "words":
+        yield {"message": "web does not lead", "note": "a gang does not lead"}
     yield {"pod": query.get("pod"), "note": None}
 
 
 def follows(_query: Any) -> Any:
-    yield {"note": "this replica does not lead and has no policies, pods or decisions"}
+    yield {"note": "another replica leads"}
 
 
 class SlowTries:
@@ -143,7 +145,7 @@ async def cluster(
     """Two replicas, of which `leader` leads."""
     options = HttpServerOptions(tls=ServerTls(ServerTlsFiles(), host="127.0.0.1"), open_reviewer=reviewer)
 
-    def endpoints(look: Any) -> StatusEndpoints:
+    def endpoints(look: Any, *, is_standby: bool) -> StatusEndpoints:
         live = {"/explain": look, "/pending": look}
         return StatusEndpoints(
             PAGES.metrics,
@@ -153,11 +155,12 @@ async def cluster(
             live_endpoints=live,
             page_feeds={"/page/overview": (look, 0.5)},
             policy_tries=policy_tries,
+            is_standby=lambda: is_standby,
         )
 
     async with (
-        serving(options, pages=endpoints(follows)) as follower,
-        serving(options, pages=endpoints(page)) as leader,
+        serving(options, pages=endpoints(follows, is_standby=True)) as follower,
+        serving(options, pages=endpoints(page, is_standby=False)) as leader,
     ):
         api = FakeApiServer({"follower": follower, "leader": leader}, holder)
         runner = web.AppRunner(api.application())
@@ -205,6 +208,40 @@ def test_without_the_permission_to_read_the_lease_the_replicas_are_queried_in_tu
 
     assert response == {"pod": "shop/web", "note": None}
     assert forwarded == ["follower", "leader"]
+
+
+def test_words_of_an_answer_do_not_say_who_leads(tmp_path: Path) -> None:
+    response, forwarded = ask(tmp_path, "/explain", {"pod": "words"})
+
+    assert response["note"] == "a gang does not lead"
+    assert forwarded == ["leader"]
+
+
+def test_if_no_replica_leads_the_last_one_says_so(tmp_path: Path) -> None:
+    async def main() -> LiveFailed:
+        async with cluster(tmp_path) as (api, target):
+            del api.ports["leader"]
+            with pytest.raises(LiveFailed) as failed:
+                await asyncio.to_thread(get_page, target, "/explain", {})
+            return failed.value
+
+    assert str(asyncio.run(main())) == "another replica leads"
+
+
+@pytest.mark.parametrize("holder", ["leader_1", "follower_1"])
+def test_a_channel_looks_for_the_leader_again_if_another_replica_answers(tmp_path: Path, holder: str) -> None:
+    def run(target: LiveTarget) -> None:
+        channel = LiveChannel(target)
+        for _ in range(3):
+            assert channel.ask("/explain?pod=words", {}).status == 200
+        channel.close()
+
+    async def main() -> list[str]:
+        async with cluster(tmp_path, holder=holder) as (api, target):
+            await asyncio.to_thread(run, target)
+            return api.forwarded
+
+    assert asyncio.run(main()) == (["leader"] if holder == "leader_1" else ["follower"] * 3)
 
 
 @pytest.mark.parametrize(
