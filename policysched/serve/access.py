@@ -27,6 +27,10 @@ _REVIEWS_MAX = 8
 _REVIEWS_PER_CLIENT_MAX = 16
 """Reviews of one kind that one address causes and that are not answered, whether or not it still waits for them. Beyond, a
 client could fill the queue while the API server is slow, and others would wait for all of it."""
+_VIEWERS_MAX = 128
+_NAMESPACES_PER_VIEWER_MAX = 512
+"""Of which a viewer learns in `CACHE_TTL_S` whether he may list their pods: each of the page's documents names 64 at most, and his
+requests for pods any. Beyond, the answer is no: he neither asks the API server without end nor drops answers of others."""
 _TOKEN_CHARACTERS_MAX = 16 * 1024
 
 Key = TypeVar("Key")
@@ -89,10 +93,11 @@ class AccessControl:
     """Checks requests against the API server, whose answers it caches."""
 
     def __init__(self, reviewer: AccessReviewer, monotonic_s: Callable[[], float] = time.monotonic) -> None:
-        self._reviewer = reviewer
+        self._reviewer, self._monotonic_s = reviewer, monotonic_s
         self._users: _ReviewCache[bytes, User | None] = _ReviewCache(monotonic_s)
         self._decisions: _ReviewCache[tuple[User, str, str], AccessDecision] = _ReviewCache(monotonic_s)
-        self._pod_lists: _ReviewCache[tuple[User, str | None], AccessDecision] = _ReviewCache(monotonic_s)
+        self._pod_lists: OrderedDict[User, _ReviewCache[str | None, AccessDecision]] = OrderedDict()
+        self._pod_list_slots = asyncio.Semaphore(_REVIEWS_MAX)
 
     async def check(
         self,
@@ -120,14 +125,20 @@ class AccessControl:
         return user
 
     async def may_list_pods(self, user: User, namespace: str | None) -> bool:
-        """Of a namespace, or of all (None). False if the API server does not answer."""
+        """Of a namespace, or of all (None). False if the API server does not answer, or the user has asked for too many."""
 
         async def at_once() -> None:
             pass
 
+        reviews = self._pod_lists.setdefault(user, _ReviewCache(self._monotonic_s, self._pod_list_slots))
+        self._pod_lists.move_to_end(user)
+        if len(self._pod_lists) > _VIEWERS_MAX:
+            self._pod_lists.popitem(last=False)
+        if not reviews.has_room(namespace, _NAMESPACES_PER_VIEWER_MAX):
+            return False
         try:
-            decision = await self._pod_lists.get(
-                (user, namespace), lambda: self._reviewer.review_list_pods(user, namespace), at_once
+            decision = await reviews.get(
+                namespace, lambda: self._reviewer.review_list_pods(user, namespace), at_once
             )
         except ReviewFailed:
             return False
@@ -150,12 +161,21 @@ class AccessControl:
 class _ReviewCache(Generic[Key, Value]):
     """Reviews for `CACHE_TTL_S`; above `_CACHE_MAX` the oldest are dropped. Concurrent reviews of one key are one."""
 
-    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+    def __init__(self, monotonic_s: Callable[[], float], slots: asyncio.Semaphore | None = None) -> None:
+        """`slots`: of several caches together."""
         self._monotonic_s = monotonic_s
         self._entries: OrderedDict[Key, tuple[float, Value]] = OrderedDict()
         self._under_way: dict[Key, asyncio.Task[Value]] = {}
         self._under_way_of: Counter[str] = Counter()
-        self._slots = asyncio.Semaphore(_REVIEWS_MAX)
+        self._slots = slots or asyncio.Semaphore(_REVIEWS_MAX)
+
+    def has_room(self, key: Key, keys_max: int) -> bool:
+        """Whether the key is one of that many whose reviews are under way or have not expired."""
+        now_s = self._monotonic_s()
+        while self._entries and next(iter(self._entries.values()))[0] <= now_s:
+            self._entries.popitem(last=False)
+        is_known = key in self._entries or key in self._under_way
+        return is_known or len(self._entries) + len(self._under_way) < keys_max
 
     async def get(
         self,

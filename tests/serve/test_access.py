@@ -99,6 +99,42 @@ def test_headers_of_a_front_proxy_name_no_user() -> None:
     served(scenario, HttpServerOptions(open_reviewer=opened))
 
 
+class ListReviews(Reviews):
+    """Everybody may list the pods of every namespace. Counts the reviews of each user."""
+
+    async def review_list_pods(self, user: User, namespace: str | None) -> AccessDecision:
+        self.counts[user.name] += 1
+        await asyncio.sleep(0)
+        return AccessDecision(True, "")
+
+
+def test_viewers_of_many_namespaces_drop_no_answers_of_others_and_each_has_a_limit() -> None:
+    async def scenario() -> None:
+        reviews, now_s = ListReviews(), 100.0
+        access = AccessControl(reviews, lambda: now_s)
+        viewers = [User(f"viewer-{number}") for number in range(20)]
+        for _ in range(2):
+            for user in viewers:
+                assert all([await access.may_list_pods(user, f"n{number}") for number in range(65)])
+        assert set(reviews.counts.values()) == {65}, "the second time from the cache"
+
+        greedy = User("greedy")
+        answers = await asyncio.gather(
+            *(access.may_list_pods(greedy, f"n{number}") for number in range(2_000))
+        )
+        assert reviews.counts["greedy"] == answers.count(True) == 512
+        assert await access.may_list_pods(viewers[0], "n0")
+        assert reviews.counts["viewer-0"] == 65
+
+        now_s += CACHE_TTL_S
+        assert await access.may_list_pods(greedy, "n1999")
+        for number in range(1_000):
+            await access.may_list_pods(User(f"other-{number}"), None)
+        assert len(access._pod_lists) == 128
+
+    asyncio.run(scenario())
+
+
 def test_reviews_are_cached_and_concurrent_ones_are_sent_once() -> None:
     async def scenario() -> None:
         reviews, now_s, turns = Reviews(), 100.0, 0
