@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from policysched import __version__
+from policysched.daemon.failed_objects import FailedObjects
 from policysched.daemon.last_good_store import LastGoodStore
 from policysched.daemon.metric_monitor import MetricMonitor, MetricStatus
 from policysched.kube.client.connectivity import Connectivity
@@ -187,6 +188,14 @@ def api_connection_families(
         "policysched_malformed_objects_total",
         "Object versions that were skipped because they are malformed.",
         {(("kind", kind),): n for kind, n in malformed.items()},
+    )
+
+
+def failed_object_family(objects: FailedObjects, now_ns: int) -> MetricFamily:
+    return gauge_family(
+        "policysched_failed_objects",
+        "Objects, policy texts and metrics that are left out because their event raised, which is a bug; the log has the error.",
+        {(("kind", kind),): float(count) for kind, count in objects.counts(now_ns).items()},
     )
 
 

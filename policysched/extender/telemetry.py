@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from policysched.daemon.metric_families import (
     api_connection_families,
+    failed_object_family,
     last_good_families,
     policy_families,
     process_families,
@@ -64,4 +65,5 @@ def _collect(app: ExtenderApp, now_ns: int) -> Iterator[MetricFamily]:
         {(): app.extender_server.binds_in_flight},
     )
     yield from api_connection_families(app.connectivity, app.reflectors, app.malformed)
+    yield failed_object_family(app.failed_objects, now_ns)
     yield from process_families(now_ns)

@@ -12,6 +12,7 @@ from policysched.daemon.failed_objects import FailedObjects
 from policysched.daemon.last_good_store import LastGoodStore
 from policysched.daemon.metric_families import (
     api_connection_families,
+    failed_object_family,
     last_good_families,
     limit_team_series,
     policy_families,
@@ -158,11 +159,7 @@ class Telemetry:
             {(): float(app.leadership_status is LeadershipStatus.LEADING)},
         )
         yield from api_connection_families(app.connectivity, app.reflectors, app.malformed)
-        yield gauge_family(
-            "policysched_failed_objects",
-            "Objects, policy texts and metrics that are left out because their event raised, which is a bug; the log has the error.",
-            {(("kind", kind),): float(n) for kind, n in app.failed_objects.counts(now_ns).items()},
-        )
+        yield failed_object_family(app.failed_objects, now_ns)
         yield from process_families(now_ns)
 
 

@@ -235,6 +235,9 @@ def test_a_request_that_finds_a_pod_that_cannot_be_counted_ends_the_app(
         await run
         assert it.app.rereads
         assert it.app.failed_objects.counts(world.now_ns()) == {"Pod": 1}
+        telemetry = ExtenderTelemetry()
+        telemetry.attach(it.app, world.now_ns)
+        assert 'policysched_failed_objects{kind="Pod"} 1\n' in telemetry.registry.render()
 
     on_virtual_time(scenario)
 
