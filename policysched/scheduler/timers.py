@@ -15,6 +15,8 @@ from policysched.scheduler.internal_errors import InternalErrors
 from policysched.scheduler.limits import REPORTS_PER_SLICE_MAX, SECOND_NS
 from policysched.scheduler.queue.entries import PendingPod
 
+REPORT_PAUSE_MAX_NS = 64 * SECOND_NS
+
 
 class DeadlineHandler(Protocol):
     def next_time_ns(self) -> int | None:
@@ -46,12 +48,12 @@ class Timers:
 
 
 class ReportTimer:
-    """A part that decides nothing: what it raises is logged, and it goes on a second later."""
+    """A part that decides nothing: what it raises is logged, and it goes on a second later, then two, four, up to 64."""
 
     def __init__(self, part: DeadlineHandler, errors: InternalErrors) -> None:
         self._part = part
         self._errors = errors
-        self._resumes_ns = 0
+        self._resumes_ns, self._pause_ns = 0, SECOND_NS
 
     def next_time_ns(self) -> int | None:
         time_ns = self._part.next_time_ns()
@@ -65,8 +67,11 @@ class ReportTimer:
         except NotCounted:
             raise
         except Exception as error:  # noqa: BLE001  # any fault of the program
-            self._resumes_ns = now_ns + SECOND_NS
+            self._resumes_ns = now_ns + self._pause_ns
+            self._pause_ns = min(2 * self._pause_ns, REPORT_PAUSE_MAX_NS)
             self._errors.note_report(type(self._part).__name__, error, now_ns)
+        else:
+            self._pause_ns = SECOND_NS
 
 
 class FirstSampleTimeouts:

@@ -16,7 +16,9 @@ from policysched.scheduler import events as e
 from policysched.scheduler.blame import ObjectId, RaisedFor, raises_for
 from policysched.scheduler.canaries import ActiveCanary
 from policysched.scheduler.gangs.bind_failures import GangBindFailures
+from policysched.scheduler.internal_errors import InternalErrors
 from policysched.scheduler.kubelet_rejections import KubeletRejections
+from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.pending_summary import PendingSummary
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.pod_group_reports import PodGroupReports
@@ -25,6 +27,7 @@ from policysched.scheduler.policy_membership import PolicyMembership
 from policysched.scheduler.policy_reload import PolicyReload
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from policysched.scheduler.quotas.quota_account import QuotaAccount
+from policysched.scheduler.timers import ReportTimer
 from tests.builders import namespace, node, placed, pod
 from tests.scheduler.rig import FIT, GANG, Rig
 from tests.scheduler.test_canaries import ALL, owned
@@ -109,6 +112,37 @@ def test_capacity_that_is_held_back_no_longer_counts_for_the_namespace_of_its_ca
     script: Script = lambda rig: rig.pass_time(3600)  # noqa: E731
 
     assert blamed(rig, script, KubeletRejections, "_apply") == ("change", "tenant")
+
+
+class Report:
+    """Is always due. `tried_ns`: when it was tried."""
+
+    def __init__(self) -> None:
+        self.tried_ns: list[int] = []
+        self.raises = True
+
+    def next_time_ns(self) -> int | None:
+        return 0
+
+    def advance(self, now_ns: int) -> None:
+        self.tried_ns.append(now_ns)
+        if self.raises:
+            raise OverflowError("planted")
+
+
+def test_a_report_that_raises_again_and_again_is_tried_less_often() -> None:
+    report = Report()
+    timer = ReportTimer(report, InternalErrors(Rig(FIT).scheduler.core))
+    for now_ns in range(0, 600 * SECOND_NS, SECOND_NS):
+        timer.advance(now_ns)
+    seconds = [at_ns // SECOND_NS for at_ns in report.tried_ns]
+    assert seconds == [0, 1, 3, 7, 15, 31, 63, *range(127, 600, 64)]
+
+    report.raises, now_ns = False, timer.next_time_ns() or 0
+    timer.advance(now_ns)
+    report.raises = True
+    timer.advance(now_ns)
+    assert timer.next_time_ns() == now_ns + SECOND_NS, "after it has succeeded, soon again"
 
 
 @pytest.mark.parametrize("part", [PendingSummary, PodGroupReports])
