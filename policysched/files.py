@@ -93,6 +93,7 @@ def _require_below(path: Path, project: Path) -> None:
 
 
 def _repository(folder: Path) -> Path | None:
+    """The nearest one, which may be a submodule or a worktree (`.git` is a file there)."""
     return next((parent for parent in (folder, *folder.parents) if path_exists(parent / ".git")), None)
 
 

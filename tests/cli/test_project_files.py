@@ -43,6 +43,19 @@ def test_policies_in_another_folder_of_the_project_are_tested(project: Path) -> 
     assert "1 passed" in run("test", str(project / "tests")).out
 
 
+def test_a_submodule_is_a_project_of_its_own(project: Path) -> None:
+    (project / "sub/tests").mkdir(parents=True)
+    (project / "sub/.git").write_text("gitdir: ../.git/modules/sub\n")
+    (project / "sub/own.policy").write_text(GOOD)
+    (project / "sub/tests/x_test.yaml").write_text(f"policy: ../../policies/good.policy\n{TEST}")
+    (project / "sub/tests/y_test.yaml").write_text(f"policy: ../own.policy\n{TEST}")
+    (project / "tests/z_test.yaml").write_text(f"policy: ../sub/own.policy\n{TEST}")
+
+    assert f"is not below {project / 'sub'}" in run("test", str(project / "sub/tests/x_test.yaml")).out
+    assert "1 passed" in run("test", str(project / "sub/tests/y_test.yaml")).out
+    assert "1 passed" in run("test", str(project / "tests")).out
+
+
 @pytest.mark.parametrize("target", ["../../token", "../.git/config"])
 @pytest.mark.parametrize("name", ["y.policy", "good.params.yaml"])
 def test_a_link_out_of_the_project_is_not_read(project: Path, name: str, target: str) -> None:
