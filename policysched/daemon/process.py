@@ -10,16 +10,18 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from typing import TypeVar
 
 from policysched import __version__
 from policysched.config.settings import DaemonSettings
 from policysched.daemon.app import DaemonApp, Runtime
 from policysched.daemon.clock import NonDecreasingClock
+from policysched.daemon.failed_objects import FailedObjects
 from policysched.daemon.policy_checker import WorkerChecker
 from policysched.daemon.sample_sources import make_sources
 from policysched.daemon.settings_watch import SettingsWatch
@@ -30,6 +32,9 @@ log = logging.getLogger(__name__)
 
 STUCK_TIMEOUT_S = 60.0
 """The process is restarted if its loop has not run for this time."""
+
+
+Settings = TypeVar("Settings", bound=DaemonSettings)
 
 
 class ExitReason(Enum):
@@ -119,3 +124,17 @@ async def open_process(settings: DaemonSettings, *, user_agent: str) -> AsyncIte
 
 def _random_stream(identity: str, name: str) -> random.Random:
     return random.Random(f"{identity}/{name}")
+
+
+async def run_until_exit(
+    settings: Settings,
+    run_once: Callable[[Settings, FailedObjects, asyncio.Event], Awaitable[tuple[int, bool]]],
+) -> int:
+    """The exit code. `run_once` makes an app and runs it, until the event at the latest. It returns the exit code, and whether
+    everything is to be made anew because of an object that raised."""
+    failed_objects, stop_requested = FailedObjects(settings.permissions.owner), asyncio.Event()
+    while True:
+        exit_code, rereads = await run_once(settings, failed_objects, stop_requested)
+        if exit_code or not rereads or stop_requested.is_set():
+            return exit_code
+        log.info("reading the cluster again")

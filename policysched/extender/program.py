@@ -12,7 +12,7 @@ from policysched.daemon.clock import wait_until_stepped
 from policysched.daemon.event_loop import run_event_loop
 from policysched.daemon.failed_objects import FailedObjects
 from policysched.daemon.http_service import RESPONSE_TIMEOUT_S, start_http_server
-from policysched.daemon.process import DaemonProcess, ExitReason, open_process
+from policysched.daemon.process import DaemonProcess, ExitReason, open_process, run_until_exit
 from policysched.daemon.signals import shutdown_signals
 from policysched.daemon.status_documents import policy_document
 from policysched.extender.extender_app import ExtenderApp, NoUsablePolicy
@@ -30,22 +30,13 @@ log = logging.getLogger(__name__)
 def run_extender(settings: ExtenderSettings) -> int:
     """Runs until a signal; returns the exit code. Raises errors of the configuration, samples files, certificates, policy
     files and of listening before it serves."""
-    return run_event_loop(_run(settings))
-
-
-async def _run(settings: ExtenderSettings) -> int:
-    failed_objects, stopping = FailedObjects(settings.permissions.owner), asyncio.Event()
-    while True:
-        exit_code = await _run_once(settings, failed_objects, stopping)
-        if exit_code is not None:
-            return exit_code
-        log.info("reading the cluster again")
+    return run_event_loop(run_until_exit(settings, _run_once))
 
 
 async def _run_once(
     settings: ExtenderSettings, failed_objects: FailedObjects, stopping: asyncio.Event
-) -> int | None:
-    """The exit code. None: everything is to be made anew, because an event or a request raised."""
+) -> tuple[int, bool]:
+    """As `run_until_exit` asks for it."""
     telemetry = ExtenderTelemetry()
     async with open_process(settings, user_agent="policysched-extender") as process:
         app = ExtenderApp(settings, process.runtime, failed_objects)
@@ -58,8 +49,7 @@ async def _run_once(
         work = [asyncio.create_task(app.run(), name="app")]
         stepped = asyncio.create_task(wait_until_stepped(process.clock))
         reason = await _until_stopped(work, stopping, stepped)
-        reads_again = app.rereads and reason is ExitReason.STOPPED and not stopping.is_set()
-        return None if reads_again else reason.value
+        return reason.value, app.rereads
 
 
 async def _until_stopped(

@@ -23,7 +23,7 @@ from policysched.daemon.failed_objects import FailedObjects
 from policysched.daemon.http_service import start_http_server
 from policysched.daemon.last_good_store import is_first_start
 from policysched.daemon.policy_checker import WorkerChecker
-from policysched.daemon.process import DaemonProcess, ExitReason, open_process
+from policysched.daemon.process import DaemonProcess, ExitReason, open_process, run_until_exit
 from policysched.daemon.quota_documents import quotas_document
 from policysched.daemon.signals import shutdown_signals
 from policysched.daemon.status_documents import DecisionsDocument, configz_document, policy_document
@@ -67,26 +67,17 @@ def run_program(settings: Settings) -> int:
     """Runs until a signal or an `ExitReason`; returns the exit code. Raises errors of the configuration, of extender
     endpoints, of samples files and of listening before it changes anything."""
     try:
-        return run_event_loop(_run(settings))
+        return run_event_loop(run_until_exit(settings, _run_once))
     finally:
         # The interpreter resets Python handlers to the default as it exits, but keeps SIG_IGN.
         for number in shutdown_signals():
             signal.signal(number, signal.SIG_IGN)
 
 
-async def _run(settings: Settings) -> int:
-    failed_objects, stop_requested = FailedObjects(settings.permissions.owner), asyncio.Event()
-    while True:
-        exit_code = await _run_once(settings, failed_objects, stop_requested)
-        if exit_code is not None:
-            return exit_code
-        log.info("reading the cluster again")
-
-
 async def _run_once(
     settings: Settings, failed_objects: FailedObjects, stop_requested: asyncio.Event
-) -> int | None:
-    """The exit code. None: everything is to be made anew, because the event of an object raised."""
+) -> tuple[int, bool]:
+    """As `run_until_exit` asks for it."""
     telemetry = Telemetry()
     async with open_process(settings, user_agent="policysched") as process:
         writer = _make_recording(settings.recording, process)
@@ -113,8 +104,7 @@ async def _run_once(
         if failed_objects.counts(process.clock.now_ns()):
             collect_all()  # the app before, which no signal handler has any more
         process.announce(app, str(settings.policies))
-        exit_code = _exit_code(await _run_app(app, process.checker, process.clock, export))
-        return None if app.rereads and not exit_code and not stop_requested.is_set() else exit_code
+        return _exit_code(await _run_app(app, process.checker, process.clock, export)), app.rereads
 
 
 def _make_recording(settings: RecordingSettings | None, process: DaemonProcess) -> RecordingWriter | None:

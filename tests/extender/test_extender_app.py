@@ -17,7 +17,6 @@ from policysched.daemon.app import Runtime
 from policysched.daemon.failed_objects import FailedObjects
 from policysched.daemon.sample_sources import make_sources
 from policysched.evaluate import NotCounted
-from policysched.extender import program
 from policysched.extender.extender_app import ExtenderApp, NoUsablePolicy
 from policysched.extender.handlers import ExtenderHandlers, ExtenderLimits
 from policysched.extender.settings import read_extender_settings
@@ -240,20 +239,6 @@ def test_a_request_that_finds_a_pod_that_cannot_be_counted_ends_the_app(
         assert 'policysched_failed_objects{kind="Pod"} 1\n' in telemetry.registry.render()
 
     on_virtual_time(scenario)
-
-
-def test_the_program_reads_again_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[object] = []
-
-    async def run_once(_settings: object, objects: object, _stopping: object) -> int | None:
-        given.append(objects)
-        return None if len(given) < 3 else 3
-
-    monkeypatch.setattr(program, "_run_once", run_once)
-    settings = read_extender_settings(None, {}, {"policies": "kube-system/policies", "http": ":1"})
-
-    assert asyncio.run(program._run(settings)) == 3
-    assert given == [given[0]] * 3
 
 
 def test_samples_are_used_and_a_metric_without_a_source_is_reported() -> None:

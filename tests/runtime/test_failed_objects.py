@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from policysched.cluster.metric_samples import MetricSamples
-from policysched.config.settings import read_settings
 from policysched.daemon.failed_objects import (
     NAMESPACE_FAILURES_MAX,
     RETRY_NS,
@@ -17,7 +16,6 @@ from policysched.evaluate import NotCounted
 from policysched.lang.check.bundle import PolicyBundle
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.runtime import program
 from policysched.scheduler import events as e
 from policysched.scheduler.blame import RaisedFor, change_id, pod_id, text_id
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
@@ -453,21 +451,6 @@ def test_what_failed_is_forgotten_some_time_after_it_was_left_out() -> None:
     assert objects._failures, "how often it failed counts if it fails again"
     objects.take_due(2 * RETRY_NS + MINUTE_NS)
     assert not objects._failures
-
-
-def test_the_program_goes_on_with_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[object] = []
-    codes = [None, None, 3]
-
-    async def run_once(_settings: object, objects: object, _stop_requested: object) -> int | None:
-        given.append(objects)
-        return codes[len(given) - 1]
-
-    monkeypatch.setattr(program, "_run_once", run_once)
-    settings = read_settings(None, {}, {"policies": "kube-system/policies"})
-
-    assert asyncio.run(program._run(settings)) == 3
-    assert given == [given[0]] * 3
 
 
 def test_a_pending_pod_is_told_for_how_long_it_is_left_out_after_each_failure() -> None:
