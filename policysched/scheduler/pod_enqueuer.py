@@ -23,8 +23,10 @@ from policysched.scheduler.policies.rejection_message import format_duration
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.queue.gang_registry import GANG_FAILURE, GangId, QueuedGang
 from policysched.scheduler.queue.movable_heap import MovableHeap, earlier_ns
+from policysched.scheduler.queue.order_key_expiries import OrderKeyExpiries
 from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult, evaluate_pre_enqueue
 from policysched.scheduler.sliced_changes import SlicedChanges
+from policysched.scheduler.steps import POD_OPERATIONS_PER_SLICE
 from policysched.scheduler.unschedulable_message import short_text
 
 _TIMED_OUT_MEMBERS_MAX = 500
@@ -37,7 +39,7 @@ class PodEnqueuer:
     def __init__(self, core: SchedulerCore, errors: InternalErrors) -> None:
         self._core = core
         self.errors = errors
-        self._order_key_expiries: MovableHeap[PendingPod] = MovableHeap()
+        self._order_key_expiries = OrderKeyExpiries(core.limits.failed_attempts_share)
         self._gang_deadlines: MovableHeap[QueuedGang] = MovableHeap()
         self._incomplete_gangs: MovableHeap[QueuedGang] = MovableHeap()
         self._unreported_members: dict[PodUid, None] = {}  # of incomplete gangs that are due
@@ -354,10 +356,15 @@ class PodEnqueuer:
     # ── time ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def advance(self, now_ns: int) -> None:
-        """Do everything that is due."""
-        while (at_ns := self._order_key_expiries.first_key()) is not None and at_ns <= now_ns:
-            pod = self._order_key_expiries.pop()
-            assert pod is not None
+        """Do everything that is due, and of the order keys a slice."""
+        operations = 0
+        while (
+            operations < POD_OPERATIONS_PER_SLICE
+            and (pod := self._order_key_expiries.pop(now_ns)) is not None
+        ):
+            cost = self._core.plan(pod.policy).order_operations
+            operations += 1 + cost
+            self._order_key_expiries.charge(pod, cost, now_ns)
             with raises_for(pod.object_id):
                 self._rekey_expired(pod, now_ns)
         visited = 0
@@ -385,7 +392,7 @@ class PodEnqueuer:
             self._unreported_since_ns if self._unreported_members else None,
             self._failing.next_time_ns(),
             self._group_problems.next_time_ns(),
-            self._order_key_expiries.first_key(),
+            self._order_key_expiries.next_time_ns(),
         )
 
     def _report_incomplete_gangs(self, now_ns: int) -> None:
@@ -409,8 +416,9 @@ class PodEnqueuer:
         """
         before = pod.order_key
         self.rekey(pod, now_ns)
-        if pod.order_key != before and pod in self._order_key_expiries:
-            self._order_key_expiries.put(pod, max(self._order_key_expiries.key_of(pod), now_ns + SECOND_NS))
+        expires_ns = self._order_key_expiries.expires_ns(pod)
+        if pod.order_key != before and expires_ns is not None:
+            self._order_key_expiries.put(pod, max(expires_ns, now_ns + SECOND_NS))
         gang = self._core.gangs.gang_of(pod.uid)
         if gang is not None and pod.uid in gang.unqueued_members:
             gang.reorder_member(pod)

@@ -15,6 +15,8 @@ Steps = Generator[int, None, Value]
 
 _NODES_PER_COST_UNIT = 50
 OPERATIONS_PER_COST_UNIT = 500
+POD_OPERATIONS_PER_SLICE = 250
+"""Operations for pods, not for pods and nodes, that are made at once: 5 ms, where they read long lists of the pod."""
 VISITS_PER_PIECE = 50
 
 

@@ -21,7 +21,7 @@ from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EMPTY_SHARES, EvalContext
 from policysched.evaluate.scalar.leaves import input_text
 from policysched.lang.ir.arithmetic import Number
-from policysched.lang.ir.cost import policy_cost
+from policysched.lang.ir.cost import policy_cost, scalar_cost
 from policysched.lang.ir.declarations import Input, PairJoinSpec
 from policysched.lang.ir.expr import VOLATILE_STAGES, Attr, Stage
 from policysched.lang.ir.expr_analysis import stage_of, walk
@@ -113,6 +113,11 @@ class Plan:
         """
         context = self.eval_context(pod, namespace, facts, now_ns)
         return self._order.key(context), self._order.next_change_ns(context)
+
+    @cached_property
+    def order_operations(self) -> int:
+        """The static cost of `order_key`."""
+        return sum(scalar_cost(key.value).per_pod for key in self.program.queue)
 
     @property
     def order_reads_shares(self) -> bool:
