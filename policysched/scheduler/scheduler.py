@@ -151,6 +151,7 @@ class Scheduler:
                 ReportTimer(SampleWaitReports(core), errors),
                 self._kubelet_rejections,
                 self._prebinder,
+                self._extender_calls,
                 self._canary_guards,
                 *(ReportTimer(part(core), errors) for part in REPORT_TIMERS),
             )
@@ -192,9 +193,8 @@ class Scheduler:
             case e.SelectorOwnerUpdated(selector_owner):
                 self._core.queue.requeue(self._core.cache.put_selector_owner(selector_owner), now_ns)
             case e.SelectorOwnerDeleted(kind, namespace_name, name):
-                self._core.queue.requeue(
-                    self._core.cache.drop_selector_owner(kind, namespace_name, name), now_ns
-                )
+                events = self._core.cache.drop_selector_owner(kind, namespace_name, name)
+                self._core.queue.requeue(events, now_ns)
             case e.StorageObjectUpdated(storage_object):
                 self._storage_events.storage_updated(storage_object, now_ns)
             case e.StorageObjectDeleted(kind, namespace_name, name):

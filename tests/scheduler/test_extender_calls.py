@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
@@ -12,6 +13,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.extenders.calls import ExtenderCalls
+from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.policies.extender_capabilities import ExtenderCapabilities
 from tests.builders import node, placed, pod
 from tests.evaluate.test_hostile import calls_of
@@ -112,6 +114,64 @@ def test_an_answer_does_not_visit_all_pods_that_wait_for_a_slot() -> None:
         return calls_of(lambda: rig.scheduler.handle(answer, rig.now_ns))
 
     assert calls(200) < 1.5 * calls(20)
+
+
+def test_an_answer_evaluates_none_of_the_pods_that_wait_for_a_slot() -> None:
+    """They fit no more: 3 s for 500 pods and 1,000 nodes, in one piece."""
+    large = [pod(f"p{number}", cpu="3", priority=-1) for number in range(20)]
+    rig = Asking(ASKING, node("a", cpu="4"), pod("first", cpu="2", priority=1), *large)
+    rig.settle()
+    (call,) = rig.unanswered_calls()
+    core = rig.scheduler.core
+
+    with patch.object(core.evaluator, "evaluate_nodes", side_effect=AssertionError("evaluated")):
+        rig.handle(e.ExtendersAnswered(call.call_id, {"gpu": ExtenderResult({}, {})}))
+    attempts = []
+    while rig.scheduler.ready(rig.now_ns):
+        before = sum(core.pods[one.uid].attempts for one in large)
+        rig.commands += rig.scheduler.decide(rig.now_ns)
+        attempts.append(sum(core.pods[one.uid].attempts for one in large) - before)
+        rig.check_invariants()
+
+    assert rig.placements() == {"first": "a"}
+    assert all("Insufficient cpu" in (rig.pending_message(one.name) or "") for one in large)
+    assert set(attempts) <= {0, 1}, "one attempt after another"
+
+
+def test_a_pod_that_waited_for_a_slot_is_in_its_first_attempt() -> None:
+    rig = Asking(ASKING, node("a"), pod("first"), pod("second"))
+    rig.settle()
+
+    rig.answer(rig.extender_calls[0])
+    rig.answer(rig.extender_calls[1])
+
+    assert [decision.attempt for decision in rig.scheduler.decisions] == [1, 1]
+
+
+@pytest.mark.parametrize("is_in_debt_before", [True, False])
+def test_pods_of_a_namespace_that_rests_leave_the_slot_to_others(is_in_debt_before: bool) -> None:
+    """Whether it comes into debt before the slot is free, or while its pod is about to have its attempt."""
+    first = pod("first", cpu="1m", priority=1)
+    tenants = [pod(f"t{number}", namespace="tenant", cpu="1m") for number in range(5)]
+    rig = Asking(ASKING, node("a"), first, *tenants)
+    rig.pass_time(1)
+    rig.observe(pod("friend", namespace="friendly", cpu="1m"))
+    rig.settle()
+    (call,) = rig.extender_calls
+    time = rig.scheduler.core.queue.decision_time
+
+    def come_into_debt() -> None:
+        time.record_attempt("friendly")
+        time.charge_failed_attempt("tenant", 10 * SECOND_NS)
+
+    if is_in_debt_before:
+        come_into_debt()
+    rig.handle(e.ExtendersAnswered(call.call_id, {"gpu": ExtenderResult({}, {})}))
+    if not is_in_debt_before:
+        come_into_debt()
+    rig.pass_time(0.3)
+
+    assert [call.name for call in rig.extender_calls] == ["first", "friend"]
 
 
 def test_other_pods_are_decided_while_an_answer_is_awaited() -> None:
@@ -414,7 +474,7 @@ def test_a_scheduler_that_activates_an_unusable_extender_is_caught(monkeypatch: 
 
 
 def test_waiting_calls_that_are_never_sent_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ExtenderCalls, "_send_waiting", lambda _self, _now_ns: None)
+    monkeypatch.setattr(ExtenderCalls, "_requeue_waiting", lambda _self, _now_ns: None)
 
     with pytest.raises(AssertionError):
         test_concurrent_calls_are_limited_and_further_pods_wait_for_a_slot()

@@ -6,7 +6,8 @@
 
 The node is chosen once the answer arrives, on the cluster as it is then, among the nodes sent in the
 call that no extender rejected. Nothing is reserved meanwhile. Concurrent calls per extender are
-limited by its settings (1 as in kube-scheduler); further pods wait for a free slot.
+limited by its settings (1 as in kube-scheduler); further pods wait for a free slot. Then they are requeued one after
+another until the slots are taken: thousands may fit no more, and each has an attempt of its own, which counts for its namespace.
 """
 
 from collections import Counter
@@ -35,6 +36,8 @@ from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.unschedulable_message import pod_rejected_message, unavailable_message
 
+_OVERTAKE_DELAY_NS = SECOND_NS // 10
+"""A requeued pod without an attempt for this long, since its namespace rests or others come first, leaves the slot to the next."""
 _ANY_EVENT = frozenset(ClusterEvent)
 """The inputs of an extender are unknown, so any event may change its verdict."""
 
@@ -66,7 +69,10 @@ class ExtenderCalls:
         self._in_flight: dict[int, _ExtenderCall] = {}
         self._call_by_pod: dict[PodUid, int] = {}
         self._in_flight_count: Counter[str] = Counter()
-        self._waiting: dict[PodUid, tuple[str, ...]] = {}  # the extenders of which one had no free slot
+        # The namespace, and the extenders of which one had no free slot.
+        self._waiting: dict[PodUid, tuple[str, tuple[str, ...]]] = {}
+        # The latest of them, and when. None: no slot is free, or no pod waits.
+        self._requeued: tuple[PodUid, int] | None = None
         self._answered: dict[PodUid, AnsweredExtenderCall] = {}
 
     def applicable_extenders(self, pod: PendingPod) -> tuple[Extender, ...]:
@@ -168,7 +174,8 @@ class ExtenderCalls:
             if self._have_free_slot(names):
                 self._send(pod, _ExtenderCall(pod.pod, extenders, self._feasible_nodes(pod, now_ns)))
             else:
-                self._waiting[pod.uid] = names
+                self._waiting[pod.uid] = pod.namespace, names
+                pod.attempts -= 1  # it goes on when a slot is free
         self._core.queue.park(
             pod,
             _parking_key(pod),
@@ -191,6 +198,7 @@ class ExtenderCalls:
 
     def _send(self, pod: PendingPod, call: _ExtenderCall) -> None:
         self._last_call_id += 1
+        self._waiting.pop(pod.uid, None)
         self._in_flight[self._last_call_id] = call
         self._call_by_pod[pod.uid] = self._last_call_id
         for extender in call.extenders:
@@ -218,7 +226,7 @@ class ExtenderCalls:
             del self._call_by_pod[uid]
             with raises_for(pod_id(call.pod)):
                 self._accept_answer(uid, call, answers, failure, now_ns)
-        self._send_waiting(now_ns)
+        self._requeue_waiting(now_ns)
 
     def _accept_answer(
         self, uid: PodUid, call: _ExtenderCall, answers: ExtenderResults, failure: str | None, now_ns: int
@@ -243,34 +251,46 @@ class ExtenderCalls:
             Log("warning", "extender call failed", {"pod": pod.pod.full_name, "error": failure})
         )
 
-    def _send_waiting(self, now_ns: int) -> None:
-        """Send calls for waiting pods while slots are free, with the nodes that are feasible now.
+    # ── pods that wait for a slot ──────────────────────────────────────────────────────────────────────────────────
 
-        Pods without a feasible node are requeued, so that an attempt reports the reasons.
-        """
-        core = self._core
-        # So that an answer costs next to nothing for thousands of pods that go on waiting.
-        busy = set[tuple[str, ...]]()
-        for uid, names in list(self._waiting.items()):
-            if names in busy:
+    def next_time_ns(self) -> int | None:
+        """When the next pod is requeued, if a slot is still free: once the latest has had its attempt."""
+        if self._requeued is None:
+            return None
+        uid, at_ns = self._requeued
+        pod = self._core.pods.get(uid)
+        return at_ns if pod is None or pod.state is not QueueState.ACTIVE else at_ns + _OVERTAKE_DELAY_NS
+
+    def advance(self, now_ns: int) -> None:
+        due_ns = self.next_time_ns()
+        if due_ns is not None and due_ns <= now_ns:
+            self._requeue_waiting(now_ns)
+
+    def _requeue_waiting(self, now_ns: int) -> None:
+        uid = self._next_waiting()
+        self._requeued = None if uid is None else (uid, now_ns)
+        if uid is None:
+            return
+        del self._waiting[uid]
+        pod = self._core.pods.get(uid)
+        if pod is not None and self._is_parked(pod):
+            with raises_for(pod_id(pod.pod)):
+                self._core.queue.remove(pod, now_ns)
+                self._core.queue.enqueue(pod, now_ns, "ExtenderFree")
+
+    def _next_waiting(self) -> PodUid | None:
+        """The first one with free slots, of a namespace that is not overdrawn if there is any."""
+        overdrawn, skipped = None, set[tuple[str, tuple[str, ...]]]()
+        for uid, key in self._waiting.items():
+            if key in skipped:  # so that this costs next to nothing for thousands of pods
                 continue
-            if not self._have_free_slot(names):
-                busy.add(names)
-                continue
-            pod = core.pods.get(uid)
-            if pod is None or not self._is_parked(pod):
-                del self._waiting[uid]
-                continue
-            extenders = self.applicable_extenders(pod)
-            if not self._have_free_slot([extender.name for extender in extenders]):
-                continue
-            del self._waiting[uid]
-            nodes = self._feasible_nodes(pod, now_ns) if extenders else ()
-            if nodes:
-                self._send(pod, _ExtenderCall(pod.pod, extenders, nodes))
-            else:
-                core.queue.remove(pod, now_ns)
-                core.queue.enqueue(pod, now_ns, "ExtenderFree")
+            namespace, names = key
+            if self._have_free_slot(names):
+                if not self._core.queue.decision_time.is_overdrawn(namespace):
+                    return uid
+                overdrawn = overdrawn or uid
+            skipped.add(key)
+        return overdrawn
 
     def _is_parked(self, pod: PendingPod) -> bool:
         group = self._core.queue.group_of(pod)
@@ -288,7 +308,7 @@ class ExtenderCalls:
         for uid, pod in self._core.pods.items():
             if self._is_parked(pod) and uid not in self._call_by_pod and uid not in self._waiting:
                 problems.append(f"{pod.pod.full_name} waits for extenders without a call")
-        if self._waiting and not self._in_flight:
+        if self._waiting and not self._in_flight and self._requeued is None:
             problems.append(f"{len(self._waiting)} pods wait for a slot, but no call is in flight")
         return problems
 
