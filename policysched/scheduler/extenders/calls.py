@@ -34,7 +34,11 @@ from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.policies.extender_capabilities import applicable_extenders
 from policysched.scheduler.preemption.nominations import competing_nominations
 from policysched.scheduler.queue.entries import PendingPod, QueueState
-from policysched.scheduler.unschedulable_message import pod_rejected_message, unavailable_message
+from policysched.scheduler.unschedulable_message import (
+    most_frequent_reasons,
+    pod_rejected_message,
+    unavailable_message,
+)
 
 _OVERTAKE_DELAY_NS = SECOND_NS // 10
 """A requeued pod without an attempt for this long, since its namespace rests or others come first, leaves the slot to the next."""
@@ -150,7 +154,7 @@ class ExtenderCalls:
             "Unschedulable",
             unavailable_message(node_count, counts),
             node_count,
-            dict(counts),
+            most_frequent_reasons(counts),
             _ANY_EVENT,
             now_ns + round(self._core.limits.extender_retry_s * SECOND_NS),
         )
