@@ -10,7 +10,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs import member_order
+from policysched.scheduler.gangs import gang_attempt, gang_domains, member_order
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.quotas.quota_account import QuotaAccount
@@ -151,6 +151,57 @@ def test_unequal_members_are_compared_in_pieces(visits: dict[str, Visits]) -> No
 
     assert visits["_demand"].total == 2 * MEMBERS  # and for the search with evictions
     assert visits["_demand"].most <= 2 * STEP_COST
+
+
+class CountingKeys(dict[object, object]):
+    looks = 0
+
+    def __getitem__(self, key: object) -> object:
+        CountingKeys.looks += 1
+        return super().__getitem__(key)
+
+
+def test_the_domains_of_unequal_members_are_looked_for_in_pieces_beside_other_pods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unequal = [replace(member, node_selector={"no": member.name}) for member in members(MEMBERS, least=2)]
+    policy = GANG.format(more='topology = "rack"') + "filter node_affinity\n"
+    limits = SchedulerLimits(
+        attempt_step_cost_max=STEP_COST, gang_piece_cost_max=STEP_COST, gang_head_start_cost=0
+    )
+    rig = Rig(policy, node("a", cpu="10", labels={"rack": "r"}), limits=limits)
+    visits, find, domains = Visits(), gang_domains._feasible_domains, gang_attempt.candidate_domains
+
+    def counting(*arguments: object) -> object:
+        visits.count()
+        return find(*arguments)  # type: ignore[arg-type]
+
+    def with_counting_keys(
+        core: object, gang: object, keys: object, classes: object, *more: object, **named: object
+    ) -> object:
+        return domains(core, gang, keys, CountingKeys(classes), *more, **named)  # type: ignore
+
+    monkeypatch.setattr(gang_domains, "_feasible_domains", counting)
+    monkeypatch.setattr(gang_attempt, "candidate_domains", with_counting_keys)
+    CountingKeys.looks = 0
+    rig.observe(*unequal)
+
+    while not visits.total or rig.scheduler.attempt_in_progress:
+        rig.scheduler.decide(rig.now_ns)
+        visits.end_call()
+    rig.observe(pod("other", cpu="1"))
+    while visits.total < MEMBERS - 1:
+        assert rig.scheduler.ready(rig.now_ns)
+        rig.commands += rig.scheduler.decide(rig.now_ns)
+        visits.end_call()
+    placed_beside = rig.placements()
+    decide_all(rig, {"domains": visits})
+
+    assert placed_beside == {"other": "a"}
+    assert visits.total == MEMBERS, "one member alone is not enough, and the closest domain is looked for"
+    assert visits.most <= STEP_COST
+    assert CountingKeys.looks <= 3 * MEMBERS
+    rig.check_invariants()
 
 
 def test_members_that_keep_their_places_are_not_sorted_again() -> None:

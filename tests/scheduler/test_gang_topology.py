@@ -225,7 +225,8 @@ def test_a_search_that_tries_one_rack_only_is_detected(monkeypatch: pytest.Monke
     first_only = gang_domains.candidate_domains
 
     def hasty(*args: object, **named: object) -> Iterable[TopologyDomain]:
-        return islice(first_only(*args, **named), 1)  # type: ignore[arg-type]
+        found = first_only(*args, **named)  # type: ignore[arg-type]
+        return islice((domain for domain in found if isinstance(domain, TopologyDomain)), 1)
 
     monkeypatch.setattr("policysched.scheduler.gangs.gang_attempt.candidate_domains", hasty)
     monkeypatch.setattr("policysched.evaluate.evaluator.pod_capacity", lambda *_: None)

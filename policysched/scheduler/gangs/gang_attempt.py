@@ -8,9 +8,8 @@ members that do not fit in queue order are tried again, the most demanding first
 """
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 
 from policysched.evaluate import Overlay, TopologyDomain
 from policysched.model.pods import Pod
@@ -188,9 +187,10 @@ class GangAttempts:
         left_out = False
         skipped = domains_to_skip(gang) if usage is None else frozenset[TopologyDomain]()
         equivalence_keys = yield from self._equivalence_keys(gang)
-        for domain in candidate_domains(
+        domains = candidate_domains(
             self._core, gang, keys, equivalence_keys, self._clock, except_domains=skipped
-        ):
+        )
+        while (domain := (yield from self._next_domain(gang, domains, usage))) is not None:
             search = yield from self._search_domain(gang, domain, removed, usage)
             enough = search.fits and len(search.fits) >= gang.needed_count
             if enough and gang.shortage(pod.uid for pod, _ in search.fits) is None:
@@ -249,10 +249,30 @@ class GangAttempts:
         for depth in range(len(gang.levels), len(gang.required_keys), -1):
             keys = [level.key for level in gang.levels[:depth]]
             domains = candidate_domains(self._core, gang, keys, equivalence_keys, self._clock)
-            for domain in islice(domains, _PREFERRED_DOMAINS_MAX):
+            for _ in range(_PREFERRED_DOMAINS_MAX):
+                domain = yield from self._next_domain(gang, domains, usage)
+                if domain is None:
+                    break
                 search = yield from self._search_domain(gang, domain, removed, usage)
                 if len(search.fits) >= count:
                     return search
+        return None
+
+    def _next_domain(
+        self, gang: QueuedGang, domains: Iterator[TopologyDomain | PendingPod], usage: QuotaUsage | None
+    ) -> Steps[TopologyDomain | None]:
+        """The next of `candidate_domains`. None: there are no more."""
+        core = self._core
+        for found in domains:
+            if isinstance(found, TopologyDomain):
+                return found
+            pausable = self._may_pause and usage is None
+            self.pausable_search = GangSearchResult(wanted=wanted(gang)) if pausable else None
+            yield evaluation_cost(len(core.cache.nodes), core.evaluator.decision_cost(found.pod))
+            yield from lower_rules(core, found, self._now_ns)
+            self.pausable_search = None
+            self._cluster_changed = False  # nothing is on an overlay yet
+            yield from self._pod_attempts.warm_up(found, self._now_ns)
         return None
 
     def _with_backtracking(

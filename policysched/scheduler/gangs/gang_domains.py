@@ -25,12 +25,13 @@ def candidate_domains(
     equivalence_keys: Mapping[PodUid, Hashable],
     clock: Callable[[], int],
     except_domains: Collection[TopologyDomain] = (),
-) -> Iterator[TopologyDomain]:
+) -> Iterator[TopologyDomain | PendingPod]:
     """Domains feasible for the first member, then those feasible only for later members. `keys`: their labels, the
     widest first.
 
-    The search may pause between two domains; `clock` is the time. Members with the same entry in `equivalence_keys` share
-    one verdict. Yields nothing if no domain is feasible for any member, or only those of `except_domains` are.
+    Yields each member that is evaluated for it before: of a thousand unequal ones that fit nowhere all are. The search may
+    pause then, and between two domains; `clock` is the time. Members with the same entry in `equivalence_keys` share one
+    verdict. Yields no domain if none is feasible for any member, or only those of `except_domains` are.
     """
     placed = _placed_domain(core, gang, keys)
     if placed is not None:
@@ -39,13 +40,18 @@ def candidate_domains(
     members, yielded, tried_keys = gang.members_in_order(), set(except_domains), set[Hashable]()
     requests = members[0].pod.requests
     same_requests = all(other.pod.requests == requests for other in members)
+    class_sizes = Counter(equivalence_keys[member.uid] for member in members)
+    untried_count = len(members)
     for member in members:
-        if equivalence_keys[member.uid] in tried_keys:
+        key = equivalence_keys[member.uid]
+        if key in tried_keys:
             continue
         # Earlier classes do not fit into the domains that only this member adds: the rest must suffice.
-        if sum(equivalence_keys[other.uid] not in tried_keys for other in members) < gang.needed_count:
+        if untried_count < gang.needed_count:
             return
-        tried_keys.add(equivalence_keys[member.uid])
+        tried_keys.add(key)
+        untried_count -= class_sizes[key]
+        yield member
         for domain in _feasible_domains(core, gang, member, keys, gang.needed_count, same_requests, clock()):
             if domain not in yielded:
                 yielded.add(domain)
