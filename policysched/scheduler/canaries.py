@@ -11,9 +11,11 @@ removed from its program before the program is compiled, so nothing else knows o
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from typing import Any, Literal
 
 from policysched.evaluate import Plan
+from policysched.lang.ir.cost import scalar_cost
 from policysched.lang.ir.program import CanarySpec, Program, without_canary
 from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
@@ -21,7 +23,9 @@ from policysched.model.pods import Pod
 from policysched.model.quantity import INT64_MAX
 from policysched.scheduler.blame import pod_id, raises_for
 from policysched.scheduler.policy_permissions import COUNTS_ALWAYS, Counts
+from policysched.scheduler.steps import pods_per_slice
 
+_PODS_PER_SLICE = 200
 _RECORD_KEY = "canary"
 NamespaceOf = Callable[[Pod], Namespace | None]
 
@@ -61,14 +65,15 @@ class CanaryStatus:
 
 @dataclass(slots=True)
 class ActiveCanary:
-    """A canary whose rules decide. `members`: the known pods in its share; `measured_ns`: when its guard was last measured, or when
-    the canary became active."""
+    """A canary whose rules decide. `members`: the known pods in its share; `unsorted`: pods whose share is to be told anew, in
+    slices; `measured_ns`: when its guard was last measured, or when the canary became active."""
 
     spec: CanarySpec
     layer: int
     plan: Plan
     measured_ns: int
     members: dict[PodUid, None] = field(default_factory=dict)
+    unsorted: dict[PodUid, Pod] = field(default_factory=dict)
 
     def has(self, pod: Pod, namespace: Namespace | None) -> bool:
         return self.plan.layer_applies(self.layer, pod, namespace)
@@ -99,9 +104,7 @@ class Canaries:
         self.active.pop(program.name, None)
         if canary is not None and canary.layer is not None:
             self.active[program.name] = ActiveCanary(canary, canary.layer, plan, now_ns)
-            for pod in pods:
-                with raises_for(pod_id(pod)):
-                    self.put_pod(pod)
+            self.sort_later(pods)
         is_suspended = program.removed and program.text
         if is_suspended or not self.can_measure:
             return False
@@ -116,14 +119,30 @@ class Canaries:
         active = self.active.get(pod.scheduler)
         if active is None or not self._counts(pod.scheduler, pod.namespace):
             return
+        active.unsorted.pop(pod.uid, None)
         if active.has(pod, self._namespace_of(pod)):
             active.members[pod.uid] = None
         else:
             active.members.pop(pod.uid, None)
 
+    def sort_later(self, pods: Iterable[Pod]) -> None:
+        """Many pods, whose conditions may take long: `sort_slice` follows."""
+        for pod in pods:
+            active = self.active.get(pod.scheduler)
+            if active is not None and self._counts(pod.scheduler, pod.namespace):
+                active.unsorted[pod.uid] = pod
+
+    def sort_slice(self, active: ActiveCanary) -> None:
+        operations = scalar_cost(active.plan.program.layers[active.layer].condition).per_pod
+        for pod in list(islice(active.unsorted.values(), pods_per_slice(operations, _PODS_PER_SLICE))):
+            del active.unsorted[pod.uid]
+            with raises_for(pod_id(pod)):
+                self.put_pod(pod)
+
     def drop_pod(self, pod: Pod) -> None:
         active = self.active.get(pod.scheduler)
         if active is not None:
+            active.unsorted.pop(pod.uid, None)
             active.members.pop(pod.uid, None)
 
     @property

@@ -145,6 +145,12 @@ class SchedulerCore:
     def namespace_of(self, pod: Pod) -> Namespace | None:
         return self.cache.namespaces.get(pod.namespace)
 
+    def pre_enqueue_operations(self, uid: PodUid) -> int:
+        """The static cost of enqueuing a known pod again."""
+        observed = self.cache.pods.get(uid)
+        running = None if observed is None else self.policies.running.get(observed.pod.scheduler)
+        return 0 if running is None else running.plan.pre_enqueue_operations
+
     def namespace_rejection(self, policy: str, pod: Pod) -> str | None:
         """Why the settings do not let the policy schedule pods of this pod's namespace."""
         return self.permissions.namespace_rejection(policy, pod.namespace, self.namespace_of(pod))

@@ -18,7 +18,7 @@ class SchedulerLimits:
         tenth of that number (`queue.prompt_binds`).
     gang_backtracks_max: how often one attempt of a gang with unequal members takes back the node of a member.
     gang_report_delay_s: a gang with too few members is reported after this long.
-    rekey_pods_max: pods that one call of `decide` evaluates for a policy text that is about to take over.
+    rekey_pods_max: pods that one call of `decide` evaluates at most for a policy text that is about to take over.
     decision_records_max: records of `/decisions`.
     repeat_evictions_max: after this many evictions of recreated pods of one owner within
         `repeat_evictions_window_s`, the owner's pods are not evicted for a while.

@@ -20,7 +20,9 @@ class NamespaceEvents:
     def __init__(self, core: SchedulerCore, membership: PolicyMembership) -> None:
         self._core = core
         self._membership = membership
-        self.slices: SlicedChanges[str, PodUid] = SlicedChanges(core.queue, change_id, self._enqueue_again)
+        self.slices: SlicedChanges[str, PodUid] = SlicedChanges(
+            core.queue, change_id, self._enqueue_again, cost_of=core.pre_enqueue_operations
+        )
 
     def changed(self, namespace: str, now_ns: int) -> None:
         self.slices.begin(namespace, self._membership.reading_namespace(namespace), now_ns)

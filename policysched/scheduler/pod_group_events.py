@@ -64,7 +64,7 @@ class PodGroupEvents:
         self._pod_events = pod_events
         self._enqueuer = enqueuer
         self._slices: SlicedChanges[str, PodUid] = SlicedChanges(
-            core.queue, change_id, self._apply_to, self._end
+            core.queue, change_id, self._apply_to, self._end, core.pre_enqueue_operations
         )
         self._applying: dict[str, _Application] = {}  # by namespace
         self._used_until_ns: dict[str, int] = {}  # by namespace: when the time is over that it has used

@@ -70,8 +70,7 @@ class PolicyMembership:
         """The pods to which `namespace_changed` applies. Placed members first: gangs are complete before a pod is queued."""
         core = self._core
         for policy in core.canaries.active:
-            for pod in [pod for pod in self.pods_of(policy) if pod.namespace == name]:
-                core.canaries.put_pod(pod)
+            core.canaries.sort_later(pod for pod in self.pods_of(policy) if pod.namespace == name)
         for gang in core.gangs:
             if gang.id[1] == name:
                 yield from gang.placed_members

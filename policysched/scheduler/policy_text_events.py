@@ -25,6 +25,7 @@ from policysched.scheduler.queue.equivalence import program_reads_queue
 from policysched.scheduler.queue.gang_registry import POLICY_CHANGE, GangId
 from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult, evaluate_pre_enqueue
 from policysched.scheduler.sliced_changes import SlicedChanges
+from policysched.scheduler.steps import pods_per_slice
 
 
 class PolicyTextEvents:
@@ -57,10 +58,14 @@ class PolicyTextEvents:
         """
         core = self._core
         reads_queue, results = program_reads_queue(program), dict[PodUid, PreEnqueueResult]()
+        slice_size, evaluated = pods_per_slice(plan.pre_enqueue_operations, core.limits.rekey_pods_max), 0
         for uid in [pod.uid for pod in self.pods_of(program.name)]:
             observed = core.cache.pods.get(uid)
             if observed is None or (program.gang is None and uid not in core.pods):
                 continue
+            if evaluated and evaluated % slice_size == 0:
+                yield results
+            evaluated += 1
             pod = core.pods.get(uid)
             facts = QueuedPodInfo(core.queued_ns_of(observed.pod, now_ns), 0) if pod is None else pod.facts
             namespace = core.namespace_of(observed.pod)
@@ -76,8 +81,6 @@ class PolicyTextEvents:
                 )
             except Exception:  # noqa: BLE001  # again when the text takes over, and is then reported
                 continue
-            if len(results) % core.limits.rekey_pods_max == 0:
-                yield results
         yield results
 
     def enqueue_again(

@@ -12,7 +12,7 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.quotas.quota_account import QuotaAccount
 from policysched.scheduler.quotas.quota_messages import amount_text, entity_text
-from policysched.scheduler.steps import Steps
+from policysched.scheduler.steps import Steps, pods_per_slice
 
 _FIRST_NS = 60 * SECOND_NS
 _PERIOD_NS = 600 * SECOND_NS
@@ -95,10 +95,11 @@ class QuotaWarnings:
             if entity in rows and not any(True for _ in account.pods_of(entity))
         }
         uids = list(self._core.pods) if empty else []
-        for start in range(0, len(uids), _PODS_PER_SLICE):
+        slice_size = pods_per_slice(account.plan.quota_operations, _PODS_PER_SLICE)
+        for start in range(0, len(uids), slice_size):
             if start:
-                yield _PODS_PER_SLICE
-            for uid in uids[start : start + _PODS_PER_SLICE]:
+                yield slice_size
+            for uid in uids[start : start + slice_size]:
                 pod = self._core.pods.get(uid)
                 if pod is not None and pod.policy == policy and policy in self._core.quotas.accounts:
                     for entity in self._core.quotas.charge_of(pod.pod).entities:

@@ -2,11 +2,11 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable
-from itertools import islice
 from typing import Generic, TypeVar
 
 from policysched.scheduler.blame import ObjectId, raises_for
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
+from policysched.scheduler.steps import POD_OPERATIONS_PER_SLICE
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item", bound=Hashable)
@@ -17,7 +17,7 @@ PODS_PER_SLICE = 32
 
 class SlicedChanges(Generic[Key, Item]):
     """At most one change for each key, a namespace, policy or gang; `apply` applies it to a slice of what it affects, `end`
-    follows the last one. `id_of` a key says who is at fault if one of them raises. A part of the timers."""
+    follows the last one. `cost_of` an item is its static cost, in operations. `id_of` a key says who is at fault if one of them raises. A part of the timers."""
 
     def __init__(
         self,
@@ -25,11 +25,13 @@ class SlicedChanges(Generic[Key, Item]):
         id_of: Callable[[Key], ObjectId],
         apply: Callable[[Key, list[Item], int], None],
         end: Callable[[Key, int], None] = lambda _key, _now_ns: None,
+        cost_of: Callable[[Item], int] = lambda _item: 0,
     ) -> None:
         self._queue = queue
         self._id_of = id_of
         self._apply = apply
         self._end = end
+        self._cost_of = cost_of
         self._left: OrderedDict[Key, dict[Item, None]] = OrderedDict()
         self._began_ns = 0
 
@@ -55,8 +57,14 @@ class SlicedChanges(Generic[Key, Item]):
 
     def reach(self, key: Key, items: Iterable[Item], now_ns: int) -> None:
         """Apply the change to a slice of these; to all where others say what is attempted next, since they do not ask."""
-        count_max = None if self._queue.order_is_given else PODS_PER_SLICE
-        self._apply_to(key, list(islice(items, count_max)), now_ns)
+        taken, operations = list[Item](), 0
+        for item in items:
+            operations += self._cost_of(item)
+            is_full = len(taken) >= PODS_PER_SLICE or operations > POD_OPERATIONS_PER_SLICE
+            if taken and is_full and not self._queue.order_is_given:
+                break
+            taken.append(item)
+        self._apply_to(key, taken, now_ns)
 
     def finish(self, key: Key, now_ns: int) -> None:
         """Apply the change to everything that it has not reached."""

@@ -20,6 +20,11 @@ POD_OPERATIONS_PER_SLICE = 250
 VISITS_PER_PIECE = 50
 
 
+def pods_per_slice(operations: int, pods_max: int) -> int:
+    """For how many pods something of this static cost is computed at once."""
+    return max(1, min(pods_max, POD_OPERATIONS_PER_SLICE // max(1, operations)))
+
+
 def evaluation_cost(node_count: int, operations: int = 0) -> int:
     """The cost of evaluating a pod on every node; `operations` is its `Evaluator.decision_cost`."""
     return 1 + max(node_count // _NODES_PER_COST_UNIT, operations // OPERATIONS_PER_COST_UNIT)

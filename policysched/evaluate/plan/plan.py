@@ -21,7 +21,7 @@ from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EMPTY_SHARES, EvalContext
 from policysched.evaluate.scalar.leaves import input_text
 from policysched.lang.ir.arithmetic import Number
-from policysched.lang.ir.cost import policy_cost, scalar_cost
+from policysched.lang.ir.cost import policy_cost, scalar_cost, statements_cost
 from policysched.lang.ir.declarations import Input, PairJoinSpec
 from policysched.lang.ir.expr import VOLATILE_STAGES, Attr, Stage
 from policysched.lang.ir.expr_analysis import stage_of, walk
@@ -118,6 +118,21 @@ class Plan:
     def order_operations(self) -> int:
         """The static cost of `order_key`."""
         return sum(scalar_cost(key.value).per_pod for key in self.program.queue)
+
+    @cached_property
+    def quota_operations(self) -> int:
+        """That of `quota_charge`."""
+        return sum(scalar_cost(quota.key).per_pod for quota in self.program.quotas.values())
+
+    @cached_property
+    def pre_enqueue_operations(self) -> int:
+        """That of all that is computed for a pod before it is queued."""
+        program = self.program
+        statements = statements_cost(
+            program.queue, program.gang, None, (), (), (), (), program.inputs.values()
+        )
+        of_layers = sum(scalar_cost(layer.condition).per_pod for layer in program.layers)
+        return of_layers + sum(cost.per_pod for cost, _ in statements)
 
     @property
     def order_reads_shares(self) -> bool:

@@ -24,6 +24,7 @@ from policysched.scheduler.quotas.quota_reservations import QuotaReservations
 from policysched.scheduler.quotas.quota_status import QuotaEntityStatus, quota_status
 from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage
 from policysched.scheduler.quotas.quota_waiters import Need, QuotaWaiters
+from policysched.scheduler.steps import pods_per_slice
 
 _PODS_PER_SLICE = 200
 
@@ -82,12 +83,13 @@ class QuotaAccounts:
         if account is None or account.plan is not plan:
             account = self._prepared[name] = QuotaAccount(plan)
         pods = list(self._placed_pods(name))
+        slice_size = pods_per_slice(plan.quota_operations, _PODS_PER_SLICE)
         for number, pod in enumerate(pods, start=1):
             placement = self._cache.ledger.placement(pod.uid)
             if placement is not None and account.charged(pod.uid) is None:
                 with raises_for(pod_id(pod)):
                     account.add(placement.pod, self._cache.namespaces.get(pod.namespace))
-            if number % _PODS_PER_SLICE == 0:
+            if number % slice_size == 0:
                 yield
 
     def _placed_pods(self, policy: str) -> Iterator[Pod]:

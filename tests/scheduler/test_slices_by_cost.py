@@ -1,0 +1,132 @@
+"""What is computed for many pods at once depends on the static cost of the text: a long list of a pod takes milliseconds."""
+
+from collections.abc import Callable
+
+import pytest
+
+from policysched.evaluate.plan import plan as plans
+from policysched.scheduler import events as e
+from policysched.scheduler.canaries import ActiveCanary
+from tests.builders import namespace, node, placed, pod
+from tests.scheduler.rig import Rig
+
+PODS = 40
+LISTS = " and ".join(f"count(cards where card.memory > {number}) >= 0" for number in range(5))
+HEAD = """\
+policy test version 1
+record card { memory: int }
+input cards: list<card> = pod.annotations["cards"] default [] invalid default
+filter node_resources_fit
+preemption never
+"""
+QUEUE = "queue by (if {lists} then {number} else 0)\n"
+QUOTA = 'quota teams by (if {lists} then "a" else "b") {{ others {{ pods = 10{number} }} }}\n'
+CANARY = """\
+canary strict 50% by pod.name when {lists} guard pending < 99% for 6{number}s else rollback {{
+  filter none reject node.pods < 0 says "no"
+}}
+"""
+SLOW, FAST = LISTS, "pod.priority >= 0"
+
+
+class Calls:
+    """How often a function of the policy is called in one call of the scheduler, at most."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+        self.count = self.most = self.total = 0
+        called = getattr(owner, name)
+
+        def counting(*arguments: object, **more: object) -> object:
+            self.count += 1
+            return called(*arguments, **more)
+
+        monkeypatch.setattr(owner, name, counting)
+
+    def during(self, call: Callable[[], object]) -> None:
+        self.count = 0
+        call()
+        self.most = max(self.most, self.count)
+        self.total += self.count
+
+
+def drive(rig: Rig, calls: Calls, event: e.Event) -> None:
+    calls.during(lambda: rig.scheduler.handle(event, rig.now_ns))
+    settle(rig, calls)
+
+
+def settle(rig: Rig, calls: Calls) -> None:
+    while rig.scheduler.ready(rig.now_ns):
+        calls.during(lambda: rig.scheduler.decide(rig.now_ns))
+
+
+def edited(calls: Calls, clause: str, lists: str, *, on: str | None) -> Rig:
+    """A policy with many pods gets another text, in which only a number differs."""
+    large = node("a", cpu="1000", pods="1000")
+    rig = Rig(HEAD + clause.format(lists=lists, number=1), large if on else node("a", cpu="1"))
+    pods = [pod(f"p{number}", cpu="2") for number in range(PODS)]
+    rig.observe(pod("first", cpu="1"), *([placed(each, on) for each in pods] if on else pods))
+    rig.settle()
+    calls.most = calls.total = 0
+    calls.during(lambda: rig.apply_policies(HEAD + clause.format(lists=lists, number=2)))
+    settle(rig, calls)
+    return rig
+
+
+@pytest.mark.parametrize(
+    ("clause", "on", "owner", "name"),
+    [
+        (QUEUE, None, plans.Plan, "order_key"),
+        (QUOTA, "a", plans.Plan, "quota_charge"),
+        (CANARY, "a", ActiveCanary, "has"),
+    ],
+)
+def test_another_text_is_slow_for_one_pod_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, clause: str, on: str | None, owner: type, name: str
+) -> None:
+    calls = Calls(monkeypatch, owner, name)
+
+    edited(calls, clause, SLOW, on=on)
+
+    assert calls.total >= PODS
+    assert calls.most <= 2, "one of the slice, and one of an attempt"
+
+
+@pytest.mark.parametrize(
+    ("clause", "on", "owner", "name"),
+    [(QUOTA, "a", plans.Plan, "quota_charge"), (CANARY, "a", ActiveCanary, "has")],
+)
+def test_another_text_is_fast_for_many_pods_at_once(
+    monkeypatch: pytest.MonkeyPatch, clause: str, on: str | None, owner: type, name: str
+) -> None:
+    calls = Calls(monkeypatch, owner, name)
+
+    edited(calls, clause, FAST, on=on)
+
+    assert calls.most > PODS / 2
+
+
+def test_a_changed_namespace_is_slow_for_one_pod_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(monkeypatch, plans.Plan, "order_key")
+    rig = edited(calls, QUEUE, SLOW, on=None)
+    calls.most = calls.total = 0
+
+    drive(rig, calls, e.NamespaceUpdated(namespace("default", tier="b")))
+
+    assert calls.total >= PODS
+    assert calls.most <= 2
+
+
+def test_a_changed_namespace_moves_pods_into_a_canary_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_tier = CANARY.replace("50%", "100%").replace(
+        "{lists}", '(namespace.labels["tier"] else "") == "b" and {lists}'
+    )
+    calls = Calls(monkeypatch, ActiveCanary, "has")
+    rig = edited(calls, by_tier, SLOW, on="a")
+    canary = rig.scheduler.core.canaries.active["test"]
+    assert not canary.members
+    calls.most = calls.total = 0
+
+    drive(rig, calls, e.NamespaceUpdated(namespace("default", tier="b")))
+
+    assert len(canary.members) == PODS + 1
+    assert calls.most == 1
