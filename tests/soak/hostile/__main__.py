@@ -25,6 +25,12 @@ from tests.e2e.program import Running
 from tests.soak.hostile import attacks, friendly
 from tests.soak.hostile.attacks import ATTACKS, RIGHTS, Target
 from tests.soak.hostile.bounds import Rates, allow_in_namespace, limit_requests_of
+from tests.soak.hostile.cpu_requests import (
+    APISERVER_MILLICPU,
+    ETCD_MILLICPU,
+    CpuRequests,
+    deployed_millicpu,
+)
 from tests.soak.hostile.friendly import FriendlyTenant
 from tests.soak.hostile.latencies import (
     AUDIT_RULE,
@@ -195,10 +201,17 @@ class Soak:
     async def run(self) -> int:
         """The exit code."""
         rule = {**AUDIT_RULE, "namespaces": [friendly.NAMESPACE]}
-        with tempfile.TemporaryDirectory() as folder:
+        with CpuRequests.made() as requests, tempfile.TemporaryDirectory() as folder:
+            if not requests:
+                self._console.print(
+                    "no cgroups: threads share the processors equally, not as their pods request"
+                )
             with on(self._processors.control_plane):
                 control_plane = ControlPlane(find_programs(), audit_rules=[rule])
             with control_plane:
+                apiserver, etcd = control_plane.serving_pids
+                requests.place("kube-apiserver", apiserver, APISERVER_MILLICPU)
+                requests.place("etcd", etcd, ETCD_MILLICPU)
                 deployed = Deployed(control_plane, Path(folder))
                 deployed.kubectl("apply", "-k", str(Path(__file__).parents[3] / "deploy/team-policies"))
                 deployed.put_policies(main=POLICY, base=BASE)
@@ -210,18 +223,20 @@ class Soak:
                 _add_devices(deployed)
                 async with world(control_plane) as hostile_world:
                     await hostile_world.add_nodes(self._node_count)
-                    await self._run_beside(hostile_world, deployed)
+                    await self._run_beside(hostile_world, deployed, requests)
                 parts_s = scheduler_parts_s(control_plane.audit_records())
         for by_scheduler in self._measured.values():
             for latencies in by_scheduler.values():
                 latencies.add_scheduler_parts(parts_s)
         return print_report(self._console, self._measured, self._hits, *self._schedulers)
 
-    async def _run_beside(self, hostile_world: World, deployed: Deployed) -> None:
+    async def _run_beside(self, hostile_world: World, deployed: Deployed, requests: CpuRequests) -> None:
         with on(self._processors.schedulers):
             if REFERENCE in self._schedulers:
-                deployed.control_plane.start_scheduler()
+                reference = deployed.control_plane.start_scheduler()
+                requests.place(REFERENCE, reference.pid, deployed_millicpu())
             running = deployed.start(settings=SETTINGS, elect=True, plant=self._change)
+            requests.place("policysched", running.process.pid, deployed_millicpu())
         try:
             await asyncio.to_thread(running.wait_until_ready)
             await self._run_windows(hostile_world, deployed.control_plane, running)
