@@ -20,7 +20,7 @@ from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.model.selectors import LabelSelector, SelectorRequirement
 from tests.builders import node, placed, pod, world
 from tests.evaluate.test_pod_affinity import Harness
-from tests.hostile import HOST, HOSTILE_SPECS, REQUIRED, TERMS, ZONE, hostile_pod
+from tests.hostile import HOST, HOSTILE_SPECS, REQUIRED, TERMS, ZONE, anti_affinity, hostile_pod
 
 PLACED_TERMS = 1_000
 
@@ -93,6 +93,27 @@ def placing_costs_next_to_nothing(kind: str) -> None:
 @pytest.mark.parametrize("kind", HOSTILE_SPECS)
 def test_a_large_pod_that_is_placed_was_indexed_where_it_was_decoded(kind: str) -> None:
     placing_costs_next_to_nothing(kind)
+
+
+def class_looks(class_count: int) -> tuple[int, int]:
+    """Calls when a node's labels, which no term has as its topology key, come and go, and when one that all have returns."""
+    counts = PlacedPods({}, 8, {HOST})
+    for number in range(class_count):
+        spec = anti_affinity([{"topologyKey": key, "labelSelector": {}} for key in (HOST, ZONE)])
+        counts.adjust(0, pod(f"p{number}", labels={"number": str(number)}, spec=spec), 1)
+    others = [f"rogue.example/{number}" for number in range(50)]
+    unused = calls_of(lambda: counts.topology_keys_appeared(others))
+    counts.topology_keys_appeared([ZONE, *others])
+    selecting = counts.terms_selecting("default", {})
+    assert [(group.topology_key, group.row_counts.rows) for group, _ in selecting] == [
+        (HOST, {0: class_count}),
+        (ZONE, {0: class_count}),
+    ]
+    return unused, calls_of(lambda: counts.topology_keys_appeared([ZONE]))
+
+
+def test_labels_of_nodes_that_come_and_go_visit_no_class_of_pods() -> None:
+    assert class_looks(200) == class_looks(2)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 A pod can have thousands of terms, and each of them could concern each pod that is decided about. So
 nothing here is linear in the terms of all pods for each decision, nor in those of a pod that is placed:
 
-- Terms whose topology key no node has are left out: without a domain they change nothing.
+- Terms whose topology key no node has had are left out: without a domain they change nothing.
 - Pods that agree on all terms of one use and topology key share a group, which is counted as one.
 - Each `TermSet` files its terms under a label that they require; that is computed once, for large pods
   on the thread that decodes them. Groups with few such labels are filed under them in turn, so that a
@@ -50,17 +50,13 @@ class ExistingTerms:
     that they may select (None: any): pods of one that agree on them are selected by the same terms. `version` changes with
     the terms."""
 
-    def __init__(
-        self, topology_keys: Collection[str], selects: Callable[[PodSelector, str, Mapping[str, str]], bool]
-    ) -> None:
-        """`topology_keys`: the label keys that some node has; it changes. `selects`: whether a
-        selector selects a pod of a namespace with these labels."""
+    def __init__(self, selects: Callable[[PodSelector, str, Mapping[str, str]], bool]) -> None:
+        """`selects`: whether a selector selects a pod of a namespace with these labels."""
         self.version = 0
         self.matched_terms = 0  # how often a term was compared with a pod, for tests
         self.selected_keys: dict[str | None, set[str]] = {}
         self._keys_versions: dict[str | None, int] = {}  # equal for equal keys
         self._last_keys_version = 0
-        self._topology_keys = topology_keys
         self._selects = selects
         self._groups: dict[TermSet, TermGroup] = {}
         self._filed: list[TermGroup] = []
@@ -129,13 +125,9 @@ class ExistingTerms:
 
     # ── changes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def groups_of(
-        self, affinity: PodAffinity, topology_keys: Collection[str] | None = None
-    ) -> list[TermGroup]:
-        """The groups of a pod's terms with these topology keys (None: those that some node has). New
-        groups are added."""
-        keys = self._topology_keys if topology_keys is None else topology_keys
-        return [self._group(terms) for terms in affinity.term_sets if terms.topology_key in keys]
+    def groups_of(self, affinity: PodAffinity, topology_keys: Collection[str]) -> list[TermGroup]:
+        """The groups of a pod's terms with these topology keys. New groups are added."""
+        return [self._group(terms) for terms in affinity.term_sets if terms.topology_key in topology_keys]
 
     def keep_only(self, groups: Collection[TermGroup]) -> None:
         """Drop the groups that no pod has any more."""

@@ -22,7 +22,7 @@ from policysched.evaluate.columns.pod_classes import (
 )
 from policysched.evaluate.columns.pod_totals import HypotheticalPodTotals, PodTotals
 from policysched.evaluate.columns.row_counts import CountArray, RowCounts
-from policysched.model.affinity import PodSelector, Weight
+from policysched.model.affinity import PodAffinity, PodSelector, Weight
 from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
@@ -47,12 +47,15 @@ class PlacedPods:
         """`topology_keys`: the label keys that some node has; the caller reports those that appear."""
         self.capacity = capacity
         self.namespaces_version = 0
-        self.terms = ExistingTerms(topology_keys, self._selects)
+        self.terms = ExistingTerms(self._selects)
         self.pods_version = 0
         """Changes with every pod that is added or removed."""
         self.tallies_version = 0
         """Until it changes, a matcher has the same tally."""
         self._namespaces = namespaces
+        self._topology_keys = topology_keys
+        self._uncounted_terms: dict[frozenset[str], list[tuple[PodClass, PodAffinity]]] = {}
+        """Classes by the topology keys of their terms that no node had since they came."""
         self._pod_classes: dict[Hashable, PodClass] = {}
         self._table = PodClassTable()
         self._size = self._empty_size = 0  # of all classes, and of those without pods
@@ -174,19 +177,27 @@ class PlacedPods:
                 tally for matcher, tally in self._tallies.items() if matcher.matches(pod_class)
             ]
             if pod_class.affinity is not None:
-                pod_class.counted_in += self.terms.groups_of(pod_class.affinity)
+                self._count_terms(pod_class, pod_class.affinity)
         return pod_class
 
+    def _count_terms(self, pod_class: PodClass, affinity: PodAffinity) -> None:
+        pod_class.counted_in += self.terms.groups_of(affinity, self._topology_keys)
+        keys = {terms.topology_key for terms in affinity.term_sets}
+        uncounted = frozenset([key for key in keys if key not in self._topology_keys])
+        if uncounted:
+            self._uncounted_terms.setdefault(uncounted, []).append((pod_class, affinity))
+
     def topology_keys_appeared(self, keys: Collection[str]) -> None:
-        """The first nodes with these labels came. Their terms count from now on."""
-        for pod_class in self._pod_classes.values():
-            if pod_class.affinity is not None:
-                counted_keys = {
-                    counted.topology_key for counted in pod_class.counted_in if isinstance(counted, TermGroup)
-                }
-                new = [key for key in keys if key not in counted_keys]
-                for group in self.terms.groups_of(pod_class.affinity, new):
+        """The first nodes with these labels came. Their terms count from now on. A kubelet can add and remove thousands of
+        labels of its node: a class is visited once for each key."""
+        appeared = frozenset(keys)
+        for uncounted in [each for each in self._uncounted_terms if not each.isdisjoint(appeared)]:
+            classes, new = self._uncounted_terms.pop(uncounted), uncounted & appeared
+            for pod_class, affinity in classes:
+                for group in self.terms.groups_of(affinity, new):
                     pod_class.count_in(group)
+            if left := uncounted - appeared:
+                self._uncounted_terms.setdefault(left, []).extend(classes)
 
     def namespaces_changed(self) -> None:
         """Resolve namespace selectors again."""
@@ -217,6 +228,11 @@ class PlacedPods:
         if self._empty_size > _EMPTY_SIZE_MAX + self._size // 2:
             self._pod_classes = {
                 key: pod_class for key, pod_class in self._pod_classes.items() if pod_class.rows
+            }
+            self._uncounted_terms = {
+                keys: left
+                for keys, classes in self._uncounted_terms.items()
+                if (left := [each for each in classes if each[0].rows])
             }
             self._size -= self._empty_size
             self._empty_size = 0
