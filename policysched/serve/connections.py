@@ -9,9 +9,9 @@ aiohttp parses HTTP on an accepted connection. It has no limit on connections an
 asyncio's own accept loop logs a traceback for each slot of the backlog, every second, while there are no descriptors.
 
 A handshake takes a millisecond of the thread that answers probes, so an address has a limit on new connections a second.
-Further ones are closed without a handshake. At the limit of all connections, one of the address that has the most is
-closed for the new one: an idle one, or else the one that has been busy longest. So a client that opens many loses its
-own, and a probe of the kubelet is answered meanwhile.
+Further ones are closed without a handshake. At the limit of all connections, the oldest one of the addresses that have the
+most is closed for the new one, whether or not it is idle: a new one is idle too until its first request is read. So a client
+that opens many loses its own, and a probe of the kubelet is answered meanwhile, also if hundreds of addresses have one each.
 """
 
 import asyncio
@@ -181,7 +181,7 @@ class ConnectionAcceptor:
         self._limits = limits
         self._counters = counters
         self._tls_context = tls_context
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}  # the oldest first
         self._rates = AddressBuckets(limits.per_address_per_s)
         self._listener: socket.socket | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -260,7 +260,7 @@ class ConnectionAcceptor:
     def _serve(self, client: socket.socket, address: str) -> None:
         connection = Connection(self._server, address, self._limits)
         connection.on_lost = self._forget
-        self._connections.add(connection)
+        self._connections[connection] = None
         self._counters.connections = len(self._connections)
         connection.handshake = asyncio.create_task(self._handshake(client, connection))
 
@@ -281,16 +281,16 @@ class ConnectionAcceptor:
             connection.connection_lost(None)
 
     def _make_room(self, newcomer: str = "") -> bool:
-        """Closes a connection of the address with the most: the oldest idle one, else the oldest. False if the address of
-        `newcomer` has the most, and only busy ones; or, without a newcomer, if none is idle."""
+        """Closes the oldest connection of the addresses with the most; without a newcomer, the oldest idle one. False if there
+        is none."""
         by_address = Counter(connection.address for connection in self._connections)
         by_address[newcomer] += bool(newcomer)
-        victim = min(
+        victim = max(
             (connection for connection in self._connections if newcomer or not connection.busy),
-            key=lambda connection: (-by_address[connection.address], connection.busy, connection.deadline_s),
+            key=lambda connection: by_address[connection.address],
             default=None,
         )
-        if victim is None or (victim.busy and by_address[victim.address] <= by_address[newcomer]):
+        if victim is None:
             return False
         self._close(victim, "limit")
         return True
@@ -308,7 +308,7 @@ class ConnectionAcceptor:
         connection.abort()
 
     def _forget(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         self._counters.connections = len(self._connections)
 
 

@@ -115,19 +115,54 @@ def test_a_probe_is_answered_while_one_client_has_a_request_in_every_connection(
         assert counters.closed["limit"] == 1, "one made room; what a probe left is free for the next one"
 
         later = [connected(port, OTHER_ADDRESS) for _ in range(4)]
-        for client in later[:-1]:
+        for client in clients[:4]:
             assert await asyncio.to_thread(is_closed, client), (
-                "each makes room for the next one of its address"
+                "the oldest makes room for the next one of its address"
             )
         ends.set()
-        first_bytes = [await asyncio.to_thread(client.recv, 12) for client in clients[1:]]
-        assert first_bytes == [b"HTTP/1.1 200"] * 15
+        first_bytes = [await asyncio.to_thread(client.recv, 12) for client in clients[4:]]
+        assert first_bytes == [b"HTTP/1.1 200"] * 12
         for client in (*clients, *later):
             client.close()
 
     options = HttpServerOptions(
         routes=[web.get("/wait", wait)], connections=limits, counters=counters, rates=RateLimits(1000, 1000)
     )
+    served(scenario, options)
+
+
+def test_a_probe_is_answered_while_as_many_addresses_as_connections_have_a_request_each() -> None:
+    """The probe was refused, as no address had more than its own, and in its handshake it was the only idle one."""
+    limits = ConnectionLimits(connections_max=16)
+    counters = HttpCounters()
+    ends, waiting = asyncio.Event(), 0
+
+    async def wait(_: web.Request) -> web.Response:
+        nonlocal waiting
+        waiting += 1
+        await ends.wait()
+        return web.Response()
+
+    def busy(port: int, number: int) -> socket.socket:
+        client = connected(port, f"127.0.1.{number + 1}")
+        client.sendall(REQUEST.replace(b"livez", b"wait"))
+        return client
+
+    async def scenario(port: int) -> None:
+        clients = [busy(port, number) for number in range(16)]
+        while waiting < 16:
+            await asyncio.sleep(0.01)
+        probe = connected(port, OTHER_ADDRESS)
+        clients += [busy(port, number) for number in range(16, 24)]
+        while counters.closed["limit"] < 9:
+            await asyncio.sleep(0.01)
+        probe.sendall(REQUEST)
+        assert await asyncio.to_thread(probe.recv, 12) == b"HTTP/1.1 200"
+        for client in (*clients, probe):
+            client.close()
+        ends.set()
+
+    options = HttpServerOptions(routes=[web.get("/wait", wait)], connections=limits, counters=counters)
     served(scenario, options)
 
 
