@@ -20,6 +20,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from aiohttp import web
 
+from policysched.serve.request_rate import AddressBuckets, new_bucket
+
 CACHE_TTL_S = 10.0
 _CACHE_MAX = 1024
 _REVIEWS_MAX = 8
@@ -31,6 +33,11 @@ _VIEWERS_MAX = 128
 _NAMESPACES_PER_VIEWER_MAX = 512
 """Of which a viewer learns in `CACHE_TTL_S` whether he may list their pods: each of the page's documents names 64 at most, and his
 requests for pods any. Beyond, the answer is no: he neither asks the API server without end nor drops answers of others."""
+_NEW_REVIEWS_PER_S = 25.0
+"""Reviews of all addresses for what the API server has not allowed before, such as forged tokens; as many again are for addresses
+with few of them. Twice as many at once."""
+_FEW_REVIEWS_PER_S = 2.0
+"""Such reviews of an address with few."""
 _TOKEN_CHARACTERS_MAX = 16 * 1024
 
 Key = TypeVar("Key")
@@ -58,6 +65,9 @@ class AccessDecision:
     allowed: bool
     reason: str
 
+    def __bool__(self) -> bool:
+        return self.allowed
+
 
 class ReviewFailed(Exception):
     """The API server did not answer a review. The message is one line."""
@@ -78,7 +88,7 @@ OpenReviewer = Callable[[], AbstractAsyncContextManager[AccessReviewer]]
 
 
 class TooManyReviews(Exception):
-    """The client's reviews that are under way are enough."""
+    """The client's reviews that are under way are enough, or those of all clients lately."""
 
 
 class AccessDenied(Exception):
@@ -94,8 +104,11 @@ class AccessControl:
 
     def __init__(self, reviewer: AccessReviewer, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._reviewer, self._monotonic_s = reviewer, monotonic_s
-        self._users: _ReviewCache[bytes, User | None] = _ReviewCache(monotonic_s)
-        self._decisions: _ReviewCache[tuple[User, str, str], AccessDecision] = _ReviewCache(monotonic_s)
+        rate = _NewReviewRate(monotonic_s)
+        self._users: _ReviewCache[bytes, User | None] = _ReviewCache(monotonic_s, rate=rate)
+        self._decisions: _ReviewCache[tuple[User, str, str], AccessDecision] = _ReviewCache(
+            monotonic_s, rate=rate
+        )
         self._pod_lists: OrderedDict[User, _ReviewCache[str | None, AccessDecision]] = OrderedDict()
         self._pod_list_slots = asyncio.Semaphore(_REVIEWS_MAX)
 
@@ -158,12 +171,40 @@ class AccessControl:
         return user
 
 
+class _NewReviewRate:
+    """A limit on the reviews of all clients together for what the API server has not allowed before."""
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        self._monotonic_s = monotonic_s
+        self._by_client = AddressBuckets(_FEW_REVIEWS_PER_S)
+        self._of_many, self._of_few = new_bucket(_NEW_REVIEWS_PER_S), new_bucket(_NEW_REVIEWS_PER_S)
+
+    def take(self, client: str) -> None:
+        """Raises TooManyReviews."""
+        now_s, own = self._monotonic_s(), self._by_client.of(client)
+        has_few = own.delay_s(now_s) == 0
+        if has_few:
+            own.take(now_s)
+        shared = self._of_few if has_few else self._of_many
+        if shared.delay_s(now_s) > 0:
+            raise TooManyReviews
+        shared.take(now_s)
+
+
 class _ReviewCache(Generic[Key, Value]):
     """Reviews for `CACHE_TTL_S`; above `_CACHE_MAX` the oldest are dropped. Concurrent reviews of one key are one."""
 
-    def __init__(self, monotonic_s: Callable[[], float], slots: asyncio.Semaphore | None = None) -> None:
-        """`slots`: of several caches together."""
+    def __init__(
+        self,
+        monotonic_s: Callable[[], float],
+        slots: asyncio.Semaphore | None = None,
+        rate: _NewReviewRate | None = None,
+    ) -> None:
+        """`slots` and `rate`: of several caches together. What was allowed last is reviewed again whatever the rate, so that
+        forged tokens delay no reader."""
         self._monotonic_s = monotonic_s
+        self._rate = rate
+        self._allowed: OrderedDict[Key, None] = OrderedDict()
         self._entries: OrderedDict[Key, tuple[float, Value]] = OrderedDict()
         self._under_way: dict[Key, asyncio.Task[Value]] = {}
         self._under_way_of: Counter[str] = Counter()
@@ -193,6 +234,8 @@ class _ReviewCache(Generic[Key, Value]):
         if task is None:
             if client and self._under_way_of[client] >= _REVIEWS_PER_CLIENT_MAX:
                 raise TooManyReviews
+            if self._rate is not None and key not in self._allowed:
+                self._rate.take(client)
             self._under_way_of[client] += 1
             task = self._under_way[key] = asyncio.create_task(self._review(key, review))
             task.add_done_callback(lambda done: self._reviewed(key, client, done))
@@ -203,8 +246,12 @@ class _ReviewCache(Generic[Key, Value]):
             value = await review()
         self._entries.pop(key, None)
         self._entries[key] = (self._monotonic_s() + CACHE_TTL_S, value)
-        if len(self._entries) > _CACHE_MAX:
-            self._entries.popitem(last=False)
+        self._allowed.pop(key, None)
+        if value and self._rate is not None:
+            self._allowed[key] = None
+        for kept in (self._entries, self._allowed):
+            if len(kept) > _CACHE_MAX:
+                kept.popitem(last=False)
         return value
 
     def _reviewed(self, key: Key, client: str, task: asyncio.Task[Value]) -> None:

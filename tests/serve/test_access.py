@@ -195,6 +195,63 @@ def test_a_client_fills_no_queue_of_reviews_while_the_api_server_is_slow() -> No
     asyncio.run(scenario())
 
 
+def test_many_addresses_with_forged_tokens_send_the_api_server_few_reviews_and_delay_no_reader() -> None:
+    """1,174 reviews a second from 100 addresses."""
+
+    async def scenario() -> None:
+        reviews, now_s = _PromptReviews(), 100.0
+        access = AccessControl(reviews, lambda: now_s)
+
+        async def at_once() -> None:
+            pass
+
+        async def check(token: str, client: str) -> str:
+            try:
+                return (await access.check(token, None, "get", "/metrics", at_once, client)).name
+            except (AccessDenied, TooManyReviews) as error:
+                return type(error).__name__
+
+        assert await check("prometheus", "10.0.0.1") == "prometheus"
+        for second in range(20):
+            for number in range(2_000):
+                await check(f"forged-{second}-{number}", f"10.1.0.{number % 100}")
+            assert await check("prometheus", "10.0.0.1") == "prometheus", "its reviews are made again in time"
+            now_s += 1
+        assert reviews.counts["token"] <= 2 * 25 * 22
+
+        reviews.users["new"] = User("new")
+        reviews.allowed.add(("new", "get", "/metrics"))
+        now_s += 60
+        for number in range(2_000):
+            await check(f"forged-{number}", f"10.1.0.{number % 10}")
+        assert await check("new", "10.0.0.2") == "new", (
+            "an address with few reviews goes before those with many"
+        )
+
+    asyncio.run(scenario())
+
+
+def test_reviews_of_paths_that_an_anonymous_client_makes_up_have_the_same_limit() -> None:
+    async def scenario() -> None:
+        reviews = _PromptReviews()
+        access = AccessControl(reviews, lambda: 0.0)
+
+        async def at_once() -> None:
+            pass
+
+        for number in range(1_000):
+            with pytest.raises((AccessDenied, TooManyReviews)):
+                await access.check(None, None, "get", f"/{number}", at_once, f"10.1.0.{number % 100}")
+        assert reviews.counts["access"] <= 2 * 2 * 25
+
+    asyncio.run(scenario())
+
+
+class _PromptReviews(Reviews):
+    async def _answer(self, kind: str) -> None:
+        self.counts[kind] += 1
+
+
 class _SlowReviews(Reviews):
     """Answers what is asked when the test says so."""
 
