@@ -45,16 +45,20 @@ def render_health(
     name: str,
     *,
     verbose: bool,
+    shows_reasons: bool,
     warnings: Mapping[str, HealthCheck] | None = None,
 ) -> tuple[int, str]:
-    """HTTP status and text."""
+    """HTTP status and text. Without `shows_reasons` it names the checks alone, in the words of kube-scheduler: reasons may have
+    names of policies."""
     reasons = {name: check() for name, check in checks.items()}
     failed = [name for name, reason in reasons.items() if reason]
     if not failed and not verbose:
         return 200, "ok"
-    lines = [f"[-]{name} failed: {reason}" if reason else f"[+]{name} ok" for name, reason in reasons.items()]
-    for warning, check in (warnings or {}).items():
-        reason = check()
-        lines.append(f"[!]{warning} warning: {reason}" if reason else f"[+]{warning} ok")
+    warned = {name: check() for name, check in (warnings or {}).items()}
+    lines = []
+    for results, failure in ((reasons, "[-]{} failed: {}"), (warned, "[!]{} warning: {}")):
+        for check_name, reason in results.items():
+            shown = reason if shows_reasons else "reason withheld"
+            lines.append(failure.format(check_name, shown) if reason else f"[+]{check_name} ok")
     lines.append(f"{name} check {'failed' if failed else 'passed'}")
     return (500 if failed else 200), "\n".join(lines) + "\n"

@@ -5,9 +5,9 @@
                                                         ├─ /decisions: a snapshot of the main loop, rendered in this thread
                                                         └─ other data: rendered on the main loop, between two decisions
 
-`/livez` and `/readyz` are open to everybody, as kube-scheduler's. Readers get at most a twentieth of the main loop's time, one
-after another (`main_loop_reader`), and equal requests share an answer (`shared_documents`); if the loop does not respond in
-time, the status is 503. `daemon.http_service` starts it; `serve.prometheus_text` renders `/metrics`.
+`/livez` and `/readyz` are open to everybody, as kube-scheduler's; reasons of failed checks are not. Readers get at most a
+twentieth of the main loop's time, one after another (`main_loop_reader`), and equal requests share an answer
+(`shared_documents`); if the loop does not respond in time, the status is 503. `daemon.http_service` starts it; `serve.prometheus_text` renders `/metrics`.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ from policysched.serve.access import (
     AccessReviewer,
     OpenReviewer,
     TooManyReviews,
+    User,
     bearer_token,
     certificate_user,
 )
@@ -45,6 +46,8 @@ from policysched.serve.status_routes import StatusEndpoints, status_routes
 from policysched.serve.tls import RELOAD_INTERVAL_S, ServerTls
 
 ALWAYS_ALLOWED_PATHS = frozenset({"/livez", "/readyz", "/healthz"})
+_REASONS_PATH = "/policy"
+"""Who may read it sees the reasons of failed checks, which may have names of policies."""
 CLIENT_CA_REFRESH_INTERVAL_S = 60.0
 
 
@@ -228,8 +231,7 @@ class HttpThread:
         kube-scheduler presents a certificate, and cannot send a token."""
         if self._access is None:
             return
-        tls, transport = self._options.tls, request.transport
-        user = certificate_user(None if transport is None else transport.get_extra_info("peercert"))
+        tls, user = self._options.tls, _certificate_user(request)
         if is_extender_call and user is not None and tls is not None and tls.has_client_ca_file:
             request[USER] = user
             return
@@ -257,10 +259,28 @@ class HttpThread:
         warnings = {} if is_live else self._health.warnings
 
         async def answer(request: web.Request) -> web.Response:
-            status, text = render_health(checks, check, verbose="verbose" in request.query, warnings=warnings)
+            shows_reasons = await self._shows_reasons(request)
+            verbose = "verbose" in request.query
+            status, text = render_health(
+                checks, check, verbose=verbose, shows_reasons=shows_reasons, warnings=warnings
+            )
             return web.Response(status=status, text=text)
 
         return answer
+
+    async def _shows_reasons(self, request: web.Request) -> bool:
+        """A probe has no credentials, and waits for no review."""
+        user, token = _certificate_user(request), bearer_token(request.headers.get("Authorization"))
+        if self._access is None or (user is None and token is None):
+            return self._access is None
+        connection = request.protocol
+        assert isinstance(connection, Connection)
+        wait_turn = partial(self._rate.wait_turn, connection.address)
+        try:
+            await self._access.check(token, user, "get", _REASONS_PATH, wait_turn, connection.address)
+        except (AccessDenied, RateExceeded, TooManyReviews):
+            return False
+        return True
 
     async def _version_handler(self, _request: web.Request) -> web.Response:
         return web.Response(text=f"policysched {__version__}\n")
@@ -284,6 +304,11 @@ class HttpThread:
             return self._access is None or await self._access.may_list_pods(request[USER], namespace)
 
         return may_list_pods
+
+
+def _certificate_user(request: web.Request) -> User | None:
+    transport = request.transport
+    return certificate_user(None if transport is None else transport.get_extra_info("peercert"))
 
 
 def _run_until_exit(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:

@@ -17,6 +17,7 @@ from policysched.serve.access import (
     User,
     certificate_user,
 )
+from policysched.serve.health import Health
 from policysched.serve.server import HttpServerOptions
 from tests.serve.served import get, served
 
@@ -80,6 +81,36 @@ def test_a_token_is_needed_for_everything_but_probes() -> None:
         assert (await asyncio.to_thread(get, port, "/metrics", "prometheus"))[0] == 200
 
     served(scenario, HttpServerOptions(open_reviewer=opened))
+
+
+def test_reasons_of_failed_checks_are_shown_to_those_who_may_read_the_policies() -> None:
+    reviews = Reviews()
+    reviews.allowed.add(("visitor", "get", "/policy"))
+    health = Health(
+        live={"loop": lambda: ""},
+        ready={"sync": lambda: "", "policies": lambda: "payments-prod is broken"},
+        warnings={"canaries": lambda: "canary denser of policy payments-prod is rolled back"},
+    )
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Reviews]:
+        yield reviews
+
+    async def scenario(port: int) -> None:
+        withheld = (
+            "[+]sync ok\n[-]policies failed: reason withheld\n"
+            "[!]canaries warning: reason withheld\nreadyz check failed\n"
+        )
+        for path in ("/readyz?verbose", "/readyz"):
+            assert await asyncio.to_thread(get, port, path) == (500, withheld)
+        assert reviews.counts.total() == 0, "a probe waits for no review"
+        for token in ("prometheus", "forged"):
+            assert await asyncio.to_thread(get, port, "/readyz?verbose", token) == (500, withheld)
+        _, shown = await asyncio.to_thread(get, port, "/readyz?verbose", "visitor")
+        assert "[-]policies failed: payments-prod is broken\n" in shown
+        assert "[!]canaries warning: canary denser of policy payments-prod is rolled back\n" in shown
+
+    served(scenario, HttpServerOptions(open_reviewer=opened), health=health)
 
 
 def test_headers_of_a_front_proxy_name_no_user() -> None:
