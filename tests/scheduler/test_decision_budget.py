@@ -293,7 +293,7 @@ def test_an_attempt_of_a_gang_stays_within_its_budget() -> None:
 
 @pytest.mark.parametrize(
     ("part", "planted"),
-    [("over_budget_message", nothing_in_steps), ("exceeds_budget", lambda *_: False)],
+    [("over_budget_message", nothing_in_steps), ("exceeds_budget", lambda *_, **__: False)],
     ids=["members are not added up", "all domains are tried"],
 )
 def test_a_gang_budget_that_nothing_checks_is_caught(

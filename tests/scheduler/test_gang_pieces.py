@@ -145,7 +145,7 @@ def test_unequal_members_are_compared_in_pieces(visits: dict[str, Visits]) -> No
     unequal = [
         replace(member, node_selector={"number": member.name}) for member in members(MEMBERS, least=MEMBERS)
     ]
-    rig = rig_of(*unequal, more="filter node_affinity\n")
+    rig = rig_of(placed(pod("low", priority=-1), "a"), *unequal, more="filter node_affinity\n")
 
     decide_all(rig, visits)
 

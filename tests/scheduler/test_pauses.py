@@ -13,7 +13,7 @@ from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.gangs import gang_attempt
+from policysched.scheduler.gangs import gang_attempt, gang_limits
 from policysched.scheduler.gangs.pause import Pause
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.active_queues import ActiveQueues
@@ -219,6 +219,26 @@ def test_beside_a_paused_gang_no_pod_passes_a_more_important_one_of_an_overdrawn
 
     order = [name for name in scheduler.bind_order() if name in ("urgent", "equal", "usual")]
     assert order == ["urgent", "usual", "equal"]
+
+
+def test_a_search_that_must_not_pause_tries_fewer_domains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on with the others a second later, this time with pauses."""
+    monkeypatch.setattr(gang_limits, "UNPAUSED_EVALUATIONS_MAX", 3)
+    racks = [node(f"n{index}", cpu="2", labels={"rack": f"r{index}"}) for index in range(6)]
+    message = {}
+    for may_pause in (True, False):
+        scheduler = rig(*racks, policies={"a.policy": IN_A_RACK})
+        labels = {"group": "g", "least": "3"}
+        scheduler.observe(*[pod(f"g{index}", cpu=f"{900 + index}m", labels=labels) for index in range(3)])
+        (queued,) = scheduler.scheduler._core.gangs
+        queued.runs_unpaused = not may_pause
+        scheduler.settle()
+        message[may_pause] = "domains tried so far" in str(scheduler.pending_message("g0"))
+
+    assert message == {True: False, False: True}
+    scheduler.observe(node("late", cpu="4", labels={"rack": "z"}))
+    scheduler.pass_time(90)
+    assert set(scheduler.placements().values()) == {"late"}
 
 
 def test_a_pod_that_fits_nowhere_does_not_delay_those_behind_it() -> None:

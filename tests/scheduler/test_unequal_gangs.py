@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.gangs import gang_attempt
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.member_trial import MemberTrial
 from policysched.scheduler.limits import SchedulerLimits
 from tests.builders import node, placed, pod
 from tests.devices import claim, claiming, device_class, device_slice, gpu
-from tests.scheduler.calls import nothing_in_steps
+from tests.scheduler.calls import count_calls, nothing_in_steps
 from tests.scheduler.rig import GANG, Rig
 
 POLICY = GANG.format(more="")
@@ -209,6 +210,60 @@ def test_a_search_that_ignores_quotas_is_detected(monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(AssertionError):
         test_quotas_hold_while_members_change_their_nodes()
+
+
+# ── what a search in vain costs ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def hosts(count: int) -> list[Any]:
+    return [node(f"n{index:02}", cpu="16", labels={"host": f"h{index}"}) for index in range(count)]
+
+
+def no_two_equal(count: int, *, least: int) -> list[Pod]:
+    """None fits beside another one."""
+    labels = {"group": "g", "least": str(least)}
+    return [
+        pod(f"g{index:02}", cpu=f"{9000 + index}m", labels=labels, priority=100) for index in range(count)
+    ]
+
+
+BY_HOST = EVICTS.replace("min = least", 'min = least topology = "host"')
+
+
+def evaluations(monkeypatch: pytest.MonkeyPatch, rig: Rig) -> int:
+    return count_calls(monkeypatch, PodAttempts, "evaluate", rig.settle)
+
+
+def test_a_gang_in_no_domain_is_not_evaluated_again_in_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2,400 evaluations in the first search, 60 and a thousand in the second; without a pod to evict, one domain is enough."""
+    rig = Rig(BY_HOST, *hosts(40), *no_two_equal(60, least=2))
+
+    assert evaluations(monkeypatch, rig) < 2400 + 60 + 1200 + 120
+    assert SEARCH_ENDED in str(rig.pending_message("g00"))
+
+
+def test_preemption_in_vain_is_not_tried_in_each_domain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The eviction of the pod on a node makes room for one member, as if it were not there."""
+    low = [placed(pod(f"x{index}", cpu="8", scheduler="other"), f"n{index:02}") for index in range(40)]
+    rig = Rig(BY_HOST, *hosts(40), *low, *no_two_equal(60, least=2))
+
+    assert evaluations(monkeypatch, rig) < 2400 + 2 * (60 + 1200) + 120
+    assert rig.of(c.Evict) == []
+    assert str(rig.pending_message("g00")).endswith(f"({SEARCH_ENDED})")
+
+
+def test_a_class_that_failed_is_evaluated_again_only_after_another_placement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On ten nodes ten of 100 members fit; for the other 90, of two classes, it is known."""
+    rig = Rig(
+        POLICY,
+        *nodes(*[16] * 10),
+        *gang(*[9, 10] * 50, least=50),
+        limits=SchedulerLimits(gang_backtracks_max=0),
+    )
+
+    assert evaluations(monkeypatch, rig) <= 2 * 12 + 40
 
 
 # ── properties ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,13 +8,14 @@ backtracking.
 
 Depth-first: of each member the nodes are tried from the best to the worst. A placement that equals an
 earlier one, but for members of one equivalence class in exchange, is not tried again. The setting
-`gang_backtracks_max` limits how many nodes one attempt takes back.
+`gang_backtracks_max` limits how many nodes one attempt takes back, and with them the cost of evaluating
+members again: nothing else is decided meanwhile.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from policysched.evaluate import NodeSelection, RemainingNodes, TopologyDomain
 from policysched.model.identifiers import NodeName, PodUid
@@ -22,6 +23,14 @@ from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.steps import Steps
 
+EVALUATION_COST = 25
+"""Of an evaluation on any number of nodes, in the units of `steps`: members that are no two equal share nothing."""
+_BACKTRACK_COST, _BACKTRACKS_MIN = 300, 100
+"""About ten evaluations for each node that may be taken back, as many as for a hundred at least: 0.3 s."""
+_PLACE_AGAIN_COST = 5
+_SKIP_COST = 1
+
+Value = TypeVar("Value")
 Fits = list[tuple[PendingPod, AttemptSuccess]]
 
 
@@ -45,10 +54,16 @@ class PlacementTrial(Protocol):
 
 @dataclass(slots=True)
 class BacktrackLimit:
-    """How many nodes the searches of one attempt may still take back. `exceeded`: one ended early for that."""
+    """How many nodes the searches of one attempt may still take back, and what evaluating members again may cost.
+    `exceeded`: one ended early for that. `depth`: so many members were evaluated, which costs nothing the first time."""
 
     left: int
     exceeded: bool = False
+    cost_left: int = field(init=False)
+    depth: int = 0
+
+    def __post_init__(self) -> None:
+        self.cost_left = _BACKTRACK_COST * max(self.left, _BACKTRACKS_MIN)
 
     def take(self) -> bool:
         if not self.left:
@@ -56,6 +71,29 @@ class BacktrackLimit:
             return False
         self.left -= 1
         return True
+
+    def spend(self, cost: int) -> bool:
+        """Whether there is something left for it."""
+        if self.is_spent:
+            self.exceeded = True
+            return False
+        self.cost_left -= cost
+        return True
+
+    @property
+    def is_spent(self) -> bool:
+        return self.cost_left <= 0
+
+    def count(self, steps: Steps[Value]) -> Steps[Value]:
+        """The same steps; what they cost is spent."""
+        while True:
+            try:
+                cost = next(steps)
+            except StopIteration as end:
+                value: Value = end.value
+                return value
+            self.cost_left -= cost
+            yield cost
 
 
 @dataclass(slots=True)
@@ -82,17 +120,22 @@ class BacktrackingSearch:
     _state: int = 0  # the sum of `_hash` over the placed members
     _class_numbers: dict[Hashable, int] = field(default_factory=dict)
     _seen: set[tuple[int, int]] = field(default_factory=set)
+    _failures: dict[Hashable, AttemptFailure] = field(default_factory=dict)
+    """By class, beside the members that are placed now."""
 
     def run(self) -> Steps[Fits | None]:
         """The members with their nodes, at least as many as needed; None: no such placement was found."""
         trial, choice = self.trial, _Choice()
         while not self._is_complete():
             pod = self.members[len(self._choices)]
-            result = yield from trial.evaluate_in_steps(pod, self._untried(choice))
+            result = yield from self._evaluate(pod, choice)
+            if result is None:
+                return None
             if isinstance(result, AttemptSuccess):
                 if self._is_new(pod, result.node):
                     choice.result = trial.place(pod, result)
                     self._choices.append(choice)
+                    self._failures.clear()
                     self._placed_count += 1
                     self._state += self._hash(pod, result.node)
                     choice = _Choice()
@@ -108,10 +151,31 @@ class BacktrackingSearch:
                 if taken_back is None or not self.limit.take():
                     return None
                 choice, member, success = taken_back
+                self._failures.clear()
                 if not trial.take_back(member, success):
                     self._rebuild_trial()
+                    self.limit.cost_left -= _PLACE_AGAIN_COST * len(self._choices)
                     yield len(self._choices)
         return self._fits()
+
+    def _evaluate(self, pod: PendingPod, choice: _Choice) -> Steps[AttemptSuccess | AttemptFailure | None]:
+        """The next member, on the nodes that were not tried. None: the limit does not allow it."""
+        key, depth, limit = self.equivalence_keys[pod.uid], len(self._choices), self.limit
+        if not choice.tried and (failure := self._failures.get(key)) is not None:
+            yield _SKIP_COST
+            return failure
+        is_first = depth >= limit.depth
+        if not is_first and not limit.spend(EVALUATION_COST):
+            return None
+        steps = self.trial.evaluate_in_steps(pod, self._untried(choice))
+        if is_first:
+            limit.depth = depth + 1
+            result = yield from steps
+        else:
+            result = yield from limit.count(steps)
+        if isinstance(result, AttemptFailure) and not choice.tried:
+            self._failures[key] = result
+        return result
 
     def _is_complete(self) -> bool:
         return len(self._choices) == len(self.members) or self._placed_count == self.place_max

@@ -198,7 +198,8 @@ class GangAttempts:
             searches.append(search)
             if self._is_cut_off:
                 return search
-            if exceeds_budget(self._core, gang, searches):
+            may_pause = usage is not None or (self._may_pause and self._core.queue.yielded is None)
+            if exceeds_budget(self._core, gang, searches, may_pause=may_pause):
                 self._core.records.counters.count_over_budget(gang.policy)
                 left_out = True
                 break
@@ -290,6 +291,9 @@ class GangAttempts:
             return None
         budget = BacktrackLimit(self._core.limits.gang_backtracks_max)
         for search in searches:
+            if budget.is_spent:
+                search.backtracks_exceeded = True
+                continue
             trial.reset()
             fits = yield from BacktrackingSearch(
                 members,

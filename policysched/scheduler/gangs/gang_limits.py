@@ -15,6 +15,8 @@ from policysched.scheduler.steps import VISITS_PER_PIECE, Steps, visit_in_pieces
 
 GANG_EVALUATIONS_MAX = 50_000
 """Once the search for a topology domain has evaluated this many members, no more domains are tried in this attempt."""
+UNPAUSED_EVALUATIONS_MAX, _UNPAUSED_OPERATIONS_MAX = 2_000, 25_000_000
+"""The same, for one that must not pause, about half a second: nothing else is decided meanwhile."""
 
 
 def over_budget_message(core: SchedulerCore, gang: QueuedGang) -> Steps[str | None]:
@@ -34,16 +36,18 @@ def over_budget_message(core: SchedulerCore, gang: QueuedGang) -> Steps[str | No
     )
 
 
-def exceeds_budget(core: SchedulerCore, gang: QueuedGang, searches: Sequence[GangSearchResult]) -> bool:
+def exceeds_budget(
+    core: SchedulerCore, gang: QueuedGang, searches: Sequence[GangSearchResult], *, may_pause: bool
+) -> bool:
     """Whether to stop trying domains, because those tried so far took too long. Members that cost no more than the allowance
     of any gang count only by their number."""
     allowance = core.evaluator.gang_budget(1) - core.evaluator.gang_budget(0)
     operations = sum(search.operations - search.evaluations * allowance for search in searches)
     evaluations = sum(search.evaluations for search in searches)
-    return (
-        operations > core.evaluator.gang_budget(len(gang.pending_members))
-        or evaluations > GANG_EVALUATIONS_MAX
-    )
+    budget, evaluations_max = core.evaluator.gang_budget(len(gang.pending_members)), GANG_EVALUATIONS_MAX
+    if not may_pause:
+        budget, evaluations_max = min(budget, _UNPAUSED_OPERATIONS_MAX), UNPAUSED_EVALUATIONS_MAX
+    return operations > budget or evaluations > evaluations_max
 
 
 def refused_by_quotas(core: SchedulerCore, gang: QueuedGang) -> Steps[GangSearchResult | None]:

@@ -21,7 +21,7 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
+from policysched.scheduler.gangs.backtracking import EVALUATION_COST, BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.gang_domains import preemption_domains
 from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
 from policysched.scheduler.preemption.best_candidate_search import (
@@ -77,23 +77,42 @@ def find_gang_placement(
     """Search with preemption, for as many members as are needed. The gang does not fit as it is."""
     if (yield from _fits_after_first_holds(core, gang, context, now_ns)):
         return NoGangPlacement(WAITS_FOR_HELD_CAPACITY, victims_terminating=True)
-    if not gang.required_keys:
-        return (yield from _search_domain(core, gang, None, context, now_ns))
-    outcomes: list[GangPlacement | NoGangPlacement] = []
+    keys, limit = gang.required_keys, BacktrackLimit(core.limits.gang_backtracks_max)
+    outcomes: list[NoGangPlacement] = []
     placements: list[GangPlacement] = []
-    for domain in preemption_domains(core, gang, gang.required_keys, now_ns)[:_DOMAINS_MAX]:
-        outcome = yield from _search_domain(core, gang, domain, context, now_ns)
+    domains: list[TopologyDomain | None] = [None]
+    if keys:
+        domains = [*preemption_domains(core, gang, keys, now_ns)[:_DOMAINS_MAX]]
+    for domain in domains or [TopologyDomain(keys[-1], None)]:
+        if (outcomes or placements) and not limit.spend(_domain_cost(core, gang, context)):
+            break
+        outcome = yield from _search_domain(core, gang, domain, context, limit, now_ns)
         if isinstance(outcome, GangPlacement):
             placements.append(outcome)
         elif outcome.victims_terminating:
             return outcome
-        outcomes.append(outcome)
-        if len(placements) == _DOMAINS_SUFFICIENT:
+        else:
+            outcomes.append(outcome)
+        if len(placements) == _DOMAINS_SUFFICIENT or not _has_evictable_pods(core, gang):
             break
-    if not outcomes:
-        no_domain = TopologyDomain(gang.required_keys[-1], None)
-        outcomes.append((yield from _search_domain(core, gang, no_domain, context, now_ns)))
-    return min(placements, key=lambda placement: placement.disruption) if placements else outcomes[0]
+    if placements:
+        return min(placements, key=lambda placement: placement.disruption)
+    if limit.exceeded:
+        return replace(outcomes[0], message=f"{outcomes[0].message} {SEARCH_ENDED}")
+    return outcomes[0]
+
+
+def _has_evictable_pods(core: SchedulerCore, gang: QueuedGang) -> bool:
+    """Whether any pod has a lower priority than a member. Otherwise the searches before have found all there is."""
+    lowest = core.cache.ledger.lowest_priority
+    return lowest is not None and lowest < max(pod.pod.priority for pod in gang.pending_members.values())
+
+
+def _domain_cost(core: SchedulerCore, gang: QueuedGang, context: GangSearchContext) -> int:
+    """Of trying one more domain: members of one class share most of their evaluations."""
+    operations = core.evaluator.decision_cost(gang.representative_pod)
+    cost = EVALUATION_COST + evaluation_cost(len(core.cache.nodes), operations)
+    return cost * len(set(context.equivalence_keys.values()))
 
 
 def _fits_after_first_holds(
@@ -117,6 +136,7 @@ def _search_domain(
     gang: QueuedGang,
     domain: TopologyDomain | None,
     context: GangSearchContext,
+    limit: BacktrackLimit,
     now_ns: int,
 ) -> Steps[GangPlacement | NoGangPlacement]:
     """Members in queue order; without a placement, the most demanding first with backtracking, as in a search without evictions."""
@@ -124,19 +144,18 @@ def _search_domain(
     outcome = yield from _GangSearch(core, gang, members, domain, context, now_ns).run()
     if isinstance(outcome, GangPlacement) or outcome.victims_terminating:
         return outcome
+    if not _has_evictable_pods(core, gang):
+        return outcome
     by_demand = yield from most_demanding_first(core, gang, context.equivalence_keys)
     if by_demand is None:
         return outcome
     trial = _EvictingTrial(core, gang, by_demand, domain, context, now_ns)
-    limit = BacktrackLimit(core.limits.gang_backtracks_max)
     keys, needed = context.equivalence_keys, gang.evicting_count
     fits = yield from BacktrackingSearch(by_demand, keys, needed, needed, domain, limit, trial).run()
     if trial.stopped is not None:
         return trial.stopped
     if fits is not None:
         return GangPlacement(tuple(trial.search.placements))
-    if limit.exceeded:
-        return replace(outcome, message=f"{outcome.message} {SEARCH_ENDED}")
     return outcome
 
 
