@@ -14,22 +14,23 @@ from policysched.scheduler.queue.prompt_binds import PromptBinds
 
 @dataclass(frozen=True, slots=True)
 class InFlightBind:
-    """A bind without an answer: its pod and node, the policy text that decided it, and when."""
+    """A bind without an answer: its pod and node, the policy text that decided it, and when. `awaited_by`: gangs whose failures
+    wait for the answer."""
 
     pod: PendingPod
     node: NodeName
     policy_sha256: str
     decided_ns: int
+    awaited_by: set[GangId] = field(default_factory=set, compare=False)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class GangBindFailure:
     """A gang below its minimum because the bind of `pod` was refused. `cancelled`: its members whose binds are cancelled,
-    as far as that is possible. `due_ns`: since when there may be something to do about it; None: nothing."""
+    as far as that is possible."""
 
     pod: Pod
     message: str
-    due_ns: int | None
     cancelled: set[PodUid] = field(default_factory=set)
 
 
@@ -54,6 +55,7 @@ class InFlightBinds:
     reserved_claims: the resource claims, by key and UID, that are reserved for the pod.
     created_claims: the claim that is created for the pod's extended resources.
     gang_failures: gangs whose binds are being withdrawn, because one was refused.
+    due_gang_failures: those of which an answer was not looked at, and since when. A tenant may have hundreds of others.
     unconfirmed_device_writes: device allocations written for pods that are gone. They stay reserved
         until the API server answers, because the write may still succeed.
     """
@@ -65,6 +67,7 @@ class InFlightBinds:
         self.reserved_claims: dict[PodUid, tuple[tuple[ResourceClaimKey, str], ...]] = {}
         self.created_claims: dict[PodUid, ResourceClaimKey] = {}
         self.gang_failures: dict[GangId, GangBindFailure] = {}
+        self.due_gang_failures: dict[GangId, int] = {}
         self.unconfirmed_device_writes: dict[PodUid, DeviceChoice] = {}
 
     @property
@@ -91,13 +94,20 @@ class InFlightBinds:
     def note_gang_failure(self, gang: QueuedGang, pod: Pod, message: str, now_ns: int) -> None:
         """The bind of `pod` was refused: does that leave its gang below the minimum?"""
         is_whole = gang.mode is GangMode.WHOLE and not gang.best_effort
-        if is_whole and len(gang.placed_members) < gang.minimum:
-            self.gang_failures.setdefault(gang.id, GangBindFailure(pod, message, now_ns))
+        if is_whole and len(gang.placed_members) < gang.minimum and gang.id not in self.gang_failures:
+            self.gang_failures[gang.id] = GangBindFailure(pod, message)
+            self.due_gang_failures[gang.id] = now_ns
+
+    def end_gang_failure(self, gang_id: GangId) -> None:
+        self.gang_failures.pop(gang_id, None)
+        self.due_gang_failures.pop(gang_id, None)
 
     def remove(self, uid: PodUid, now_ns: int) -> tuple[InFlightBind | None, ResourceClaimKey | None]:
         """Forget the pod's bind. Returns it, and the claim that was created for the pod."""
         self.prompt.discard(uid)
-        for failure in self.gang_failures.values():
-            failure.due_ns = now_ns
         self.reserved_claims.pop(uid, None)
-        return self.in_flight.pop(uid, None), self.created_claims.pop(uid, None)
+        bind = self.in_flight.pop(uid, None)
+        for gang_id in () if bind is None else bind.awaited_by:
+            if gang_id in self.gang_failures:
+                self.due_gang_failures.setdefault(gang_id, now_ns)
+        return bind, self.created_claims.pop(uid, None)

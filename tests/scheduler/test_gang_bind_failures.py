@@ -142,6 +142,52 @@ def test_an_eviction_that_the_api_server_refuses_leaves_the_gang_pending() -> No
     assert [bind.name for bind in rig.of(c.Bind)].count("w1") == 2
 
 
+def test_the_answer_of_a_bind_is_looked_at_by_its_own_gang_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another tenant may have hundreds of gangs whose binds were refused, each with one that is never answered."""
+    rig, _ = attempted(KEEP, *members(3), pod("other", cpu="1"))
+    uids = {bind.name: bind.uid for bind in rig.of(c.Bind)}
+    refuse(rig, uids["w1"])
+    visited: list[str] = []
+    unbound = GangBindFailures._unbound
+
+    def counted(self: GangBindFailures, gang: QueuedGang) -> list[PodUid]:
+        visited.append(gang.name)
+        return unbound(self, gang)
+
+    monkeypatch.setattr(GangBindFailures, "_unbound", counted)
+
+    confirm(rig, uids["other"])
+
+    assert visited == []
+    assert rig.scheduler.core.binds.gang_failures
+
+
+def test_a_gang_ends_for_the_answer_to_the_bind_of_a_member_that_is_gone() -> None:
+    rig, (first, second, third) = attempted(KEEP, *members(3))
+    confirm(rig, first)
+    refuse(rig, second)
+
+    rig.handle(e.PodDeleted(third))
+    rig.settle()
+    before = failures(rig)
+    refuse(rig, third)
+
+    assert before == []
+    assert len(failures(rig)) == 1
+
+
+def test_a_gang_that_is_whole_again_has_no_failed_bind() -> None:
+    rig, (first, second) = attempted(EVICT, *members(2))
+    refuse(rig, second, "once")
+
+    rig.pass_time(20)
+    assert len(rig.of(c.Bind)) == 3
+    confirm(rig, second)
+    refuse(rig, first, "again")
+
+    assert failures(rig)[0].startswith("gang default/train: binding to a was refused: again")
+
+
 # ── any order of answers ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -184,9 +230,11 @@ def only_the_first(
 
 
 def nothing_is_cancelled(
-    self: GangBindFailures, gang: QueuedGang, failure: GangBindFailure, _now_ns: int
+    self: GangBindFailures, gang: QueuedGang, _failure: GangBindFailure, _now_ns: int
 ) -> bool:
-    failure.due_ns = None
+    for uid in self._unbound(gang):
+        self._core.binds.in_flight[uid].awaited_by.add(gang.id)
+    del self._core.binds.due_gang_failures[gang.id]
     return not self._unbound(gang)
 
 

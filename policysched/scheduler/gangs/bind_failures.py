@@ -32,21 +32,18 @@ class GangBindFailures:
         self._preemption = preemption
 
     def next_time_ns(self) -> int | None:
-        """When an answer arrived that was not looked at."""
-        if not self._core.binds.gang_failures:
-            return None
-        due = [failure.due_ns for failure in self._core.binds.gang_failures.values()]
-        return min((due_ns for due_ns in due if due_ns is not None), default=None)
+        """When the first answer arrived that was not looked at."""
+        return next(iter(self._core.binds.due_gang_failures.values()), None)
 
     def advance(self, now_ns: int) -> None:
-        failures = self._core.binds.gang_failures
-        for gang_id, failure in list(failures.items()):
-            gang = self._core.gangs.get(gang_id)
+        binds = self._core.binds
+        for gang_id in list(binds.due_gang_failures):
+            gang, failure = self._core.gangs.get(gang_id), binds.gang_failures[gang_id]
             with raises_for(pod_id(failure.pod)):
                 if gang is None or len(gang.placed_members) >= gang.minimum:
-                    del failures[gang_id]
-                elif failure.due_ns is not None and self._withdraw_unbound(gang, failure, now_ns):
-                    del failures[gang_id]
+                    binds.end_gang_failure(gang_id)
+                elif self._withdraw_unbound(gang, failure, now_ns):
+                    binds.end_gang_failure(gang_id)
                     self._settle(gang, failure, now_ns)
 
     def _withdraw_unbound(self, gang: QueuedGang, failure: GangBindFailure, now_ns: int) -> bool:
@@ -54,12 +51,13 @@ class GangBindFailures:
         core = self._core
         message = f"withdrawn, because gang {gang.name} is incomplete: {failure.pod.name}: {failure.message}"
         for uid in self._unbound(gang):
+            core.binds.in_flight[uid].awaited_by.add(gang.id)
             if uid in core.binds.prebinding:
                 self._prebinder.withdraw(uid, message, now_ns)
             elif uid not in failure.cancelled:
                 failure.cancelled.add(uid)
                 core.commands.append(CancelBind(uid))
-        failure.due_ns = None  # until the next answer
+        del core.binds.due_gang_failures[gang.id]  # until the next answer
         return not self._unbound(gang)
 
     def _unbound(self, gang: QueuedGang) -> list[PodUid]:
