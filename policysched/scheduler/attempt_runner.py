@@ -44,7 +44,8 @@ class _Attempt:
     """`steps` are left; `prepares`: nothing was decided, a slice of the search of devices, of their selectors, of rules or of
     totals over pods is over; `charges_policy_alone`: its time counts for the policy, but not for the namespace; `devices`: what the search of
     devices may take. `cost`: of the steps before; `piece_cost`: of those since the last pause. `elapsed_ns`: see `account_time`;
-    `attempts_before`: of the entry; `pod`: its representative, which may be placed at the end."""
+    `attempts_before`: of the entry; `pod`: its representative, which may be placed at the end. `has_failed`: of a gang, which an
+    event may have queued again since."""
 
     entry: QueueEntry
     steps: Steps[None]
@@ -55,6 +56,7 @@ class _Attempt:
     elapsed_ns: int = 0
     prepares: bool = False
     charges_policy_alone: bool = False
+    has_failed: bool = False
     devices: SearchAllowance = field(default_factory=SearchAllowance)
 
 
@@ -245,7 +247,8 @@ class AttemptRunner:
             return None
         self._last_run = None
         time.record_attempt(entry.namespace)
-        is_failed = entry.state is QueueState.UNSCHEDULABLE and entry.attempts > attempt.attempts_before
+        is_parked = entry.state is QueueState.UNSCHEDULABLE and entry.attempts > attempt.attempts_before
+        is_failed = attempt.has_failed or is_parked
         is_long = attempt.prepares or not self._core.evaluator.is_short_decision(attempt.pod)
         if (is_failed or is_long) and not attempt.charges_policy_alone:
             time.charge_failed_attempt(entry.namespace, attempt.elapsed_ns)
@@ -284,6 +287,7 @@ class AttemptRunner:
                     return
             goes_on = self._core.cache.devices.allocation_cache.goes_on_at_once
         self._return_failed()
+        attempt.has_failed = isinstance(attempt.entry, QueuedGang) and self._gang_attempts.has_failed
         self._searching = None, attempt.devices
         if goes_on and attempt.entry.state is QueueState.ACTIVE:
             self._searching, attempt.prepares = (attempt.entry, attempt.devices), True
@@ -362,7 +366,7 @@ class AttemptRunner:
     def _give_up(self, attempt: _Attempt, now_ns: int) -> None:
         """The search is of no use any more. The gang is attempted again after its backoff, unless it was requeued."""
         self._end_pause()
-        self._attempt = None
+        self._attempt, self._last_run, attempt.has_failed = None, attempt, True
         self._return_failed()
         attempt.steps.close()
         entry = attempt.entry

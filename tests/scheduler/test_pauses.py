@@ -18,6 +18,7 @@ from policysched.scheduler.gangs.pause import Pause
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.active_queues import ActiveQueues
 from policysched.scheduler.queue.backoff import BackoffQueue
+from policysched.scheduler.queue.entries import QueueState
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.builders import node, placed, pod
 from tests.evaluate.clusters import ClusterRandom
@@ -110,6 +111,50 @@ def test_the_time_of_a_gang_is_that_of_all_its_pieces_without_the_pods_between_t
     *pieces, gang_ns = ended
     assert [time for time in pieces if time is not None] == [10]
     assert gang_ns == 10 * (len(ended) - 1)
+
+
+def room_in_a_pause(scheduler: Rig) -> None:
+    """The event opens the group of the gang as soon as it is parked."""
+    scheduler.handle(e.PodDeleted(PodUid("uid-default-old")))
+
+
+def no_first_member(scheduler: Rig) -> None:
+    """The search is of no use any more, and the gang still has its minimum."""
+    scheduler.handle(e.PodDeleted(PodUid("uid-default-g0")))
+    scheduler.observe(*gang(10)[9:])
+
+
+def timeout_in_a_pause(scheduler: Rig) -> None:
+    """The gang is queued again, as if it had not been attempted."""
+    scheduler.now_ns += 60 * 10**9
+    scheduler.observe(plain("p"))
+
+
+@pytest.mark.parametrize("meanwhile", [room_in_a_pause, no_first_member, timeout_in_a_pause])
+def test_a_gang_that_is_queued_again_at_once_is_charged_for_the_attempt_that_failed(
+    meanwhile: Callable[[Rig], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeout = GANG.format(more=" timeout = 30s") + "preemption never\n"
+    scheduler = rig(
+        node("n", cpu="4"),
+        placed(pod("old", cpu="1"), "n"),
+        *gang(9),
+        policies=POLICIES | {"gangs.policy": timeout},
+    )
+    charged: list[tuple[str, int]] = []
+    time = scheduler.scheduler.core.queue.decision_time
+    monkeypatch.setattr(time, "charge_failed_attempt", lambda *charge: charged.append(charge))
+    decide_until_pause(scheduler, 2)
+    scheduler.scheduler.account_time(10)
+
+    meanwhile(scheduler)
+    while not charged and scheduler.scheduler.ready(scheduler.now_ns):
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+        scheduler.scheduler.account_time(10)
+
+    entry = next(iter(scheduler.scheduler.core.gangs))
+    assert charged
+    assert entry.state is not QueueState.UNSCHEDULABLE
 
 
 def test_a_pod_gets_no_room_of_the_members_that_have_a_node() -> None:

@@ -55,8 +55,10 @@ class TimeAccounts:
         spent_s = self._charged.pop(entry, 0.0) + cost_s
         if entry.state is QueueState.ATTEMPTING:
             self._charged[entry] = spent_s
-        elif (entry.state is QueueState.UNSCHEDULABLE and entry.attempts > attempts_before) or (
-            run.prepares and not run.charges_policy_alone
+        elif (
+            run.has_failed
+            or (entry.state is QueueState.UNSCHEDULABLE and entry.attempts > attempts_before)
+            or (run.prepares and not run.charges_policy_alone)
         ):
             self._charge(entry.namespace, spent_s)
         return attempt_ns

@@ -72,6 +72,8 @@ class GangAttempts:
         self._class_numbers: dict[Hashable, int] = {}
         self._now_ns = 0
         self._cluster_changed = self._may_pause = self._was_paused = False
+        self.has_failed = False
+        """Whether the attempt has ended, or is about to end, with no member placed."""
         self.pausable_search: GangSearchResult | None = None
         """The search that has yielded, if the cluster may change before it continues."""
 
@@ -79,6 +81,7 @@ class GangAttempts:
         """An attempt begins."""
         self._now_ns, self._cluster_changed, self.pausable_search = now_ns, False, None
         self._was_paused, self._member_keys, self._class_numbers = False, None, {}
+        self.has_failed = False
         self._core.queue.missed_events.clear()
 
     def resume(self, now_ns: int, *, cluster_changed: bool) -> None:
@@ -124,6 +127,7 @@ class GangAttempts:
         if not gang.pending_members:
             self._enqueuer.refresh_gang(gang, now_ns, "GangScheduled")
             return
+        self.has_failed = not placed
         if gang.overdue:
             self._preemption.clear_gang_nominations(gang, now_ns)
             self._enqueuer.gang_timed_out(gang, now_ns)
