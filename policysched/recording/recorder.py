@@ -21,7 +21,13 @@ from policysched.recording.tracked_objects import TrackedObjects
 from policysched.scheduler.commands import Command, Evict
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.decision_records import Decision
-from policysched.scheduler.events import Event, PoliciesUpdated, SavedPolicyStatesLoaded
+from policysched.scheduler.events import (
+    Event,
+    PoliciesUpdated,
+    SamplesArrived,
+    SavedPolicyStatesLoaded,
+    Synced,
+)
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName
 from policysched.scheduler.policies.first_samples import SourceNameOf
@@ -148,6 +154,9 @@ class Recorder:
         if latest is not None:
             events.append(_present_policies(core, latest))
         events += self._objects.events()
+        events += [SamplesArrived(*metric, samples) for metric, samples in core.samples.of_metrics()]
+        if self._objects.is_synced():
+            events.append(Synced())
         return RecordedSnapshot(at_ns, events, scheduler_state(core), dropped, since_ns, self._monotonic_s())
 
 

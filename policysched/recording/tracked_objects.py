@@ -54,8 +54,6 @@ _KEYS: dict[type, Any] = {
     e.PodGroupApiServed: lambda event: ("served", event.api),
     e.WorkloadUpdated: lambda event: ("Workload", event.namespace, event.name),
     e.WorkloadsServed: lambda _: ("served", "Workload"),
-    e.SamplesArrived: lambda event: ("samples", event.policy, event.metric),
-    e.SamplesFailed: lambda event: ("samples", event.policy, event.metric),
     e.Synced: lambda _: "synced",
     e.PoliciesUpdated: lambda _: "policies",
 }
@@ -78,6 +76,7 @@ _DELETED_KEYS: dict[type, Any] = {
 
 UNTRACKED = frozenset(
     {
+        *(e.SamplesArrived, e.SamplesFailed),  # the core has those that count: `PolicySamples.of_metrics`
         *(e.SavedPolicyStatesLoaded, e.ExtendedClaimDeleted, e.ExtendersAnswered),
         *(e.BindConfirmed, e.BindRefused, e.BindLost, e.BindDelayed),
         *(e.PrebindWritten, e.PrebindRefused, e.Evicted, e.EvictionRefused),
@@ -87,7 +86,7 @@ UNTRACKED = frozenset(
 
 
 class TrackedObjects:
-    """`events` are those that make the present cluster of an empty one, `Synced` last."""
+    """`events` are those that make the present cluster of an empty one."""
 
     def __init__(self) -> None:
         self._latest: dict[Hashable, e.Event] = {}
@@ -104,9 +103,10 @@ class TrackedObjects:
         return latest if isinstance(latest, e.PoliciesUpdated) else None
 
     def events(self) -> Iterator[e.Event]:
-        """Without the policies."""
+        """Without the policies and `Synced`."""
         for key, event in self._latest.items():
             if key not in ("policies", "synced"):
                 yield event
-        if "synced" in self._latest:
-            yield e.Synced()
+
+    def is_synced(self) -> bool:
+        return "synced" in self._latest

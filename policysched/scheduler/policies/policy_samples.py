@@ -1,5 +1,7 @@
 """The metric samples of each policy, with everything that is derived from them and from placements."""
 
+from collections.abc import Iterator
+
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.metric_samples import MetricSamples, Samples
 from policysched.evaluate.plan.read_set import unknown_namespace
@@ -47,6 +49,12 @@ class PolicySamples:
 
     def of_policy(self, policy: str) -> Samples:
         return self.by_policy.get(policy, {})
+
+    def of_metrics(self) -> Iterator[tuple[tuple[str, str], MetricSamples]]:
+        """The latest samples by policy and metric, without the values of states."""
+        states = self.policy_states.counts()
+        for policy, by_name in self.by_policy.items():
+            yield from (((policy, name), by_name[name]) for name in by_name if (policy, name) not in states)
 
     def put(self, policy: str, metric: str, samples: MetricSamples) -> None:
         self.by_policy.setdefault(policy, {})[metric] = self.adjust(policy, metric, samples)
