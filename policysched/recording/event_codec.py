@@ -200,7 +200,10 @@ def decode_line(line: bytes) -> dict[str, Any]:
         raise UndecodableValue(f"not JSON: {error}") from None
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
         raise UndecodableValue("not a line of a recording: it has no `kind`")
-    at_ns = value.get("at_ns", 0)
-    if type(at_ns) is not int or not 0 <= at_ns < 2**63:
-        raise UndecodableValue("not a line of a recording: its `at_ns` is no time")
+    require_time(value.get("at_ns", 0), "a line of a recording")
     return value
+
+
+def require_time(at_ns: object, what: str) -> None:
+    if type(at_ns) is not int or not 0 <= at_ns < 2**63:
+        raise UndecodableValue(f"not {what}: its `at_ns` is no time")

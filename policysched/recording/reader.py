@@ -25,7 +25,7 @@ from typing import Any
 import orjson
 
 from policysched.evaluate import NotCounted
-from policysched.recording.event_codec import EventDecoder, decode_line
+from policysched.recording.event_codec import EventDecoder, decode_line, require_time
 from policysched.recording.format import FORMAT_VERSION, Header, SchedulerState, parse_file_name
 from policysched.recording.value_codec import UndecodableValue, decoder
 from policysched.scheduler.blame import RaisedFor
@@ -313,7 +313,10 @@ def _read_lines(path: Path) -> Iterator[tuple[bytes, int]]:
 
 def _decisions(values: Any) -> tuple[RecordedDecision, ...]:
     decode = decoder(Decision)
-    return tuple([RecordedDecision(decode(value), orjson.dumps(value)) for value in values])
+    decisions = tuple([RecordedDecision(decode(value), orjson.dumps(value)) for value in values])
+    for recorded in decisions:
+        require_time(recorded.decision.at_ns, "a decision")
+    return decisions
 
 
 def _is_of_snapshot(item: Item) -> bool:

@@ -87,6 +87,22 @@ def test_a_value_of_any_other_form_ends_the_replay_with_a_problem_and_no_traceba
     assert with_problems > MUTATIONS / 2
 
 
+@pytest.mark.parametrize("at_ns", [1e300, 1.5, -1, 2**63, {"__integer__": "9" * 30}])
+def test_a_decision_at_no_time_ends_the_file_at_its_line(
+    recorded_lines: list[bytes], tmp_path: Path, at_ns: Any
+) -> None:
+    number = next(index for index, line in enumerate(recorded_lines) if json.loads(line).get("decisions"))
+    line = json.loads(recorded_lines[number])
+    line["decisions"][0]["at_ns"] = at_ns
+    lines = [*recorded_lines[:number], json.dumps(line).encode(), *recorded_lines[number + 1 :]]
+
+    report = replayed(tmp_path, lines)
+
+    assert isinstance(report, ReplayReport)
+    (problem,) = report.problems
+    assert f"line {number + 1}: not a decision: its `at_ns` is no time" in problem
+
+
 def test_planted_trust_in_the_form_of_values_is_detected(recorded_lines: list[bytes], tmp_path: Path) -> None:
     with (
         patch.object(reader, "MALFORMED", ()),
