@@ -85,6 +85,7 @@ class Canaries:
     def __init__(self, namespace_of: NamespaceOf, counts: Counts = COUNTS_ALWAYS) -> None:
         self.active: dict[str, ActiveCanary] = {}
         self.records: dict[str, CanaryRecord] = {}
+        self.edit_saved_ns: int | None = None
         self.can_measure = True
         """False where no queue shows whether pods stay pending: without a guard no canary is used."""
         self._namespace_of = namespace_of

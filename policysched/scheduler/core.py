@@ -33,6 +33,7 @@ from policysched.scheduler.pending_reports import PendingReports
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName
 from policysched.scheduler.policies.first_samples import SourceNameOf
 from policysched.scheduler.policies.policy_samples import PolicySamples
+from policysched.scheduler.policies.policy_states import WRITE_INTERVAL_NS
 from policysched.scheduler.policies.registry import PolicyRegistry
 from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
@@ -244,8 +245,16 @@ class SchedulerCore:
             self.commands.append(SavePolicyStates(self.canaries.saved_with(texts)))
 
     def save_all_states(self) -> None:
-        """Save them at once, because a canary changed."""
+        """Save them at once, because a canary was rolled back."""
         self.commands.append(SavePolicyStates(self.state_texts()))
+
+    def save_edited_canary(self, now_ns: int) -> None:
+        """Save at once, but not each time: a team may edit a canary each second, and a save is of the states of all policies."""
+        if self.canaries.edit_saved_ns is None or now_ns >= self.canaries.edit_saved_ns + WRITE_INTERVAL_NS:
+            self.canaries.edit_saved_ns = now_ns
+            self.save_all_states()
+        else:
+            self.samples.policy_states.request_save(now_ns)
 
     def state_texts(self) -> dict[str, str]:
         """Everything that is saved beside the texts of policies, by policy."""

@@ -121,6 +121,19 @@ def test_a_guard_that_changes_all_the_time_is_not_saved_each_time() -> None:
     assert len(rig.of(c.SavePolicyStates)) <= 4
 
 
+def test_a_canary_that_is_edited_all_the_time_is_not_saved_each_time() -> None:
+    rig = Rig(ALL, *NODES)
+    rig.settle()
+    for number in range(10):
+        rig.apply_policies(ALL.replace("30s", f"{31 + number}s"))
+        rig.pass_time(3)
+
+    assert 1 <= len(rig.of(c.SavePolicyStates)) <= 4
+    rig.pass_time(60)
+    latest = rig.scheduler.core.canaries.records["test"].sha256
+    assert json.loads(saved_states(rig)["test"])["canary"]["sha256"] == latest
+
+
 def test_a_rolled_back_canary_stays_so_after_a_restart_until_its_text_changes() -> None:
     rig = Rig(ALL, *NODES, owned("a"))
     rig.pass_time(60)
