@@ -88,9 +88,8 @@ def object_of(event: e.Event) -> ObjectId | None:
 
 
 def _id_of(changed: StorageObject | CsiNode | DeviceObject) -> ObjectId:
-    if (
-        isinstance(changed, PersistentVolume) and changed.claim_ref is not None
-    ):  # its claim's namespace is charged
+    if isinstance(changed, PersistentVolume) and changed.claim_ref is not None:
+        # The claim's namespace is charged.
         return ObjectId("PersistentVolume", changed.claim_ref.claim.namespace, changed.name)
     kind = _STORAGE_KINDS.get(type(changed), type(changed).__name__)
     named: Any = getattr(changed, "key", changed)

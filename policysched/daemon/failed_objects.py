@@ -4,8 +4,8 @@
 
 The state may be half changed after the exception, so that all of it is made anew, as after a restart of the process. What the
 object uses still counts: a pod on a node as what it takes there, an allocated claim with its devices. If even that
-raises, its node is left out. The policy text that raised where it took effect counts as one that does not check. If no other text of the
-policy can run, the policy is suspended. A metric whose samples raised counts as one without samples.
+raises, its node is left out. The policy text that raised where it took effect counts as one that does not check. If no
+other text of the policy can run, the policy is suspended. A metric whose samples raised counts as one without samples.
 """
 
 import logging

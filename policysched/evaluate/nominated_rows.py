@@ -70,7 +70,7 @@ def nominated_rows(
         everywhere, base = kept_snapshot.view(), snapshot.view()
         judging_alone = _alone(filters, everywhere, base)
         if judging_alone is not None:
-            beside_own = {row: by_row.pop(row) for row in (own_row,) if row is not None and row in by_row}
+            beside_own = {own_row: by_row.pop(own_row)} if own_row in by_row else {}
             view = kept_snapshot.view(by_row)
             rejections = _rejections(judging_alone, view, sorted(by_row)) if by_row else {}
             return rejections | _rejections_one_by_one(filters, beside_own, nominated_snapshot)

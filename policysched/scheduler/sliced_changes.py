@@ -17,7 +17,8 @@ PODS_PER_SLICE = 32
 
 class SlicedChanges(Generic[Key, Item]):
     """At most one change for each key, a namespace, policy or gang; `apply` applies it to a slice of what it affects, `end`
-    follows the last one. `cost_of` an item is its static cost, in operations. `id_of` a key says who is at fault if one of them raises. A part of the timers."""
+    follows the last one. `cost_of` an item is its static cost, in operations. `id_of` a key says who is at fault if one of
+    them raises. A part of the timers."""
 
     def __init__(
         self,

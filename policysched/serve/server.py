@@ -7,7 +7,8 @@
 
 `/livez` and `/readyz` are open to everybody, as kube-scheduler's; reasons of failed checks are not. Readers get at most a
 twentieth of the main loop's time, one after another (`main_loop_reader`), and equal requests share an answer
-(`shared_documents`); if the loop does not respond in time, the status is 503. `daemon.http_service` starts it; `serve.prometheus_text` renders `/metrics`.
+(`shared_documents`); if the loop does not respond in time, the status is 503. `daemon.http_service` starts it;
+`serve.prometheus_text` renders `/metrics`.
 """
 
 import asyncio

@@ -92,23 +92,27 @@ def test_a_probe_is_answered_while_one_client_opens_hundreds_of_connections() ->
     served(scenario, HttpServerOptions(connections=limits, counters=counters))
 
 
+class HeldRequests:
+    """A handler that answers once `end` is set. `count`: the requests that have arrived."""
+
+    def __init__(self) -> None:
+        self.end, self.count = asyncio.Event(), 0
+
+    async def wait(self, _: web.Request) -> web.Response:
+        self.count += 1
+        await self.end.wait()
+        return web.Response()
+
+
 def test_a_probe_is_answered_while_one_client_has_a_request_in_every_connection() -> None:
     limits = ConnectionLimits(connections_max=16)
-    counters = HttpCounters()
-
-    ends, waiting = asyncio.Event(), 0
-
-    async def wait(_: web.Request) -> web.Response:
-        nonlocal waiting
-        waiting += 1
-        await ends.wait()
-        return web.Response()
+    counters, held = HttpCounters(), HeldRequests()
 
     async def scenario(port: int) -> None:
         clients = [connected(port, OTHER_ADDRESS) for _ in range(16)]
         for client in clients:
             client.sendall(REQUEST.replace(b"livez", b"wait"))
-        while waiting < 16:
+        while held.count < 16:
             await asyncio.sleep(0.01)
         for _ in range(3):
             assert await asyncio.to_thread(get, port, "/livez") == (200, "ok")
@@ -119,14 +123,17 @@ def test_a_probe_is_answered_while_one_client_has_a_request_in_every_connection(
             assert await asyncio.to_thread(is_closed, client), (
                 "the oldest makes room for the next one of its address"
             )
-        ends.set()
+        held.end.set()
         first_bytes = [await asyncio.to_thread(client.recv, 12) for client in clients[4:]]
         assert first_bytes == [b"HTTP/1.1 200"] * 12
         for client in (*clients, *later):
             client.close()
 
     options = HttpServerOptions(
-        routes=[web.get("/wait", wait)], connections=limits, counters=counters, rates=RateLimits(1000, 1000)
+        routes=[web.get("/wait", held.wait)],
+        connections=limits,
+        counters=counters,
+        rates=RateLimits(1000, 1000),
     )
     served(scenario, options)
 
@@ -134,14 +141,7 @@ def test_a_probe_is_answered_while_one_client_has_a_request_in_every_connection(
 def test_a_probe_is_answered_while_as_many_addresses_as_connections_have_a_request_each() -> None:
     """The probe was refused, as no address had more than its own, and in its handshake it was the only idle one."""
     limits = ConnectionLimits(connections_max=16)
-    counters = HttpCounters()
-    ends, waiting = asyncio.Event(), 0
-
-    async def wait(_: web.Request) -> web.Response:
-        nonlocal waiting
-        waiting += 1
-        await ends.wait()
-        return web.Response()
+    counters, held = HttpCounters(), HeldRequests()
 
     def busy(port: int, number: int) -> socket.socket:
         client = connected(port, f"127.0.1.{number + 1}")
@@ -150,7 +150,7 @@ def test_a_probe_is_answered_while_as_many_addresses_as_connections_have_a_reque
 
     async def scenario(port: int) -> None:
         clients = [busy(port, number) for number in range(16)]
-        while waiting < 16:
+        while held.count < 16:
             await asyncio.sleep(0.01)
         probe = connected(port, OTHER_ADDRESS)
         clients += [busy(port, number) for number in range(16, 24)]
@@ -160,9 +160,9 @@ def test_a_probe_is_answered_while_as_many_addresses_as_connections_have_a_reque
         assert await asyncio.to_thread(probe.recv, 12) == b"HTTP/1.1 200"
         for client in (*clients, probe):
             client.close()
-        ends.set()
+        held.end.set()
 
-    options = HttpServerOptions(routes=[web.get("/wait", wait)], connections=limits, counters=counters)
+    options = HttpServerOptions(routes=[web.get("/wait", held.wait)], connections=limits, counters=counters)
     served(scenario, options)
 
 
