@@ -10,8 +10,9 @@ from itertools import combinations
 from statistics import median
 
 WARM_UP_SHARE = 0.25
-GROWTH_MAX_SHARE = 0.05
-"""The growth between the first and the last reading that counts as noise, of the memory held."""
+GROWTH_MAX_SHARE = 0.2
+"""The growth between the first and the last reading that counts as noise, of the memory held. In twenty minutes a
+run without a leak grows by up to 10 %, while caches fill; one that keeps all deleted pods doubles."""
 
 
 @dataclass(frozen=True, slots=True)
