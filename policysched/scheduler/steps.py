@@ -18,6 +18,8 @@ OPERATIONS_PER_COST_UNIT = 500
 POD_OPERATIONS_PER_SLICE = 250
 """Operations for pods, not for pods and nodes, that are made at once: 5 ms, where they read long lists of the pod."""
 VISITS_PER_PIECE = 50
+NEW_CLASS_COST = 25
+"""Of evaluating a pod that shares nothing with those before it, with the reasons of the nodes: beside `evaluation_cost`."""
 
 
 def pods_per_slice(operations: int, pods_max: int) -> int:

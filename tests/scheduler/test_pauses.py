@@ -13,6 +13,7 @@ from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.gangs import gang_attempt, gang_limits
 from policysched.scheduler.gangs.pause import Pause
 from policysched.scheduler.limits import SchedulerLimits
@@ -20,9 +21,10 @@ from policysched.scheduler.queue.active_queues import ActiveQueues
 from policysched.scheduler.queue.backoff import BackoffQueue
 from policysched.scheduler.queue.entries import QueueState
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
+from policysched.scheduler.steps import NEW_CLASS_COST
 from tests.builders import node, placed, pod
 from tests.evaluate.clusters import ClusterRandom
-from tests.scheduler.calls import nothing_in_steps
+from tests.scheduler.calls import count_calls, nothing_in_steps
 from tests.scheduler.rig import FIT, GANG, Rig
 from tests.simulation.order_checker import OrderChecker
 
@@ -170,7 +172,7 @@ def test_a_pod_gets_no_room_of_the_members_that_have_a_node() -> None:
 
 def test_a_pod_behind_the_gang_in_its_policy_waits_for_the_head_start_of_the_gang() -> None:
     orders = {}
-    for head_start in (3, NEVER):
+    for head_start in (NEW_CLASS_COST + 3, NEVER):
         scheduler = rig(*[node(f"n{index}", cpu="4") for index in range(4)], *gang(8), head_start=head_start)
         decide_until_pause(scheduler)
         scheduler.now_ns += 1
@@ -178,7 +180,36 @@ def test_a_pod_behind_the_gang_in_its_policy_waits_for_the_head_start_of_the_gan
         scheduler.settle()
         orders[head_start] = scheduler.bind_order().index("behind")
 
-    assert orders == {3: 0, NEVER: 8}
+    assert list(orders.values()) == [0, 8]
+
+
+def calls_until_pause(scheduler: Rig, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The evaluations of each call of `decide`, up to the first pause or the end of the attempt."""
+    counts = []
+    while scheduler.scheduler.ready(scheduler.now_ns) and not scheduler.scheduler.attempt_paused:
+        counts.append(
+            count_calls(
+                monkeypatch, PodAttempts, "evaluate", lambda: scheduler.scheduler.decide(scheduler.now_ns)
+            )
+        )
+    return counts
+
+
+def test_members_that_share_nothing_are_evaluated_in_short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes about 0.5 ms with the reasons of the nodes: a call 10 ms, and a piece 0.1 s."""
+    labels = {"group": "g", "least": "2"}
+    unequal = [pod(f"g{index}", cpu=f"{2000 + index}m", labels=labels) for index in range(400)]
+    counts = calls_until_pause(Rig(ALONE, node("n", cpu="1"), *unequal), monkeypatch)
+
+    assert 100 <= sum(counts) <= 200
+    assert max(counts) <= 20
+
+
+def test_equal_members_are_evaluated_in_long_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = calls_until_pause(Rig(ALONE, node("n", cpu="100"), *gang(100)), monkeypatch)
+
+    assert sum(counts) == 100
+    assert max(counts) >= 70
 
 
 def test_a_pod_ahead_of_the_gang_in_its_policy_is_not_delayed_by_the_head_start() -> None:
@@ -493,7 +524,7 @@ def history(number: int) -> Rig:
         *[_node(name, cpu) for name, cpu in nodes.items()],
         policies=policies,
         piece=rng.choice((1, 2, 3)),
-        head_start=rng.choice((1, 4, NEVER)),
+        head_start=rng.choice((1, NEW_CLASS_COST + 4, NEVER)),
     )
     running: list[PodUid] = []
     count = 0

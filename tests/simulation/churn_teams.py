@@ -11,11 +11,14 @@ from typing import Any
 from policysched.model.pod_groups import GROUP_LABEL
 from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.gangs.neighbours import JOB_INDEX
+from policysched.scheduler.steps import NEW_CLASS_COST
 from tests.simulation.churn_nodes import random_object
 from tests.simulation.team_texts import GROUP_POLICY, QUOTA_POLICY, TEAM_SCHEDULERS, TEAM_TEXTS, TEAMS
 
 Json = dict[str, Any]
 
+NO_PAUSES = 10**9
+"""As `gang_piece_cost_max`."""
 MEMBER_PREFIX = "member-"
 """Of the names of gang members whose binds may be refused."""
 
@@ -58,8 +61,8 @@ def draw_team_profile(random: Random) -> TeamProfile | None:
         action_weights=weights or dict(TEAM_ACTIONS),
         action_interval_s=random.choice((0.5, 1.0, 2.0)),
         refused_binds_share=random.choice((0.0, 0.1, 0.3)),
-        gang_piece_cost_max=random.choice((1, 1, 4, 5_000)),
-        gang_head_start_cost=random.choice((0, 6, 50_000)),
+        gang_piece_cost_max=random.choice((1, 1, 4, NO_PAUSES)),
+        gang_head_start_cost=random.choice((0, NEW_CLASS_COST + 6, 50_000)),
     )
 
 
@@ -234,4 +237,4 @@ class TeamChurn:
         return self._count
 
 
-__all__ = ["MEMBER_PREFIX", "TeamChurn", "TeamProfile", "draw_team_profile"]
+__all__ = ["MEMBER_PREFIX", "NO_PAUSES", "TeamChurn", "TeamProfile", "draw_team_profile"]

@@ -42,7 +42,7 @@ from policysched.sandbox.transport import MemoryTransport
 from policysched.scheduler.commands import Bind, Prebind
 from policysched.scheduler.limits import SchedulerLimits
 from tests.inline import EventLoopLeaderElection
-from tests.simulation.churn_teams import TeamProfile
+from tests.simulation.churn_teams import NO_PAUSES, TeamProfile
 from tests.simulation.fake_extender import PEER, FakeExtender
 from tests.simulation.fault_profile import FaultProfile
 from tests.simulation.safety_checker import SafetyChecker
@@ -363,7 +363,7 @@ class Replica:
 
 
 def _limits(teams: TeamProfile | None) -> SchedulerLimits:
-    usual = SchedulerLimits(rejection_hold_s=10.0, rejection_hold_max_s=40.0)
+    usual = SchedulerLimits(rejection_hold_s=10.0, rejection_hold_max_s=40.0, gang_piece_cost_max=NO_PAUSES)
     if teams is None:
         return usual
     return replace(

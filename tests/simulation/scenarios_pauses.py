@@ -10,7 +10,7 @@ from tests.simulation.churn_teams import TeamProfile
 from tests.simulation.scenario import BETA, GAMMA, Scenario, ScenarioBug
 
 PLAIN = BETA + "filter node_affinity\npreemption never\n"
-HEAD_START_COST = 20
+HEAD_START_COST = 50
 """Above the cost of one member's search and not above that of two: the plain pod is decided in the second pause."""
 ROOMY_GANGS = f"""{GAMMA}
 input rank: int = pod.labels["rank"] default 0 invalid reject "rank must be a number"

@@ -18,6 +18,7 @@ from tests.inline import EventLoopLeaderElection
 from tests.reference import gang_terms
 from tests.reference.gang import GangTerms
 from tests.reference.victims import gangs_left_below_minimum
+from tests.simulation.churn_teams import NO_PAUSES
 from tests.simulation.decision_costs import TimeAccounts
 from tests.simulation.fake_extender import vetoes
 from tests.simulation.fault_profile import FaultProfile
@@ -77,7 +78,8 @@ class StepChecker:
         self._evicting: dict[PodUid, set[PodUid]] = {}  # victims of evictions in flight, by preemptor
         self._deleted: set[PodUid] = set()  # victims whose deletion was accepted
         self._kept = kept
-        self._pauses = world.profile.teams is not None and world.profile.teams.gang_piece_cost_max < 5_000
+        teams = world.profile.teams
+        self._pauses = teams is not None and teams.gang_piece_cost_max < NO_PAUSES
         handle = scheduler.handle
 
         def checked_handle(event: Any, now_ns: int) -> list[Command]:

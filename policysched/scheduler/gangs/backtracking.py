@@ -23,8 +23,6 @@ from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.steps import Steps
 
-EVALUATION_COST = 25
-"""Of an evaluation on any number of nodes, in the units of `steps`: members that are no two equal share nothing."""
 _BACKTRACK_COST, _BACKTRACKS_MIN = 300, 100
 """About ten evaluations for each node that may be taken back, as many as for a hundred at least: 0.3 s."""
 _PLACE_AGAIN_COST = 5
@@ -72,7 +70,7 @@ class BacktrackLimit:
         self.left -= 1
         return True
 
-    def spend(self, cost: int) -> bool:
+    def spend(self, cost: int = 0) -> bool:
         """Whether there is something left for it."""
         if self.is_spent:
             self.exceeded = True
@@ -165,7 +163,7 @@ class BacktrackingSearch:
             yield _SKIP_COST
             return failure
         is_first = depth >= limit.depth
-        if not is_first and not limit.spend(EVALUATION_COST):
+        if not is_first and not limit.spend():
             return None
         steps = self.trial.evaluate_in_steps(pod, self._untried(choice))
         if is_first:

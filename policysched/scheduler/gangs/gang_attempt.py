@@ -46,7 +46,7 @@ from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
-from policysched.scheduler.steps import Steps, evaluation_cost
+from policysched.scheduler.steps import NEW_CLASS_COST, Steps, evaluation_cost
 
 _PREFERRED_DOMAINS_MAX = 16
 """So many domains of a preferred level are tried for the whole gang."""
@@ -274,7 +274,8 @@ class GangAttempts:
                 return found
             pausable = self._may_pause and usage is None
             self.pausable_search = GangSearchResult(wanted=wanted(gang)) if pausable else None
-            yield evaluation_cost(len(core.cache.nodes), core.evaluator.decision_cost(found.pod))
+            operations = core.evaluator.decision_cost(found.pod)
+            yield NEW_CLASS_COST + evaluation_cost(len(core.cache.nodes), operations)
             yield from lower_rules(core, found, self._now_ns)
             self.pausable_search = None
             self._cluster_changed = False  # nothing is on an overlay yet
@@ -325,7 +326,7 @@ class GangAttempts:
         members, vacancies, needed = members_in_attempt_order(core, gang), gang.vacancies, gang.needed_count
         equivalence_keys = yield from self._equivalence_keys(gang)
         pending_by_class = Counter(equivalence_keys.values())
-        possible = len(members)
+        possible, evaluated = len(members), set[Hashable]()
         neighbours, has_preferred = Neighbours(core, gang), any(not level.required for level in gang.levels)
         overlay = gang_overlay(core, gang)
         search.overlay = overlay
@@ -353,7 +354,9 @@ class GangAttempts:
             around = () if nearest is None else neighbour_domains(gang.levels, nearest, domain)
             pausable = self._may_pause and usage is None and not search.has_reservations
             self.pausable_search = search if pausable else None
-            yield evaluation_cost(len(core.cache.nodes), operations)
+            is_new_class = equivalence_keys[pod.uid] not in evaluated
+            evaluated.add(equivalence_keys[pod.uid])
+            yield NEW_CLASS_COST * is_new_class + evaluation_cost(len(core.cache.nodes), operations)
             yield from lower_rules(core, pod, self._now_ns)
             self.pausable_search, now_ns = None, self._now_ns
             if self._cluster_changed:

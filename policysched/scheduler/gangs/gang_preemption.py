@@ -21,7 +21,7 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.backtracking import EVALUATION_COST, BacktrackingSearch, BacktrackLimit
+from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.gang_domains import preemption_domains
 from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
 from policysched.scheduler.preemption.best_candidate_search import (
@@ -53,7 +53,7 @@ from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
-from policysched.scheduler.steps import Steps, evaluation_cost
+from policysched.scheduler.steps import NEW_CLASS_COST, Steps, evaluation_cost
 from policysched.scheduler.unschedulable_message import unavailable_message
 
 SEARCH_ENDED = "(not all placements were tried; settings: scheduling.gang_backtracks_max)"
@@ -111,7 +111,7 @@ def _has_evictable_pods(core: SchedulerCore, gang: QueuedGang) -> bool:
 def _domain_cost(core: SchedulerCore, gang: QueuedGang, context: GangSearchContext) -> int:
     """Of trying one more domain: members of one class share most of their evaluations."""
     operations = core.evaluator.decision_cost(gang.representative_pod)
-    cost = EVALUATION_COST + evaluation_cost(len(core.cache.nodes), operations)
+    cost = NEW_CLASS_COST + evaluation_cost(len(core.cache.nodes), operations)
     return cost * len(set(context.equivalence_keys.values()))
 
 
@@ -186,7 +186,7 @@ class _EvictingTrial:
         search = self.search
         search.domain = nodes
         search.candidate_cache.clear()  # it may have candidates on nodes that were tried
-        yield search._evaluation_cost(pod)
+        yield NEW_CLASS_COST + search._evaluation_cost(pod)
         outcome = NoGangPlacement("") if self.stopped is not None else (yield from search._place_member(pod))
         if isinstance(outcome, MemberPlacement):
             self.placement_of[pod.uid, outcome.node] = outcome

@@ -12,7 +12,7 @@ from policysched.scheduler.gangs.gang_preemption import gang_overlay
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
-from policysched.scheduler.steps import Steps, evaluation_cost
+from policysched.scheduler.steps import NEW_CLASS_COST, Steps, evaluation_cost
 
 
 class MemberTrial:
@@ -57,7 +57,8 @@ class MemberTrial:
     ) -> Steps[AttemptSuccess | AttemptFailure]:
         """The same, as one step."""
         core = self._core
-        yield evaluation_cost(len(core.cache.nodes), core.evaluator.decision_cost(pod.pod))
+        operations = core.evaluator.decision_cost(pod.pod)
+        yield NEW_CLASS_COST + evaluation_cost(len(core.cache.nodes), operations)
         return self.evaluate(pod, nodes)
 
     def place(self, pod: PendingPod, success: AttemptSuccess) -> AttemptSuccess:
