@@ -39,7 +39,7 @@ class PodEnqueuer:
     def __init__(self, core: SchedulerCore, errors: InternalErrors) -> None:
         self._core = core
         self.errors = errors
-        self._order_key_expiries = OrderKeyExpiries(core.limits.failed_attempts_share)
+        self.order_key_expiries = OrderKeyExpiries(core.limits.failed_attempts_share)
         self._gang_deadlines: MovableHeap[QueuedGang] = MovableHeap()
         self._incomplete_gangs: MovableHeap[QueuedGang] = MovableHeap()
         self._unreported_members: dict[PodUid, None] = {}  # of incomplete gangs that are due
@@ -89,14 +89,14 @@ class PodEnqueuer:
     def remove(self, pod: PendingPod, now_ns: int) -> None:
         """The pod is bound, deleted, terminating, or its policy does not run."""
         self._core.queue.remove(pod, now_ns)
-        self._order_key_expiries.discard(pod)
+        self.order_key_expiries.discard(pod)
         self._group_problems.discard(pod)
         self._core.reports.cancel_deferred(pod.uid)
         self._core.pods.pop(pod.uid, None)
 
     def stop_rekeying(self, pod: PendingPod) -> None:
         """The pod left the queue: its order key no longer matters."""
-        self._order_key_expiries.discard(pod)
+        self.order_key_expiries.discard(pod)
 
     def remove_from_gang(self, pod: PendingPod, now_ns: int) -> None:
         """The pod no longer counts in its gang."""
@@ -118,9 +118,9 @@ class PodEnqueuer:
 
     def _set_order_key_expiry(self, pod: PendingPod, expires_ns: int | None) -> None:
         if expires_ns is None:
-            self._order_key_expiries.discard(pod)
+            self.order_key_expiries.discard(pod)
         else:
-            self._order_key_expiries.put(pod, expires_ns)
+            self.order_key_expiries.put(pod, expires_ns)
 
     def enqueue_many(self, policy: str, pods: Iterable[PendingPod], now_ns: int) -> None:
         """Enqueue pods that awaited the new text of their policy. Pods that can be tried at once enter the queue together, in
@@ -192,7 +192,7 @@ class PodEnqueuer:
     def _reject(self, pod: PendingPod, message: str, now_ns: int) -> None:
         """Park the pod. The reason PolicyPending keeps autoscalers from adding nodes, which would not help."""
         pod.admission_rejected = True
-        self._order_key_expiries.discard(pod)
+        self.order_key_expiries.discard(pod)
         self._core.withdraw_nomination(pod.uid, now_ns)
         self._core.queue.park(
             pod,
@@ -359,12 +359,11 @@ class PodEnqueuer:
         """Do everything that is due, and of the order keys a slice."""
         operations = 0
         while (
-            operations < POD_OPERATIONS_PER_SLICE
-            and (pod := self._order_key_expiries.pop(now_ns)) is not None
+            operations < POD_OPERATIONS_PER_SLICE and (pod := self.order_key_expiries.pop(now_ns)) is not None
         ):
             cost = self._core.plan(pod.policy).order_operations
             operations += 1 + cost
-            self._order_key_expiries.charge(pod, cost, now_ns)
+            self.order_key_expiries.charge(pod, cost, now_ns)
             with raises_for(pod.object_id):
                 self._rekey_expired(pod, now_ns)
         visited = 0
@@ -392,7 +391,7 @@ class PodEnqueuer:
             self._unreported_since_ns if self._unreported_members else None,
             self._failing.next_time_ns(),
             self._group_problems.next_time_ns(),
-            self._order_key_expiries.next_time_ns(),
+            self.order_key_expiries.next_time_ns(),
         )
 
     def _report_incomplete_gangs(self, now_ns: int) -> None:
@@ -416,9 +415,9 @@ class PodEnqueuer:
         """
         before = pod.order_key
         self.rekey(pod, now_ns)
-        expires_ns = self._order_key_expiries.expires_ns(pod)
+        expires_ns = self.order_key_expiries.expires_ns(pod)
         if pod.order_key != before and expires_ns is not None:
-            self._order_key_expiries.put(pod, max(expires_ns, now_ns + SECOND_NS))
+            self.order_key_expiries.put(pod, max(expires_ns, now_ns + SECOND_NS))
         gang = self._core.gangs.gang_of(pod.uid)
         if gang is not None and pod.uid in gang.unqueued_members:
             gang.reorder_member(pod)

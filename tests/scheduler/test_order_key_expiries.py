@@ -4,10 +4,11 @@ from collections import Counter
 
 import pytest
 
-from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.queue.entries import PendingPod
-from tests.builders import namespace, node, pod
+from policysched.scheduler.queue.order_key_expiries import OrderKeyExpiries
+from tests.builders import namespace, node, pending, pod
 from tests.scheduler.rig import Rig
 
 LISTS = " and ".join(f"count(cards where card.memory > {number}) >= 0" for number in range(5))
@@ -106,3 +107,18 @@ def test_without_a_limit_on_the_share_they_are_computed_each_second(monkeypatch:
 
     assert keyed.most_at_once == 1
     assert keyed.counts["tenant-0"] >= 4 * 50
+
+
+def test_keys_that_expire_again_before_their_turn_keep_it() -> None:
+    """Those of a gang, after each failed attempt: the keys of its first members only were computed again."""
+    expiries, rekeyed = OrderKeyExpiries(0.05), set[str]()
+    members = [PendingPod(pending(pod(f"p{number}")), queued_ns=0) for number in range(100)]
+
+    for now_ns in range(0, 60 * SECOND_NS, SECOND_NS):
+        for member in members:
+            expiries.expire(member, now_ns)
+        while (due := expiries.pop(now_ns)) is not None:
+            expiries.charge(due, 800, now_ns)
+            rekeyed.add(due.uid)
+
+    assert len(rekeyed) == len(members)

@@ -56,7 +56,7 @@ def drive(rig: Rig, calls: Calls, event: e.Event) -> None:
 
 def settle(rig: Rig, calls: Calls) -> None:
     while rig.scheduler.ready(rig.now_ns):
-        calls.during(lambda: rig.scheduler.decide(rig.now_ns))
+        calls.during(lambda: rig.commands.extend(rig.scheduler.decide(rig.now_ns)))
 
 
 def edited(calls: Calls, clause: str, lists: str, *, on: str | None) -> Rig:
@@ -130,3 +130,31 @@ def test_a_changed_namespace_moves_pods_into_a_canary_one_at_a_time(monkeypatch:
 
     assert len(canary.members) == PODS + 1
     assert calls.most == 1
+
+
+GANG = """\
+input least: int = pod.labels["least"] default 1 invalid default
+gang by pod.labels["group"] { min = least timeout = 5m }
+"""
+
+
+def waiting_gangs(lists: str, groups: int) -> Rig:
+    """So many, with PODS members in all."""
+    rig = Rig(HEAD + QUEUE.format(lists=lists, number=1) + GANG, node("a", cpu="1"))
+    labels = [{"group": f"g{number % groups}", "least": str(PODS // groups)} for number in range(PODS)]
+    rig.observe(*[pod(f"p{number}", labels=each, cpu="2") for number, each in enumerate(labels)])
+    return rig
+
+
+def test_slow_members_of_a_gang_are_ordered_again_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failed attempt."""
+    rig = waiting_gangs(SLOW, 1)
+    calls = Calls(monkeypatch, plans.Plan, "order_key")
+
+    settle(rig, calls)
+    most = calls.most
+    calls.during(lambda: rig.pass_time(20))
+
+    assert most <= 2
+    assert calls.total == PODS
+    rig.check_invariants()

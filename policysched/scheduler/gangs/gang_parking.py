@@ -13,7 +13,7 @@ from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
-from policysched.scheduler.steps import Steps, visit_in_pieces
+from policysched.scheduler.steps import POD_OPERATIONS_PER_SLICE, VISITS_PER_PIECE, Steps, visit_in_pieces
 
 _MEMBER_COST = 2
 
@@ -53,7 +53,12 @@ class GangParking:
         without_eviction = preemption.message if isinstance(preemption, NoPreemption) else ""
         reason, message = gang_message(gang, search, needed, is_started, without_eviction)
 
+        is_slow = core.plan(gang.policy).order_operations * VISITS_PER_PIECE > POD_OPERATIONS_PER_SLICE
+
         def order_again(pod: PendingPod) -> None:
+            if is_slow:  # in slices, and in its share of the time
+                self.enqueuer.order_key_expiries.expire(pod, now_ns)
+                return
             self.enqueuer.rekey(pod, now_ns)
             gang.reorder_member(pod)
 

@@ -34,6 +34,12 @@ class OrderKeyExpiries:
         self._pods.setdefault(pod.pod.namespace, MovableHeap()).put(pod, expires_ns)
         self._update(pod.pod.namespace)
 
+    def expire(self, pod: PendingPod, now_ns: int) -> None:
+        """Its key is out of date. It keeps an earlier time: otherwise those put first would always come first."""
+        expires_ns = self.expires_ns(pod)
+        if expires_ns is None or expires_ns > now_ns:
+            self.put(pod, now_ns)
+
     def discard(self, pod: PendingPod) -> None:
         if (pods := self._pods.get(pod.pod.namespace)) is not None:
             pods.discard(pod)
