@@ -27,6 +27,7 @@ from tests.soak.hostile.attacks import ATTACKS, RIGHTS, Target
 from tests.soak.hostile.bounds import Rates, allow_in_namespace, limit_requests_of
 from tests.soak.hostile.cpu_requests import (
     APISERVER_MILLICPU,
+    ATTACKER_MILLICPU,
     ETCD_MILLICPU,
     CpuRequests,
     deployed_millicpu,
@@ -239,12 +240,14 @@ class Soak:
             requests.place("policysched", running.process.pid, deployed_millicpu())
         try:
             await asyncio.to_thread(running.wait_until_ready)
-            await self._run_windows(hostile_world, deployed.control_plane, running)
+            await self._run_windows(hostile_world, deployed.control_plane, running, requests)
             assert running.terminate() == 0, running.log()
         finally:
             running.kill()
 
-    async def _run_windows(self, hostile_world: World, control_plane: ControlPlane, running: Running) -> None:
+    async def _run_windows(
+        self, hostile_world: World, control_plane: ControlPlane, running: Running, requests: CpuRequests
+    ) -> None:
         target = Target(
             control_plane.url,
             control_plane.authority_path,
@@ -262,7 +265,9 @@ class Soak:
                 friendly_world, self._schedulers, self._interval_s / len(self._schedulers)
             )
             await tenant.latencies_s(self._window_s / 4)  # what all use is built
-            await self._take_turns(tenant, target, hostile_world, running, control_plane.serving_pids)
+            await self._take_turns(
+                tenant, target, hostile_world, running, control_plane.serving_pids, requests
+            )
 
     async def _take_turns(
         self,
@@ -271,6 +276,7 @@ class Soak:
         hostile_world: World,
         running: Running,
         serving_pids: tuple[int, ...],
+        requests: CpuRequests,
     ) -> None:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
@@ -284,7 +290,7 @@ class Soak:
 
             await measure("quiet", QUIET_WINDOWS * self._window_s)
             while not self._hits or loop.time() - began_s < self._span_s:
-                with self._attacking(target) as attackers:
+                with self._attacking(target, requests) as attackers:
                     await measure("burst", BURST_WINDOW_S)
                     os.kill(attackers, signal.SIGUSR1)
                     await measure("hostile")
@@ -318,7 +324,7 @@ class Soak:
         )
 
     @contextmanager
-    def _attacking(self, target: Target) -> Iterator[int]:
+    def _attacking(self, target: Target, requests: CpuRequests) -> Iterator[int]:
         """The attacking process."""
         receiving, sending = multiprocessing.Pipe(duplex=False)
         process = multiprocessing.get_context("spawn").Process(
@@ -327,6 +333,7 @@ class Soak:
         with on(self._processors.tenant):
             process.start()
         assert process.pid is not None
+        requests.place("attacker", process.pid, ATTACKER_MILLICPU)
         try:
             assert receiving.poll(ATTACKS_BEGIN_WITHIN_S), "the hostile tenant does not begin"
             receiving.recv()

@@ -17,8 +17,9 @@ CPU_CONTROLLER = Path("/sys/fs/cgroup/cpu")
 """Of cgroup v1. With cgroup v2, or without the right to make groups, the threads share the processors equally."""
 APISERVER_MILLICPU, ETCD_MILLICPU = 250, 100
 """Of the static pods that kubeadm writes."""
-CLIENTS_MILLICPU = 1_000
-"""In a cluster they are on other machines."""
+CLIENTS_MILLICPU, ATTACKER_MILLICPU = 1_000, 2
+"""In a cluster they are on other machines: the clock of the friendly tenant must not wait, and the attacker takes what nobody
+else wants. The scheduling policy of its threads counts only inside of its group."""
 _SHARES_PER_CPU = 1_024
 
 
