@@ -16,6 +16,7 @@ from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.gangs import gang_preemption
+from policysched.scheduler.gangs.backtracking import BacktrackLimit
 from policysched.scheduler.preemption import nominations as nominated
 from policysched.scheduler.preemption.best_candidate_search import BestFirstSearch
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
@@ -357,8 +358,8 @@ def caught() -> Iterator[None]:
 def test_a_gang_that_preempts_in_part_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     search = gang_preemption._GangSearch.run
 
-    def in_part(self: gang_preemption._GangSearch) -> Steps[object]:
-        outcome = yield from search(self)
+    def in_part(self: gang_preemption._GangSearch, limit: BacktrackLimit) -> Steps[object]:
+        outcome = yield from search(self, limit)
         return GangPlacement(tuple(self.placements)) if self.placements else outcome
 
     monkeypatch.setattr(gang_preemption._GangSearch, "run", in_part)

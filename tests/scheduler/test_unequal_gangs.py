@@ -11,7 +11,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.attempt import PodAttempts
-from policysched.scheduler.gangs import gang_attempt
+from policysched.scheduler.gangs import backtracking, gang_attempt, gang_preemption
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.member_trial import MemberTrial
 from policysched.scheduler.limits import SchedulerLimits
@@ -250,6 +250,37 @@ def test_preemption_in_vain_is_not_tried_in_each_domain(monkeypatch: pytest.Monk
     assert evaluations(monkeypatch, rig) < 2400 + 2 * (60 + 1200) + 120
     assert rig.of(c.Evict) == []
     assert str(rig.pending_message("g00")).endswith(f"({SEARCH_ENDED})")
+
+
+def test_without_a_pod_to_evict_preemption_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two searches before it evaluate them all."""
+    rig = Rig(EVICTS, *nodes(8), *no_two_equal(200, least=2))
+
+    assert evaluations(monkeypatch, rig) <= 2 * 200 + 1
+    assert "preemption: 0/1 nodes are available" in str(rig.pending_message("g00"))
+
+
+def test_evaluating_members_in_vain_has_a_limit_in_each_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them only in the first one, which pauses. The eviction of the pod makes no room for any."""
+    monkeypatch.setattr(backtracking, "_BACKTRACK_COST", 10)
+    monkeypatch.setattr(gang_preemption, "_UNFIT_CLASSES_MAX", 30)
+    low = placed(pod("x", cpu="1", scheduler="other"), "n0")
+    rig = Rig(EVICTS, *nodes(8), low, *no_two_equal(200, least=2))
+
+    assert 200 < evaluations(monkeypatch, rig) <= 200 + 1000 // 26 + 30 + 1000 // 51 + 5
+    assert rig.of(c.Evict) == []
+    assert str(rig.pending_message("g00")).endswith(f"({SEARCH_ENDED})")
+
+
+def test_members_that_are_placed_cost_nothing_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backtracking, "_BACKTRACK_COST", 1)
+    monkeypatch.setattr(gang_preemption, "_UNFIT_CLASSES_MAX", 3)
+    low = [placed(pod(f"x{index}", cpu="8", scheduler="other"), f"n{index}") for index in range(20)]
+    rig = Rig(EVICTS, *nodes(*[16] * 20), *low, *no_two_equal(20, least=20))
+
+    rig.settle()
+
+    assert len(rig.of(c.Evict)) == 20
 
 
 def test_a_class_that_failed_is_evaluated_again_only_after_another_placement(

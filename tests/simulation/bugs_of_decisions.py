@@ -15,6 +15,7 @@ from policysched.evaluate.plan.victims import CompiledVictims
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.extenders import calls
 from policysched.scheduler.gangs import gang_preemption as gang_room
+from policysched.scheduler.gangs.backtracking import BacktrackLimit
 from policysched.scheduler.policies.assumed_load_tracker import AssumedLoadTracker
 from policysched.scheduler.policies.recovery_tracker import RecoveryTracker
 from policysched.scheduler.policy_permissions import PolicyPermissions, VictimCeiling
@@ -101,8 +102,8 @@ def a_preemptor_is_not_requeued_after_its_evictions() -> AbstractContextManager[
 def preemption_places_a_gang_partially() -> AbstractContextManager[Any]:
     run = gang_room._GangSearch.run
 
-    def content(self: gang_room._GangSearch) -> Steps[GangPlacement | NoGangPlacement]:
-        outcome = yield from run(self)
+    def content(self: gang_room._GangSearch, limit: BacktrackLimit) -> Steps[GangPlacement | NoGangPlacement]:
+        outcome = yield from run(self, limit)
         return GangPlacement(tuple(self.placements)) if self.placements else outcome
 
     return patch.object(gang_room._GangSearch, "run", content)

@@ -9,7 +9,7 @@ backtracking.
 Depth-first: of each member the nodes are tried from the best to the worst. A placement that equals an
 earlier one, but for members of one equivalence class in exchange, is not tried again. The setting
 `gang_backtracks_max` limits how many nodes one attempt takes back, and with them the cost of evaluating
-members again: nothing else is decided meanwhile.
+members in vain or again: nothing else is decided meanwhile.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -52,8 +52,8 @@ class PlacementTrial(Protocol):
 
 @dataclass(slots=True)
 class BacktrackLimit:
-    """How many nodes the searches of one attempt may still take back, and what evaluating members again may cost.
-    `exceeded`: one ended early for that. `depth`: so many members were evaluated, which costs nothing the first time."""
+    """How many nodes the searches of one attempt may still take back, and what evaluating members in vain, or again, may
+    cost. `exceeded`: one ended early for that. `depth`: of so many members the first placement was free."""
 
     left: int
     exceeded: bool = False
@@ -162,15 +162,12 @@ class BacktrackingSearch:
         if not choice.tried and (failure := self._failures.get(key)) is not None:
             yield _SKIP_COST
             return failure
-        is_first = depth >= limit.depth
-        if not is_first and not limit.spend():
+        cost_left = limit.cost_left
+        if not limit.spend():
             return None
-        steps = self.trial.evaluate_in_steps(pod, self._untried(choice))
-        if is_first:
-            limit.depth = depth + 1
-            result = yield from steps
-        else:
-            result = yield from limit.count(steps)
+        result = yield from limit.count(self.trial.evaluate_in_steps(pod, self._untried(choice)))
+        if depth >= limit.depth and isinstance(result, AttemptSuccess):
+            limit.depth, limit.cost_left = depth + 1, cost_left
         if isinstance(result, AttemptFailure) and not choice.tried:
             self._failures[key] = result
         return result

@@ -58,6 +58,10 @@ from policysched.scheduler.unschedulable_message import unavailable_message
 
 SEARCH_ENDED = "(not all placements were tried; settings: scheduling.gang_backtracks_max)"
 
+_DRY_RUN_COST = 25
+"""Of looking for victims for a member, before the first candidate."""
+_UNFIT_CLASSES_MAX = 300
+"""After so many classes that fit nowhere, 0.15 s, the others are evaluated once, as those that may evict pods."""
 _DOMAINS_MAX, _DOMAINS_SUFFICIENT = 16, 4
 """Limits of the search over domains: how many are tried at most, and how many placements suffice."""
 
@@ -141,7 +145,7 @@ def _search_domain(
 ) -> Steps[GangPlacement | NoGangPlacement]:
     """Members in queue order; without a placement, the most demanding first with backtracking, as in a search without evictions."""
     members = members_in_attempt_order(core, gang)
-    outcome = yield from _GangSearch(core, gang, members, domain, context, now_ns).run()
+    outcome = yield from _GangSearch(core, gang, members, domain, context, now_ns).run(limit)
     if isinstance(outcome, GangPlacement) or outcome.victims_terminating:
         return outcome
     if not _has_evictable_pods(core, gang):
@@ -186,7 +190,6 @@ class _EvictingTrial:
         search = self.search
         search.domain = nodes
         search.candidate_cache.clear()  # it may have candidates on nodes that were tried
-        yield NEW_CLASS_COST + search._evaluation_cost(pod)
         outcome = NoGangPlacement("") if self.stopped is not None else (yield from search._place_member(pod))
         if isinstance(outcome, MemberPlacement):
             self.placement_of[pod.uid, outcome.node] = outcome
@@ -239,49 +242,54 @@ class _GangSearch:
         self.usage = self.core.quotas.trial(self.gang.representative_pod, excluding=self.gang.pending_members)
         self.budgets = BudgetsAfterEvictions(self.core.cache.budgets)
 
-    def run(self) -> Steps[GangPlacement | NoGangPlacement]:
-        needed = self.gang.evicting_count
-        remaining = yield from self._place_fitting_members(needed)
-        possible = Counter(self.context.equivalence_keys[pod.uid] for pod in remaining)
-        failed: set[Hashable] = set()
+    def run(self, limit: BacktrackLimit) -> Steps[GangPlacement | NoGangPlacement]:
+        """Members that are placed cost nothing of the limit."""
+        needed, evicts = self.gang.evicting_count, _has_evictable_pods(self.core, self.gang)
+        remaining = self.members
+        if evicts:
+            remaining = yield from self._place_fitting_members(needed)
+        left_by_class = Counter(self.context.equivalence_keys[pod.uid] for pod in remaining)
+        possible, failed = len(remaining), set[Hashable]()
         for pod in remaining:
-            if len(self.placements) >= needed:
+            key, cost_left = self.context.equivalence_keys[pod.uid], limit.cost_left
+            if len(self.placements) >= needed or len(self.placements) + possible < needed:
                 break
-            if len(self.placements) + possible.total() < needed:
-                break
-            if self.context.equivalence_keys[pod.uid] in failed:
+            if key in failed:
                 continue
-            yield self._evaluation_cost(pod)
-            outcome = yield from self._place_member(pod)
+            if (failed and not evicts) or not limit.spend():
+                break
+            outcome = yield from limit.count(self._place_member(pod))
             if isinstance(outcome, MemberPlacement):
+                limit.cost_left = cost_left
                 self._apply_placement(outcome)
-                possible[self.context.equivalence_keys[pod.uid]] -= 1
+                left_by_class[key] -= 1
+                possible -= 1
             elif outcome.victims_terminating:
                 return outcome
             else:
                 self.first_message = self.first_message or outcome.message
-                failed.add(self.context.equivalence_keys[pod.uid])
-                del possible[self.context.equivalence_keys[pod.uid]]
+                failed.add(key)
+                possible -= left_by_class[key]
         if len(self.placements) >= needed:
             return GangPlacement(tuple(self.placements))
         return NoGangPlacement(self.first_message or "")
 
     def _place_fitting_members(self, needed: int) -> Steps[list[PendingPod]]:
         """Add the members that fit without evictions; return the others, in order."""
-        remaining, failed = [], set[Hashable]()
+        remaining, failed, evaluated = [], set[Hashable](), set[Hashable]()
         for pod in self.members:
-            if len(self.placements) >= needed or self.context.equivalence_keys[pod.uid] in failed:
+            key = self.context.equivalence_keys[pod.uid]
+            is_left = len(self.placements) >= needed or key in failed or len(failed) == _UNFIT_CLASSES_MAX
+            if is_left or self._refusal(pod) is not None:
                 remaining.append(pod)
                 continue
-            if self._refusal(pod) is not None:
-                remaining.append(pod)
-                continue
-            yield self._evaluation_cost(pod)
+            yield NEW_CLASS_COST * (key not in evaluated) + self._evaluation_cost(pod)
+            evaluated.add(key)
             result = self.context.evaluate(pod, self.overlay, self.domain)
             if isinstance(result, AttemptSuccess):
                 self._apply_placement(MemberPlacement(pod, _without_victims(result.node)))
             else:
-                failed.add(self.context.equivalence_keys[pod.uid])
+                failed.add(key)
                 remaining.append(pod)
         return remaining
 
@@ -328,6 +336,7 @@ class _GangSearch:
         refusal = self._refusal(pod)
         if refusal is not None:
             return NoGangPlacement(refusal.message)
+        yield NEW_CLASS_COST + self._evaluation_cost(pod)
         # The victims of an earlier member may have freed enough capacity for this one too.
         result = self.context.evaluate(pod, self.overlay, self.domain)
         if isinstance(result, AttemptSuccess):
@@ -339,6 +348,7 @@ class _GangSearch:
         core = self.core
         if core.evaluator.long_decision_cost(pod.pod):
             return NoGangPlacement(PREEMPTION_TOO_EXPENSIVE)
+        yield _DRY_RUN_COST
         dry_run = core.evaluator.dry_run(
             core.plan(pod.policy),
             pod.pod,
