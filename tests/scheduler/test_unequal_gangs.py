@@ -272,6 +272,16 @@ def test_evaluating_members_in_vain_has_a_limit_in_each_search(monkeypatch: pyte
     assert str(rig.pending_message("g00")).endswith(f"({SEARCH_ENDED})")
 
 
+def test_the_search_beside_first_holds_has_a_limit_for_all_domains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backtracking, "_BACKTRACK_COST", 10)
+    monkeypatch.setattr(gang_preemption, "has_first_holds", lambda *_: True)
+    low = [placed(pod(f"x{index}", cpu="8", scheduler="other"), f"n{index:02}") for index in range(10)]
+    rig = Rig(BY_HOST, *hosts(10), *low, *no_two_equal(60, least=2))
+    searched = count_calls(monkeypatch, gang_preemption._GangSearch, "_place_fitting_members", rig.settle)
+
+    assert searched == 1 + 1
+
+
 def test_members_that_are_placed_cost_nothing_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backtracking, "_BACKTRACK_COST", 1)
     monkeypatch.setattr(gang_preemption, "_UNFIT_CLASSES_MAX", 3)

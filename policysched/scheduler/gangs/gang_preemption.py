@@ -127,9 +127,12 @@ def _fits_after_first_holds(
         return False
     members, keys = members_in_attempt_order(core, gang), gang.required_keys
     domains = preemption_domains(core, gang, keys, now_ns)[:_DOMAINS_MAX] if keys else [None]
+    limit = BacktrackLimit(core.limits.gang_backtracks_max)
     for domain in domains:
+        if not limit.spend():
+            break
         search = _GangSearch(core, gang, members, domain, context, now_ns, first_holds=False)
-        yield from search._place_fitting_members(gang.evicting_count)
+        yield from limit.count(search._place_fitting_members(gang.evicting_count))
         if len(search.placements) >= gang.evicting_count:
             return True
     return False
