@@ -18,6 +18,7 @@ ORDINARY = (
     f'{ATTRIBUTES}.model.matches("^a[0-9]{{2,4}}$")',
     f'{ATTRIBUTES}.?gone.orValue("none") in ["none", "some"]',
     f"cel.bind(dra, {ATTRIBUTES}, dra.on && dra.index in [1, 3])",
+    rf'{ATTRIBUTES}.model.matches("^\\p{{L}}+.*[^x]$")',
     'device.attributes.exists(domain, device.attributes[domain].exists(name, name == "x"))',
     f'{ATTRIBUTES}.map(name, name).filter(name, name.startsWith("a")).size() > 0',
 )
@@ -31,6 +32,10 @@ EXCESSIVE = {
     "a string that grows by joining": f'cel.bind(a, {HUNDRED}.map(x, "{"y" * 100}").join(","), {HUNDRED}.map(x, a).join(",").size() > 0)',
     "repetitions in a pattern": f'"{"a" * 4000}".matches("(a{{0,30}}){{0,30}}b")',
     "a pattern that is put together": f'"{"a" * 4000}".matches("(a{{0," + "999}})b")',
+    "repetitions of a Unicode class": r'"a".matches("\\pL{100}")',
+    "Unicode classes": '"a".matches("' + r"\\PL" * 8 + '")',
+    "a Unicode class that is put together": r'"a".find("\\p" + "L{100}") == ""',
+    "repetitions of all characters": " || ".join(['"a".matches(".{1000}")'] * 20),
     "comprehensions in a map": f"{{1: {HUNDRED}.all(a, {HUNDRED}.all(b, {GI} == {GI}))}}.size() > 0",
     "nested maps and filters": f"{HUNDRED}.map(a, {HUNDRED}).filter(b, b.all(c, {HUNDRED}.all(d, d + c > 0))).size() > 0",
 }

@@ -40,6 +40,10 @@ _MESSAGES_MAX, _MESSAGE_MAX = 4, 512  # about a text that is not in its format
 _STEPS_MAX = 10_000  # of all comprehensions of an evaluation, a limit of the runtime
 _REPETITION_MAX = 1_000  # of nested `x{n}` in a regular expression, a limit of RE2
 _REPETITION = re.compile(r"[{,]0*([1-9]\d{0,3})")
+# RE2 compiles a pattern for each evaluation, in time that grows with the ranges of UTF-8 bytes that its classes have.
+_PER_PATTERN_CHARACTER = 10
+_WIDE_CLASS, _PER_WIDE_CLASS = re.compile(r"\.|\\[CDSWx]|\[:?\^|[^\x00-\x7f]"), 400
+_UNICODE_CLASS, _PER_UNICODE_CLASS = re.compile(r"\\[pP]"), 80_000
 
 _PYTHON_FUNCTIONS = {signature.name: signature.returned for signature in map(Signature.of, FUNCTIONS)}
 _URL_FUNCTIONS = frozenset(
@@ -211,10 +215,17 @@ def _url_size(name: str, length: int) -> _Size:
 
 
 def _matching(target: _Size, pattern: _Cost) -> int:
-    """RE2 takes time in the product of both lengths, once repetitions are written out."""
-    repetitions = [_REPETITION_MAX] if pattern.text is None else map(int, _REPETITION.findall(pattern.text))
-    states = pattern.size.length * min(prod(repetitions), _REPETITION_MAX)
-    return 100 + states + target.length * states // 4
+    """RE2 takes time in the product of both lengths, once repetitions are written out. Of a pattern that is put together
+    nothing is known but its length."""
+    length, text = pattern.size.length, pattern.text
+    if text is None:
+        repeated = _REPETITION_MAX if length > len("{9}") else 1
+        wide, unicode = length, length // len(r"\pL")
+    else:
+        repeated = min(prod(map(int, _REPETITION.findall(text))), _REPETITION_MAX)
+        wide, unicode = len(_WIDE_CLASS.findall(text)), len(_UNICODE_CLASS.findall(text))
+    compiling = _PER_PATTERN_CHARACTER * length + _PER_WIDE_CLASS * wide + _PER_UNICODE_CLASS * unicode
+    return 100 + repeated * (compiling + target.length * length // 4)
 
 
 def _result_size(name: str, sizes: list[_Size]) -> _Size:
