@@ -58,6 +58,16 @@ def test_a_selector_that_can_take_too_long_is_an_error_before_it_is_evaluated(ex
     assert error.value.is_compile_error
 
 
+@pytest.mark.parametrize("call", ["[].sortBy(x, x) == []", '"a".split("a") == []', "{}.all(k, v, v)"])
+def test_a_selector_that_takes_too_long_to_expand_is_an_error(call: str) -> None:
+    """Each call takes 1 to 2 ms: five hundred of them took a second of the main loop in one piece."""
+    device = devices.decode_resource_slice(slice_manifest("a", gpu("g"))).devices[0]
+
+    DeviceSelectors().matches(" && ".join([call] * 10), DRIVER, device)
+    with pytest.raises(CelSelectorError, match=r"compile error: .* more than 32 calls"):
+        DeviceSelectors().matches(" && ".join([call] * 40), DRIVER, device)
+
+
 @pytest.mark.parametrize("count", [10, 20, 40])
 def test_the_estimate_grows_with_each_nested_list(count: int) -> None:
     numbers = str(list(range(count)))

@@ -57,6 +57,9 @@ TEMPLATES = {
 }
 """The name and the number of arguments to the template. TARGET is what the function is called on, A0 the first argument."""
 
+CALLS_MAX = 32
+"""Of templates, in one selector. A call takes up to 2 ms to expand and compile, all in one piece."""
+
 _NAMES = re.compile(rf"\b(?:{'|'.join(sorted({name.rpartition('.')[2] for name, _ in TEMPLATES}))})\b")
 _NAMES_IN_TREE = re.compile(_NAMES.pattern.replace(r"\b", "").encode())
 
@@ -79,11 +82,13 @@ class MacroExpander:
     def __init__(self, parse: Callable[[str], bytes]) -> None:
         self._parse = parse
         self._templates: dict[tuple[str, int], bytes] = {}
+        self._calls_left = 0
 
     def expand(self, expression: str) -> bytes | None:
-        """The serialized tree with the templates in place of the calls. None: it has no such call."""
+        """The serialized tree with the templates in place of the calls. None: it has no such call. Raises RuntimeError."""
         if not may_expand(expression):
             return None
+        self._calls_left = CALLS_MAX
         any_message = dict(wire_fields(self._parse(expression)))
         parsed = dict(wire_fields(_bytes(any_message[2])))
         tree = _bytes(parsed[2])
@@ -114,6 +119,11 @@ class MacroExpander:
         return tree
 
     def _template(self, signature: tuple[str, int]) -> bytes:
+        self._calls_left -= 1
+        if self._calls_left < 0:
+            raise RuntimeError(
+                f"more than {CALLS_MAX} calls of functions and macros that policysched expands"
+            )
         if signature not in self._templates:
             parsed = _bytes(dict(wire_fields(self._parse(TEMPLATES[signature])))[2])
             self._templates[signature] = _bytes(dict(wire_fields(parsed))[2])
