@@ -160,3 +160,11 @@ def test_without_the_cel_package_the_error_names_it(monkeypatch: pytest.MonkeyPa
 def test_a_value_that_is_no_truth_value_is_an_error(value: str) -> None:
     """Also one that Python cannot hold."""
     assert "could not be converted to bool" in str(evaluate(f"dyn({value})"))
+
+
+def test_the_message_about_a_long_key_is_short() -> None:
+    """A key can differ for each device, and 253 messages are kept for each of 256 selectors."""
+    message = evaluate(f'{{"k": true}}[{ATTRIBUTES}.model + "{"x" * 9_000}"]')
+
+    assert isinstance(message, str) and message.startswith("CEL runtime error: no such key: a100xxx")
+    assert len(message) < 800

@@ -27,6 +27,9 @@ TREE_BYTES_MAX = 2**20
 LENGTH_MAX = 10 * 1024
 """Source: `CELSelectorExpressionMaxLength` of k8s.io/api/resource/v1."""
 
+MESSAGE_MAX = 512
+"""Of an error, which may quote a text of the expression. Hundreds of different ones are kept for each selector."""
+
 _NO_KEY = re.compile(r'NOT_FOUND: Key not found in map : "(.*)"\Z', re.DOTALL)
 _STATUS = re.compile(r"\A[A-Z_]+: ")
 _DOMAIN = re.compile(r"""(?:attributes|capacity)\s*\[\s*(?:"([^"\\]*)"|'([^'\\]*)')\s*\]""")
@@ -52,7 +55,7 @@ class CelSelectorError(Exception):
     tree_bytes = 0
 
     def __init__(self, message: str, *, compiling: bool) -> None:
-        super().__init__(message)
+        super().__init__(message[:MESSAGE_MAX])
         self.is_compile_error = compiling
 
     def __str__(self) -> str:
