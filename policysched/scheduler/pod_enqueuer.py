@@ -21,7 +21,7 @@ from policysched.scheduler.internal_errors import InternalErrors
 from policysched.scheduler.limits import REPORTS_PER_SLICE_MAX, SECOND_NS
 from policysched.scheduler.policies.rejection_message import format_duration
 from policysched.scheduler.queue.entries import PendingPod, QueueState
-from policysched.scheduler.queue.gang_registry import GANG_FAILURE, GangId, QueuedGang
+from policysched.scheduler.queue.gang_registry import GANG_TIMEOUT, GangId, QueuedGang
 from policysched.scheduler.queue.movable_heap import MovableHeap, earlier_ns
 from policysched.scheduler.queue.order_key_expiries import OrderKeyExpiries
 from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult, evaluate_pre_enqueue
@@ -30,7 +30,7 @@ from policysched.scheduler.steps import POD_OPERATIONS_PER_SLICE
 from policysched.scheduler.unschedulable_message import short_text
 
 _TIMED_OUT_MEMBERS_MAX = 500
-"""Of gangs that time out together: more than so many wait for the next call."""
+"""Of gangs that time out together, and operations for them: more than so many wait for the next call."""
 
 
 class PodEnqueuer:
@@ -45,8 +45,12 @@ class PodEnqueuer:
         self._unreported_members: dict[PodUid, None] = {}  # of incomplete gangs that are due
         self._unreported_since_ns = 0
         self._group_problems = GroupProblems(core)
-        self._failing: SlicedChanges[GangId, PodUid] = SlicedChanges(
-            core.queue, lambda gang_id: change_id(gang_id[1]), self._fail_members, self._end_failure
+        self._timeouts: SlicedChanges[GangId, PodUid] = SlicedChanges(
+            core.queue,
+            lambda gang_id: change_id(gang_id[1]),
+            self._apply_timeout_to,
+            self._end_timeout,
+            self._timeout_operations,
         )
         self.precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS
 
@@ -308,44 +312,45 @@ class PodEnqueuer:
         match gang.on_timeout:
             case OnTimeout.REQUEUE:
                 self._report_gang_timeout(gang, f"{message}; it moves to the end of the queue")
-                self._restart_gang(gang, now_ns)
+                gang.restarted_ns, gang.attempts, gang.backoff_until_ns = now_ns, 0, now_ns
+                gang.was_restarted = gang.ordered_last = True
+                for pod in gang.pending_members.values():
+                    pod.queued_ns = now_ns
             case OnTimeout.FAIL:
                 self._report_gang_timeout(
                     gang, f"{message}; its members are not tried again until they are recreated"
                 )
-                self._fail_gang(gang, f"{message} and has failed; recreate its pods to retry", now_ns)
+                failure = f"{message} and has failed; recreate its pods to retry"
+                for pod in gang.pending_members.values():
+                    pod.gang_failure = failure
             case OnTimeout.BEST_EFFORT:
                 self._report_gang_timeout(gang, f"{message}; members are now placed individually")
                 gang.best_effort = True
-                self.refresh_gang(gang, now_ns, "GangTimeout")
-
-    def _restart_gang(self, gang: QueuedGang, now_ns: int) -> None:
-        gang.restarted_ns, gang.attempts, gang.backoff_until_ns = now_ns, 0, now_ns
-        gang.was_restarted = gang.ordered_last = True
-        for pod in gang.pending_members.values():
-            pod.queued_ns = now_ns
-            self.rekey(pod, now_ns)
-            gang.reorder_member(pod)
+        if not gang.best_effort:  # in slices: no member is attempted before all are reached
+            gang.holds.add(GANG_TIMEOUT)
         self.refresh_gang(gang, now_ns, "GangTimeout")
+        if not gang.best_effort:
+            self._timeouts.begin(gang.id, gang.pending_members, now_ns)
 
-    def _fail_gang(self, gang: QueuedGang, message: str, now_ns: int) -> None:
-        """Its members are rejected in slices. None of them is attempted before that."""
-        gang.holds.add(GANG_FAILURE)
-        for pod in gang.pending_members.values():
-            pod.gang_failure = message
-        self.refresh_gang(gang, now_ns, "GangTimeout")
-        self._failing.begin(gang.id, gang.pending_members, now_ns)
-
-    def _fail_members(self, _gang_id: GangId, uids: list[PodUid], now_ns: int) -> None:
-        """Those that changed meanwhile are rejected already, or gone."""
-        for pod in filter(None, map(self._core.pods.get, uids)):
-            if pod.state is QueueState.GANG_MEMBER:
-                with raises_for(pod.object_id):
+    def _apply_timeout_to(self, gang_id: GangId, uids: list[PodUid], now_ns: int) -> None:
+        """Those that changed meanwhile are rejected already, of another gang, or gone."""
+        if (gang := self._core.gangs.get(gang_id)) is None:
+            return
+        for pod in filter(None, map(gang.unqueued_members.get, uids)):
+            with raises_for(pod.object_id):
+                if pod.gang_failure:
                     self.enqueue_again(pod, pod.observed, now_ns, "GangTimeout")
+                else:
+                    self.rekey(pod, now_ns)
+                    gang.reorder_member(pod)
 
-    def _end_failure(self, gang_id: GangId, now_ns: int) -> None:
-        gang = self._core.gangs.end_hold(gang_id, GANG_FAILURE)
-        if gang is not None:
+    def _timeout_operations(self, uid: PodUid) -> int:
+        pod = self._core.pods.get(uid)
+        running = None if pod is None or pod.gang_failure else self._core.policies.running.get(pod.policy)
+        return 0 if running is None else running.plan.order_operations
+
+    def _end_timeout(self, gang_id: GangId, now_ns: int) -> None:
+        if (gang := self._core.gangs.end_hold(gang_id, GANG_TIMEOUT)) is not None:
             self.refresh_gang(gang, now_ns, "GangTimeout")
 
     def _report_gang_timeout(self, gang: QueuedGang, message: str) -> None:
@@ -372,7 +377,7 @@ class PodEnqueuer:
                 break  # the timer is still due
             gang = self._gang_deadlines.pop()
             assert gang is not None
-            visited += len(gang.pending_members)
+            visited += len(gang.pending_members) * (1 + self._core.plan(gang.policy).order_operations)
             with raises_for(gang.object_id):
                 self._check_gang_deadline(gang, now_ns)
         while (at_ns := self._incomplete_gangs.first_key()) is not None and at_ns <= now_ns:
@@ -381,7 +386,7 @@ class PodEnqueuer:
             self._unreported_members.update(dict.fromkeys(gang.pending_members))
             self._unreported_since_ns = at_ns
         self._report_incomplete_gangs(now_ns)
-        self._failing.advance(now_ns)
+        self._timeouts.advance(now_ns)
         self._group_problems.advance(now_ns)
 
     def next_time_ns(self) -> int | None:
@@ -389,7 +394,7 @@ class PodEnqueuer:
             self._gang_deadlines.first_key(),
             self._incomplete_gangs.first_key(),
             self._unreported_since_ns if self._unreported_members else None,
-            self._failing.next_time_ns(),
+            self._timeouts.next_time_ns(),
             self._group_problems.next_time_ns(),
             self.order_key_expiries.next_time_ns(),
         )

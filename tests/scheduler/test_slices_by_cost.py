@@ -158,3 +158,43 @@ def test_slow_members_of_a_gang_are_ordered_again_a_few_at_a_time(monkeypatch: p
     assert most <= 2
     assert calls.total == PODS
     rig.check_invariants()
+
+
+def time_out(calls: Calls, lists: str, *, groups: int) -> Rig:
+    """The timeouts pass. Half of the members have new places in the queue."""
+    rig = waiting_gangs(lists, groups)
+    rig.pass_time(20)
+    calls.most = calls.total = 0
+    rig.now_ns += 300 * 10**9
+    while calls.total < PODS // 2:
+        assert rig.scheduler.ready(rig.now_ns)
+        calls.during(lambda: rig.commands.extend(rig.scheduler.decide(rig.now_ns)))
+    return rig
+
+
+@pytest.mark.parametrize("groups", [1, PODS // 2])
+def test_a_gang_is_restarted_a_few_slow_members_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, groups: int
+) -> None:
+    calls = Calls(monkeypatch, plans.Plan, "order_key")
+
+    rig = time_out(calls, SLOW, groups=groups)
+    were_held = any(gang.held for gang in rig.scheduler.core.gangs)
+    settle(rig, calls)
+
+    assert were_held == (groups == 1), "one of two members is done in one call"
+    assert calls.most <= 4
+    assert calls.total >= PODS
+    gangs = [*rig.scheduler.core.gangs]
+    assert len(gangs) == groups
+    assert not any(gang.held for gang in gangs)
+    assert {pod.queued_ns for gang in gangs for pod in gang.pending_members.values()} == {rig.now_ns}
+    rig.check_invariants()
+
+
+def test_a_gang_is_restarted_with_many_fast_members_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(monkeypatch, plans.Plan, "order_key")
+
+    time_out(calls, FAST, groups=1)
+
+    assert calls.most > PODS / 2

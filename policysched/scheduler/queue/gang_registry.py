@@ -27,7 +27,7 @@ GangId = tuple[str, str, str]
 
 POD_GROUP_CHANGE: Final = "a change of its PodGroup is applied to its members"
 POLICY_CHANGE: Final = "a new text of its policy is applied to its members"
-GANG_FAILURE: Final = "it failed, and its members are told so"
+GANG_TIMEOUT: Final = "its timeout is applied to its members"
 
 _TIMEOUT_MIN_NS = 1_000_000_000  # a timeout of 0 would restart the gang forever
 _RESTARTED_TIMEOUT_MIN_NS = 30 * 1_000_000_000
