@@ -15,7 +15,8 @@ from policysched.scheduler.sliced_changes import SlicedChanges
 
 
 class NamespaceEvents:
-    """`slices`: by namespace, the pods that its last change has not reached."""
+    """`slices`: by namespace, the pods that its last change has not reached; `charges`: its placed pods that still count in the
+    quotas as before."""
 
     def __init__(self, core: SchedulerCore, membership: PolicyMembership) -> None:
         self._core = core
@@ -23,13 +24,22 @@ class NamespaceEvents:
         self.slices: SlicedChanges[str, PodUid] = SlicedChanges(
             core.queue, change_id, self._enqueue_again, cost_of=core.pre_enqueue_operations
         )
+        self.charges: SlicedChanges[str, PodUid] = SlicedChanges(
+            core.queue, change_id, self._recharge, cost_of=core.quotas.recharge_operations
+        )
 
-    def changed(self, namespace: str, now_ns: int) -> None:
-        self.slices.begin(namespace, self._membership.reading_namespace(namespace), now_ns)
+    def changed(self, namespace: str, now_ns: int, *, synced: bool) -> None:
+        self.charges.begin(namespace, self._core.quotas.charged_in(namespace), now_ns)
+        if synced:
+            self.slices.begin(namespace, self._membership.reading_namespace(namespace), now_ns)
 
     def has_reached(self, entry: QueueEntry, now_ns: int) -> bool:
         """Whether a detached entry can be attempted. Otherwise a slice of its pods is enqueued again, and it is too, unless
-        they make it wait."""
+        they make it wait. So that quotas judge it by the whole namespace as it is now, all of that is charged before."""
+        uncharged = self.charges.left(entry.namespace)
+        if uncharged and entry.policy in self._core.quotas.accounts:
+            self.charges.reach(entry.namespace, uncharged, now_ns)
+            return False
         unreached = self.slices.left(entry.namespace)
         if not unreached:
             return True
@@ -40,6 +50,11 @@ class NamespaceEvents:
         if pods:
             self.slices.reach(entry.namespace, pods, now_ns)
         return not pods
+
+    def _recharge(self, namespace: str, pods: list[PodUid], _now_ns: int) -> None:
+        for uid in pods:
+            with raises_for(ObjectId("Pod", namespace, uid)):
+                self._core.quotas.recharge(uid, namespace)
 
     def _enqueue_again(self, namespace: str, pods: list[PodUid], now_ns: int) -> None:
         for uid in pods:

@@ -141,6 +141,7 @@ class Scheduler:
             (
                 GangBindFailures(core, prebinder, preemption),
                 self._pod_group_events,
+                self._namespace_events.charges,
                 self._namespace_events.slices,
                 self._policy_text_events.slices,
                 core.queue,
@@ -256,9 +257,8 @@ class Scheduler:
         self._prebinder.recheck(now_ns, node=name)
 
     def _namespace_changed(self, name: str, events: frozenset[ClusterEvent], now_ns: int) -> None:
-        self._core.quotas.namespace_changed(name)
-        if events and self._synced:
-            self._namespace_events.changed(name, now_ns)
+        if events:
+            self._namespace_events.changed(name, now_ns, synced=self._synced)
         # Terms of pods in other namespaces may select this one by its labels.
         self._core.queue.requeue(events, now_ns)
 

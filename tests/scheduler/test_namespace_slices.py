@@ -10,7 +10,7 @@ from policysched.scheduler import events as e
 from policysched.scheduler.namespace_events import NamespaceEvents
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.sliced_changes import PODS_PER_SLICE
-from tests.builders import node, pod
+from tests.builders import node, placed, pod
 from tests.scheduler.rig import FIT, Rig
 from tests.scheduler.test_pauses import attempts_pause, decide_until_pause
 from tests.scheduler.test_pauses import rig as pausing_rig
@@ -97,6 +97,23 @@ def test_a_planted_bug_that_attempts_what_the_change_has_not_reached_is_found(
     monkeypatch.setattr(NamespaceEvents, "has_reached", lambda *_: True)
     with pytest.raises(AssertionError):
         check_new_minimum(3)
+
+
+def test_a_pod_is_judged_by_quotas_once_all_pods_of_its_namespace_are_charged() -> None:
+    """The first slice alone leaves room for it."""
+    orgs = f'quota org by namespace.labels["org"] else "" {{ "a" {{ pods = {MANY} }} "b" {{ pods = {MANY} }} others {{ pods = 0 }} }}\n'
+    rig = Rig(FIT + orgs, node("n", cpu="1000", pods="1000"), namespace(org="a"))
+    rig.observe(*[placed(pod(f"p{number}"), "n") for number in range(MANY)], pod("late"))
+    rig.settle()
+
+    rig.observe(namespace(org="b"))
+    rig.pass_time(20)
+    above = rig.placements()
+    rig.handle(e.PodDeleted(pod("p0").uid))
+    rig.pass_time(20)
+
+    assert above == {}
+    assert rig.placements() == {"late": "n"}
 
 
 def test_pods_that_go_between_two_slices_are_left_out() -> None:

@@ -116,6 +116,20 @@ def test_a_changed_namespace_is_slow_for_one_pod_at_a_time(monkeypatch: pytest.M
     assert calls.most <= 2
 
 
+def test_a_changed_namespace_charges_slow_pods_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(monkeypatch, plans.Plan, "quota_charge")
+    by_tier = QUOTA.replace("{lists}", '(namespace.labels["tier"] else "") == "b" and {lists}')
+    rig = edited(calls, by_tier, SLOW, on="a")
+    calls.most = calls.total = 0
+
+    drive(rig, calls, e.NamespaceUpdated(namespace("default", tier="b")))
+
+    assert calls.total == PODS + 1
+    assert calls.most == 1
+    [counted] = rig.scheduler.quotas()
+    assert (counted.path, counted.pods) == (("a",), PODS + 1)
+
+
 def test_a_changed_namespace_moves_pods_into_a_canary_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     by_tier = CANARY.replace("50%", "100%").replace(
         "{lists}", '(namespace.labels["tier"] else "") == "b" and {lists}'

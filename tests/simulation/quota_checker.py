@@ -21,10 +21,14 @@ class QuotaChecker:
 
     def __init__(self, scheduler: Scheduler, local: LocalClient, fail: Callable[[str], None]) -> None:
         self._core, self._local, self._fail = scheduler._core, local, fail
+        self._charges = scheduler._namespace_events.charges
         self.binds = 0
 
     def check_binds(self, binds: list[Bind]) -> None:
-        """Called when these binds are decided, before they are sent."""
+        """Called when these binds are decided, before they are sent. While pods count as before a change of their namespace,
+        pods of other namespaces are judged by that."""
+        if self._charges.next_time_ns() is not None:
+            return
         for bind in binds:
             program = self._core.policies.running[bind.policy].program
             if program.quotas and program.sha256 == bind.policy_sha256:
@@ -37,8 +41,8 @@ class QuotaChecker:
 
     def check_eviction(self, evict: Evict) -> None:
         """Pods that are not less important than the preemptor go only if their entity borrows."""
-        if evict.node is None:  # the rest of a gang, after a refused bind
-            return
+        if evict.node is None or self._charges.next_time_ns() is not None:
+            return  # the rest of a gang, after a refused bind; or see `check_binds`
         preemptor = self._core.cache.pods[evict.uid].pod
         program = self._core.policies.running[preemptor.scheduler].program
         if not program.quotas:

@@ -78,12 +78,12 @@ class QuotaAccount:
         for entity in charge.entities:
             self.fallen.update((entity, self.limits.pool_of(entity)))
 
-    def recharge(self, namespace: Namespace | None, name: str) -> None:
-        """The labels of a namespace changed: its pods may count elsewhere."""
-        for charged in [charged for charged in self._charged.values() if charged.pod.namespace == name]:
-            if self.charge_of(charged.pod, namespace) != charged.charge:
-                self.remove(charged.pod.uid)
-                self.add(charged.pod, namespace)
+    def recharge(self, uid: PodUid, namespace: Namespace | None) -> None:
+        """The labels of the pod's namespace changed: it may count elsewhere, if it counts here."""
+        charged = self._charged.get(uid)
+        if charged is not None and self.charge_of(charged.pod, namespace) != charged.charge:
+            self.remove(uid)
+            self.add(charged.pod, namespace)
 
     def charged(self, uid: PodUid) -> ChargedPod | None:
         return self._charged.get(uid)

@@ -128,9 +128,20 @@ class QuotaAccounts:
             if account is not None and account.charged(pod.uid) is not None:
                 account.replace(pod)
 
-    def namespace_changed(self, name: str) -> None:
+    def charged_in(self, namespace: str) -> Iterator[PodUid]:
+        """The placed pods that `recharge` may move once the namespace has changed."""
         for account in (*self.accounts.values(), *self._prepared.values()):
-            account.recharge(self._cache.namespaces.get(name), name)
+            pods = account.charged_pods.items()
+            yield from (uid for uid, charged in pods if charged.pod.namespace == namespace)
+
+    def recharge(self, uid: PodUid, namespace: str) -> None:
+        for account in (*self.accounts.values(), *self._prepared.values()):
+            account.recharge(uid, self._cache.namespaces.get(namespace))
+
+    def recharge_operations(self, uid: PodUid) -> int:
+        """The static cost of `recharge`."""
+        accounts = (*self.accounts.values(), *self._prepared.values())
+        return sum(account.plan.quota_operations for account in accounts if account.charged(uid) is not None)
 
     # ── decisions ──────────────────────────────────────────────────────────────────────────────────────────────────
 
