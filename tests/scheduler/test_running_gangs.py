@@ -254,6 +254,33 @@ def test_a_search_ends_early_if_each_node_has_members_of_other_gangs(monkeypatch
     assert changes[1] > 2 * changes[0]
 
 
+@pytest.mark.parametrize("are_gangs", [True, False])
+def test_a_search_ends_early_if_each_candidate_violates_budgets(
+    monkeypatch: pytest.MonkeyPatch, are_gangs: bool
+) -> None:
+    """The budgets may be those of one tenant. All nodes were evaluated by themselves: 1.7 s for 1,000."""
+    names = [f"n{number:02}" for number in range(40)]
+    budget = LabelSelector((SelectorRequirement("group", "Exists", ()),))
+    members = [
+        running(f"m{name}", name, least=4 if are_gangs else 1, group=f"g{index % 10}" if are_gangs else name)
+        for index, name in enumerate(names)
+    ]
+    moves = []
+    for cost_max in (100, 1_000_000):
+        monkeypatch.setattr(candidate_search, "_COST_MAX", cost_max)
+        rig = Rig(
+            POLICY + "filter inter_pod_affinity\n",
+            *[node(name, labels={"at": name}) for name in names],
+            *members,
+        )
+        rig.handle(e.DisruptionBudgetUpdated(DisruptionBudget("default", "b", budget, 0, frozenset())))
+        rig.observe(high(spec=away_from("others")))
+        moves.append(sum(settle_counting_changes(rig)) - 2 * len(names))  # all nodes together, at first
+        assert len(victims(rig)) == (4 if are_gangs else 1)
+
+    assert moves[0] < moves[1] / 2
+
+
 def test_members_are_asked_about_in_pieces_after_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     """1,500 members with the evaluation of all nodes: 20 to 30 ms in one piece."""
     asked, pieces = 0, []

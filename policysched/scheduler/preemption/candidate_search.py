@@ -8,7 +8,7 @@ add them back. So nodes take turns: all are tried whose victims include the same
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 
 from policysched.evaluate import DryRun, Overlay
@@ -33,8 +33,12 @@ CANDIDATES_MIN = 100
 CANDIDATES_PERCENT = 10
 
 _MOVES_MAX = 20_000
-"""How often members of gangs leave the overlay or return before the candidates found so far suffice: about 0.1 s. Beyond,
-each node has members of other gangs."""
+"""How often members of gangs leave the overlay or return before the candidates found so far suffice, if one violates
+no budget: about 0.1 s. Beyond, each node has members of other gangs."""
+
+_COST_MAX = 30_000
+"""Of moves and of evaluating nodes by themselves, before one candidate suffices even if it violates budgets, as all may: less
+than that of kube-scheduler's number of nodes with thirty pods each."""
 
 _SINGLE_NODE_COST = 10
 """Of evaluating a node by itself: rules that depend on other nodes run each time."""
@@ -121,7 +125,7 @@ def find_candidates(
     enough = max(candidates_min, len(nodes) * CANDIDATES_PERCENT * candidates_min // (100 * CANDIDATES_MIN))
     removed, turn, keeps_budgets = _RemovedPods(dry_run.overlay), 1, False
     for batch in node_batches(nodes):
-        if keeps_budgets and len(candidates) >= removed.limited(enough):
+        if removed.suffice(candidates, enough, keeps_budgets):
             break
         new = yield from evictable_pods(node for node in batch if node not in prefiltered)
         node_rejections |= yield from _node_local_rejections(dry_run, new)
@@ -132,7 +136,7 @@ def find_candidates(
                 reasons.update(node_rejections[node])
             else:
                 untried.append(node)
-        while untried and not (keeps_budgets and len(candidates) >= removed.limited(enough)):
+        while untried and not removed.suffice(candidates, enough, keeps_budgets):
             size = max(turn, enough - len(candidates))
             together, untried, turn = untried[:size], untried[size:], min(2 * turn, NODES_PER_BATCH)
             potential = yield from evictable_pods(together)
@@ -177,11 +181,11 @@ def _select_victims_in_turns(
 ) -> Steps[dict[NodeName, VictimSelection]]:
     """The nodes that are candidates. Each is evaluated by itself: pods of others are not removed. Restores the overlay."""
     found: dict[NodeName, VictimSelection] = {}
-    sufficient = 0
+    keeps_budgets = False
 
     def evaluate(selection: VictimSelection) -> Iterator[bool]:
         """Begins, and goes on after each True, while its victims and no other pods are removed."""
-        nonlocal sufficient
+        nonlocal keeps_budgets
         (rejected,) = dry_run.rejections([selection.node])
         reasons.update(rejected)
         if rejected:
@@ -194,7 +198,7 @@ def _select_victims_in_turns(
                     selection.evict(index)
         if selection.victim_uids:
             found[selection.node] = selection
-            sufficient += not selection.violations
+            keeps_budgets |= not selection.violations
 
     waiting: dict[Gangs, list[tuple[VictimSelection, Iterator[bool]]]] = {}
 
@@ -205,7 +209,7 @@ def _select_victims_in_turns(
         selection = VictimSelection(node, pods, cluster)
         wait(selection, evaluate(selection))
         yield 1
-    while waiting and sufficient < removed.limited(len(potential)):
+    while waiting and not removed.suffice(found, len(potential), keeps_budgets):
         gangs = removed.gangs if removed.gangs in waiting else next(reversed(waiting))
         for selection, evaluation in waiting.pop(gangs):
             while gangs == frozenset(selection.whole_gangs()):
@@ -224,16 +228,21 @@ class _RemovedPods:
 
     def __init__(self, overlay: Overlay) -> None:
         self._overlay = overlay
-        self._moves = 0
+        self._moves = self._evaluations = 0
         self.gangs: Gangs = frozenset()
         self._single: list[PodUid] = []
 
-    def limited(self, enough: int) -> int:
-        """How many candidates suffice now."""
-        return enough if self._moves <= _MOVES_MAX else 1
+    def suffice(self, candidates: Sized, enough: int, keeps_budgets: bool) -> bool:
+        """Whether no others are searched. `keeps_budgets`: one of them violates no budget."""
+        if self._moves + _SINGLE_NODE_COST * self._evaluations > _COST_MAX:
+            enough, keeps_budgets = 1, True
+        elif self._moves > _MOVES_MAX:
+            enough = 1
+        return keeps_budgets and len(candidates) >= enough
 
     def replace(self, gangs: Gangs, pods: Iterable[Pod]) -> Steps[None]:
-        """Remove these gangs and pods, and restore what else is removed."""
+        """Remove these gangs and pods, and restore what else is removed. An evaluation of the node follows."""
+        self._evaluations += 1
         single = [pod.uid for pod in pods if not any(pod.uid in gang.members for gang in gangs)]
         before, after = self._single, single
         if gangs != self.gangs:
