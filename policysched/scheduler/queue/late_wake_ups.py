@@ -26,6 +26,8 @@ class LateWakeUps:
         self._time = decision_time
         # By namespace, with the first event for each group.
         self._events: dict[str, dict[ParkedGroup, ClusterEvent]] = {}
+        # By policy: no member of a late group has a higher one.
+        self._priority_max: dict[str, int] = {}
 
     def __contains__(self, group: "ParkedGroup") -> bool:
         return group in self._events.get(group.namespace, ())
@@ -34,14 +36,28 @@ class LateWakeUps:
         """Whether the group is opened later than at this event, of a pod of the namespace `cause` (None: of no namespace)."""
         if cause in (None, group.namespace) or self._time.paid_ns(group.namespace) is None:
             return False
-        self._events.setdefault(group.namespace, {}).setdefault(group, event)
+        late = self._events.setdefault(group.namespace, {})
+        if group not in late:
+            late[group] = event
+            for member in group.members:
+                self._raise_priority_max(member)
         return True
+
+    def member_added(self, group: "ParkedGroup", member: QueueEntry) -> None:
+        if group in self:
+            self._raise_priority_max(member)
+
+    def _raise_priority_max(self, member: QueueEntry) -> None:
+        before = self._priority_max.get(member.policy, member.priority)
+        self._priority_max[member.policy] = max(before, member.priority)
 
     def discard(self, group: "ParkedGroup") -> None:
         """It was opened, or is gone."""
         late = self._events.get(group.namespace, {})
         if late.pop(group, None) is not None and not late:
             del self._events[group.namespace]
+            if not self._events:
+                self._priority_max.clear()
 
     def due(self) -> list[WakeUp]:
         """Of namespaces that have paid."""
@@ -54,13 +70,22 @@ class LateWakeUps:
 
     def before(self, entry: QueueEntry) -> list[WakeUp]:
         """Those that an entry of their policy, which is about to be placed, waits for: they are ahead of it, and of higher
-        priority, as for other entries of overdrawn namespaces (`PolicyQueues.waits_for`)."""
-        return [
+        priority, as for other entries of overdrawn namespaces (`PolicyQueues.waits_for`). Asked for each entry that is placed,
+        so the groups are visited only if one may have such a priority."""
+        if self._priority_max.get(entry.policy, entry.priority) <= entry.priority:
+            return []
+        late = [
             (event, group)
             for late in self._events.values()
             for group, event in late.items()
             if group.policy == entry.policy
-            and (first := group.members.first()) is not None
+        ]
+        priorities = (member.priority for _, group in late for member in group.members)
+        self._priority_max[entry.policy] = max(priorities, default=entry.priority)
+        return [
+            (event, group)
+            for event, group in late
+            if (first := group.members.first()) is not None
             and first.priority > entry.priority
             and group.members.precedes(entry)
         ]

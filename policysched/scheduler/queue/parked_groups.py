@@ -140,6 +140,7 @@ class ParkedGroups:
         """Add a member, or give it its new key."""
         self.remove(group, entry)
         group.members.put(entry, entry.sort_key)
+        self.late.member_added(group, entry)
         if not group.blocked:
             self._list(group, (entry,))
 
