@@ -3,6 +3,7 @@
 import pytest
 
 from policysched.cluster.devices.extended_resources import ExtendedResourceMapping
+from policysched.model.devices import AccessibleNodes, Device, ResourceSlice
 from policysched.model.identifiers import PodUid, ResourceClaimKey
 from policysched.model.pods import ExtendedResourceRequest
 from policysched.scheduler import commands as c
@@ -357,3 +358,29 @@ def test_the_requests_of_the_containers_are_mapped_to_the_claim() -> None:
     web = asking_for("web", "2")
 
     assert web.extended == (ExtendedResourceRequest("c", 0, False, GPU, 1, 2),)
+
+
+def test_only_devices_of_nodes_where_some_were_allocated_are_counted_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of all nodes, for each pod that equals no other: 30 ms in one piece for 8,000 devices."""
+    names = [f"n{number:02}" for number in range(20)]
+    slices = [device_slice(name, *[gpu(f"g{index}") for index in range(4)]) for name in names]
+    scored = 'replace score node_resources_fit weight 2 { resources = {"cpu" = 3, "example.com/gpu" = 1} }\n'
+    rig = rig_with(*slices, nodes=tuple(map(node, names)), policy=DEFAULT + scored)
+    rig.observe(asking_for("first"))
+    rig.settle()
+    visited = 0
+    original = ResourceSlice.accessible_nodes_of
+
+    def visit(self: ResourceSlice, device: Device) -> AccessibleNodes:
+        nonlocal visited
+        visited += 1
+        return original(self, device)
+
+    monkeypatch.setattr(ResourceSlice, "accessible_nodes_of", visit)
+    rig.observe(asking_for("second", memory="1Gi"), asking_for("third", memory="2Gi"))
+    rig.settle()
+
+    assert len(rig.of(c.Prebind)) == 3
+    assert 0 < visited <= 2 * 4 * 4  # of 20 * 4

@@ -141,6 +141,7 @@ class AllocationCache:
         self._stamps = stamps
         self.selector_results = SelectorResults(slices.by_name)
         self._pools: dict[NodeName, tuple[Hashable, Mapping[str, str], tuple[DevicePool, ...]]] = {}
+        self._counts: dict[NodeName, tuple[Hashable, Mapping[str, str], dict[str, tuple[int, int]]]] = {}
         self._outcomes = _OutcomeCache()
         self._allowance: SearchAllowance | None = None
         self._cut_off: SearchAllowance | None = None
@@ -237,7 +238,24 @@ class AllocationCache:
         As in kube-scheduler's scores, slices of all generations count, and nothing if a selector
         fails. Source: `calculateDRAResourceTotals` in kubernetes'
         `pkg/scheduler/framework/plugins/noderesources/resource_allocation.go`.
+
+        Kept for each node: each allocation would otherwise have the devices of all nodes counted again.
         """
+        if overlay is not None and (overlay.shared_changes or overlay.node_changes.get(node.name)):
+            return self.count_uncached(of_class, node, overlay)
+        stamp = self._stamps.of_node(node.name)
+        cached = self._counts.get(node.name)
+        if cached is None or cached[0] != stamp or cached[1] != node.labels:
+            cached = self._counts[node.name] = stamp, node.labels, {}
+        counts = cached[2].get(of_class.name)
+        if counts is None:
+            counts = cached[2][of_class.name] = self.count_uncached(of_class, node, None)
+        return counts
+
+    def count_uncached(
+        self, of_class: DeviceClass, node: Node, overlay: DeviceOverlay | None
+    ) -> tuple[int, int]:
+        """As `device_counts`, without the cache."""
         allocated = (
             AllocatedDevices(self._usage) if overlay is None else AllocatedDevices(self._usage, overlay.usage)
         )
@@ -271,3 +289,4 @@ class AllocationCache:
     def forget_node(self, name: NodeName) -> None:
         """The node was deleted."""
         self._pools.pop(name, None)
+        self._counts.pop(name, None)

@@ -62,6 +62,8 @@ class AvailableDevices:
 
     def device_counts(self, device_class: DeviceClass, node: Node) -> tuple[int, int]:
         """How many devices of the class the node can use, and how many of them are allocated."""
+        if self._uncached:
+            return self._devices.allocation_cache.count_uncached(device_class, node, self._overlay)
         return self._devices.allocation_cache.device_counts(device_class, node, self._overlay)
 
     def find(self, claims: Sequence[ResourceClaim], node: Node) -> SearchOutcome:
