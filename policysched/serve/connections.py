@@ -8,10 +8,12 @@
 aiohttp parses HTTP on an accepted connection. It has no limit on connections and none on the time of a response, and
 asyncio's own accept loop logs a traceback for each slot of the backlog, every second, while there are no descriptors.
 
-A handshake takes a millisecond of the thread that answers probes, so an address has a limit on new connections a second.
-Further ones are closed without a handshake. At the limit of all connections, the oldest one of the addresses that have the
-most is closed for the new one, whether or not it is idle: a new one is idle too until its first request is read. So a client
-that opens many loses its own, and a probe of the kubelet is answered meanwhile, also if hundreds of addresses have one each.
+A handshake takes a millisecond of the thread that answers probes, so an address has a limit on new connections a
+second, and all together another one. While all together have too many, an address still gets a few: the probes of a
+kubelet are answered though hundreds of addresses stay below their limits. Further ones are closed without a handshake.
+At the limit of all connections, the oldest one of the addresses that have the most is closed for the new one, whether
+or not it is idle: a new one is idle too until its first request is read. So a client that opens many loses its own, and
+a probe of the kubelet is answered meanwhile, also if hundreds of addresses have one each.
 """
 
 import asyncio
@@ -28,7 +30,7 @@ from typing import Any
 from aiohttp import StreamReader, web
 
 from policysched.serve.http_counters import HttpCounters
-from policysched.serve.request_rate import AddressBuckets
+from policysched.serve.request_rate import AddressBuckets, new_bucket
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +57,9 @@ class ConnectionLimits:
     connections_max: int = CONNECTIONS_MAX_DEFAULT
     per_address_per_s: float = 50.0
     """New connections of an address; twice as many at once."""
+    total_per_s: float = 200.0
+    crowded_per_s: float = 2.0
+    """Those of an address while all together have more than their number; a kubelet needs less for its probes."""
     header_timeout_s: float = 10.0
     idle_timeout_s: float = 90.0
     response_timeout_s: float = 30.0
@@ -183,6 +188,8 @@ class ConnectionAcceptor:
         self._tls_context = tls_context
         self._connections: dict[Connection, None] = {}  # the oldest first
         self._rates = AddressBuckets(limits.per_address_per_s)
+        self._total_rate = new_bucket(limits.total_per_s)
+        self._crowded_rates = AddressBuckets(limits.crowded_per_s)
         self._listener: socket.socket | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -251,10 +258,16 @@ class ConnectionAcceptor:
             await asyncio.sleep(0)
 
     def _is_too_fast(self, address: str) -> bool:
-        bucket, now_s = self._rates.of(address), time.monotonic()
-        if bucket.delay_s(now_s) > 0:
+        now_s = time.monotonic()
+        is_crowded = self._total_rate.delay_s(now_s) > 0
+        buckets = (
+            self._rates.of(address),
+            self._crowded_rates.of(address) if is_crowded else self._total_rate,
+        )
+        if any(bucket.delay_s(now_s) > 0 for bucket in buckets):
             return True
-        bucket.take(now_s)
+        for bucket in buckets:
+            bucket.take(now_s)
         return False
 
     def _serve(self, client: socket.socket, address: str) -> None:

@@ -180,6 +180,21 @@ def test_an_address_opens_no_more_connections_a_second_than_its_rate() -> None:
     served(scenario, HttpServerOptions(connections=ConnectionLimits(per_address_per_s=2), counters=counters))
 
 
+def test_many_addresses_below_their_rates_open_no_more_connections_a_second_than_all_together_may() -> None:
+    counters = HttpCounters()
+
+    async def scenario(port: int) -> None:
+        clients = [connected(port, f"127.0.1.{number % 10 + 1}") for number in range(200)]
+        assert await asyncio.to_thread(get, port, "/livez") == (200, "ok")
+        assert counters.closed["rate"] >= 100, "24 at once, and 12 a second on a slow machine"
+        assert await asyncio.to_thread(get, port, "/livez") == (200, "ok")
+        for client in clients:
+            client.close()
+
+    limits = ConnectionLimits(total_per_s=2, crowded_per_s=1)
+    served(scenario, HttpServerOptions(connections=limits, counters=counters))
+
+
 def test_a_header_that_is_too_long_in_total_is_not_kept_until_its_timeout() -> None:
     limits = ConnectionLimits(header_timeout_s=10 * PATIENCE_S)
 
