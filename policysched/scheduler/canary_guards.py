@@ -28,28 +28,15 @@ class CanaryGuards:
         self._reload = reload
 
     def next_time_ns(self) -> int | None:
-        if not self._core.canaries.active:
-            return None
-        return min(
-            active.measured_ns + (0 if active.unsorted else _PERIOD_NS)
-            for active in self._core.canaries.active.values()
-        )
+        sorted_ones = (active for active in self._core.canaries.active.values() if not active.unsorted)
+        return min((active.measured_ns + _PERIOD_NS for active in sorted_ones), default=None)
 
     def advance(self, now_ns: int) -> None:
         for policy, active in list(self._core.canaries.active.items()):
-            if active.unsorted:
-                self._sort(active)
-            elif now_ns >= active.measured_ns + _PERIOD_NS:
+            if not active.unsorted and now_ns >= active.measured_ns + _PERIOD_NS:
                 active.measured_ns = now_ns
                 with self._core.raises_for_text(self._core.policies.running[policy].program):
                     self._check(policy, active, now_ns)
-
-    def _sort(self, active: ActiveCanary) -> None:
-        """A slice of its pods; all of them where others say what is attempted next, since they do not ask."""
-        while active.unsorted:
-            self._core.canaries.sort_slice(active)
-            if not self._core.queue.order_is_given:
-                break
 
     def _check(self, policy: str, active: ActiveCanary, now_ns: int) -> None:
         canaries = self._core.canaries

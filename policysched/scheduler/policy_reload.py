@@ -4,7 +4,11 @@ The slow parts are lowering the rules, building the columns that only the new te
 pre-enqueue result for each pending pod. They are done in slices between attempts while the old
 plan stays active; the pods enter the new order in slices after the swap. A text with metrics that were never polled
 waits for their first samples before it is prepared. Before the first attempt of this process a text
-becomes active at once, and its pods wait while the totals over pods are built in slices.
+becomes active at once, and its pods wait while the totals over pods are built in slices. Which pods
+are in a canary is told in slices, too.
+
+Slices for the text of a team are at the expense of its namespace: between two of them is an attempt,
+and while the namespace rests (`DecisionTime`), there are none.
 """
 
 from collections import Counter
@@ -68,12 +72,16 @@ class PolicyReload:
         self._in_preparation: dict[str, _PlanInPreparation] = {}
         self._awaiting_samples: dict[str, tuple[Program, Plan]] = {}
         self._totals_of_active: dict[str, tuple[Program, Iterator[None]]] = {}
+        self._uncharged: str | None = None  # the namespace that the last slice was for
+        self._gives_way = False
 
     @property
     def busy(self) -> bool:
-        """Whether a plan is being prepared, or totals of an active one are being built."""
-        return bool(self._in_preparation or self._totals_of_active) or any(
-            not self._core.samples.first_samples.missing(name) for name in self._awaiting_samples
+        """Whether `step` has something to do."""
+        return (
+            bool(self._totals_of_active)
+            or self._next_policy() is not None
+            or any(not self._core.samples.first_samples.missing(name) for name in self._awaiting_samples)
         )
 
     def metrics(self) -> dict[str, Mapping[str, Metric]]:
@@ -133,8 +141,43 @@ class PolicyReload:
                 f"no policy to run: no policy in {event.source_name} could be compiled"
             )
 
-    def step(self, now_ns: int) -> None:
-        """Run one slice of preparation; activate the plan after the last one."""
+    def _in_slices(self) -> Iterator[str]:
+        """Policies that are prepared, or whose canary has pods to sort."""
+        yield from self._in_preparation
+        yield from (policy for policy, active in self._core.canaries.active.items() if active.unsorted)
+
+    def _next_policy(self) -> str | None:
+        return next((policy for policy in self._in_slices() if self._rest_ends_ns(policy) is None), None)
+
+    def _rest_ends_ns(self, policy: str) -> int | None:
+        owner = self._core.permissions.owner(policy)
+        if owner is None or not self._core.policies.running:
+            return None
+        return self._core.queue.decision_time.rest_ends_ns(owner)
+
+    def next_time_ns(self) -> int | None:
+        """When the first rest ends. A part of the timers, of which nothing else is due: `step` has its own turn."""
+        return min(filter(None, map(self._rest_ends_ns, self._in_slices())), default=None)
+
+    def advance(self, now_ns: int) -> None:
+        pass
+
+    def charge(self, elapsed_ns: int) -> bool:
+        """Charge the time of the last step to the namespace that it was for. False: it was for none."""
+        owner, self._uncharged = self._uncharged, None
+        if owner is not None:
+            self._core.queue.decision_time.charge_failed_attempt(owner, elapsed_ns)
+        return owner is not None
+
+    def step(self, now_ns: int) -> bool:
+        """Run one slice; activate the plan after the last one. True: it was at the expense of a namespace (`charge`), so that
+        there is no attempt beside it."""
+        gave_way, self._gives_way = self._gives_way, False
+        if not gave_way:
+            self._step(now_ns)
+        return self._gives_way
+
+    def _step(self, now_ns: int) -> None:
         for name, (program, totals) in list(self._totals_of_active.items()):
             with self._core.raises_for_text(program):
                 if next(totals, _DONE) is not _DONE:
@@ -146,10 +189,17 @@ class PolicyReload:
             program, plan = self._awaiting_samples.pop(name)
             with self._core.raises_for_text(program):
                 self._start_preparation(program, plan, now_ns)
-        preparation = next(iter(self._in_preparation.values()), None)
-        if preparation is not None:
-            with self._core.raises_for_text(preparation.program):
-                self._prepare(preparation, now_ns)
+        policy = self._next_policy()
+        if policy is None:
+            return
+        self._uncharged = self._core.permissions.owner(policy)
+        self._gives_way = self._uncharged is not None
+        preparation = self._in_preparation.get(policy)
+        if preparation is None:
+            self._core.canaries.sort_slice(self._core.canaries.active[policy])
+            return
+        with self._core.raises_for_text(preparation.program):
+            self._prepare(preparation, now_ns)
 
     def _prepare(self, preparation: _PlanInPreparation, now_ns: int) -> None:
         name = preparation.program.name

@@ -154,6 +154,7 @@ class Scheduler:
                 self._prebinder,
                 self._extender_calls,
                 self._canary_guards,
+                self._reload,
                 *(ReportTimer(part(core), errors) for part in REPORT_TIMERS),
             )
         )
@@ -274,10 +275,8 @@ class Scheduler:
         if core.queue.can_pop or self._reload.busy:
             return True
         next_ns = self._timers.next_time_ns()
-        if next_ns is None:
-            return False
         # `account_time` can make a namespace rest: `decide` says when the rest ends.
-        return next_ns <= now_ns or next_ns != self._timer_at_ns
+        return next_ns is not None and (next_ns <= now_ns or next_ns != self._timer_at_ns)
 
     def decide(self, now_ns: int) -> list[Command]:
         """Continue the attempt in progress, or do what is due, prepare a slice of a new policy text and attempt the first
@@ -290,15 +289,15 @@ class Scheduler:
             self._attempts.advance_pause(cost_max, now_ns)
         elif self.ready(now_ns):
             self._timers.advance(now_ns)
-            if not self._core.quotas.has_released and not self._core.evaluator.refresh_slice():
-                self._reload.step(now_ns)
+            is_done = self._core.quotas.has_released or self._core.evaluator.refresh_slice()
+            if not is_done and not self._reload.step(now_ns):
                 self._attempts.advance(cost_max, now_ns)
         return self._take_commands(now_ns)
 
     def account_time(self, elapsed_ns: int) -> int | None:
         """How long the last call of `decide` took, as the caller measured it, so that neither a policy nor a namespace takes
         the time of others (`queue.decision_time`). Returns how long the attempt took that ended in it; None: none did."""
-        return self._attempts.account_time(elapsed_ns)
+        return None if self._reload.charge(elapsed_ns) else self._attempts.account_time(elapsed_ns)
 
     @property
     def attempt_in_progress(self) -> bool:
