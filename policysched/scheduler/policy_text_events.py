@@ -25,7 +25,10 @@ from policysched.scheduler.queue.equivalence import program_reads_queue
 from policysched.scheduler.queue.gang_registry import POLICY_CHANGE, GangId
 from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult, evaluate_pre_enqueue
 from policysched.scheduler.sliced_changes import SlicedChanges
-from policysched.scheduler.steps import pods_per_slice
+from policysched.scheduler.steps import POD_OPERATIONS_PER_SLICE, pods_per_slice
+
+_AT_ONCE_OPERATIONS_MAX = POD_OPERATIONS_PER_SLICE // 10
+"""For each pod: half a millisecond, where they read long lists of it."""
 
 
 class PolicyTextEvents:
@@ -36,7 +39,7 @@ class PolicyTextEvents:
         self._membership = membership
         self._enqueuer = enqueuer
         self.slices: SlicedChanges[str, PodUid | GangId] = SlicedChanges(
-            core.queue, self._text_id, self._apply_to, self._end_slices
+            core.queue, self._text_id, self._apply_to, self._end_slices, self._operations
         )
         self._precomputed: dict[str, Mapping[PodUid, PreEnqueueResult]] = {}
         self._started: set[str] = set()  # policies whose pods were queued by this process
@@ -93,7 +96,8 @@ class PolicyTextEvents:
     ) -> None:
         """Put all pods of the policy into the queue anew: it starts to run, or its text was replaced.
 
-        Parked pods are tried again at once. `precomputed` are results of the new text. `at_once`: not in slices.
+        Parked pods are tried again at once. `precomputed` are results of the new text. `at_once`: not in slices, so that pods
+        of all policies are in the queue before the first attempt, unless that takes long.
         """
         core = self._core
         rules = _rule_names(core.policies.running[policy].program)
@@ -105,7 +109,7 @@ class PolicyTextEvents:
         with self._enqueuer.using(precomputed):
             waiting = [pod.uid for pod in self.pods_of(policy) if self._awaits_text(pod.uid, now_ns)]
         self.slices.begin(policy, waiting, now_ns)
-        if at_once:
+        if at_once and core.plan(policy).pre_enqueue_operations <= _AT_ONCE_OPERATIONS_MAX:
             self.slices.finish(policy, now_ns)
 
     def forget(self, policy: str) -> None:
@@ -129,6 +133,17 @@ class PolicyTextEvents:
             return False
         core.queue.await_text(pod)
         return True
+
+    def _operations(self, item: PodUid | GangId) -> int:
+        """The static cost of what is not precomputed."""
+        core = self._core
+        pod = None if isinstance(item, tuple) else core.pods.get(item)
+        if pod is None:
+            return 0
+        result = self._precomputed.get(pod.policy, NO_RESULTS).get(pod.uid)
+        if result is not None and result.is_current(pod.pod, core.namespace_of(pod.pod), pod.attempts):
+            return 0
+        return core.pre_enqueue_operations(pod.uid)
 
     def _apply_to(self, policy: str, items: list[PodUid | GangId], now_ns: int) -> None:
         """Pods that changed meanwhile are in the queue by the new text already, or gone."""

@@ -8,7 +8,7 @@ from policysched.evaluate.plan import plan as plans
 from policysched.scheduler import events as e
 from policysched.scheduler.canaries import ActiveCanary
 from tests.builders import namespace, node, placed, pod
-from tests.scheduler.rig import Rig
+from tests.scheduler.rig import FIT, Rig
 
 PODS = 40
 LISTS = " and ".join(f"count(cards where card.memory > {number}) >= 0" for number in range(5))
@@ -26,6 +26,7 @@ canary strict 50% by pod.name when {lists} guard pending < 99% for 6{number}s el
   filter none reject node.pods < 0 says "no"
 }}
 """
+OTHER = FIT.replace("policy test", "policy other")
 SLOW, FAST = LISTS, "pod.priority >= 0"
 
 
@@ -103,6 +104,64 @@ def test_another_text_is_fast_for_many_pods_at_once(
     edited(calls, clause, FAST, on=on)
 
     assert calls.most > PODS / 2
+
+
+def started(calls: Calls, text: str) -> Rig:
+    """The process starts, or leads: the pods and the texts are there before the first lists are complete."""
+    rig = Rig({"main.policy": text, "other.policy": OTHER}, node("a", cpu="1"), synced=False)
+    rig.observe(*[pod(f"p{number}", cpu="2") for number in range(PODS)], pod("friend", scheduler="other"))
+    calls.during(lambda: rig.handle(e.Synced()))
+    return rig
+
+
+def test_after_a_start_slow_pods_are_queued_one_at_a_time_and_others_decided_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = Calls(monkeypatch, plans.Plan, "order_key")
+
+    rig = started(calls, HEAD + QUEUE.format(lists=SLOW, number=1))
+    at_start = calls.total
+    while "friend" not in rig.placements():
+        calls.during(lambda: rig.commands.extend(rig.scheduler.decide(rig.now_ns)))
+    before_friend = calls.total
+    settle(rig, calls)
+    rig.observe(node("b", cpu="1000", pods="1000"))
+    rig.settle()
+
+    assert at_start <= 2, "the first slice, and the friend"
+    assert before_friend <= 4
+    assert calls.most <= 2
+    assert len(rig.placements()) == PODS + 1
+
+
+def test_after_a_start_fast_pods_are_in_the_queue_before_the_first_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = Calls(monkeypatch, plans.Plan, "order_key")
+
+    started(calls, FIT)
+
+    assert calls.total == PODS + 1
+
+
+def test_pods_that_changed_while_a_slow_text_got_ready_are_queued_one_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was computed for them before is not current."""
+    calls = Calls(monkeypatch, plans.Plan, "order_key")
+    rig = Rig(HEAD + QUEUE.format(lists=SLOW, number=1), node("a", cpu="1"))
+    rig.observe(pod("first", cpu="1"), *[pod(f"p{number}", cpu="2") for number in range(PODS)])
+    rig.settle()
+    rig.apply_policies(HEAD + QUEUE.format(lists=SLOW, number=2))
+    while len(rig.scheduler._reload._in_preparation["test"].precomputed) < PODS:
+        rig.commands += rig.scheduler.decide(rig.now_ns)
+    rig.observe(*[pod(f"p{number}", cpu="2", labels={"changed": "yes"}) for number in range(PODS)])
+    calls.most = calls.total = 0
+
+    settle(rig, calls)
+
+    assert calls.total >= PODS
+    assert calls.most <= 2
 
 
 def test_a_changed_namespace_is_slow_for_one_pod_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
