@@ -119,6 +119,8 @@ class SchedulerCore:
         """Policies that count the pods that their totals are over."""
         self.changing_policies = held_policies.for_reason()
         """Policies whose new text has not reached all of their pods."""
+        self.uncounted_policies = set[str]()
+        """Those of them that have placed pods that are not counted in their gangs: none may be evicted."""
         self.pods: dict[PodUid, PendingPod] = {}
         self.quotas = QuotaAccounts(self.cache, counts)
         self.queue = SchedulingQueue(

@@ -6,7 +6,7 @@ dropped, and its pods are enqueued again in slices, between which pods of other 
     all await the text ──a slice of them──► in the queue, their gangs held ──all──► gangs released, in slices ──► attempted
 
 No pod of the policy is attempted before the end. Placed members of gangs are counted first and at once: whoever evicts pods
-reads them.
+reads them. If that takes long, they are counted in slices, too, and no placed pod of the policy is evicted before the end.
 """
 
 from collections.abc import Iterator, Mapping
@@ -118,9 +118,13 @@ class PolicyTextEvents:
         self._core.queue.drop_policy(policy)
 
     def _awaits_text(self, uid: PodUid, now_ns: int) -> bool:
-        """Whether the pod waits for its slice. A placed one is counted in its gang."""
+        """Whether the pod waits for its slice. A placed one is counted in its gang, unless that takes long."""
         core, observed = self._core, self._core.cache.pods[uid]
-        if uid in core.binds.in_flight or not self._membership.is_unplaced(observed):
+        is_in_flight = uid in core.binds.in_flight
+        if is_in_flight or not self._membership.is_unplaced(observed):
+            if not is_in_flight and self._operations(uid) > _AT_ONCE_OPERATIONS_MAX:
+                core.uncounted_policies.add(observed.pod.scheduler)
+                return True
             with raises_for(pod_id(observed.pod)):
                 self._membership.count_in_gang(observed, now_ns)
             return False
@@ -137,22 +141,33 @@ class PolicyTextEvents:
     def _operations(self, item: PodUid | GangId) -> int:
         """The static cost of what is not precomputed."""
         core = self._core
-        pod = None if isinstance(item, tuple) else core.pods.get(item)
-        if pod is None:
+        observed = None if isinstance(item, tuple) else core.cache.pods.get(item)
+        running = None if observed is None else core.policies.running.get(observed.pod.scheduler)
+        if observed is None or running is None:
             return 0
-        result = self._precomputed.get(pod.policy, NO_RESULTS).get(pod.uid)
-        if result is not None and result.is_current(pod.pod, core.namespace_of(pod.pod), pod.attempts):
-            return 0
-        return core.pre_enqueue_operations(pod.uid)
+        pod, pending = observed.pod, core.pods.get(observed.pod.uid)
+        if pending is None and running.program.gang is None:
+            return 0  # a placed pod, which is only counted in its gang
+        result = self._precomputed.get(pod.scheduler, NO_RESULTS).get(pod.uid)
+        if result is not None:
+            attempts = result.attempts if pending is None else pending.attempts
+            if result.is_current(pod, core.namespace_of(pod), attempts):
+                return 0
+        return running.plan.pre_enqueue_operations
 
     def _apply_to(self, policy: str, items: list[PodUid | GangId], now_ns: int) -> None:
         """Pods that changed meanwhile are in the queue by the new text already, or gone."""
         core = self._core
         gangs = [item for item in items if isinstance(item, tuple)]
-        pods = [core.pods.get(item) for item in items if not isinstance(item, tuple)]
+        uids = [item for item in items if not isinstance(item, tuple)]
+        pods = [core.pods.get(uid) for uid in uids]
         with self._enqueuer.using(self._precomputed[policy]):
             waiting = [pod for pod in pods if pod is not None and pod.state is QueueState.AWAITING_TEXT]
             self._enqueuer.enqueue_many(policy, waiting, now_ns)
+            for observed in filter(None, map(core.cache.pods.get, uids)):
+                if observed.pod.uid not in core.pods and not self._membership.is_unplaced(observed):
+                    with raises_for(pod_id(observed.pod)):
+                        self._membership.count_in_gang(observed, now_ns)
         for gang in filter(None, [core.gangs.end_hold(gang_id, POLICY_CHANGE) for gang_id in gangs]):
             with raises_for(gang.object_id):
                 self._enqueuer.refresh_gang(gang, now_ns, "PolicyChange")
@@ -169,6 +184,7 @@ class PolicyTextEvents:
             return
         core.gangs.end_replacing(policy)
         core.changing_policies.discard(policy)
+        core.uncounted_policies.discard(policy)
         del self._precomputed[policy]
         if policy not in self._started:
             self._started.add(policy)

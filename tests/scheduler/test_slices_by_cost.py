@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from policysched.evaluate.plan import plan as plans
+from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.canaries import ActiveCanary
 from tests.builders import namespace, node, placed, pod
@@ -132,6 +133,49 @@ def test_after_a_start_slow_pods_are_queued_one_at_a_time_and_others_decided_bet
     assert before_friend <= 4
     assert calls.most <= 2
     assert len(rig.placements()) == PODS + 1
+
+
+def running_gangs() -> Rig:
+    """As it starts: of two members each, which run, and a pod that lacks the room of one of them."""
+    gangs = HEAD + GANG.replace("min = least", f"min = (if {SLOW} then least else 1)")
+    texts = {
+        "main.policy": gangs,
+        "other.policy": OTHER.replace("preemption never", "preemption { victims = true }"),
+    }
+    rig = Rig(texts, node("a", cpu=str(PODS)), synced=False)
+    for number in range(PODS):
+        labels = {"group": f"g{number // 2}", "least": "2"}
+        rig.observe(placed(pod(f"p{number}", cpu="1", labels=labels), "a"))
+    rig.observe(pod("preemptor", cpu="1", scheduler="other", priority=100))
+    return rig
+
+
+def test_after_a_start_running_members_of_slow_gangs_are_counted_one_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = Calls(monkeypatch, plans.Plan, "gang")
+    rig = running_gangs()
+    rig.observe(pod("friend", scheduler="other", priority=200, cpu="0"))
+
+    calls.during(lambda: rig.handle(e.Synced()))
+    calls.during(lambda: rig.commands.extend(rig.scheduler.decide(rig.now_ns)))
+    between = calls.total
+    settle(rig, calls)
+
+    assert "friend" in rig.placements()
+    assert between <= 4
+    assert calls.most <= 3, "at the start one of the slice, and the two others"
+    assert {len(gang.placed_members) for gang in rig.scheduler.core.gangs} == {2}
+
+
+def test_no_member_is_evicted_before_its_gang_is_counted() -> None:
+    rig = running_gangs()
+
+    rig.handle(e.Synced())
+    rig.pass_time(5)
+
+    [evict] = rig.of(c.Evict)
+    assert len(evict.victims) == 2, "a gang goes whole"
 
 
 def test_after_a_start_fast_pods_are_in_the_queue_before_the_first_attempt(

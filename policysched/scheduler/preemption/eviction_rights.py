@@ -1,5 +1,5 @@
 """Which pods one pod may evict: those that its policy selects, except what the operator's settings protect, and for a while
-those whose deletion was refused (`refused_evictions`)."""
+those whose deletion was refused (`refused_evictions`), and those whose gangs are not known yet."""
 
 from collections.abc import Collection
 
@@ -7,6 +7,7 @@ from policysched.evaluate import VictimChange, VictimOrder, VictimPredicate
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.preemption.refused_evictions import RefusedEvictions
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.movable_heap import earlier_ns
@@ -46,6 +47,9 @@ class EvictionRights:
         if not self._selects(victim):
             if self._next_change is not None:
                 self.next_change_ns = earlier_ns(self.next_change_ns, self._next_change(victim))
+            return False
+        if victim.scheduler in self._core.uncounted_policies:
+            self.next_change_ns = earlier_ns(self.next_change_ns, self._now_ns + SECOND_NS)
             return False
         if self._core.permissions.protects(self._policy, victim, self._core.namespace_of(victim)):
             self._protected.add(victim.uid)
