@@ -50,11 +50,13 @@ class SlicedChanges(Generic[Key, Item]):
         return self._began_ns if self._left else None
 
     def advance(self, now_ns: int) -> None:
-        """Apply a slice of the change of each key in turn."""
+        """Apply a slice of the first change of each `id_of` in turn: a namespace with many gangs has one turn for all."""
         if self._left:
-            key = next(iter(self._left))
-            self._left.move_to_end(key)
-            self.reach(key, self._left[key], now_ns)
+            first = next(iter(self._left))
+            of_first = self._id_of(first)
+            for key in [key for key in self._left if self._id_of(key) == of_first]:
+                self._left.move_to_end(key)
+            self.reach(first, self._left[first], now_ns)
 
     def reach(self, key: Key, items: Iterable[Item], now_ns: int) -> None:
         """Apply the change to a slice of these; to all where others say what is attempted next, since they do not ask."""

@@ -7,6 +7,7 @@ import pytest
 from policysched.evaluate.plan import plan as plans
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler import pod_enqueuer
 from policysched.scheduler.canaries import ActiveCanary
 from tests.builders import namespace, node, placed, pod
 from tests.scheduler.rig import FIT, Rig
@@ -307,6 +308,32 @@ def test_a_gang_is_restarted_a_few_slow_members_at_a_time(
     assert not any(gang.held for gang in gangs)
     assert {pod.queued_ns for gang in gangs for pod in gang.pending_members.values()} == {rig.now_ns}
     rig.check_invariants()
+
+
+def test_a_gang_that_is_restarted_waits_for_one_slice_of_all_gangs_of_a_namespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pod_enqueuer, "_TIMED_OUT_MEMBERS_MAX", 10**9)  # all gangs time out in one call
+    rig = Rig(HEAD + QUEUE.format(lists=SLOW, number=1) + GANG, node("a", cpu="1"))
+    for gang in range(20):
+        namespace_name = "friend" if gang == 0 else "tenant"
+        labels = {"group": f"g{gang}", "least": "8"}
+        rig.observe(
+            *[pod(f"g{gang}-{n}", namespace=namespace_name, labels=labels, cpu="2") for n in range(8)]
+        )
+    rig.pass_time(20)
+    rig.now_ns += 300 * 10**9
+    calls = Calls(monkeypatch, plans.Plan, "order_key")
+    rig.commands += rig.scheduler.decide(rig.now_ns)
+    friendly = next(gang for gang in rig.scheduler.core.gangs if "g0" in gang.name)
+    assert friendly.held
+
+    while friendly.held:
+        calls.during(lambda: rig.commands.extend(rig.scheduler.decide(rig.now_ns)))
+
+    assert calls.total <= 16 + 2, "the members of both namespaces take turns"
+    settle(rig, calls)
+    assert not any(gang.held for gang in rig.scheduler.core.gangs)
 
 
 def test_a_gang_is_restarted_with_many_fast_members_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
