@@ -127,16 +127,15 @@ class Evaluator:
         nominated_node: NodeName | None = None,
         domain: NodeSelection | None = None,
         nominated_pods: NominatedPods = (),
+        diagnosed: bool = True,
     ) -> Verdict:
-        """Select a node for the pod under the plan, or diagnose why none fits.
-
-        The `nominated_node` is selected before all others if it passes the filters. With a `domain` only its
-        nodes can be selected. A node must pass the filters with its `nominated_pods` as well.
+        """Select a node for the pod under the plan, or diagnose why none fits (if not `diagnosed`, on demand). The
+        `nominated_node` is selected before all others if it passes the filters. With a `domain` only its nodes can be selected.
+        A node must pass the filters with its `nominated_pods` as well.
         """
         self._columns.refresh()
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, overlay)
-        over_budget = self.over_budget_message(pod)
-        if over_budget is not None:
+        if (over_budget := self.over_budget_message(pod)) is not None:
             return self._rejected_verdict(over_budget, over_budget=True)
         rejection = self._admission_rejection(plan, pod)
         if rejection is not None:
@@ -185,6 +184,7 @@ class Evaluator:
             diagnose=diagnosis,
             detail=lambda: decision_detail(evaluation, self._columns),
             shadows=shadow_effects(plan, self._evaluations, context, overlay, decision),
+            diagnosed=diagnosed,
         )
 
     def candidate_domains(

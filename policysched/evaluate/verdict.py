@@ -85,8 +85,8 @@ class Verdict:
     input, an unsupported feature, or that it is `over_budget`). `is_error`: that filter failed on a
     node. `score` is the selected node's total.
 
-    Without a node the diagnosis is made at once; with one it is made on demand, from the cluster as
-    it is then. `detail`, which is made on demand too, is None where no node was looked at. `shadows`: what the shadow rules
+    Without a node the diagnosis is made at once if the verdict is to be `diagnosed`; otherwise it is made on demand, from the
+    cluster as it is then. `detail`, which is made on demand too, is None where no node was looked at. `shadows`: what the shadow rules
     would have changed, where a node is selected.
     """
 
@@ -123,6 +123,7 @@ class Verdict:
         is_error: bool = False,
         detail: Callable[[], DecisionDetail] | None = None,
         shadows: tuple[ShadowEffect, ...] = (),
+        diagnosed: bool = True,
     ) -> None:
         self._detail = detail
         self.shadows = shadows
@@ -137,7 +138,7 @@ class Verdict:
         self.valid_until_ns = valid_until_ns
         self.feasible_outside_domain = feasible_outside_domain
         self._diagnose = diagnose
-        self._diagnosis = diagnose() if selected is None else None
+        self._diagnosis = diagnose() if selected is None and diagnosed else None
 
     def reason_counts(self) -> Mapping[str, int]:
         return self._get_diagnosis().reason_counts

@@ -14,6 +14,7 @@ cluster does not change between them. `gangs.gang_attempt` does the same for a g
 
 from collections.abc import Hashable
 from dataclasses import replace
+from functools import partial
 
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.pod_claims import (
@@ -213,12 +214,17 @@ class PodAttempts:
             yield core.limits.attempt_step_cost_max
 
     def evaluate(
-        self, pod: PendingPod, overlay: Overlay | None, now_ns: int, domain: NodeSelection | None = None
+        self,
+        pod: PendingPod,
+        overlay: Overlay | None,
+        now_ns: int,
+        domain: NodeSelection | None = None,
+        *,
+        diagnosed: bool = True,
     ) -> AttemptSuccess | AttemptFailure:
-        """Filter and score the nodes, on the cluster or on an overlay.
-
-        An overlay already has all nominated pods on it. Without one, each node is evaluated with and without
-        the pods that are nominated to it. Read-only, except that stale claims of the pod are deleted.
+        """Filter and score the nodes, on the cluster or on an overlay, which already has all nominated pods on it. Without
+        one, each node is evaluated with and without those that are nominated to it. Read-only, except that stale claims
+        of the pod are deleted. Not `diagnosed`: a failure does not tell what nodes lack, which may take longer than all else.
         """
         core = self._core
         nominated = core.cache.nominated.get(pod.uid)
@@ -230,6 +236,7 @@ class PodAttempts:
             nominated_node=None if nominated is None else nominated.nominated_node,
             domain=domain,
             nominated_pods=() if overlay is not None else competing_nominations(core, pod.pod),
+            diagnosed=diagnosed,
         )
         if core.cache.devices.allocation_cache.is_cut_off:
             return continue_device_search(now_ns)
@@ -243,6 +250,8 @@ class PodAttempts:
             assert verdict.pod_rejection is not None, f"{verdict} has no message"
             core.records.counters.count_over_budget(pod.policy)
             return reject_over_budget(verdict.pod_rejection)
+        if not diagnosed and verdict.node_count and verdict.pod_rejection is None:
+            return AttemptFailure("Unschedulable", "", verdict.node_count, {}, frozenset(), None)
         if STALE_EXTENDED_CLAIM in verdict.reason_counts():
             claims = sorted(core.cache.devices.extended_claims_of(pod.uid, pod.pod.namespace))
             core.commands += [DeleteExtendedClaim(claim, pod.uid) for claim in claims]
@@ -298,11 +307,7 @@ class PodAttempts:
         """The volumes and devices that have to be bound before the pod is. None: nothing."""
         core = self._core
         return core.evaluator.prebind_requirements(
-            core.plan(pod.policy),
-            pod.pod,
-            node,
-            **core.evaluation_inputs(pod, now_ns),
-            overlay=overlay,
+            core.plan(pod.policy), pod.pod, node, **core.evaluation_inputs(pod, now_ns), overlay=overlay
         )
 
     def add_to_overlay(
@@ -356,14 +361,9 @@ class PodAttempts:
         core = self._core
         claims = self._post_filter_claims(pod, failure, now_ns)
         if refusal is not None and not extenders:
+            evaluate = partial(self.evaluate, now_ns=now_ns)
             return (
-                yield from self._quota_preemption.reclaim_for_pod(
-                    pod,
-                    refusal,
-                    failure,
-                    lambda waiting, overlay: self.evaluate(waiting, overlay, now_ns),
-                    now_ns,
-                )
+                yield from self._quota_preemption.reclaim_for_pod(pod, refusal, failure, evaluate, now_ns)
             )
         if failure.node_count and not extenders:
             return (yield from self._preempt(pod, failure, now_ns, claims))

@@ -25,6 +25,7 @@ from policysched.scheduler.preemption.post_filter_messages import (
     placement_message,
     preemption_message,
 )
+from policysched.scheduler.preemption.running_gangs import EvictablePods
 from policysched.scheduler.preemption.victim_selection import Candidate, PreemptionInputs
 from policysched.scheduler.unschedulable_message import unavailable_message
 from tests.conformance.cluster_case import Decision
@@ -142,7 +143,7 @@ def find_preemption(
             evaluator.dry_run(
                 compiled, pod, now_ns=0, facts=FACTS, samples={}, nominated_pods=decision.reserved
             ),
-            compiled.may_evict(pod, cache.namespaces.get(pod.namespace), FACTS, 0),
+            EvictablePods(compiled.may_evict(pod, cache.namespaces.get(pod.namespace), FACTS, 0)),
             PreemptionInputs(pods_on, started_ns, cache.budgets, len(cache.nodes)),
         )
     )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from policysched.evaluate import Evaluator, evaluation
 from policysched.evaluate import compile as compile_program
-from policysched.evaluate.columns import packed_lists
+from policysched.evaluate.columns import packed_lists, view
 from policysched.evaluate.columns.columns import Columns
 from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.columns.packed_lists import GatheredElements
@@ -58,6 +58,7 @@ def row_by_row_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a small cluster, one change is a large fraction and would rebuild everything."""
     monkeypatch.setattr(evaluation, "_REBUILD_FRACTION", 0)
     monkeypatch.setattr(packed_lists, "_CACHED_ROWS_MIN", 1)
+    monkeypatch.setattr(view, "_FEW_ROWS_MAX", 0)
 
 
 # ── the properties ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ import pytest
 from policysched.scheduler.steps import Steps
 
 
-def count_calls(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, run: Callable[[], object]) -> int:
+def count_calls(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, run: Callable[[], object]) -> int:
     count, original = 0, getattr(owner, name)
 
     def counting(*of: Any, **more: Any) -> Any:

@@ -19,6 +19,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.preemption.candidate_search import CandidateSearchResult, find_candidates
+from policysched.scheduler.preemption.running_gangs import EvictablePods
 from policysched.scheduler.preemption.victim_selection import PreemptionInputs
 from tests.builders import node, pending, placed, pod
 from tests.evaluate.clusters import Scene, scenes
@@ -146,7 +147,7 @@ def searched(case: Case, by: Program) -> tuple[CandidateSearchResult, Callable[[
         (),
         len(cache.nodes),
     )
-    return run_to_completion(find_candidates(dry_run, allowed, cluster)), allowed
+    return run_to_completion(find_candidates(dry_run, EvictablePods(allowed), cluster)), allowed
 
 
 @pytest.mark.parametrize("by", [DEFAULT, OF_NODES], ids=["default", "of nodes"])

@@ -462,18 +462,20 @@ def check_gang_victims(by: Program, scene: Scene, gangs: Gangs) -> int:
             compiled, preemptor, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples
         )
 
-    result = run_to_completion(find_candidates(dry_run(), allowed, cluster))
+    result = run_to_completion(find_candidates(dry_run(), EvictablePods(allowed), cluster))
     every = result.candidates
     assert [selection.disruption for selection in result.selections] == [one.disruption for one in every]
     if dry_run().node_local:
-        _, best = run_to_completion(find_best_candidate(dry_run(), allowed, cluster))
+        _, best = run_to_completion(find_best_candidate(dry_run(), EvictablePods(allowed), cluster))
         assert best == (least_disruptive(every) if every else None)
     for least in (1, 2):  # of candidates: the search ends before the last node
         outcomes = []
         for nodes_together in (100, 1):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(searching, "NODES_PER_BATCH", nodes_together)
-                some = run_to_completion(find_candidates(dry_run(), allowed, cluster, candidates_min=least))
+                some = run_to_completion(
+                    find_candidates(dry_run(), EvictablePods(allowed), cluster, candidates_min=least)
+                )
             outcomes.append((some.candidates, some.failed_nodes))
         assert outcomes[0] == outcomes[1]
     whole = 0

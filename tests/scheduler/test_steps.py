@@ -1,6 +1,7 @@
 """Attempts in steps: step size does not change the result, and no event is applied between steps."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +16,7 @@ from policysched.scheduler import events as e
 from policysched.scheduler.attempt_runner import AttemptRunner
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.preemption import best_candidate_search, candidate_search, victim_selection
+from policysched.scheduler.preemption.best_candidate_search import BestFirstSearch
 from policysched.scheduler.scheduler import Scheduler
 from tests.builders import node, placed, pod
 from tests.evaluate.clusters import ClusterRandom
@@ -165,6 +167,8 @@ def check_nodes_by_themselves(policy: str, number: int) -> None:
     together, _ = played(policy, number, a_step=AT_ONCE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(victim_selection, "NODES_PER_BATCH", 1)
+        patch.setattr(best_candidate_search, "NODES_PER_BATCH", 1)
+        patch.setattr(best_candidate_search, "_FIRST_BATCH_NODES", 1)
         alone, _ = played(policy, number, a_step=AT_ONCE)
     assert together == alone
 
@@ -248,10 +252,19 @@ def _begins_anew(self: AttemptRunner, thought: object, most: int | None) -> None
             return
 
 
+_pop = BestFirstSearch._pop
+
+
+def _loses_the_last(search: BestFirstSearch, batch_size: int) -> list[Any]:
+    """Of the nodes that are tried together."""
+    entries = _pop(search, batch_size)
+    return entries[:-1] if len(entries) > 1 else entries
+
+
 @pytest.mark.parametrize(
     ("holder", "part", "planted", "policy", "check"),
     [
-        (best_candidate_search, "node_batches", _forgets_the_last, FIT, check_nodes_by_themselves),
+        (BestFirstSearch, "_pop", _loses_the_last, FIT, check_nodes_by_themselves),
         (candidate_search, "node_batches", _forgets_the_last, ACROSS, check_nodes_by_themselves),
         (AttemptRunner, "_run", _begins_anew, FIT, check_steps),
     ],

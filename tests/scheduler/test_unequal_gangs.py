@@ -7,6 +7,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from policysched.evaluate import evaluator
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
@@ -15,6 +16,7 @@ from policysched.scheduler.gangs import backtracking, gang_attempt, gang_preempt
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.member_trial import MemberTrial
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.preemption import best_candidate_search, victim_selection
 from tests.builders import node, placed, pod
 from tests.devices import claim, claiming, device_class, device_slice, gpu
 from tests.scheduler.calls import count_calls, nothing_in_steps
@@ -291,6 +293,30 @@ def test_members_that_are_placed_cost_nothing_of_the_limit(monkeypatch: pytest.M
     rig.settle()
 
     assert len(rig.of(c.Evict)) == 20
+
+
+def test_members_share_what_is_known_of_pods_that_may_be_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pods of a node are put in order once, and again after it changed. Before, for each member; and each failure
+    was diagnosed, which nobody reads in a search with preemption."""
+    low = [placed(pod(f"x{index}", cpu="8", scheduler="other"), f"n{index}") for index in range(30)]
+    rig = Rig(EVICTS, *nodes(*[16] * 30), *low, *no_two_equal(30, least=30))
+    orders: list[int] = []
+    bounds: list[int] = []
+
+    def settle() -> None:
+        bounds.append(count_calls(monkeypatch, best_candidate_search, "disruption_lower_bound", rig.settle))
+
+    diagnoses = count_calls(
+        monkeypatch,
+        evaluator,
+        "diagnose",
+        lambda: orders.append(count_calls(monkeypatch, victim_selection, "sorted_by_importance", settle)),
+    )
+
+    assert len(rig.of(c.Evict)) == 30
+    assert orders[0] <= 30 + 30
+    assert bounds[0] <= 30 + 30 * 4
+    assert diagnoses == 1
 
 
 def test_a_class_that_failed_is_evaluated_again_only_after_another_placement(

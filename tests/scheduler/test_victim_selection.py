@@ -31,6 +31,7 @@ from policysched.scheduler.preemption.candidate_search import (
     CandidateSearchResult,
     find_candidates,
 )
+from policysched.scheduler.preemption.running_gangs import EvictablePods
 from policysched.scheduler.preemption.victim_selection import (
     Candidate,
     PreemptionInputs,
@@ -86,7 +87,11 @@ def searched(
         len(cache.nodes),
         order=compiled.victim_order(pod, cache.namespaces.get(pod.namespace), scene.facts, scene.now_ns),
     )
-    return run_to_completion(find_candidates(dry_run, allowed, cluster)), dry_run.potential_nodes, allowed
+    return (
+        run_to_completion(find_candidates(dry_run, EvictablePods(allowed), cluster)),
+        dry_run.potential_nodes,
+        allowed,
+    )
 
 
 def without(scene: Scene, removed: Iterable[PodUid]) -> ClusterCache:
@@ -308,9 +313,9 @@ def check_best_candidate(by: Program, scene: Scene, started: list[int | None]) -
             compiled, preemptor, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples
         )
 
-    every, dry_run = run_to_completion(find_candidates(fresh(), allowed, cluster)), fresh()
+    every, dry_run = run_to_completion(find_candidates(fresh(), EvictablePods(allowed), cluster)), fresh()
     assert dry_run.node_local, "these policies look at nodes alone"
-    candidates, best = run_to_completion(find_best_candidate(dry_run, allowed, cluster))
+    candidates, best = run_to_completion(find_best_candidate(dry_run, EvictablePods(allowed), cluster))
 
     assert best == (least_disruptive(every.candidates) if every.candidates else None)
     if best is None:

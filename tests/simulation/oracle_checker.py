@@ -76,9 +76,9 @@ class OracleChecker:
         self.comparisons = 0
 
     def _check_evaluate(
-        self, plan: Plan, pod: Pod, *, overlay: Overlay | None = None, **inputs: Any
+        self, plan: Plan, pod: Pod, *, overlay: Overlay | None = None, diagnosed: bool = True, **inputs: Any
     ) -> Verdict:
-        verdict = self._evaluate(plan, pod, overlay=overlay, **inputs)
+        verdict = self._evaluate(plan, pod, overlay=overlay, diagnosed=diagnosed, **inputs)
         self._now_ns = inputs["now_ns"]
         nominated = {*self._core.cache.nominated, *self._capacity_holds()}
         self._nominated_placements[pod.uid] = [

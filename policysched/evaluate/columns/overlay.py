@@ -6,14 +6,15 @@ cache, or discards it.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Hashable
 
 from policysched.cluster.devices.allocation_cache import DeviceOverlay
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.cluster.namespace_shares import HypotheticalShares, NamespaceShares
 from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.volumes.reservations import VolumeChoice, VolumeReservations
-from policysched.evaluate.columns.columns import Columns
+from policysched.evaluate.columns.column_kinds import ColumnKind
+from policysched.evaluate.columns.columns import Array, Columns
 from policysched.evaluate.columns.placed_pods import HypotheticalPlacedPods
 from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
 from policysched.model.pods import Placement, Pod
@@ -38,6 +39,8 @@ class Overlay:
         self._removed: set[PodUid] = set()
         self._position = columns.log_end
         self.log: list[int] = []
+        self._arrays: dict[ColumnKind, tuple[Hashable, int, Array]] = {}
+        """By kind: the state of the columns, how much of the log is in the array, and the array."""
         self.claim_use_deltas: Counter[VolumeClaimKey] = Counter()
         self.volume_reservations = VolumeReservations()
         self.device_reservations = DeviceOverlay()
@@ -98,6 +101,7 @@ class Overlay:
             for uid, (pod, _) in self._added.items():
                 if rows[uid] == row:
                     usage.add(pod)
+        self._arrays.clear()
         self.pods.follow()
         return True
 
@@ -131,6 +135,23 @@ class Overlay:
     def usages(self) -> dict[int, NodeUsage]:
         """Totals of the rows that differ from the columns. Read-only."""
         return self._usages
+
+    def array(self, kind: ColumnKind) -> Array:
+        """The whole column with the changed rows. The next array has only rows that changed meanwhile read again, and an array
+        does not change any more."""
+        columns, state = self._columns, (self._columns.log_end, self._columns.codes_version)
+        known, position, array = self._arrays.get(kind, (None, 0, None))
+        rows: Collection[int] = set(self.log[position:])
+        if array is None or known != state:
+            rows, array = self._usages, columns.array(kind)
+        if rows:
+            base, array, usages = columns.array(kind), array.copy(), self._usages
+            for row in rows:
+                node, usage = columns.nodes[row], usages.get(row)
+                assert node is not None, f"row {row} has an overlay and no node"
+                array[row] = base[row] if usage is None else kind.read(node, usage, columns.codes)
+        self._arrays[kind] = state, len(self.log), array
+        return array
 
     @property
     def removed_pods(self) -> tuple[Pod, ...]:

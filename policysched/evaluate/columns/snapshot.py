@@ -29,6 +29,7 @@ class Snapshot:
             now_ns=self.now_ns,
             metrics=self.metrics,
             overlay_usages=None if self.overlay is None else self.overlay.usages,
+            overlay_array=None if self.overlay is None else self.overlay.array,
             metric_overrides=self.metric_overrides,
             overlay_pods=None if self.overlay is None else self.overlay.pods,
             claim_use_deltas=None if self.overlay is None else self.overlay.claim_use_deltas,

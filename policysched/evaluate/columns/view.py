@@ -43,6 +43,7 @@ from policysched.model.nodes import Node
 from policysched.model.storage import CsiVolume, PersistentVolumeClaim
 
 Value = TypeVar("Value")
+_FEW_ROWS_MAX = 4  # so many changed rows are read from their totals, and not from an array of all
 
 
 class View:
@@ -61,6 +62,7 @@ class View:
         "_columns",
         "_device_reservations",
         "_metric_overrides",
+        "_overlay_array",
         "_overlay_pods",
         "_overlay_usages",
         "_overlay_usages_by_row",
@@ -81,6 +83,7 @@ class View:
         now_ns: int = 0,
         metrics: Mapping[str, MetricColumn] | None = None,
         overlay_usages: Mapping[int, NodeUsage] | None = None,
+        overlay_array: Callable[[ColumnKind], Array] | None = None,
         metric_overrides: Mapping[str, Mapping[int, Number]] | None = None,
         overlay_pods: HypotheticalPlacedPods | None = None,
         claim_use_deltas: Mapping[VolumeClaimKey, int] | None = None,
@@ -90,6 +93,7 @@ class View:
         self._columns = columns
         self._metric_overrides = metric_overrides or {}
         self._overlay_usages_by_row = overlay_usages
+        self._overlay_array = overlay_array
         self._overlay_pods = overlay_pods
         self._claim_use_deltas = claim_use_deltas or {}
         self._volume_reservations = volume_reservations
@@ -250,6 +254,7 @@ class View:
                 now_ns=self.now_ns,
                 metrics=self.metrics,
                 overlay_usages=self._overlay_usages_by_row,
+                overlay_array=self._overlay_array,
                 metric_overrides=self._metric_overrides,
                 overlay_pods=self._overlay_pods,
                 claim_use_deltas=self._claim_use_deltas,
@@ -275,6 +280,8 @@ class View:
 
     def column(self, kind: ColumnKind) -> Array:
         self.columns_read.add(kind)
+        if len(self._overlay_usages) > _FEW_ROWS_MAX and kind.reads_usage and self._overlay_array is not None:
+            return self._overlay_array(kind)[self.rows]
         column: Array = self._columns.array(kind)[self.rows]
         if self._overlay_usages and kind.reads_usage:
             column = column.copy()

@@ -429,7 +429,9 @@ class GangAttempts:
         preemption = yield from self._preemption.preempt_for_gang(
             gang,
             (yield from self._equivalence_keys(gang)),
-            lambda pod, overlay, domain: self._pod_attempts.evaluate(pod, overlay, now_ns, domain),
+            lambda pod, overlay, domain: self._pod_attempts.evaluate(
+                pod, overlay, now_ns, domain, diagnosed=False
+            ),
             lambda pod, node, overlay: self._pod_attempts.add_to_overlay(pod, node, overlay, now_ns),
             find_gang_placement,
             now_ns,

@@ -47,7 +47,7 @@ from policysched.scheduler.preemption.gang_placement import (
     NoGangPlacement,
 )
 from policysched.scheduler.preemption.nominations import has_first_holds, nominated_overlay
-from policysched.scheduler.preemption.running_gangs import RunningGangs
+from policysched.scheduler.preemption.running_gangs import EvictablePods, RunningGangs
 from policysched.scheduler.preemption.victim_selection import Candidate, PreemptionInputs
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
@@ -239,6 +239,7 @@ class _GangSearch:
     changed_nodes: list[set[NodeName]] = field(init=False, default_factory=list)  # by placement
     first_message: str | None = field(init=False, default=None)
     candidate_cache: dict[Hashable, _CachedCandidates] = field(init=False, default_factory=dict)
+    evictable: dict[EvictionRights, EvictablePods] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.overlay = gang_overlay(self.core, self.gang, first_holds=self.first_holds)
@@ -305,6 +306,8 @@ class _GangSearch:
 
     def _apply_placement(self, placement: MemberPlacement) -> None:
         self.changed_nodes.append(self._nodes_changed_by(placement))
+        for evictable in self.evictable.values():
+            evictable.forget(self.changed_nodes[-1])
         for victim in placement.candidate.victims:
             self.overlay.remove_pod(victim.uid)
             self.removed_uids.add(victim.uid)
@@ -352,13 +355,8 @@ class _GangSearch:
         if core.evaluator.long_decision_cost(pod.pod):
             return NoGangPlacement(PREEMPTION_TOO_EXPENSIVE)
         yield _DRY_RUN_COST
-        dry_run = core.evaluator.dry_run(
-            core.plan(pod.policy),
-            pod.pod,
-            **core.evaluation_inputs(pod, self.now_ns),
-            overlay=self.overlay,
-            domain=self.domain,
-        )
+        plan, inputs = core.plan(pod.policy), core.evaluation_inputs(pod, self.now_ns)
+        dry_run = core.evaluator.dry_run(plan, pod.pod, **inputs, overlay=self.overlay, domain=self.domain)
         allowed = self.context.eviction_rights(pod)
         if self._victims_terminating(pod, dry_run, allowed):
             return NoGangPlacement(VICTIMS_TERMINATING, victims_terminating=True)
@@ -393,6 +391,7 @@ class _GangSearch:
         def may_evict(victim: Pod) -> bool:
             return victim.uid not in members and allowed(victim) and not self.context.eviction_blocked(victim)
 
+        evictable = self.evictable.setdefault(allowed, EvictablePods(may_evict))
         node_count = len(self.core.cache.nodes)
         cluster = PreemptionInputs(
             self._pods_on,
@@ -410,12 +409,12 @@ class _GangSearch:
         previous = None if cached is None else cached.candidates
         if dry_run.node_local:
             if isinstance(previous, BestFirstSearch):
-                yield from previous.refresh(dry_run, cluster, changed)
+                yield from previous.refresh(cluster, changed)
                 best = yield from previous.best(dry_run, cluster)
                 self.candidate_cache[equivalence_key] = _CachedCandidates(previous, placed_count)
                 if best is not None:
                     return best
-            candidates, best = yield from find_best_candidate(dry_run, may_evict, cluster)
+            candidates, best = yield from find_best_candidate(dry_run, evictable, cluster)
             if best is None:
                 reasons = rejection_reasons(candidates, dry_run, cluster)
                 return NoGangPlacement(allowed.explain(unavailable_message(node_count, reasons)))
@@ -430,7 +429,7 @@ class _GangSearch:
             previous = None
         least = max(1, CANDIDATES_MIN // self.gang.evicting_count)
         result = yield from find_candidates(
-            dry_run, may_evict, cluster, candidates_min=least, previous=previous
+            dry_run, evictable, cluster, candidates_min=least, previous=previous
         )
         best = result.best
         if best is None:

@@ -46,11 +46,11 @@ class MemberTrial:
         )
 
     def evaluate(self, pod: PendingPod, nodes: NodeSelection | None) -> AttemptSuccess | AttemptFailure:
-        """A node for the member, beside those that are placed; None of `nodes`: all."""
+        """A node for the member, beside those that are placed; None of `nodes`: all. A failure has no reasons."""
         refusal = None if self._quotas is None else self._core.quotas.refusal(pod.pod, self._quotas)
         if refusal is not None:
             return reject_for_quota(refusal.message)
-        return self._attempts.evaluate(pod, self._overlay, self._now_ns, nodes)
+        return self._attempts.evaluate(pod, self._overlay, self._now_ns, nodes, diagnosed=False)
 
     def evaluate_in_steps(
         self, pod: PendingPod, nodes: NodeSelection | None

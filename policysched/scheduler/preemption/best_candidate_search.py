@@ -1,18 +1,20 @@
 """Lazy candidate search: the least disruptive node, without evaluating every node.
 
-    nodes ──► lower bound of the disruption ──► heap, least first ◄──────────┐
-                                                  │                          │
-                                     first is a lower bound ──► evaluate ──► exact disruption
-                                     first is exact ──► the best candidate
+    nodes ──► lower bound of any eviction ──► heap, least first ◄──────────┐
+                                                │                          │
+            first is a bound for any pod ───────┼──► bound for this pod ──►┤
+            first is a bound for this pod ──────┼──► evaluate ──► exact disruption
+            first is exact ──► the best candidate
 
-The lower bound follows from what `node_resources_fit` finds missing: victims have to free that much.
+The bound for any pod is shared by all pods with the same rights to evict (`EvictablePods`), so that members of a gang do
+not visit all nodes each. That for one pod follows from what `node_resources_fit` finds missing: victims have to free that much.
 A node is never better than its bound, so nodes behind the first exact one are not evaluated. The
 result equals that of `find_candidates`. Requires rules that are node-local.
 """
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from policysched.evaluate import DryRun, VictimOrder
@@ -28,12 +30,12 @@ from policysched.scheduler.preemption.victim_selection import (
     Disruption,
     PreemptionInputs,
     VictimSelection,
-    node_batches,
     select_victims_on_nodes,
 )
 from policysched.scheduler.steps import Steps
 
 _FIRST_BATCH_NODES = 4
+_FORGOTTEN = -1  # no entry of the heap has this serial
 _PODS_PER_COST_UNIT = 4
 """Pods inspected for one unit of cost: inspecting a pod is cheaper than removing it."""
 
@@ -41,80 +43,107 @@ _PODS_PER_COST_UNIT = 4
 class BestFirstSearch:
     """Nodes with pods that may be evicted. `refresh` must be called for nodes that changed."""
 
-    def __init__(self, may_evict: Callable[[Pod], bool]) -> None:
-        self._evictable = EvictablePods(may_evict)
-        self._pods: dict[NodeName, list[Pod]] = {}  # evictable, most important first
+    def __init__(self, evictable: EvictablePods) -> None:
+        self._evictable = evictable
+        self._bounded: set[NodeName] = set()  # with the bound for this pod: others have the one for any pod
         self._evaluated: dict[NodeName, VictimSelection] = {}  # with exact disruption
-        self._heap: list[tuple[Disruption, NodeName, int]] = []
+        self._heap: list[tuple[Disruption, NodeName, int]] = (
+            evictable.in_order.copy()
+        )  # sorted, so it is a heap
         self._latest_serial: dict[NodeName, int] = {}
         self._serial = 0
         self.reasons: Counter[str] = Counter()
 
-    def refresh(self, dry_run: DryRun, cluster: PreemptionInputs, nodes: Collection[NodeName]) -> Steps[None]:
-        """Add new nodes, and replace what is known of changed ones."""
-        for node in nodes:
-            self._forget(node)
-        potential_nodes = dry_run.filter_potential_nodes(nodes)
-        for batch in node_batches(potential_nodes):
-            for node, missing in zip(batch, dry_run.shortfalls(batch), strict=True):
-                pods = yield from cluster.evictable_pods(node, self._evictable)
-                if pods:
-                    self._pods[node] = pods
-                    self._push(node, disruption_lower_bound(pods, missing, cluster.started_ns, cluster.order))
-                else:
-                    self.reasons[NO_VICTIMS] += 1
-                yield 1 + len(pods) // _PODS_PER_COST_UNIT
+    def refresh(self, cluster: PreemptionInputs, nodes: Collection[NodeName]) -> Steps[None]:
+        """Replace what is known of changed nodes."""
+        for node in sorted(nodes):
+            self._latest_serial[node] = _FORGOTTEN
+            self._bounded.discard(node)
+            self._evaluated.pop(node, None)
+            pods = yield from cluster.evictable_pods(node, self._evictable)
+            if pods:
+                self._push(node, disruption_lower_bound(pods, {}, cluster.started_ns, cluster.order))
+            yield _bound_cost(pods)
 
     def best(self, dry_run: DryRun, cluster: PreemptionInputs) -> Steps[Candidate | None]:
         """The least disruptive candidate, among equals the first node. None: there is no candidate."""
         batch_size = _FIRST_BATCH_NODES
         while True:
-            batch = self._most_promising(batch_size)
+            batch = yield from self._most_promising(batch_size, dry_run, cluster)
             if not batch:
+                self.reasons[NO_VICTIMS] = dry_run.potential_node_count - len(self._bounded)
                 return None
             if batch[0] in self._evaluated:
                 return self._evaluated[batch[0]].candidate()
-            potential = {node: self._pods[node] for node in sorted(batch)}
+            potential = {node: self._evictable.by_node[node] for node in sorted(batch)}
             selections = yield from select_victims_on_nodes(dry_run, potential, cluster, self.reasons)
             for selection in selections:
                 self._evaluated[selection.node] = selection
                 self._push(selection.node, selection.disruption)
             batch_size = min(2 * batch_size, NODES_PER_BATCH)
 
-    def _most_promising(self, batch_size: int) -> list[NodeName]:
-        """Pop up to `batch_size` nodes with a lower bound, or return the first node alone if it is exact.
+    def _most_promising(
+        self, batch_size: int, dry_run: DryRun, cluster: PreemptionInputs
+    ) -> Steps[list[NodeName]]:
+        """Pop up to `batch_size` nodes with a lower bound for this pod, or return the first node alone if it is exact.
 
         A batch ends before the first exact node, which stays in the heap.
         """
-        nodes: list[NodeName] = []
-        while self._heap and len(nodes) < batch_size:
+        while True:
+            entries = self._pop(batch_size)
+            nodes = [node for _, node, _ in entries]
+            others = [node for node in nodes if node not in self._bounded]
+            if not others:
+                return nodes or [node for _, node, _ in self._heap[:1]]
+            for disruption, node, _ in entries:
+                if node in self._bounded:
+                    self._push(node, disruption)
+            potential = dry_run.filter_potential_nodes(others)
+            self._bounded.update(potential)
+            for node, missing in zip(potential, dry_run.shortfalls(potential), strict=True):
+                pods = self._evictable.by_node[node]
+                self._push(node, disruption_lower_bound(pods, missing, cluster.started_ns, cluster.order))
+            yield sum(_bound_cost(self._evictable.by_node[node]) for node in others)
+
+    def _pop(self, batch_size: int) -> list[tuple[Disruption, NodeName, int]]:
+        """Those before the first exact one."""
+        entries: list[tuple[Disruption, NodeName, int]] = []
+        while self._heap and len(entries) < batch_size:
             _, node, serial = self._heap[0]
-            if self._latest_serial.get(node) == serial:
+            if self._latest_serial.get(node, 0) == serial:
                 if node in self._evaluated:
-                    return nodes or [node]
-                del self._latest_serial[node]
-                nodes.append(node)
+                    break
+                self._latest_serial[node] = _FORGOTTEN
+                entries.append(self._heap[0])
             heapq.heappop(self._heap)
-        return nodes
+        return entries
 
     def _push(self, node: NodeName, disruption: Disruption) -> None:
         self._serial += 1
         self._latest_serial[node] = self._serial
         heapq.heappush(self._heap, (disruption, node, self._serial))
 
-    def _forget(self, node: NodeName) -> None:
-        self._latest_serial.pop(node, None)
-        self._evaluated.pop(node, None)
-        self._pods.pop(node, None)
+
+def _bound_cost(pods: Sequence[Pod]) -> int:
+    return 1 + len(pods) // _PODS_PER_COST_UNIT
 
 
 def find_best_candidate(
-    dry_run: DryRun, may_evict: Callable[[Pod], bool], cluster: PreemptionInputs
+    dry_run: DryRun, evictable: EvictablePods, cluster: PreemptionInputs
 ) -> Steps[tuple[BestFirstSearch, Candidate | None]]:
     """Search a node-local dry run; return the candidates for reuse, and the best one."""
     assert dry_run.node_local, "an eviction on one node may change the verdict about another"
-    candidates = BestFirstSearch(may_evict)
-    yield from candidates.refresh(dry_run, cluster, dry_run.potential_nodes)
+    new = [node for node in dry_run.potential_nodes if node not in evictable.ordered_nodes]
+    for node in new:
+        pods = yield from cluster.evictable_pods(node, evictable)
+        if pods:
+            bound = disruption_lower_bound(pods, {}, cluster.started_ns, cluster.order)
+            evictable.in_order.append((bound, node, 0))
+        yield _bound_cost(pods)
+    if new:
+        evictable.ordered_nodes.update(new)
+        evictable.in_order.sort()
+    candidates = BestFirstSearch(evictable)
     best = yield from candidates.best(dry_run, cluster)
     return candidates, best
 

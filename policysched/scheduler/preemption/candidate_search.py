@@ -8,7 +8,7 @@ add them back. So nodes take turns: all are tried whose victims include the same
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 
 from policysched.evaluate import DryRun, Overlay
@@ -83,7 +83,7 @@ def no_evictable_pods(dry_run: DryRun, node_count: int) -> CandidateSearchResult
 
 def find_candidates(
     dry_run: DryRun,
-    may_evict: Callable[[Pod], bool],
+    evictable: EvictablePods,
     cluster: PreemptionInputs,
     *,
     only_nodes: Collection[NodeName] | None = None,
@@ -99,8 +99,6 @@ def find_candidates(
     """
     reasons: Counter[str] = Counter()
     nodes = [node for node in dry_run.potential_nodes if only_nodes is None or node in only_nodes]
-
-    evictable = EvictablePods(may_evict)
 
     def evictable_pods(batch: Iterable[NodeName]) -> Steps[dict[NodeName, list[Pod]]]:
         pods_by_node = {}

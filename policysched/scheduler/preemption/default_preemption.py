@@ -24,7 +24,7 @@ from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.preemption.best_candidate_search import find_best_candidate, rejection_reasons
 from policysched.scheduler.preemption.candidate_search import find_candidates, no_evictable_pods
 from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
-from policysched.scheduler.preemption.eviction_rights import EvictionRights, eviction_rights
+from policysched.scheduler.preemption.eviction_rights import EvictionRights, eviction_rights, rights_key
 from policysched.scheduler.preemption.gang_placement import (
     PREEMPTION_NEVER,
     PREEMPTION_TOO_EXPENSIVE,
@@ -42,7 +42,7 @@ from policysched.scheduler.preemption.post_filter_messages import (
 )
 from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
 from policysched.scheduler.preemption.refused_evictions import RefusedEvictions
-from policysched.scheduler.preemption.running_gangs import RunningGangs
+from policysched.scheduler.preemption.running_gangs import EvictablePods, RunningGangs
 from policysched.scheduler.preemption.victim_selection import Candidate, PreemptionInputs
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
@@ -163,9 +163,9 @@ class DefaultPreemption:
     ) -> Steps[tuple[Candidate | None, Mapping[str, int]]]:
         """The least disruptive candidate, or the reasons why there is none."""
         if dry_run.node_local:
-            candidates, best = yield from find_best_candidate(dry_run, may_evict, cluster)
+            candidates, best = yield from find_best_candidate(dry_run, EvictablePods(may_evict), cluster)
             return best, rejection_reasons(candidates, dry_run, cluster)
-        result = yield from find_candidates(dry_run, may_evict, cluster)
+        result = yield from find_candidates(dry_run, EvictablePods(may_evict), cluster)
         return result.best, result.reasons
 
     def preempt_for_gang(
@@ -186,11 +186,12 @@ class DefaultPreemption:
         core.records.counters.preemption_attempts += 1
         if now_ns < self._forbidden_until_ns:
             return self._no_gang_preemption(gang, self._forbidden_message, self._forbidden_until_ns, now_ns)
-        rights = list[EvictionRights]()
+        rights = dict[Hashable, EvictionRights]()
 
         def rights_of(pod: PendingPod) -> EvictionRights:
-            rights.append(eviction_rights(core, pod, now_ns, self.refused))
-            return rights[-1]
+            if (key := rights_key(core, pod)) not in rights:
+                rights[key] = eviction_rights(core, pod, now_ns, self.refused)
+            return rights[key]
 
         context = GangSearchContext(
             equivalence_keys=equivalence_keys,
@@ -207,7 +208,7 @@ class DefaultPreemption:
             case NoGangPlacement(message, victims_terminating=True):
                 return self._no_preemption(gang.policy, message)
             case NoGangPlacement(message):
-                times = [each.next_change_ns for each in rights]
+                times = [each.next_change_ns for each in rights.values()]
                 return self._no_gang_preemption(gang, message, earlier_ns(blocked_until_ns, *times), now_ns)
             case GangPlacement() as placement:
                 self.evict_for_gang(gang, placement, now_ns)

@@ -1,7 +1,7 @@
 """Which pods one pod may evict: those that its policy selects, except what the operator's settings protect, and for a while
 those whose deletion was refused (`refused_evictions`), and those whose gangs are not known yet."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 
 from policysched.evaluate import VictimChange, VictimOrder, VictimPredicate
 from policysched.model.identifiers import PodUid
@@ -14,7 +14,7 @@ from policysched.scheduler.queue.movable_heap import earlier_ns
 
 
 class EvictionRights:
-    """A predicate on victims for one attempt. It counts the pods that only the settings or a refusal protect, for the
+    """A predicate on victims for one attempt, shared by members of a gang with the same rights. It counts the pods that only the settings or a refusal protect, for the
     message."""
 
     def __init__(
@@ -72,6 +72,13 @@ class EvictionRights:
 
 def _pods_are(uids: Collection[PodUid]) -> str:
     return "1 pod is" if len(uids) == 1 else f"{len(uids)} pods are"
+
+
+def rights_key(core: SchedulerCore, pod: PendingPod) -> Hashable:
+    """Equal for pods that may evict the same pods now."""
+    if core.policies.running[pod.policy].reads_queue:
+        return pod.uid
+    return pod.policy, core.plan(pod.policy).victims_key(pod.pod, core.namespace_of(pod.pod))
 
 
 def eviction_rights(

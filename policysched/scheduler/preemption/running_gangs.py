@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from policysched.cluster.disruption_budgets import ViolationCounter, split_by_budget
 from policysched.evaluate import VictimOrder
 from policysched.lang.ir.program import DisruptionMode, GangMode, OnTimeout
-from policysched.model.identifiers import PodUid
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_groups import PodGroupKey
 from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
@@ -191,11 +191,22 @@ def _units(in_order: list[Pod], gang_of: GangOf) -> list[VictimUnit]:
 
 class EvictablePods:
     """Which pods of a node may be victims. Of a gang with a member that may not be evicted, wherever it runs, only as
-    many members may be as the gang can spare."""
+    many members may be as the gang can spare. `by_node`: what is known of nodes that have not changed since. `in_order`: those of
+    the `ordered_nodes` with such pods, each after the least disruption of an eviction there (and 0), sorted."""
 
     def __init__(self, may_evict: Callable[[Pod], bool]) -> None:
         self.may_evict = may_evict
+        self.by_node: dict[NodeName, list[Pod]] = {}
+        self.ordered_nodes: set[NodeName] = set()
+        self.in_order: list[tuple[Any, NodeName, int]] = []
         self._evictable_whole: dict[RunningGang, bool] = {}
+
+    def forget(self, nodes: Collection[NodeName]) -> None:
+        """These changed."""
+        for node in nodes:
+            self.by_node.pop(node, None)
+        self.ordered_nodes.difference_update(nodes)
+        self.in_order = [entry for entry in self.in_order if entry[1] not in nodes]
 
     def without_needed_members(self, pods: list[Pod], gang_of: GangOf) -> Steps[list[Pod]]:
         """Leave out what a gang has to keep. `pods`: of a node, evictable by themselves, most important first."""

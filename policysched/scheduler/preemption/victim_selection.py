@@ -102,9 +102,12 @@ class PreemptionInputs:
 
     def evictable_pods(self, node: NodeName, evictable: EvictablePods) -> Steps[list[Pod]]:
         """Those of the node's pods that may be victims, most important first."""
+        if (known := evictable.by_node.get(node)) is not None:
+            return known
         pods = [pod for pod in self.pods_on(node) if evictable.may_evict(pod)]
         in_order = sorted_by_importance(pods, self.started_ns, self.order)
-        return (yield from evictable.without_needed_members(in_order, self.gang_of))
+        evictable.by_node[node] = yield from evictable.without_needed_members(in_order, self.gang_of)
+        return evictable.by_node[node]
 
 
 def node_batches(nodes: Sequence[NodeName]) -> Iterator[Sequence[NodeName]]:
