@@ -1,7 +1,10 @@
 """The estimate of a selector's cost for one device bounds what it takes."""
 
+from unittest.mock import Mock
+
 import pytest
 
+from policysched.cluster.devices.cel_macros import CALLS_MAX
 from policysched.cluster.devices.cel_selectors import CelSelectorError, DeviceSelectors
 from policysched.cluster.devices.selector_cost import EVALUATION, OPERATIONS_MAX
 from policysched.kube.decode import devices
@@ -63,9 +66,55 @@ def test_a_selector_that_takes_too_long_to_expand_is_an_error(call: str) -> None
     """Each call takes 1 to 2 ms: five hundred of them took a second of the main loop in one piece."""
     device = devices.decode_resource_slice(slice_manifest("a", gpu("g"))).devices[0]
 
-    DeviceSelectors().matches(" && ".join([call] * 10), DRIVER, device)
-    with pytest.raises(CelSelectorError, match=r"compile error: .* more than 32 calls"):
-        DeviceSelectors().matches(" && ".join([call] * 40), DRIVER, device)
+    DeviceSelectors().matches(" && ".join([call] * CALLS_MAX), DRIVER, device)
+    with pytest.raises(CelSelectorError, match=rf"compile error: .* more than {CALLS_MAX} calls"):
+        DeviceSelectors().matches(" && ".join([call] * (CALLS_MAX + 1)), DRIVER, device)
+    with pytest.raises(
+        CelSelectorError, match=r"compile error: .* or one in an expression with more than 250"
+    ):
+        DeviceSelectors().matches(call + " || 1 == 1" * 100, DRIVER, device)
+
+
+LARGE = {
+    "empty maps": "[" + ",".join(["{}"] * 3_000) + "].size() > 0",
+    "numbers": f"{list(range(1_500))}.size() > 0",
+    "comparisons": "||".join(["1==1"] * 1_500),
+    "comprehensions": "||".join(["[].all(x,x)"] * 750),
+    "negations": "||".join(["!true"] * 1_000),
+    "operators behind a quote in a comment": '// " \n true' + "||1==1" * 1_500 + ' // "',
+    "operators behind an empty raw string of bytes": r"br'' == b'' || r'''\ ''' == ''" + "||1==1" * 1_500,
+}
+
+
+@pytest.mark.parametrize("expression", LARGE.values(), ids=LARGE)
+def test_a_selector_of_too_many_symbols_is_not_compiled(
+    expression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of 10 KiB took up to 0.2 s to compile in one piece."""
+    selectors = DeviceSelectors()
+    monkeypatch.setattr(selectors, "_compiled_tree", compiled := Mock(side_effect=RuntimeError("compiled")))
+
+    with pytest.raises(CelSelectorError, match="more than 750 names, values, operators and brackets"):
+        selectors.matches(expression, DRIVER, Mock())
+
+    assert not compiled.called
+
+
+OF_TEXTS = {
+    "the UUIDs of many devices": [f'"GPU-{number:08}-9a3b-4c5d-8e7f-0123456789ab"' for number in range(225)],
+    "the addresses of many devices": [f'"0000:{number:02x}:00.0"' for number in range(580)],
+    "texts with operators": [
+        *['"""a"b + c"""', "'''a'b + c'''", r'"\" + + +"', r"r'+ + \d'", "R'''' + '''", r"'''+ + \''''"] * 80
+    ],
+    "long comments": ["1, // 'a' + + + + + + +\n 2"] * 200,
+}
+
+
+@pytest.mark.parametrize("items", OF_TEXTS.values(), ids=OF_TEXTS)
+def test_a_selector_with_long_texts_is_compiled(items: list[str]) -> None:
+    expression = f"{ATTRIBUTES}.uuid in [{', '.join(items)}]"
+
+    assert EVALUATION < DeviceSelectors().operations(expression) < OPERATIONS_MAX
 
 
 @pytest.mark.parametrize("count", [10, 20, 40])

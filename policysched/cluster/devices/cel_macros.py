@@ -57,8 +57,9 @@ TEMPLATES = {
 }
 """The name and the number of arguments to the template. TARGET is what the function is called on, A0 the first argument."""
 
-CALLS_MAX = 32
-"""Of templates, in one selector. A call takes up to 2 ms to expand and compile, all in one piece."""
+CALLS_MAX, SYMBOLS_MAX = 8, 250
+"""Of templates, in one selector, and of what a selector with one has. A call takes up to 3 ms to expand and compile, and a symbol
+0.06 ms, all in one piece."""
 
 _NAMES = re.compile(rf"\b(?:{'|'.join(sorted({name.rpartition('.')[2] for name, _ in TEMPLATES}))})\b")
 _NAMES_IN_TREE = re.compile(_NAMES.pattern.replace(r"\b", "").encode())
@@ -84,11 +85,11 @@ class MacroExpander:
         self._templates: dict[tuple[str, int], bytes] = {}
         self._calls_left = 0
 
-    def expand(self, expression: str) -> bytes | None:
+    def expand(self, expression: str, symbols: int) -> bytes | None:
         """The serialized tree with the templates in place of the calls. None: it has no such call. Raises RuntimeError."""
         if not may_expand(expression):
             return None
-        self._calls_left = CALLS_MAX
+        self._calls_left = CALLS_MAX if symbols <= SYMBOLS_MAX else 0
         any_message = dict(wire_fields(self._parse(expression)))
         parsed = dict(wire_fields(_bytes(any_message[2])))
         tree = _bytes(parsed[2])
@@ -122,7 +123,8 @@ class MacroExpander:
         self._calls_left -= 1
         if self._calls_left < 0:
             raise RuntimeError(
-                f"more than {CALLS_MAX} calls of functions and macros that policysched expands"
+                f"more than {CALLS_MAX} calls of functions and macros that policysched expands, "
+                f"or one in an expression with more than {SYMBOLS_MAX} names, values, operators and brackets"
             )
         if signature not in self._templates:
             parsed = _bytes(dict(wire_fields(self._parse(TEMPLATES[signature])))[2])
