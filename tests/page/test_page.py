@@ -189,6 +189,33 @@ def test_a_changed_policy_is_checked_as_one_types_and_simulated(tab: Tab) -> Non
         assert tab.page.locator("main img, main script").count() == 0
 
 
+class RepeatedTries(Tries):
+    async def run(self, visible: Any, text: str, *, placed: bool) -> Json:
+        answer = await super().run(visible, text, placed=placed)
+        return {**answer, "diagnostics": answer["diagnostics"] * 100}
+
+
+COUNT_READS = """
+globalThis.reads = 0;
+const iterate = String.prototype[Symbol.iterator];
+String.prototype[Symbol.iterator] = function () { reads += this.length > 1000; return iterate.call(this); };
+"""
+
+
+def test_the_text_is_read_once_for_all_diagnostics(tab: Tab) -> None:
+    """500 warnings about 128 KiB stopped the tab for seconds."""
+    with serving_documents(of_rig, PATHS, policy_tries=RepeatedTries()) as url:
+        tab.open(f"{url}/#try")
+        tab.until(f"({EDITOR_TEXT}).includes('policy test')")
+        tab.page.evaluate(COUNT_READS)
+        comment = "# \N{GRINNING FACE}" + "x" * 2000 + "\n"
+        type_policy(tab, FIT + comment + CLOSED.replace("node.name", "node.nam") + "\n")
+        tab.until("document.querySelectorAll('.diagnostic.error').length >= 100")
+
+        assert tab.page.locator(".cm-lintRange-error").first.inner_text() == "nam"
+        assert 1 <= tab.page.evaluate("reads") <= 5
+
+
 def test_an_edit_survives_a_look_at_another_view(tab: Tab) -> None:
     with serving_documents(of_rig, PATHS, policy_tries=Tries()) as url:
         tab.open(f"{url}/#try")

@@ -64,8 +64,12 @@ export function policyEditor(label, { changed, submitted }) {
   ];
   const view = new EditorView({ parent: root, root, state: EditorState.create({ extensions: [extensions, EditorView.editable.of(false)] }) });
 
-  // The server counts characters, JavaScript UTF-16 units.
-  const offset = (characters) => Array.from(view.state.doc.toString()).slice(0, characters).join("").length;
+  // The server counts characters, JavaScript UTF-16 units: where each character begins.
+  const offsets = () => {
+    const starts = [0];
+    for (const character of view.state.doc.toString()) starts.push(starts.at(-1) + character.length);
+    return (characters) => starts[Math.min(characters, starts.length - 1)];
+  };
 
   return {
     element,
@@ -73,14 +77,18 @@ export function policyEditor(label, { changed, submitted }) {
     // A new text with no history of edits, so that undo does not bring another policy's back.
     load: (text) => view.setState(EditorState.create({ doc: text, extensions })),
     replace: (text) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text } }),
-    mark: (diagnostics) => view.dispatch(setDiagnostics(view.state, diagnostics.filter((each) => each.line).map((each) => ({
-      from: offset(each.start),
-      to: offset(each.end),
-      severity: SEVERITIES.has(each.severity) ? each.severity : "info",
-      source: each.code,
-      message: each.message,
-    })))),
+    mark: (diagnostics) => {
+      const offset = offsets();
+      view.dispatch(setDiagnostics(view.state, diagnostics.filter((each) => each.line).map((each) => ({
+        from: offset(each.start),
+        to: offset(each.end),
+        severity: SEVERITIES.has(each.severity) ? each.severity : "info",
+        source: each.code,
+        message: each.message,
+      }))));
+    },
     select: (start, end) => {
+      const offset = offsets();
       view.dispatch({ selection: { anchor: offset(start), head: offset(end) }, scrollIntoView: true });
       view.focus();
     },
