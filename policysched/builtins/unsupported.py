@@ -33,7 +33,7 @@ UNSUPPORTED_FEATURES: tuple[UnsupportedFeature, ...] = (
     ),
     UnsupportedFeature(
         "DynamicResources",
-        "CEL selectors that may take more than 5 ms for one device, and more than 128 different ones of a pod",
+        "CEL selectors that may take more than 5 ms for one device, that have more than 750 names, values, operators and brackets (texts count as one), and more than 128 different ones of a pod",
         "the pod stays pending; the reason names the selector and the limit",
     ),
     UnsupportedFeature(
