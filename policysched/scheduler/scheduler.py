@@ -137,13 +137,13 @@ class Scheduler:
         pods, gangs = self._pod_attempts, GangAttempts(core, self._pod_attempts, enqueuer, preemption)
         self._attempts = AttemptRunner(core, enqueuer, self._namespace_events, pods, gangs, errors)
         self._canary_guards = CanaryGuards(core, self._reload)
+        namespaces, texts = self._namespace_events, self._policy_text_events
+        # Of many pods: who never calls `decide` advances these.
+        self.changes = Timers((self._pod_group_events, namespaces.charges, namespaces.slices, texts.slices))
         self._timers = Timers(
             (
                 GangBindFailures(core, prebinder, preemption),
-                self._pod_group_events,
-                self._namespace_events.charges,
-                self._namespace_events.slices,
-                self._policy_text_events.slices,
+                self.changes,
                 core.queue,
                 core.quotas,
                 enqueuer,

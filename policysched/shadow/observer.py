@@ -140,6 +140,7 @@ class Observer:
         self, event: e.Event, now_ns: int, following: Sequence[e.Event] = ()
     ) -> tuple[BindComparison | None, list[Command]]:
         """`following` are the events of the next second, as far as they are known."""
+        self._finish_changes(now_ns)
         comparison = None
         if isinstance(event, e.PodUpdated):
             comparison = self._compare(event.pod, following, now_ns)
@@ -148,6 +149,12 @@ class Observer:
         elif isinstance(event, e.Synced):
             self._synced = True
         return comparison, self._scheduler.handle(event, now_ns)
+
+    def _finish_changes(self, now_ns: int) -> None:
+        """Those of many pods go on where a scheduler decides, which this one never does."""
+        changes = self._scheduler.changes
+        while self._synced and (at_ns := changes.next_time_ns()) is not None and at_ns <= now_ns:
+            changes.advance(now_ns)
 
     # ── a bind of the other scheduler ──────────────────────────────────────────────────────────────────────────────
 
@@ -327,6 +334,7 @@ class Observer:
     def check_pending(self, now_ns: int) -> None:
         """Note which pending pods the policy has a node for now, each after those before it in the queue. Preemption is
         left out: it is the other scheduler that evicts."""
+        self._finish_changes(now_ns)
         core = self._scheduler.core
         waiting = sorted(core.pods.values(), key=lambda pod: pod.sort_key)[:_PENDING_CHECKED_MAX]
         overlay = core.evaluator.overlay() if waiting else None

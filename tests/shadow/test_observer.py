@@ -6,14 +6,17 @@ from dataclasses import replace
 import pytest
 
 from policysched.cluster.ledger import Ledger
+from policysched.kube.decode.pod_groups import decode_pod_group
+from policysched.kube.decode.pods import decode_pod
 from policysched.lang.check import check_text
 from policysched.model.namespaces import Namespace
+from policysched.model.pod_groups import PodGroup
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler import events as e
 from policysched.shadow.observer import BindComparison, Observer
 from policysched.shadow.summary import ShadowSummary
-from tests.builders import node, pending, placed, pod
+from tests.builders import node, pending, placed, pod, pod_manifest
 
 SECOND_NS = 10**9
 NOW_NS = 1_767_225_600 * SECOND_NS
@@ -265,3 +268,52 @@ def test_a_pod_over_the_budget_of_a_decision_is_not_evaluated() -> None:
 
     assert comparison.result == "rejects"
     assert "exceeds the budget of" in comparison.text
+
+
+QUOTA = """\
+policy mine version 1
+include kube_default
+quota tiers by (namespace.labels["tier"] else "none") { "gold" { pods = 60 } others unlimited }
+"""
+
+
+def test_a_changed_namespace_counts_all_its_pods_in_its_new_quota() -> None:
+    """They are charged in slices, which go on where a scheduler decides."""
+    watched = Watched(QUOTA).synced()
+    for number in range(100):
+        running = waiting(f"p{number}", cpu="10m")
+        watched.pending(running).bound(running, "a")
+
+    watched.send(e.NamespaceUpdated(Namespace("default", {"tier": "gold"}, {})))
+    records = watched.pending(waiting("last", cpu="10m")).bound(waiting("last", cpu="10m"), "b")
+
+    assert records.result == "rejects"
+    assert "100 of 60 pods used" in records.text
+
+
+def pod_group(name: str, minimum: int) -> PodGroup:
+    document = {
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}},
+    }
+    return decode_pod_group(document, "scheduling.k8s.io", "v1beta1")
+
+
+def test_changes_of_a_large_pod_group_reach_all_members_and_do_not_accumulate() -> None:
+    watched = Watched("policy mine version 1\ninclude kube_default\ninclude pod_groups\n").synced()
+    watched.send(e.PodGroupApiServed("scheduling.k8s.io", "v1beta1"))
+    watched.send(e.PodGroupUpdated(pod_group("large", 2)))
+    for number in range(60):
+        spec = {"schedulingGroup": {"podGroupName": "large"}}
+        member = decode_pod(pod_manifest(f"m{number}", scheduler=OTHER, cpu="10m", spec=spec))
+        watched.send(e.PodUpdated(member))
+
+    watched.send(e.PodGroupUpdated(pod_group("large", 3)))
+    watched.at_ns += 10 * SECOND_NS
+    watched.send(e.PodGroupUpdated(pod_group("large", 4)))
+    watched.observer.check_pending(watched.at_ns)
+
+    [gang] = watched.observer.scheduler.core.gangs
+    assert not gang.held
+    assert gang.needed_count == 4
+    assert watched.bound(member.pod, "a").result != "rejects"
